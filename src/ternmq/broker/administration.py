@@ -1,4 +1,4 @@
-"""What operators set: topics, the groups that consume them, and apps. Decided here, one by one.
+"""Decides changes of what operators set: topics, the groups that consume them, and apps.
 
 Each command is checked against the catalog and becomes a CONFIG record, which the views apply.
 """
@@ -26,7 +26,7 @@ from ternmq.record import control
 
 
 class Administration:
-    """Decides settings.
+    """Decides changes of settings.
 
     Not thread-safe: call it from the broker's loop.
     """
@@ -40,7 +40,7 @@ class Administration:
         self._parking = parking
 
     def record(self, now_us: int, change: control.Config, value: object = None) -> DoneReply:
-        """Record a change that was decided."""
+        """Record a decided change."""
         self._ledger.record(now_us, CONFIG, change)
         return DoneReply(self._ledger.end, value)
 
@@ -137,7 +137,7 @@ class Administration:
     def change_subscription(
         self, now_us: int, topic_name: str, group: str, spec: SubscriptionSpec
     ) -> DoneReply:
-        """Change a group's settings on a topic (pause and resume are settings); not its mode.
+        """Change a group's settings on a topic; its mode cannot change. Pausing is a setting.
 
         Raises:
             InvalidRequest, ModeNotAllowed, UnknownTopic, UnknownGroup.
@@ -156,7 +156,7 @@ class Administration:
         return reply
 
     def unsubscribe(self, now_us: int, topic_name: str, group: str) -> DoneReply:
-        """End a group's subscription of a topic; what it was owed is forgotten.
+        """Delete a group's subscription of a topic and everything that the group was owed.
 
         Raises:
             UnknownTopic, UnknownGroup.
@@ -177,7 +177,7 @@ class Administration:
     # -- apps -------------------------------------------------------------------------------------
 
     def put_app(self, now_us: int, app: control.App) -> DoneReply:
-        """Make an app, or give it another token, other grants or another owner.
+        """Create an app, or change its token, grants or owner.
 
         Raises:
             InvalidName, InvalidRequest, Busy.
@@ -189,7 +189,7 @@ class Administration:
         return self.record(now_us, app)
 
     def delete_app(self, now_us: int, name: str) -> DoneReply:
-        """Remove an app; its sessions are the shell's to close.
+        """Delete an app; the shell closes its sessions.
 
         Raises:
             UnknownApp.

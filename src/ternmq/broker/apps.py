@@ -1,6 +1,7 @@
-"""What apps and reports must look like before they become records.
+"""Checks of apps and of producers' reports before they become records.
 
-Tokens are made and compared in ``ternmq.access``; here they are salts and hashes of a fixed length.
+Tokens are created and compared in ``ternmq.access``; here they are salts and hashes of a fixed
+length.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _LATEST_US: Final = 1 << 62
 
 
 def check_app(app: App) -> None:
-    """Raise InvalidName or InvalidRequest, naming what is wrong with an app."""
+    """Raise InvalidName or InvalidRequest if something is wrong with an app."""
     check_name(app.name)
     if len(app.owner) > MAX_OWNER or not app.owner.isprintable():
         raise InvalidRequest(f"owner must be at most {MAX_OWNER} printable characters")
@@ -53,7 +54,7 @@ def _check_grant(grant: Grant) -> None:
 
 
 def check_counts(counts: Counts) -> None:
-    """Raise InvalidRequest if a report says what no producer can have counted."""
+    """Raise InvalidRequest if a report contains what no producer can have counted."""
     if not 0 < len(counts.entries) <= MAX_COUNTS:
         raise InvalidRequest(f"a report has 1 to {MAX_COUNTS} entries")
     if not 0 <= counts.producer < _U64:

@@ -1,14 +1,16 @@
 """The broker's core: commands come in with the time, are decided, recorded and applied.
 
 Synchronous and deterministic. Nothing here reads a clock, waits, or does I/O of its own: time and
-randomness are arguments, bytes go to the journal, and what may block is a job that the shell runs.
-A command that raises ``WouldBlock`` has changed nothing; the shell runs the job and repeats it.
+randomness are arguments, bytes go to the journal, and work that may block is a job that the shell
+runs. A command that raises ``WouldBlock`` has changed nothing; the shell runs the job and repeats
+the command.
 
 Replies carry the position that they depend on. The shell holds each until that is committed
-(`replies.Gate`), calls ``flush`` at the end of a turn, runs the sync jobs, and tells ``committed``.
+(`replies.Gate`), flushes the journal at the end of a turn, runs the sync jobs, and calls
+``committed``.
 
-``Broker`` is the surface for messages and for time: it checks what a request alone can be wrong in
-and names the objects. What is decided about them stands in the parts: `sending`, `transactions`,
+``Broker`` is the surface for messages and for time: it checks what can be wrong with a request by
+itself, and finds the objects that the request names. Its parts decide: `sending`, `transactions`,
 `delivery`, `settling` and `leases` for messages, `parking` for pulls that wait, `ticking` for what
 ends by time. Three parts take commands themselves: ``administration`` for settings, ``clients``
 for sessions, ``operating`` for positions and failures.
@@ -68,7 +70,7 @@ class Broker:
     Not thread-safe: call it from the broker's loop.
 
     Args:
-        ledger: The journal and what is computed from it.
+        ledger: The journal and the views computed from it.
         now_us: Broker time of the start.
         writer: Writes STATE sets of the views.
 
@@ -76,10 +78,11 @@ class Broker:
         journal, views, store, index, limits, timers: Those of the ledger.
         state_sets: Writes the state into the journal.
         administration: Takes the commands for topics, groups and apps.
-        clients: Takes those of sessions.
-        drains: Tells which leases that are given back in pieces have been.
-        operating: Takes what operators do to a group.
-        parking: Tells which queues grew that somebody follows, and which pulls cannot be read.
+        clients: Takes the commands for sessions.
+        drains: Gives back the leases of a session in pieces; lists the drains that are finished.
+        operating: Takes the commands of operators for a group.
+        parking: Parked pulls; lists the followed queues that grew, and the pulls whose rows cannot
+            be read.
     """
 
     def __init__(self, ledger: Ledger, now_us: int, writer: StateWriter) -> None:
@@ -121,7 +124,7 @@ class Broker:
 
     @property
     def parked_pulls(self) -> int:
-        """How many pulls wait for rows."""
+        """Number of pulls that wait for rows."""
         return len(self.parking.waiters)
 
     # -- sends ------------------------------------------------------------------------------------
@@ -148,14 +151,14 @@ class Broker:
         part: str = "",
         queue: int | None = None,
     ) -> PrepareReply:
-        """Store a batch for a transaction, invisible; see ``Preparing.prepare``."""
+        """Store an invisible batch for a transaction; see ``Preparing.prepare``."""
         found = self.views.catalog.topic(topic)
         return self.preparing.prepare(now_us, app, found, batch, writer, batch_id, part, queue)
 
     def commit_transaction(
         self, now_us: int, app: str, writer: str, batch_id: int, ids: Sequence[int], digest: int
     ) -> ResolveReply:
-        """Make what was prepared messages; see ``Transactions.commit``."""
+        """Make the prepared rows messages; see ``Transactions.commit``."""
         reply = self.transactions.commit(now_us, app, writer, batch_id, ids, digest)
         if not reply.repeated:
             for queue in self.transactions.touched:
@@ -166,7 +169,7 @@ class Broker:
     def abort_transaction(
         self, now_us: int, app: str, writer: str, batch_id: int, *, operator: bool = False
     ) -> ResolveReply:
-        """Roll back what was prepared; see ``Transactions.abort``."""
+        """Discard the prepared rows; see ``Transactions.abort``."""
         return self.transactions.abort(now_us, app, writer, batch_id, operator=operator)
 
     # -- pulls ------------------------------------------------------------------------------------
@@ -184,7 +187,7 @@ class Broker:
     ) -> PullReply | None:
         """Lease the next rows of a topic to a session; None when nothing is available now.
 
-        ``at_once``: rows of the group that the session works on at one time; 0: it does not say.
+        ``at_once``: number of the group's rows that the session works on at one time; 0: unknown.
 
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue, UnknownSession, GroupPaused, InvalidRequest.
@@ -215,7 +218,7 @@ class Broker:
         )
 
     def _check_pull(self, session: int, max_messages: int, max_bytes: int | None) -> int:
-        """Return how many bytes may be pulled, if the request makes sense."""
+        """Check a pull; return how many bytes it may get."""
         if session not in self.views.sessions.by_number:
             raise UnknownSession(f"no session {session}")
         limits = self.limits
@@ -252,11 +255,11 @@ class Broker:
         return self.parking.cancel(token)
 
     def committed(self) -> None:
-        """The durable mark moved: rows below it may wake parked pulls."""
+        """Wake parked pulls for the rows below the durable mark, which has moved."""
         self.parking.committed()
 
     def woken_pulls(self, now_us: int) -> list[Woken]:
-        """Return the parked pulls that are over, oldest first of each group.
+        """Return the parked pulls that are over, the oldest of each group first.
 
         Raises:
             WouldBlock: see ``Parking.over``.
@@ -280,7 +283,7 @@ class Broker:
         delay_us: int | None = None,
         reason: str = "",
     ) -> SettleReply:
-        """Record what became of rows; see ``Settling.settle``.
+        """Record the outcome of rows; see ``Settling.settle``.
 
         Raises:
             LeaseExpired, UnknownTopic, UnknownGroup, UnknownQueue, InvalidRequest.
@@ -319,10 +322,10 @@ class Broker:
         lease: int,
         seconds_us: int,
     ) -> DoneReply:
-        """Let a lease last until ``seconds_us`` from now.
+        """Extend a lease to ``seconds_us`` from now; never shorten it.
 
         Raises:
-            LeaseExpired, UnknownTopic, UnknownGroup, UnknownQueue.
+            LeaseExpired, UnknownTopic, UnknownGroup, UnknownQueue, InvalidRequest.
         """
         subscription = self.views.catalog.subscription(topic, group)
         if not 0 <= queue < len(subscription.queues):
@@ -345,9 +348,9 @@ class Broker:
         return min(pulls, timer)
 
     def tick(self, now_us: int) -> bool:
-        """Do what the time has come for, a bounded piece of it; return whether more is due now.
+        """Do a bounded piece of what is due; return whether more is due now.
 
-        The figures of all groups take over what changed since.
+        The figures of all groups are brought up to date.
         """
         self.views.figures.settle()
         return self.ticking.tick(now_us)
@@ -355,9 +358,9 @@ class Broker:
     def refusal_rests_on(self, error: RefusedError) -> int:
         """Return the position that a refusal depends on; 0 if it may go out at once.
 
-        What a command was refused for may be a fact that is not durable yet (a lease that ended, a
-        topic that was deleted), so the refusal waits for everything decided so far, unless it
-        follows from the request alone or from a limit.
+        The reason of a refusal may be a fact that is not durable yet (a lease that ended, a topic
+        that was deleted), so the refusal waits for everything decided so far, unless it follows
+        from the request alone or from a limit.
         """
         if isinstance(error, InvalidRequest | Busy | DiskFull | StrictNeedsReplica):
             return 0
@@ -365,7 +368,7 @@ class Broker:
 
     @property
     def wants_state(self) -> bool:
-        """Whether ``keep_state`` has something to do: asked in every turn."""
+        """Whether ``keep_state`` has something to do; called in every turn."""
         return self.state_sets.wanted
 
     def keep_state(

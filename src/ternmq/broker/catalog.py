@@ -1,7 +1,7 @@
 """What exists: topics with their queues, the groups that consume them, and the apps.
 
-Objects are named by number in every record; numbers are never reused, so a recreated name is a new
-object. Changes are CONFIG records, decided in `administration` and applied here.
+Every record names objects by number. Numbers are never reused, so a name that is created again is
+a new object. Changes are CONFIG records, decided in `administration` and applied here.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from ternmq.record.hashes import key_hash
 PAGE_BITS: Final = 6
 """Topics and groups are written to STATE in pages of 64 numbers."""
 QUEUE_BITS: Final = 4
-"""Offsets are written in pages of 16 queues of 64 topics, cursors of 16 queues of 64 groups."""
+"""STATE pages of offsets have 16 queues of 64 topics, those of cursors 16 queues of 64 groups."""
 APP_PAGES: Final = 1024
-"""Apps are written in so many pages at most, by the hash of their names: ten apps of ten thousand
-share one, so a page stays far below 64 KiB unless their grants are very many."""
+"""Most STATE pages of apps; the hash of an app's name selects its page. With ten thousand apps, ten
+share a page, which stays far below 64 KiB unless they have very many grants."""
 
 
 _MANY_GROUPS: Final = 64
-"""So many names of a topic's groups are kept in order between two looks."""
+"""Number of groups from which a topic keeps the sorted list of their names between calls."""
 
 
 def app_page(name: str) -> int:
-    """Return the page of STATE that an app is written in."""
+    """Return the page of STATE that contains an app."""
     return key_hash(name.encode()) % APP_PAGES
 
 
@@ -63,38 +63,38 @@ class Queue:
         self._firsts = firsts
         self.next = 0
         self.known_first = 0
-        """What ``first`` was when it was looked up last."""
+        """Value of ``first`` when it was last looked up."""
         self.first_as_of = firsts.removed
-        """How many segments were gone then."""
+        """Number of segments that had been removed by then."""
         self.end = 0
-        """Where the newest MESSAGES record ends: visible as a whole once that is durable."""
+        """End of the newest record that added rows; once it is durable, all rows are visible."""
         self.stamp = 0
         self.recovered = 0
-        """Volatile: what ``next`` was when this reign began."""
+        """Volatile: value of ``next`` when this epoch began."""
         self.watched = False
-        """Volatile: some pull is parked on it, so a moved mark must be noticed."""
+        """Volatile: a parked pull or a reader waits for new rows; see ``Parking.grew``."""
         self.followed = False
-        """Volatile: somebody waits to read what comes next; see ``Parking.follow``."""
+        """Volatile: a reader waits for the next rows; see ``Parking.follow``."""
 
     def check_reset(self, offset: int) -> None:
-        """See that a group can be set to an offset.
+        """Check that a group can be reset to an offset.
 
         Raises:
-            InvalidRequest: It is older than what is kept, or behind the end.
+            InvalidRequest: The offset is below the oldest one that is kept, or behind the end.
         """
         if not self.first <= offset <= self.next:
             raise InvalidRequest(f"offset must be {self.first} to {self.next}")
 
     @property
     def first(self) -> int:
-        """Oldest offset that is kept; derived from the index."""
+        """Oldest offset that is kept, derived from the index."""
         if self.first_as_of != self._firsts.removed:
             self._firsts.look_up(self)
         return self.known_first
 
 
 class Topic:
-    """A topic and what consumes it."""
+    """A topic with its queues and the groups that consume it."""
 
     __slots__ = (
         "_group_names",
@@ -117,12 +117,12 @@ class Topic:
         self.subscriptions: dict[int, Subscription] = {}
         self.by_group: dict[str, Subscription] = {}
         self._group_names: list[str] | None = None
-        """Volatile: the names of many groups in order, while these are the same."""
+        """Volatile: the sorted names of the groups, if they are many, until one comes or goes."""
         self.round_robin = 0
-        """Volatile: which queue the next batch without a wish goes to."""
+        """Volatile: the queue that got the newest batch without a requested queue."""
 
     def group_names(self) -> list[str]:
-        """Return the names of its groups in order; not to be changed."""
+        """Return the sorted names of its groups; the caller must not change the list."""
         if self._group_names is not None:
             return self._group_names
         names = sorted(self.by_group)
@@ -131,7 +131,7 @@ class Topic:
         return names
 
     def forget_order(self) -> None:
-        """Take note that a group came or went."""
+        """Drop the sorted names: a group came or went."""
         self._group_names = None
 
 
@@ -162,22 +162,22 @@ class Waiter:
 
 
 class Counts:
-    """What was handed out to a group and settled by it since the start; the shell counts it.
+    """Rows handed out to a group and settled by it since the start; the shell counts them.
 
-    It belongs to the group as an object: a group that is deleted takes its counts along.
+    The counts are deleted with the group.
     """
 
     __slots__ = ("delivered", "settled")
 
     def __init__(self) -> None:
         self.delivered = 0
-        """Rows."""
+        """Number of rows handed out."""
         self.settled: dict[str, int] = {}
-        """Rows by outcome."""
+        """Outcome -> number of rows."""
 
 
 class Subscription:
-    """A consumer group on a topic; ``group`` is the number of just this pair."""
+    """A consumer group on a topic; ``group`` is the number of this (group, topic) pair."""
 
     __slots__ = (
         "counts",
@@ -200,19 +200,19 @@ class Subscription:
         """Volatile: pulls that wait for rows."""
         self.queues: list[GroupQueue] = []
         self.turn = 0
-        """Volatile: which queue the next pull looks at first."""
+        """Volatile: the queue that the next pull tries first."""
         self.counts: Counts | None = None
         """Volatile: None until something is counted."""
         self.set(spec)
 
     def counted(self) -> Counts:
-        """Return where to count."""
+        """Return the counts; create them at the first call."""
         if self.counts is None:
             self.counts = Counts()
         return self.counts
 
     def set(self, spec: SubscriptionSpec) -> None:
-        """Take over settings."""
+        """Set the settings."""
         self.spec = spec
         self.ordered = spec.mode is Mode.ORDERED
         self.filter: TagFilter | None = parse(spec.tags)
@@ -245,7 +245,7 @@ class Catalog:
         self.topics: dict[int, Topic] = {}
         self.by_name: dict[str, Topic] = {}
         self.groups: dict[int, Subscription] = {}
-        # What lists go through: the same as in the three above, in order.
+        # For listings: the keys of the three dicts above, in order.
         self.topic_names: SortedKeys[str] = SortedKeys()
         self.topic_numbers: SortedKeys[int] = SortedKeys()
         self.group_numbers: SortedKeys[int] = SortedKeys()
@@ -286,11 +286,11 @@ class Catalog:
         return topic.subscriptions.get(held.group) if topic is not None else None
 
     def names_of(self, numbers: Iterable[int]) -> list[str]:
-        """Return the names of those topics that are there, sorted."""
+        """Return the sorted names of those topics that exist."""
         return sorted(self.topics[number].name for number in numbers if number in self.topics)
 
     def put_topic(self, number: int, spec: TopicSpec) -> Topic:
-        """Put a topic in, or give one other settings; queues are added, never taken away."""
+        """Add a topic, or change its settings; queues are added, never removed."""
         topic = self.topics.get(number)
         if topic is None:
             topic = self.topics[number] = Topic(number, spec)
@@ -305,7 +305,7 @@ class Catalog:
         return topic
 
     def remove_topic(self, number: int) -> Topic | None:
-        """Take a topic out; its subscriptions are taken out one by one."""
+        """Remove a topic; the caller removes its subscriptions."""
         topic = self.topics.pop(number, None)
         self.topic_numbers.discard(number)
         if topic is not None and self.by_name.get(topic.name) is topic:
@@ -316,7 +316,7 @@ class Catalog:
     def put_subscription(
         self, topic: Topic, group: int, name: str, spec: SubscriptionSpec
     ) -> Subscription:
-        """Put a subscription in, without queues, or give one other settings."""
+        """Add a subscription without queues, or change its settings."""
         subscription = topic.subscriptions.get(group)
         if subscription is None:
             subscription = Subscription(group, name, topic, spec)
@@ -330,7 +330,7 @@ class Catalog:
         return subscription
 
     def remove_subscription(self, topic: Topic, group: int) -> Subscription | None:
-        """Take a subscription out."""
+        """Remove a subscription and return it."""
         subscription = topic.subscriptions.pop(group, None)
         self.groups.pop(group, None)
         self.group_numbers.discard(group)
@@ -340,7 +340,7 @@ class Catalog:
         return subscription
 
     def remove_subscriptions(self, topic: Topic) -> dict[int, Subscription]:
-        """Take all subscriptions of a topic out, and return them by number."""
+        """Remove all subscriptions of a topic, and return them by number."""
         gone = topic.subscriptions
         for group in gone:
             del self.groups[group]
@@ -362,13 +362,13 @@ class Catalog:
         return [held for one in self.groups_of_page(groups) for held in one.queues[low:high]]
 
     def put_app(self, app: App) -> None:
-        """Put an app in, in place of the one of that name."""
+        """Add an app; it replaces one of the same name."""
         self.apps[app.name] = app
         self.app_names.add(app.name)
         self._apps_by_page.setdefault(app_page(app.name), set()).add(app.name)
 
     def remove_app(self, name: str) -> None:
-        """Take an app out."""
+        """Remove an app."""
         if self.apps.pop(name, None) is not None:
             self.app_names.discard(name)
             self._apps_by_page[app_page(name)].discard(name)

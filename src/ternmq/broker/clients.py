@@ -1,8 +1,9 @@
-"""Decides how clients come and go: sessions begin, outlive their connections, and end.
+"""Decides when sessions begin and end, and how long they outlive their connections.
 
-A session that ends gives back what it holds, in pieces. That it ended is a LEFT record. If its
-client closed it, that comes first, so that the end is certain, and the leases end by records behind
-it; if its grace ran out, the leases end before it: the client may still come back meanwhile.
+A session that ends gives back its leases, in pieces; the end itself is a LEFT record. If the client
+closed the session, LEFT comes first, so that the end is certain, and the records that end the
+leases follow. If the grace of the session ran out, the leases end first and LEFT follows, since the
+client may still come back meanwhile.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from ternmq.record.facts import Cause
 from ternmq.record.header import HEADER_BYTES
 
 SESSION_WORK: Final = 4
-"""What the end of a session counts for besides its leases, when many end in a turn."""
+"""Work units that the end of a session costs besides its leases, when many end in a turn."""
 
 
 class Clients:
-    """Decides about sessions: begin, grace, end, and what their clients report.
+    """Decides about sessions (begin, grace, end) and about the reports of their clients.
 
     Not thread-safe: call it from the broker's loop.
     """
@@ -55,7 +56,7 @@ class Clients:
         """Open a session; the reply's value is its number.
 
         Raises:
-            Busy: too many sessions, or too many of this app.
+            Busy: there are too many sessions, or too many of this app.
         """
         sessions = self._views.sessions
         if not sessions.room(app, self._limits.sessions):
@@ -68,10 +69,10 @@ class Clients:
         return DoneReply(self._ledger.end, info.session)
 
     def resume(self, number: int, app: str, client: str) -> control.Joined:
-        """One more connection of a session's client: back within its grace, or an auxiliary one.
+        """Add a connection to a session: its client is back within the grace, or opens one more.
 
         Raises:
-            UnknownSession: the grace was over, or it is another client's.
+            UnknownSession: the grace is over, or the session is another client's.
         """
         session = self._session(number)
         if not session.belongs_to(app, client):
@@ -82,18 +83,18 @@ class Clients:
     def keep(
         self, now_us: int, number: int, leases: Iterable[tuple[int, int]]
     ) -> DoneReply | Drain:
-        """End every lease of a session but these, uncounted.
+        """End all leases of a session except ``leases``, without counting an attempt.
 
-        A client came back, and says what has reached it of all that was handed out to it.
+        A client that came back reports the leases that it received; the others never reached it.
 
         Args:
             now_us: Broker time.
-            number: Of the client's session.
-            leases: (epoch, number) of each that it knows of.
+            number: Number of the client's session.
+            leases: (epoch, number) of each lease that the client received.
 
         Returns:
-            Something to wait for, if the session has leases: it is among ``Drains.over`` once it
-            is done, with the position that the answer rests on.
+            A drain to wait for, if the session has leases: it is put into ``Drains.over`` once it
+            is finished, with the position that the answer depends on.
 
         Raises:
             UnknownSession.
@@ -105,7 +106,7 @@ class Clients:
     # -- going ------------------------------------------------------------------------------------
 
     def disconnected(self, now_us: int, number: int) -> None:
-        """One of the session's connections is gone; with the last one its grace begins."""
+        """Remove a connection from a session; its grace begins with the end of the last one."""
         session = self._views.sessions.by_number.get(number)
         if session is None or session.connections == 0:
             return
@@ -115,10 +116,10 @@ class Clients:
             self._parking.cancel_all(number)
 
     def leave(self, now_us: int, number: int) -> DoneReply | Drain:
-        """Close a session: it is gone at once, and what it holds is handed to others, uncounted.
+        """Close a session at once; its rows are released without counting an attempt.
 
         Returns:
-            Something to wait for, as from ``keep``.
+            A drain to wait for, as from ``keep``.
 
         Raises:
             UnknownSession.
@@ -128,7 +129,7 @@ class Clients:
         return self._drains.begin(now_us, number) or DoneReply(self._ledger.end)
 
     def grace_over(self, now_us: int, session: Session, budget: int = ENDED_ROWS_A_TURN) -> int:
-        """End a session that did not come back, in pieces; return how much work this one was."""
+        """End a session whose grace is over, in pieces; return the work units of this piece."""
         if session.connected or session.gone_us > now_us:
             return 0
         if self._views.sessions.by_number.get(session.number) is not session:
@@ -140,7 +141,8 @@ class Clients:
             if subscription is None:
                 continue
             if subscription not in looked:
-                # What was not begun first, of all its queues: what is left then counts.
+                # First release the rows that were not begun, of all queues of the group. The end of
+                # the remaining leases counts as an attempt.
                 looked.add(subscription)
                 work += self._leases.release_unbegun(
                     now_us, subscription.queues, session.number, budget - work
@@ -160,7 +162,7 @@ class Clients:
         return work + SESSION_WORK
 
     def after_start(self, now_us: int) -> None:
-        """Give every session its grace anew: nobody is connected. Go on where one had left."""
+        """Begin the grace of every session (none is connected); continue unfinished drains."""
         sessions = self._views.sessions.by_number
         for number in sorted(sessions):
             sessions[number].connections = 0
@@ -190,11 +192,11 @@ class Clients:
         producer: int,
         entries: Sequence[control.Count],
     ) -> DoneReply:
-        """Record what a producer has sent and given up, for the audit; no view depends on it.
+        """Record how much a producer has sent and given up, for the audit; no view depends on it.
 
         Raises:
             UnknownSession, UnknownTopic, InvalidRequest.
-            DiskFull: the room that is left is not for reports.
+            DiskFull: the remaining room is not for reports.
         """
         self._session(number)
         counts = control.Counts(producer, self._views.catalog.topic(topic).number, tuple(entries))

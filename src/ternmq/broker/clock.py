@@ -1,10 +1,10 @@
-"""Broker time: never backwards, never a jump, close to the wall clock.
+"""Broker time: it never goes back, never jumps by itself, and stays close to the wall clock.
 
-Broker time is a base plus what a monotonic clock has counted since; the base is the larger of the
-last record's time and the wall clock at start. While running it drifts towards the wall clock by at
-most one part in a hundred. A gap of more than five seconds is not followed but reported, until an
-operator accepts it or the broker starts again. Leases, retries and due times use broker time, so
-that a wall clock that jumps ends nothing early and keeps nothing longer.
+Broker time is a base plus the time that a monotonic clock has counted since; the base is the larger
+of the last record's time and the wall clock at start. While running it drifts towards the wall
+clock by at most one part in a hundred. A gap of more than five seconds is not followed but
+reported, until an operator accepts it or the broker starts again. Leases, retries and due times use
+broker time, so that a jump of the wall clock makes none of them end early or late.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from ternmq.model.types import SECOND_US
 
 SLEW: Final = 100
-"""One microsecond of correction for at least this many that passed."""
+"""Microseconds that must pass for each microsecond of correction."""
 GAP_US: Final = 5 * SECOND_US
 
 
@@ -23,7 +23,7 @@ class BrokerClock:
 
     Args:
         start_us: Broker time to begin with: max(last record's time, wall clock).
-        monotonic_us: The monotonic clock's reading that belongs to it.
+        monotonic_us: Reading of the monotonic clock at that moment.
     """
 
     __slots__ = ("_at_us", "_monotonic_us", "accepted", "gap_us")
@@ -41,7 +41,7 @@ class BrokerClock:
         return abs(self.gap_us) > GAP_US
 
     def read(self, monotonic_us: int, wall_us: int) -> int:
-        """Return broker time now. Readings of the monotonic clock that go back count as no time."""
+        """Return broker time now. If the monotonic clock went back, no time has passed."""
         passed = monotonic_us - self._monotonic_us
         if passed > 0:
             self._monotonic_us = monotonic_us

@@ -1,10 +1,10 @@
-"""Which owed rows would lose their content or their history if the oldest segment went.
+"""Which owed rows would lose their content or their history if the oldest segment were removed.
 
-A group may be owed a million rows whose only content is copies in MOVED records. Whenever a segment
-goes, all of them are asked about. So what was found of a shard is remembered: from where on in the
-journal the copies of its rows stand. As long as the segment ends below, nothing has to be looked up
-again: rows below a group's cursor that are not owed do not become owed, save by what
-``Ledger.rewinds`` counts.
+A group may be owed a million rows whose only content is copies in MOVED records, and all of them
+must be checked before each removal of a segment. So the result for a shard is remembered: the
+lowest journal position of the copies of its rows. As long as the segment ends below that position,
+nothing has to be looked up again: rows below a group's cursor that are not owed do not become owed,
+except through the events that ``Ledger.rewinds`` counts.
 """
 
 from __future__ import annotations
@@ -19,33 +19,35 @@ from ternmq.journal.index import Index
 
 
 class OwedRow(NamedTuple):
-    """A row that must not go with the segment."""
+    """A row that must not be lost with the segment."""
 
     offset: int
     content: bool
-    """Whether its content has to be copied, not only what is told of its failures."""
+    """Whether its content has to be copied; if not, only the record of its failures."""
 
 
 class Copied:
-    """Finds such rows shard by shard, and remembers of which shards there are none. Loop only.
+    """Finds such rows shard by shard, and remembers which shards have none.
+
+    Not thread-safe: call it from the broker's loop.
 
     Args:
-        index: Where the copies stand.
+        index: Finds the copies.
     """
 
     def __init__(self, index: Index) -> None:
         self._index = index
         self._rewinds = 0
         self._known: dict[HeldKey, dict[int, tuple[int, int]]] = {}
-        """By shard an offset and a position: every row below the one that is owed has a copy at or
-        behind the other, or gets one before the segment goes that was looked at."""
+        """Shard -> (offset, position). Every owed row below ``offset`` has a copy at or behind
+        ``position``, or is copied before the segment under examination is removed."""
         self._before: dict[HeldKey, dict[int, tuple[int, int]]] = {}
-        """What was known when this segment's turn came, of queues that were not looked at since."""
+        """Results from before this segment, of group queues not yet passed to ``keep``."""
         self._old: list[dict[HeldKey, dict[int, tuple[int, int]]]] = []
-        """What is to be forgotten."""
+        """Results that ``forget_some`` deletes piece by piece."""
 
     def begin(self, rewinds: int) -> None:
-        """Begin to look for another segment: ``keep`` follows for each group's queue there is.
+        """Begin with another segment; the caller then calls ``keep`` for each group queue.
 
         Args:
             rewinds: ``Ledger.rewinds``.
@@ -57,13 +59,16 @@ class Copied:
             self._discard()
 
     def keep(self, key: HeldKey, shards: list[int]) -> None:
-        """Forget all shards of a group's queue but these."""
+        """Forget all shards of a group queue except ``shards``."""
         known = self._before.pop(key, None) or self._known.pop(key, None)
         if known and shards:
             self._known[key] = {shard: known[shard] for shard in shards if shard in known}
 
     def ended(self) -> None:
-        """Take note that the segment went: what is known of other queues is of queues gone."""
+        """Note that the segment was removed: the results not passed to ``keep`` are discarded.
+
+        Their group queues no longer exist.
+        """
         self._discard()
 
     def _discard(self) -> None:
@@ -72,7 +77,7 @@ class Copied:
             self._before = {}
 
     def forget_some(self, most: int) -> bool:
-        """Forget what is known of some queues that are gone; return whether there are more."""
+        """Delete at most ``most`` discarded results; return whether there are more."""
         while self._old:
             old = self._old[-1]
             while old and most:
@@ -84,33 +89,34 @@ class Copied:
         return False
 
     def owed(self, held: GroupQueue, shard: int, boundary: int, end: int) -> list[OwedRow]:
-        """Return the rows of a shard that have to be written again before the segment goes.
+        """Return the rows of a shard that must be copied before the segment is removed.
 
         Args:
-            held: What the group knows of the queue.
+            held: The group queue.
             shard: Number of the shard.
-            boundary: The first offset of the queue that is kept in order once the segment is gone.
-            end: Of the segment.
+            boundary: First offset of the queue that will remain, apart from copies, once the
+                segment is removed.
+            end: End of the segment.
 
         Raises:
-            WouldBlock: run the job, then ask again.
+            WouldBlock: run the job, then call again.
         """
         return self._look(held, shard, boundary, end)[0]
 
     def take(
         self, held: GroupQueue, shard: int, boundary: int, end: int, journal_end: int
     ) -> list[OwedRow]:
-        """Return the same, and remember the shard: the caller will write the rows again.
+        """Return the same as ``owed``, and remember the shard: the caller will copy the rows.
 
         Args:
             held: See ``owed``.
             shard: See ``owed``.
             boundary: See ``owed``.
             end: See ``owed``.
-            journal_end: What is written from now on stands there or behind.
+            journal_end: End of the journal; new records begin there or behind it.
 
         Raises:
-            WouldBlock: run the job, then ask again.
+            WouldBlock: run the job, then call again.
         """
         found, safe, stand = self._look(held, shard, boundary, end)
         if held.cursor >= boundary > safe:
@@ -121,7 +127,7 @@ class Copied:
     def _look(
         self, held: GroupQueue, shard: int, boundary: int, end: int
     ) -> tuple[list[OwedRow], int, list[int]]:
-        """Return the rows, below which offset none was looked up, and where copies stand."""
+        """Return the rows, the offset below which none was looked up, and positions of copies."""
         known = self._known.get((held.group, held.topic, held.queue), {})
         safe, lowest = known.get(shard, (0, 0))
         stand = [lowest]
@@ -135,8 +141,9 @@ class Copied:
         found: list[OwedRow] = []
         for row in rows:
             content = safe <= row.offset < boundary and copies.get(row.offset, 0) < end
-            # Told of before the copy was written, and not again with it: the record that was to
-            # follow the copy was lost in a crash. What was told still earlier may go any time.
+            # Also a row whose newest failure is recorded in the segment, or before its copy. In the
+            # second case the record of the failure that was to follow the copy was lost in a crash,
+            # and the older one may be removed at any time.
             if content or 0 < row.position < max(end, copies.get(row.offset, 0)):
                 found.append(OwedRow(row.offset, content))
         stand += [position for position in copies.values() if position >= end]

@@ -1,13 +1,13 @@
 """Deduplication: the same batch sent again gets its first receipt, and is not stored again.
 
-The unit is the exact batch (producer, first sequence, count, CRC). What is remembered is the order
-of the MESSAGES records themselves; nothing here decides by the wall clock. Entries are grouped in
-**buckets** of one second of record time; the window forgets whole buckets: those that begin before
-the window, and the oldest while there are more than the cap. What a bucket held leaves a
-producer its highest *forgotten* sequence, at or below which a resend is refused.
+The unit is the exact batch (producer, first sequence, count, CRC). Entries follow the order of the
+MESSAGES records; nothing here depends on the wall clock. Entries are grouped in **buckets** of one
+second of record time, and whole buckets are forgotten: those that begin before the window, and the
+oldest while there are more entries than the cap. Of the forgotten entries, each producer keeps its
+highest *forgotten* sequence, at or below which a resend is refused.
 
-In STATE, entries are written once, as runs (`dedup_log`) that later sets name by position; only
-what each producer has forgotten is written anew.
+In STATE, entries are written once, as runs (`dedup_log`) that later sets name by position; only the
+highest forgotten sequence of each producer is written again.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ FORGOTTEN: Final = struct.Struct("<QQq")
 """u64 producer, u64 highest forgotten sequence + 1, i64 time of its newest entry."""
 PRODUCER_PAGES: Final = 64
 TABLE_FROM: Final = 10_000
-"""Entries from which a start loads them as a table: as rows they are some 20 ms, and to import
-numpy takes 80 ms and 12 MB."""
+"""Number of entries from which a start loads them as a table: this many take some 20 ms as rows,
+and importing numpy takes 80 ms and 12 MB."""
 
 
 class Entry(NamedTuple):
@@ -61,7 +61,7 @@ class IdEntry(NamedTuple):
 
 
 class Dedup:
-    """What was stored within the window, by producer and by application id."""
+    """The batches stored within the window, by producer, and messages by application id."""
 
     __slots__ = (
         "_buckets",
@@ -86,10 +86,10 @@ class Dedup:
         self._now_bucket = -1
         self._total = 0
         self.horizon = 0
-        """Entries whose record stands below are forgotten."""
+        """Entries whose record is below this position are forgotten."""
         self.cut_horizon = 0
-        """The horizon at the last cut, which STATE keeps: it cannot be told from the entries that
-        are left, since what went by number went for the sake of entries that are gone."""
+        """The horizon at the last cut. STATE stores it, because it cannot be derived from the
+        remaining entries: some were dropped to respect the cap, not because they were old."""
         self._log = DedupLog()
         self._by_page: list[dict[int, Producer]] = [{} for _ in range(PRODUCER_PAGES)]
         self._sweeping: Iterator[int] = iter(())
@@ -104,13 +104,13 @@ class Dedup:
 
         Raises:
             IdConflict: some of its sequences were used by another batch.
-            ResendTooOld: it reaches below what is remembered.
+            ResendTooOld: it begins at or below the highest forgotten sequence.
         """
         producer = self.producers.get(producer_id)
         if producer is None or first >= producer.next:
             return None
         if producer.last_us < now_us - self._limits.producer_idle_us:
-            return None  # expired; `sweep` takes it away some time
+            return None  # expired; `sweep` will remove it
         producer.trim(self.horizon)
         at = bisect_right(producer.firsts, first) - 1
         stop = first + count
@@ -134,11 +134,11 @@ class Dedup:
         return None
 
     def find_id(self, topic: int, id_hash: int, now_us: int) -> IdEntry | None:
-        """Return where a message with this application id was stored within the window.
+        """Return the entry of the message with this application id within the window, or None.
 
-        Buckets are forgotten as others come. Where nothing comes, what is older than the window and
-        a bucket counts as forgotten all the same: else an id would be known for ever to a broker
-        that only its repeats reach.
+        Buckets are forgotten as new ones begin. If none begins, an entry older than the window plus
+        one bucket counts as forgotten all the same: otherwise a broker that receives only repeats
+        of an id would remember it for ever.
         """
         entries = self.ids.get(topic)
         if entries is None:
@@ -161,7 +161,7 @@ class Dedup:
     def add(
         self, position: int, time_us: int, producer_id: int, first: int, count: int, crc: int
     ) -> None:
-        """A batch was stored."""
+        """Remember a batch that was stored."""
         second = time_us // SECOND_US
         if second > self._now_bucket:
             self._new_bucket(second, position)
@@ -169,7 +169,7 @@ class Dedup:
         self._total += 1
         producer = self.producers.get(producer_id)
         if producer is None or producer.last_us < time_us - self._limits.producer_idle_us:
-            producer = self._new_producer(producer_id)  # it begins anew, swept away or not
+            producer = self._new_producer(producer_id)  # it starts again, swept or not
         producer.put(first, count, crc, position, time_us)
         recent = self._log.recent
         recent += ENTRY.pack(producer_id, first, position, crc, count, time_us)
@@ -186,7 +186,7 @@ class Dedup:
     def add_id(
         self, topic: int, id_hash: int, body_hash: int, position: int, row: int, time_us: int
     ) -> None:
-        """A message with an application id was stored; its batch was added before."""
+        """Remember a stored message with an application id; its batch was added before."""
         self._buckets[-1][2] += 1
         self._total += 1
         entries = self.ids.setdefault(topic, {})
@@ -208,7 +208,10 @@ class Dedup:
         self.horizon = buckets[0][1]
 
     def sweep(self, now_us: int, budget: int) -> int:
-        """Forget idle producers; return how many were looked at. Any rhythm will do."""
+        """Forget idle producers and old ids; return the number of producers checked.
+
+        May be called at any interval.
+        """
         idle = now_us - self._limits.producer_idle_us
         some = list(islice(self._sweeping, budget))
         if len(some) < budget:  # a round is over: begin the next one
@@ -228,7 +231,7 @@ class Dedup:
         return len(some)
 
     def _forget_ids(self, entries: dict[int, IdEntry]) -> None:
-        # Found in one pass: to ask a dict for its first key costs what was deleted before it.
+        # One pass: finding the first key of a dict takes time for each key deleted before it.
         old: list[int] = []
         for id_hash, entry in entries.items():
             if entry.position >= self.horizon:
@@ -241,30 +244,30 @@ class Dedup:
 
     @property
     def runs(self) -> dict[tuple[int, int], Run]:
-        """The runs that stand for the entries in STATE, by (begin of the set, part)."""
+        """The runs that hold the entries in STATE, by (begin of the set, part)."""
         return self._log.runs
 
     def cut(self, begin: int) -> None:
-        """Make runs of what was added since the last cut; ``begin`` is the set's position."""
+        """Make runs of the entries added since the last cut; ``begin`` is the set's position."""
         self.cut_horizon = self.horizon
         self._log.cut(begin, self.horizon)
 
     def encode_run(self, begin: int, part: int) -> bytes:
-        """Return a run's payload. Once it is written, later sets only name where it stands."""
+        """Return a run's payload. Once it is written, later sets only name its position."""
         return self._log.encode(begin, part)
 
     def run_written(self, begin: int, part: int) -> None:
-        """Forget a run's payload: it stands in the journal."""
+        """Free a run's payload, which is in the journal now."""
         self._log.written(begin, part)
 
     def load_run(self, begin: int, part: int, payload: bytes) -> None:
-        """Take over a run, in whatever order they come; ``loaded`` makes use of them."""
+        """Load a run; the runs may come in any order. ``loaded`` uses them."""
         self._log.load(begin, part, payload)
 
     def loaded(self) -> None:
-        """Take in all runs that were loaded, in the order of the journal; facts follow.
+        """Add the entries of all loaded runs, in the order of the journal; facts follow.
 
-        ``cut_horizon`` is that of the set; what the runs hold below it is forgotten already.
+        ``cut_horizon`` is that of the set; the runs' entries below it are forgotten already.
         """
         horizon = self.horizon = self.cut_horizon
         runs, entries = self._log.take_loaded(horizon)
@@ -297,8 +300,8 @@ class Dedup:
         self._total = len(rows)
 
     def _load_table(self, runs: list[Content], horizon: int) -> None:
-        """As ``_load_rows``, for many: whole columns of a producer at a time."""
-        from ternmq.broker import dedup_table  # not before: it needs numpy
+        """Do the same as ``_load_rows`` for many entries: whole columns of a producer at a time."""
+        from ternmq.broker import dedup_table  # late: it imports numpy
 
         table = dedup_table.table_of(runs, horizon)
         if not len(table):
@@ -328,7 +331,7 @@ class Dedup:
         return [page for page, producers in enumerate(self._by_page) if producers]
 
     def forgotten(self, page: int) -> bytes:
-        """Return what the producers of a page have forgotten, for STATE."""
+        """Return the highest forgotten sequences of a page's producers, packed for STATE."""
         parts = []
         producers = self._by_page[page]
         for producer_id in sorted(producers):
@@ -339,7 +342,7 @@ class Dedup:
         return b"".join(parts)
 
     def load_forgotten(self, payload: bytes) -> None:
-        """Take over what producers have forgotten."""
+        """Load the highest forgotten sequences of producers."""
         for producer_id, forgotten, last_us in FORGOTTEN.iter_unpack(payload):
             producer = self.producers.get(producer_id)
             if producer is None:
@@ -349,12 +352,12 @@ class Dedup:
             producer.last_us = max(producer.last_us, last_us)
 
     def finish_load(self) -> None:
-        """Drop entries below the horizon, as they would have been by now."""
+        """Drop the entries below the horizon, as a running broker would have done."""
         for producer in self.producers.values():
             producer.trim(self.horizon)
 
     def entries(self) -> Iterator[tuple[int, Entry]]:
-        """Yield (producer, entry) for everything remembered, in order; for checks."""
+        """Yield (producer, entry) of all remembered batches, in order; for checks."""
         for producer_id in sorted(self.producers):
             producer = self.producers[producer_id]
             producer.trim(self.horizon)

@@ -1,9 +1,9 @@
 """The entries of deduplication in the order of the journal, cut into runs for STATE.
 
-What is added gathers in a run until that is full; each set *cuts*: it closes the run, and all runs
+New entries are added to a run until it is full. Each set *cuts*: it closes the run, and all runs
 since the last set get a name, (begin of the set, part). A run is written once. Later sets only name
-where it stands, so its content is given up as soon as it does; and it goes when its newest entry is
-forgotten. The bytes of a run are in `dedup_runs`.
+its position, so its content is freed as soon as it is written; the run itself is dropped when its
+newest entry is forgotten. The bytes of a run are in `dedup_runs`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ternmq.broker.dedup_runs import ENTRY, ID_ENTRY, POSITION, RUN_IDS, Content
 
 
 class _Packed(NamedTuple):
-    """Content of a run that is not written yet."""
+    """The content of a run that is not written yet."""
 
     entries: bytes
     ids: Sequence[bytes]
@@ -26,28 +26,31 @@ class Run(NamedTuple):
     """A run of entries, or of application ids."""
 
     last: int
-    """Newest position in it."""
+    """Position of its newest entry."""
     content: _Packed | None
     """None once it is written."""
 
 
 class Loaded(NamedTuple):
-    """What the runs of a set hold."""
+    """The content of the runs of a set."""
 
     runs: list[Content]
     ids: list[tuple[int, ...]]
-    """From the horizon on, in the order of the journal."""
+    """Entries of application ids from the horizon on, in the order of the journal."""
 
 
 class DedupLog:
-    """What STATE keeps of the entries. Loop only."""
+    """The entries as STATE stores them.
+
+    Not thread-safe: call it from the broker's loop.
+    """
 
     __slots__ = ("_loading", "_recent_ids", "_sealed", "recent", "runs")
 
     def __init__(self) -> None:
         self.recent = bytearray()
-        """Packed entries of the run being filled; whoever adds one calls ``seal`` when it is full:
-        a call for each entry would cost as much as packing it."""
+        """Packed entries of the run being filled. `dedup` adds to it directly and calls ``seal``
+        when it is full, because a call for each entry would cost as much as packing it."""
         self._recent_ids: list[bytes] = []
         self._sealed: list[Run] = []  # full runs since the last cut
         self.runs: dict[tuple[int, int], Run] = {}
@@ -55,19 +58,19 @@ class DedupLog:
         self._loading: list[Content] = []
 
     def seal(self, position: int) -> None:
-        """Close the run being filled: packing all of them at a set's begin would be a long turn."""
+        """Close the run being filled; packing all runs at a set's begin would take too long."""
         self._sealed.append(Run(position, _Packed(bytes(self.recent), ())))
         self.recent = bytearray()
 
     def add_id(
         self, topic: int, id_hash: int, body_hash: int, position: int, row: int, time_us: int
     ) -> None:
-        """A message with an application id was stored."""
+        """Add the entry of a stored message with an application id."""
         low, high = id_hash & 0xFFFFFFFFFFFFFFFF, id_hash >> 64
         self._recent_ids.append(ID_ENTRY.pack(low, high, body_hash, position, time_us, topic, row))
 
     def cut(self, begin: int, horizon: int) -> None:
-        """Name the runs since the last cut; forget those that lie below the horizon whole."""
+        """Name the runs since the last cut; drop runs that are wholly below the horizon."""
         if self.recent:
             self.seal(ENTRY.unpack_from(self.recent, len(self.recent) - ENTRY.size)[POSITION])
         runs = self._sealed
@@ -82,26 +85,26 @@ class DedupLog:
             del self.runs[key]
 
     def encode(self, begin: int, part: int) -> bytes:
-        """Return a run's payload, as long as it is not written."""
+        """Return the payload of a run that is not written yet."""
         content = self.runs[begin, part].content
         if content is None:
             raise KeyError((begin, part))
         return dedup_runs.encode(content.entries, content.ids)
 
     def written(self, begin: int, part: int) -> None:
-        """Forget a run's payload: it stands in the journal."""
+        """Free a run's payload, which is in the journal now."""
         run = self.runs.get((begin, part))
         if run is not None:
             self.runs[begin, part] = Run(run.last, None)
 
     def load(self, begin: int, part: int, payload: bytes) -> None:
-        """Take over a run, in whatever order they come."""
+        """Load a run; the runs may come in any order."""
         content = dedup_runs.decode(payload)
         self._loading.append(content)
         self.runs[begin, part] = Run(content.last(), None)
 
     def take_loaded(self, horizon: int) -> Loaded:
-        """Return what was loaded; ids only from the horizon on."""
+        """Return the loaded runs, and their ids from the horizon on."""
         loading, self._loading = self._loading, []
         ids = [entry for one in loading for entry in one.ids if entry[3] >= horizon]
         ids.sort(key=lambda entry: (entry[3], entry[6]))

@@ -1,4 +1,4 @@
-"""How deduplication entries lie in STATE: runs of some hundred, as compressed columns.
+"""The format of deduplication entries in STATE: runs of up to 1500, as compressed columns.
 
 Ruler of a run (the same text is in ``docs/format/state.md``)::
 
@@ -15,9 +15,10 @@ Ruler of a run (the same text is in ``docs/format/state.md``)::
               u32 rows
      .      ids x (u64 low, u64 high, u64 body hash, u64 position, u64 time_us, u32 topic, u32 row)
 
-Entries stand in the order of the journal. In columns a busy producer's come to some 5 bytes each,
-mostly its CRCs (which stand apart: noise among the columns keeps the compressor from seeing how
-much alike the rest is); as rows they were 40, a sixth of the journal bytes of a small message.
+Entries are in the order of the journal. In columns, an entry of a busy producer takes some 5 bytes,
+mostly its CRC. The CRCs are apart, because noise among the columns keeps the compressor from
+noticing how similar the other values are. As a row, an entry took 40 bytes, a sixth of the journal
+bytes of a small message.
 """
 
 from __future__ import annotations
@@ -33,22 +34,22 @@ import zstandard
 from ternmq.model.errors import CorruptJournal
 
 ENTRY: Final = struct.Struct("<QQQIIQ")
-"""In memory: producer, first sequence, position, crc, rows, time."""
+"""An entry in memory: producer, first sequence, position, crc, rows, time."""
 ENTRY_WORDS: Final = 5
 RUN_ENTRIES: Final = 1500
 RUN_BYTES: Final = RUN_ENTRIES * ENTRY.size
-"""Even if nothing shrinks, a run stays below 64 KiB."""
+"""Size of a full run in memory; even if it cannot be compressed, it stays below 64 KiB."""
 ID_ENTRY: Final = struct.Struct("<QQQQQII")
 """low, high, body hash, position, time; topic, row."""
 RUN_IDS: Final = 1300
 _HEAD: Final = struct.Struct("<IIII")
 PRODUCER, FIRST, POSITION, META, TIME = range(ENTRY_WORDS)
 _TIMES: Final = 3
-"""Number of the column of times in a frame, which has META behind it."""
+"""Number of the column of times in a frame; in memory, META comes before it."""
 _DIFFERENCES: Final = (FIRST, POSITION, TIME)
-_LEVEL: Final = 3  # level 1 makes 2 bytes an entry of columns that hardly change, level 3 none
+_LEVEL: Final = 3  # of columns that hardly change, level 1 makes 2 bytes an entry, level 3 none
 _COLUMNS_BYTES: Final = 36
-"""Of an entry, without its CRC."""
+"""Size of an entry in the columns, without its CRC."""
 
 _U64: Final = 2**64 - 1
 
@@ -66,7 +67,7 @@ class Row(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What a run holds: its entries still as columns, for there may be many."""
+    """The content of a run; its entries are still columns, since there may be many."""
 
     entries: int
     columns: bytes
@@ -75,18 +76,18 @@ class Content(NamedTuple):
     """As ``ID_ENTRY`` unpacks them."""
 
     def words(self, column: int) -> memoryview:
-        """Return a column of u64, by its number in the frame; differences are as they lie there."""
+        """Return a column of u64 by its number in the frame; differences are not summed up."""
         at = 8 * self.entries * column
         return memoryview(self.columns)[at : at + 8 * self.entries].cast("Q")
 
     def last(self) -> int:
-        """Return the newest position in it."""
+        """Return the position of the newest entry."""
         return sum(self.words(POSITION)) & _U64 if self.entries else int(self.ids[-1][3])
 
 
 def encode(entries: bytes, ids: Sequence[bytes]) -> bytes:
-    """Return a run; ``entries`` as packed by ``ENTRY``, ``ids`` each by ``ID_ENTRY``."""
-    import numpy as np  # not before: what was sent since the start is encoded, so it is there
+    """Return a run of ``entries`` packed with ``ENTRY`` and ``ids`` packed with ``ID_ENTRY``."""
+    import numpy as np  # late; a broker that received batches to encode has imported it already
 
     table = np.frombuffer(entries, dtype="<u8").reshape(-1, ENTRY_WORDS)
     count = len(table)
@@ -106,10 +107,10 @@ def encode(entries: bytes, ids: Sequence[bytes]) -> bytes:
 
 
 def decode(payload: bytes) -> Content:
-    """Return what a run holds.
+    """Return the content of a run.
 
     Raises:
-        CorruptJournal: The frame does not hold what the head says.
+        CorruptJournal: The frame does not fit the head.
     """
     count, ids, length, _ = _HEAD.unpack_from(payload)
     crcs = payload[_HEAD.size : _HEAD.size + 4 * count]

@@ -1,6 +1,6 @@
-"""Many deduplication entries at once, as a numpy table: what a start with a full window loads.
+"""Many deduplication entries as a numpy table, for a start with a full window.
 
-A million entries are some 0.1 s; as rows (``dedup_runs.rows_of``) they would be seconds.
+A million entries take some 0.1 s; as rows (``dedup_runs.rows_of``) they would take seconds.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Bucket(NamedTuple):
 
     second: int
     position: int
-    """Of the first."""
+    """Position of its first entry."""
     entries: int
 
 
@@ -77,7 +77,7 @@ class Stretch(NamedTuple):
     producer: int
     rows: Table
     mixed: bool
-    """They are in another order than their sequences."""
+    """Their order differs from the order of their sequences."""
     columns: tuple[bytes, bytes, bytes]
     """FIRST, POSITION and META, as u64."""
 

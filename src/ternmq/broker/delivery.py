@@ -1,10 +1,10 @@
-"""Decides pulls: the one keyed delivery machine.
+"""Decides pulls, for shared and for ordered groups.
 
 A decision reads the views, becomes one record, and is applied by the view that will replay it
-(`groupqueue`). Nothing is changed before the record stands in the journal, so a decision that needs
-bytes that are not in memory may raise ``WouldBlock`` at any point before and be made again. What a
-pull may hand out is planned by `shared` or `ordered`; what becomes of it is decided in `settling`
-and `leases`.
+(`groupqueue`). Nothing is changed before the record is in the journal, so a decision that needs
+bytes that are not in memory may raise ``WouldBlock`` at any point before, and is then repeated.
+`shared` or `ordered` plans which rows a pull may hand out; settles and the ends of leases are
+decided in `settling` and `leases`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Delivery:
 
     @property
     def newest_lease(self) -> int:
-        """Return the id of the newest lease that was given out."""
+        """The id of the newest lease."""
         return self._ledger.journal.epoch << LEASE_BITS | self._lease
 
     def pull(
@@ -59,17 +59,17 @@ class Delivery:
         """Lease the next rows of one queue to a consumer.
 
         Args:
-            now_us: broker time.
-            session: the consumer's.
-            subscription: the group on the topic.
-            queue: the queue.
-            held: the group's view of it.
-            max_messages: most rows.
-            max_bytes: about the most bytes; the first row comes whatever its size.
-            at_once: rows that the consumer works on at one time; 0: it does not say.
+            now_us: Broker time.
+            session: The consumer's session.
+            subscription: The group on the topic.
+            queue: The queue.
+            held: The group's view of it.
+            max_messages: Maximum number of rows.
+            max_bytes: Approximate maximum of bytes; the first row is returned whatever its size.
+            at_once: Number of rows that the consumer works on at one time; 0: unknown.
 
         Returns:
-            None when nothing is available.
+            The leased rows; None when nothing is available.
 
         Raises:
             WouldBlock: bytes must be read first; nothing was changed.
@@ -83,7 +83,7 @@ class Delivery:
         limits, failures = ledger.limits, held.failures
         ready, ahead = held.ready.runs, held.ahead.starts
         if len(held.leases) + len(ready) + len(ahead) >= limits.intervals:  # see `open_runs`
-            visible = held.cursor  # what is owed goes on, or the runs could never become fewer
+            visible = held.cursor  # owed rows only: otherwise the runs could never become fewer
         elif queue.end <= journal.durable:
             visible = queue.next
         else:
@@ -98,8 +98,8 @@ class Delivery:
             or held.cursor >= visible
             or failures.dead_rows >= limits.failures
         ):
-            # Nothing comes again and nothing is passed over: what most pulls are. The next rows,
-            # if one look finds them all.
+            # The usual pull: no row is delivered again, and none is passed over. It gets the next
+            # rows, if one lookup finds all of them.
             cursor = held.cursor
             stop = min(cursor + room, visible)
             places = ledger.index.locate(queue.topic.number, queue.number, cursor, stop, max_bytes)
@@ -113,7 +113,7 @@ class Delivery:
             self._ordered.plan(now_us, queue, held, visible, room, max_bytes, plan)
         else:
             self._shared.plan(now_us, subscription, queue, held, visible, room, max_bytes, plan)
-            held.turn_to_fresh = not held.turn_to_fresh  # not before: a plan may block half-made
+            held.turn_to_fresh = not held.turn_to_fresh  # not earlier: a plan may raise WouldBlock
         if not plan.runs and not plan.parked:
             if plan.cursor > held.cursor:
                 self._pass_over(now_us, held, plan.cursor)
@@ -134,7 +134,7 @@ class Delivery:
         max_bytes: int,
         at_once: int = 0,
     ) -> PullReply | None:
-        """Lease the next rows of whichever queue of a topic has any; they take turns.
+        """Lease the next rows of a queue of a topic that has some; the queues take turns.
 
         Raises:
             WouldBlock: bytes must be read first; nothing was changed.
@@ -206,7 +206,7 @@ class Delivery:
         )
 
     def _pass_over(self, now_us: int, held: GroupQueue, cursor: int) -> None:
-        """Record that rows without a match (or expired) are behind the group."""
+        """Pass over rows that do not match the filter or have expired; record it now or later."""
         ledger = self._ledger
         due = held.scan_since_us + ledger.limits.filter_cursor_us
         if cursor - held.cursor < ledger.limits.filter_scan_rows and (
@@ -214,24 +214,24 @@ class Delivery:
         ):
             if held.scan_since_us == 0:
                 held.scan_since_us = now_us
-                # Whether anybody pulls again is not known.
+                # No other pull may follow, so a timer has to record it.
                 ledger.timers.set(now_us + ledger.limits.filter_cursor_us, Timer.PASSED, held)
             held.scan = cursor
             return
         self.move_cursor(now_us, held, Move.FILTERED, cursor)
 
     def record_passed(self, now_us: int, held: GroupQueue) -> None:
-        """Record the rows that were passed over, if no record says so yet.
+        """Record the rows that were passed over, if that is not recorded yet.
 
         Raises:
-            JournalFull: no segment is ready; it is still to be done.
+            JournalFull: no segment is ready; the call must be repeated.
         """
         if held.scan > held.cursor:
             self.move_cursor(now_us, held, Move.FILTERED, held.scan)
         held.scan_since_us = 0
 
     def move_cursor(self, now_us: int, held: GroupQueue, move: Move, cursor: int) -> int:
-        """Record a cursor that moves without a pull; return the end of the record."""
+        """Move a cursor without a pull; return the end of the record."""
         round_ = held.round + (1 if move is Move.RESET else 0)
         fact = CursorMoved(held.group, held.topic, held.queue, move, cursor, round_)
         self._ledger.record(now_us, CURSOR, fact)

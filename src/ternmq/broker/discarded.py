@@ -1,7 +1,7 @@
-"""What nobody refers to any more, until its memory is given back, some of it in a turn.
+"""Containers that are no longer used, until their memory is freed, a piece in each turn.
 
-To free a million small objects takes as long as to make them. So a command that forgets very many
-at once puts the containers here, and ticks empty them piece by piece.
+Freeing a million small objects takes as long as creating them. So a command that forgets very many
+at once puts their containers here, and ticks empty them piece by piece.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from typing import Any
 
 
 class Discarded:
-    """Containers that are to be emptied. Loop only."""
+    """Containers that are to be emptied.
+
+    Not thread-safe: call it from the broker's loop.
+    """
 
     __slots__ = ("_containers",)
 
@@ -21,11 +24,11 @@ class Discarded:
         return bool(self._containers)
 
     def put(self, *containers: list[Any] | dict[Any, Any]) -> None:
-        """Take containers over: nobody else may look at them from now on."""
+        """Take over containers; the caller must not use them any more."""
         self._containers += [one for one in containers if one]
 
     def free(self, most: int) -> bool:
-        """Free at most so many of what they contain; return whether there is more."""
+        """Free at most ``most`` of their elements; return whether there are more."""
         while self._containers and most > 0:
             one = self._containers[-1]
             size = len(one)

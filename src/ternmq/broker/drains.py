@@ -1,8 +1,9 @@
-"""Gives leases of a session back, uncounted: all of one that left, or those that never reached it.
+"""Gives back leases of a session in pieces, without counting an attempt.
 
-A session may have leases of tens of thousands of group queues, so a turn ends some of them, the
-next turn others. That a session has left and still holds rows needs no mark of its own: these are
-the leases whose session is not there. So a start finds them, and goes on.
+A drain ends all leases of a session that left, or those that never reached its client. A session
+may have leases of tens of thousands of group queues, so each turn ends some of them. Drains of
+sessions that left need no state of their own: their leases are those whose session does not exist.
+So a start finds them and continues.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ class Drain:
     """Leases of one session that are being given back.
 
     Attributes:
-        session: Its number.
-        kept: Ids of leases that go on.
-        newest: Id of the newest lease there was at the beginning: later ones go on.
-        position: Once it is over, what its answer rests on; 0 before.
+        session: Number of the session.
+        kept: Ids of leases that do not end.
+        newest: Id of the newest lease when the drain began; later leases do not end.
+        position: Position that the answer depends on, once the drain is over; 0 before.
     """
 
     __slots__ = ("kept", "newest", "position", "queues", "session")
@@ -38,14 +39,14 @@ class Drain:
     ) -> None:
         self.session = session
         self.queues = queues
-        """Group queues that are still to be looked at."""
+        """Group queues whose leases are still to be ended."""
         self.kept = kept
         self.newest = newest
         self.position = 0
 
 
 class Drains:
-    """All drains.
+    """Begins drains and continues them.
 
     Not thread-safe: call it from the broker's loop.
     """
@@ -59,12 +60,12 @@ class Drains:
         self._leases = leases
         self._delivery = delivery
         self.over: list[Drain] = []
-        """Those that ended: whoever answers for them takes them out."""
+        """Drains that are over; the shell removes them when it answers their requests."""
 
     def begin(self, now_us: int, session: int, kept: Container[int] = ()) -> Drain | None:
-        """Have a session's leases given back, but those in ``kept``; None: it has no lease.
+        """Begin to give back a session's leases except ``kept``; None: the session has no lease.
 
-        Ticks do it, from this moment on. A later lease of the session is none of these.
+        Ticks do the work, from this moment on. Later leases of the session are not given back.
         """
         queues = self._views.figures.leased_to(session)
         if not queues:
@@ -74,17 +75,17 @@ class Drains:
         return drain
 
     def after_start(self, now_us: int) -> None:
-        """Go on with the sessions that had left when the broker stopped."""
+        """Continue with the sessions that had left when the broker stopped."""
         sessions = self._views.sessions.by_number
         for number in sorted(self._views.figures.by_session):
             if number not in sessions:
                 self.begin(now_us, number)
 
     def step(self, now_us: int, drain: Drain, budget: int) -> int:
-        """Give back a piece; return how much work it was, see ``Leases.end``.
+        """Give back a piece; return its work units, see ``Leases.end``.
 
         Raises:
-            JournalFull: no segment is ready; what is left is still to be done.
+            JournalFull: no segment is ready; the rest is still to be done.
         """
         work = 0
         queues, catalog = drain.queues, self._views.catalog

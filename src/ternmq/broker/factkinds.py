@@ -1,7 +1,7 @@
-"""The kinds of records that the broker writes: how a fact of each becomes bytes, and comes back.
+"""The kinds of records that the broker writes, each with the codec of its facts.
 
-A fact is a struct of `record`; a record of some kinds holds several. What a kind does to the views
-is in the table of `views`, which is keyed by these.
+A fact is a struct of `record`; records of some kinds contain several. What a kind does to the views
+is in the table of `views`, which is keyed by these kinds.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class FactKind(Generic[F]):
 
 
 class At(Protocol):
-    """Where and when a fact was recorded. A ``RawRecord`` is one, and so is a ``Written``."""
+    """Where and when a fact was recorded; ``RawRecord`` and ``Written`` implement it."""
 
     @property
     def position(self) -> Position:
-        """Of the record."""
+        """Position of the record."""
         ...
 
     @property
     def length(self) -> int:
-        """Of the record in bytes: the next begins at ``position + length``, or later."""
+        """Length of the record in bytes; the next one begins at ``position + length`` or later."""
         ...
 
     @property
@@ -48,12 +48,12 @@ class At(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Of the reign that wrote it."""
+        """Epoch in which the record was written."""
         ...
 
 
 class Written:
-    """Where and when a fact was recorded just now; the next record changes it."""
+    """Where and when the newest fact was recorded; the next record changes the object."""
 
     __slots__ = ("epoch", "length", "position", "time_us")
 

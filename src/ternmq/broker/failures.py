@@ -1,8 +1,8 @@
-"""Rows that failed, in few bytes each: those that wait for their due time, and the dead.
+"""Failed rows in few bytes each: those that wait for their due time, and dead letters.
 
-What failed, why, when and in whose hands stays on disk, in the SETTLED records; a row here holds
-the position of the newest one. In memory a row costs 20 bytes (2 offset, 8 time, 8 position and
-attempt, 2 deliveries), so that a million pending retries are 20 MB.
+The details of a failure (reason, time, session) stay on disk, in the SETTLED records; a row here
+has the position of the newest one. In memory a row takes 20 bytes (2 offset, 8 time, 8 position and
+attempt, 2 deliveries), so that a million pending retries take 20 MB.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SHARD_BITS: Final = 10
 SHARD_ROWS: Final = 1 << SHARD_BITS
 """Offsets that one shard of a (group, queue) covers: part of the STATE format, never changed."""
 HELD_US: Final = 1 << 62
-"""The due time of a row that only an operator lets go."""
+"""Due time of a held row, which only an operator can free."""
 _NUMPY_FROM: Final = 16
 _NUMPY_MIN_FROM: Final = 64
 _COUNT: Final = struct.Struct("<II")
@@ -28,12 +28,12 @@ class Failure(NamedTuple):
 
     offset: int
     when_us: int
-    """Due time of a waiting row; of a dead one, when it died."""
+    """Due time of a waiting row; time at which a dead row became dead."""
     attempt: int
-    """Attempts made."""
+    """Number of attempts made."""
     deliveries: int
     position: int
-    """The record that tells of the newest failure."""
+    """Position of the record of its newest failure."""
 
 
 class FailureRows:
@@ -52,7 +52,7 @@ class FailureRows:
         return len(self.relative)
 
     def put(self, row: Failure) -> bool:
-        """Store a row, in place of what was known of it; return whether it is new."""
+        """Store a row, or replace the one of its offset; return whether it is new."""
         relative = row.offset - self.base
         at = bisect_left(self.relative, relative)
         reference = row.position << 16 | min(row.attempt, 0xFFFF)
@@ -69,7 +69,7 @@ class FailureRows:
         return True
 
     def remove(self, start: int, stop: int) -> int:
-        """Forget the rows with offsets in ``[start, stop)``; return how many there were."""
+        """Remove the rows with offsets in ``[start, stop)``; return their number."""
         low, high = self._bounds(start, stop)
         if low == high:
             return 0
@@ -78,7 +78,7 @@ class FailureRows:
         return high - low
 
     def get(self, offset: int) -> Failure | None:
-        """Return the row of that offset, if it is here."""
+        """Return the row of an offset, or None."""
         relative = offset - self.base
         at = bisect_left(self.relative, relative)
         if at < len(self.relative) and self.relative[at] == relative:
@@ -129,18 +129,18 @@ class FailureRows:
         return int(after.min()) if len(after) else None
 
     def oldest_told(self) -> int:
-        """Return the smallest position that tells of a failure; the object must not be empty."""
+        """Return the smallest position of a failure's record; the object must not be empty."""
         return int(min(self.references)) >> 16
 
     def refer(self, offset: int, position: int) -> None:
-        """Say that a MOVED record tells of the row's failures now; unknown rows: no effect."""
+        """Set the record of a row's failures, now a MOVED record; unknown rows: no effect."""
         relative = offset - self.base
         at = bisect_left(self.relative, relative)
         if at < len(self.relative) and self.relative[at] == relative:
             self.references[at] = position << 16 | self.references[at] & 0xFFFF
 
     def encode(self) -> bytes:
-        """Return the rows as STATE has them: a count and the four columns, padded to 8."""
+        """Return the rows as stored in STATE: a count and the four columns, padded to 8."""
         count = len(self.relative)
         parts = [
             _COUNT.pack(count, 0),
@@ -154,11 +154,11 @@ class FailureRows:
         return b"".join(parts)
 
     def decode(self, data: bytes, at: int) -> int:
-        """Take over the rows that stand at ``at`` (there are none yet); return where they end."""
+        """Load the rows encoded at ``at`` into an empty object; return where they end."""
         count, _ = _COUNT.unpack_from(data, at)
         at += _COUNT.size
         if not count:
-            return at  # nearly every shard has none that are dead
+            return at  # nearly every shard has no dead rows
         self.when = array("q", data[at : at + 8 * count])
         at += 8 * count
         self.references = array("Q", data[at : at + 8 * count])

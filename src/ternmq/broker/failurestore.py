@@ -1,12 +1,12 @@
-"""The rows of one (group, queue) that failed: those that wait for a retry, and the dead.
+"""The failed rows of one (group, queue): those that wait for a retry, and dead letters.
 
-They lie in shards (`failures`), so that a million cost 20 MB. When the waiting ones come due is
-known per shard, not per row: a heap says when each shard is to be looked at again, and a look finds
-the rows whose time has come. Those found stay where they are, and are listed as *due*, until a pull
-takes them; lines of ordered groups keep account of them themselves.
+They are stored in shards (`failures`), so that a million take 20 MB. Due times are kept per shard,
+not per row: a heap has the time at which each shard is to be examined again for rows whose time has
+come. These rows stay in their shard and are listed as *due* until a pull takes them; in ordered
+groups, the lines keep track of them instead.
 
-Also here: the *history* of rows that failed before and are in somebody's hands again, which is the
-position of the record that tells of their newest failure.
+Also here: the *history* of rows that failed before and are leased or ready again: the position of
+the record of their newest failure.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ from ternmq.record.facts import LeasedRun, Outcome, Span
 
 _NEVER: Final = 1 << 63
 DUE_ROWS: Final = 4096
-"""Rows that are looked at in one go when they come due: below a millisecond."""
-# Members by name of the module: to look one up in its class takes 0.2 us (Python 3.11).
+"""Due rows after which one search stops, unless more are wanted: less than a millisecond."""
+# Members as globals of the module: looking one up in its class takes 0.2 us (Python 3.11).
 _DEAD: Final = Outcome.DEAD
 _HELD: Final = Outcome.HELD
 
 
 class FailureStore:
-    """Failed rows by shard. Loop only."""
+    """Failed rows by shard.
+
+    Not thread-safe: call it from the broker's loop.
+    """
 
     __slots__ = (
         "_due",
@@ -45,23 +48,23 @@ class FailureStore:
 
     def __init__(self) -> None:
         self.waiting: dict[int, FailureRows] = {}
-        """The rows that wait for a retry, by shard."""
+        """Shard -> the rows that wait for a retry."""
         self.dead: dict[int, FailureRows] = {}
-        """The dead letters, by shard."""
+        """Shard -> the dead letters."""
         self.history: dict[int, int] = {}
         """Offset -> newest failure record, of rows that failed before and are leased or ready."""
         self.waiting_rows = 0
         self.dead_rows = 0
-        # Empty in most of 100,000: a list takes 56 bytes, a deque 760; a dict 64, a set 216.
+        # Empty in most of 100,000 stores: a list takes 56 bytes, a deque 760; a dict 64, a set 216.
         self.due_rows: list[int] = []
-        self._due: list[tuple[int, int]] = []  # (time, shard): when to look at a shard again
-        self._due_at: dict[int, int] = {}  # of each shard the earliest of them; others are stale
+        self._due: list[tuple[int, int]] = []  # (time, shard): when to examine a shard again
+        self._due_at: dict[int, int] = {}  # the earliest time of each shard; others are stale
         self._due_known: dict[int, None] = {}
 
     # -- changes ----------------------------------------------------------------------------------
 
     def put(self, position: int, outcome: Outcome, run: LeasedRun, due_us: int) -> None:
-        """Put rows among those that wait (held ones: for an operator), or that are dead."""
+        """Store rows as waiting (held ones wait for an operator) or as dead."""
         start, stop, attempt, deliveries = run
         when_us = HELD_US if outcome is _HELD else due_us
         shards = self.dead if outcome is _DEAD else self.waiting
@@ -79,7 +82,7 @@ class FailureStore:
             self._look_at(key, when_us)
 
     def take(self, start: int, stop: int, *, keep_history: bool) -> None:
-        """Take out the rows of a run that wait or are dead, if any."""
+        """Remove the rows of a run that wait or are dead, if any."""
         for key in range(start >> SHARD_BITS, (stop - 1 >> SHARD_BITS) + 1):
             rows = self.waiting.get(key)
             if rows is not None:
@@ -104,7 +107,7 @@ class FailureStore:
             self.history.pop(offset, None)
 
     def forget_all(self, cursor: int, discarded: Discarded) -> None:
-        """Take out all that waits, all history, and the dead rows from an offset on."""
+        """Remove all waiting rows, all history, and the dead rows from an offset on."""
         discarded.put(self.waiting, self.history)
         discarded.put(self._due, self._due_at, self.due_rows, self._due_known)
         self.waiting, self.waiting_rows, self.history = {}, 0, {}
@@ -116,7 +119,7 @@ class FailureStore:
             self.forget_dead(cursor, _NEVER)
 
     def forget_waiting(self, low: int, high: int) -> list[Span]:
-        """Take out all that waits in whole shards; return the rows."""
+        """Remove the waiting rows of whole shards; return the rows."""
         gone: list[Span] = []
         for key in [key for key in self.waiting if low <= key << SHARD_BITS < high]:
             rows = self.waiting.pop(key)
@@ -125,7 +128,7 @@ class FailureStore:
         return gone
 
     def forget_dead(self, start: int, stop: int) -> list[int]:
-        """Take out the dead rows of a span; return the shards that were looked at."""
+        """Remove the dead rows of a span; return the shards that overlap it."""
         keys = [
             key
             for key in sorted(self.dead)
@@ -138,7 +141,7 @@ class FailureStore:
         return keys
 
     def refer(self, offset: int, position: int) -> None:
-        """Say that the record at ``position`` tells of a row's failures now."""
+        """Set the position of the record of a row's failures."""
         key = offset >> SHARD_BITS
         for shards in (self.waiting, self.dead):
             if key in shards:
@@ -147,7 +150,7 @@ class FailureStore:
             self.history[offset] = position
 
     def finish_load(self) -> None:
-        """Make what is derived, once everything is replayed."""
+        """Compute what is derived, once everything is replayed."""
         self._due_at = {key: rows.first_us() for key, rows in self.waiting.items()}
         self._due = sorted((when_us, key) for key, when_us in self._due_at.items())
         self.due_rows.clear()
@@ -156,17 +159,17 @@ class FailureStore:
     # -- coming due -------------------------------------------------------------------------------
 
     def _look_at(self, shard: int, when_us: int) -> None:
-        """Let ``look_for_due`` look at a shard at that time, if it would not do so before."""
+        """Have ``look_for_due`` examine a shard at a time, unless it will do so earlier."""
         if when_us < self._due_at.get(shard, _NEVER):
             self._due_at[shard] = when_us
             heappush(self._due, (when_us, shard))
 
     def look_for_due(self, now_us: int, wanted: int, lines: Lines | None) -> int:
-        """Find out which waiting rows have come due; return how many rows were found.
+        """Find the waiting rows that have come due; return how many were found.
 
-        Goes on until ``wanted`` rows (or ``DUE_ROWS``, if that is more) are known, so that a
-        million that come due together neither make a long turn nor are held in memory twice. What
-        is not found now is found by the next call: ``next_timer_us`` is not after ``now_us`` then.
+        Stops at ``wanted`` rows (or ``DUE_ROWS``, if that is more), so that a million rows that
+        come due together neither make a long turn nor are in memory twice. The next call finds the
+        others: until then, ``next_timer_us`` is not after ``now_us``.
         """
         most = max(wanted, DUE_ROWS)
         looked = 0
@@ -210,11 +213,11 @@ class FailureStore:
         return found
 
     def next_due_us(self) -> int | None:
-        """Return when the next waiting row may come due, or None; 0 if one has."""
+        """Return when the next waiting row may come due, or None; 0 if one is due."""
         return 0 if self.due_rows else self.next_timer_us()
 
     def next_timer_us(self) -> int | None:
-        """Return when a shard is to be looked at again for waiting rows, or None."""
+        """Return when a shard is to be examined again for waiting rows, or None."""
         return self._due[0][0] if self._due else None
 
     # -- what is there ----------------------------------------------------------------------------
@@ -230,7 +233,7 @@ class FailureStore:
         return rows.get(offset) if rows is not None else None
 
     def failed(self, *, dead: bool, after: int) -> Iterator[Failure]:
-        """Yield the dead rows, or those that wait, behind an offset; do not change it meanwhile."""
+        """Yield the dead or the waiting rows behind an offset; do not change them meanwhile."""
         shards = self.dead if dead else self.waiting
         for key in sorted(shards):
             if (key + 1) << SHARD_BITS > after + 1:
@@ -246,12 +249,12 @@ class FailureStore:
         return sorted(found)
 
     def shard_rows(self, key: int) -> int:
-        """Return how many rows of a shard wait or are dead."""
+        """Return the number of rows of a shard that wait or are dead."""
         shards = (self.waiting.get(key), self.dead.get(key))
         return sum([len(rows) for rows in shards if rows is not None])
 
     def dead_before(self, when_us: int, limit: int) -> list[Failure]:
-        """Return rows that died before a time, at most ``limit``."""
+        """Return rows that became dead before a time, at most ``limit``."""
         found: list[Failure] = []
         for key in sorted(self.dead):
             rows = self.dead[key]

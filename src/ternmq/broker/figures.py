@@ -1,12 +1,12 @@
-"""Figures of all group queues together, kept as these change: nothing walks them to know.
+"""Figures of all group queues together, updated as these change, so that nothing walks over them.
 
 Theory of operation: a group queue that a fact changes puts itself on ``changed``, once. ``settle``
-takes over by how much its numbers differ from those that were taken over before. The broker settles
-once a second, and at the end of a turn when some hundred changed: so a fact costs an append, and
-neither a look at the figures nor a turn is long.
-What a session has leases of is counted at once, since the end of a session asks for it.
+adds the differences between its present numbers and those that were added before. The broker
+settles once a second, and at the end of a turn when some hundred changed: so a fact costs one
+append, and neither reading the figures nor a turn takes long. The group queues of which a session
+has leases are counted at once, since the end of a session needs them.
 
-Exact at any time after ``settle``; ``tests/unit/broker/kit.py`` compares them with a walk.
+The figures are exact after ``settle``; ``tests/unit/broker/kit.py`` compares them with a walk.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Share(NamedTuple):
-    """What one group queue contributes."""
+    """The numbers that one group queue contributes."""
 
     leased: int
     ready: int
@@ -32,17 +32,17 @@ NOTHING: Final = Share(0, 0, 0, 0, 0)
 
 
 class Greatest:
-    """The greatest of many numbers that change; zeros do not count."""
+    """The maximum of many numbers that change; zeros do not count."""
 
     __slots__ = ("_counts", "_most")
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
         self._most: int | None = 0
-        """None: to be found out."""
+        """None: not known, ``value`` computes it."""
 
     def change(self, before: int, now: int) -> None:
-        """One of the numbers is another one now."""
+        """Replace one of the numbers."""
         if before == now:
             return
         counts = self._counts
@@ -60,14 +60,17 @@ class Greatest:
                     self._most = None
 
     def value(self) -> int:
-        """Return it; 0 where there is none. O(different numbers) after the greatest went."""
+        """Return the maximum; 0 without numbers. O(different numbers) once the maximum is gone."""
         if self._most is None:
             self._most = max(self._counts, default=0)
         return self._most
 
 
 class Figures:
-    """Sums and maxima over all group queues. Loop only; deterministic."""
+    """Sums and maxima over all group queues. Deterministic.
+
+    Not thread-safe: call it from the broker's loop.
+    """
 
     __slots__ = (
         "_most_failures",
@@ -91,9 +94,9 @@ class Figures:
         self.changed: list[GroupQueue] = []
         """Group queues that changed since ``settle``, each once."""
         self.with_dead: dict[GroupQueue, None] = {}
-        """Those with dead letters."""
+        """Group queues with dead letters."""
         self.by_session: dict[int, dict[GroupQueue, int]] = {}
-        """Session -> group queues of which it has leases, and how many."""
+        """Session -> group queue -> number of leases that the session has of it."""
         self._most_open_runs = Greatest()
         self._most_failures = Greatest()
         self._most_ready = Greatest()
@@ -102,7 +105,7 @@ class Figures:
     # -- changes ----------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Take over what changed. O(group queues that changed)."""
+        """Bring the figures up to date. O(group queues that changed)."""
         if not self.changed:
             return
         for held in self.changed:
@@ -112,7 +115,7 @@ class Figures:
         self.changed.clear()
 
     def forget(self, held: GroupQueue) -> None:
-        """A group queue is gone, with all that it holds."""
+        """Subtract a group queue that is gone."""
         if held.share is not None:
             if held.share is not NOTHING:
                 self._take_over(held, held.share, NOTHING)
@@ -121,7 +124,7 @@ class Figures:
             self.leases_ended(held, {lease.session for lease in held.leases.values()})
 
     def rebuild(self, all_: Iterable[GroupQueue]) -> None:
-        """Count everything anew, once a journal was replayed."""
+        """Count everything again, once a journal was replayed."""
         self.leased = self.ready = self.waiting = self.dead = 0
         self.changed.clear()
         self.with_dead.clear()
@@ -136,7 +139,7 @@ class Figures:
 
     def _take_over(self, held: GroupQueue, before: Share, now: Share) -> None:
         if before == now:
-            held.share = before  # the same object for all that hold nothing
+            held.share = before  # empty group queues share one object
             return
         held.share = now
         self.leased += now.leased - before.leased
@@ -154,7 +157,7 @@ class Figures:
             self.with_dead.pop(held, None)
 
     def lease_begun(self, held: GroupQueue, session: int) -> None:
-        """A session has one more lease of a group queue."""
+        """Count one more lease of a group queue for a session."""
         held_by = self.by_session.get(session)
         if held_by is None:
             self.by_session[session] = {held: 1}
@@ -162,7 +165,7 @@ class Figures:
             held_by[held] = held_by.get(held, 0) + 1
 
     def lease_ended(self, held: GroupQueue, session: int) -> None:
-        """A lease is over."""
+        """Count one lease of a group queue less for a session."""
         held_by = self.by_session.get(session)
         if held_by is None or held not in held_by:
             return
@@ -173,7 +176,7 @@ class Figures:
                 del self.by_session[session]
 
     def leases_ended(self, held: GroupQueue, sessions: Iterable[int]) -> None:
-        """All leases of a group queue are over; these sessions had them."""
+        """Forget all leases of a group queue; ``sessions`` had them."""
         for session in sessions:
             held_by = self.by_session.get(session)
             if held_by is not None:
@@ -200,5 +203,5 @@ class Figures:
         return self._most_ready.value()
 
     def most_parked(self) -> int:
-        """Return the same of the ordered ones."""
+        """Return the ready rows of the ordered group queue with most of them."""
         return self._most_parked.value()

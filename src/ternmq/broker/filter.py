@@ -1,8 +1,8 @@
 """Filter by tag: ``paid || refunded``; ``*`` or nothing means every message.
 
-A queue's index keeps a 64-bit mask per stored batch, one bit a tag (by hash), so that most batches
-without a match are passed over unread. A mask may match by accident; rows are then compared by the
-tag's text, so that no message is delivered that the filter does not name.
+A queue's index has a 64-bit mask for each stored batch, with one bit for each tag (by hash), so
+that most batches without a match are passed over unread. A mask may match by accident; the rows'
+tags are then compared as text, so that no message is delivered that the filter does not name.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TagFilter:
 
 
 def parse(expression: str) -> TagFilter | None:
-    """Return the filter, or None where every message passes.
+    """Return the filter, or None if every message passes.
 
     Raises:
         InvalidRequest: an empty alternative, too many tags, or white space within a tag.

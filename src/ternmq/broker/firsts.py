@@ -1,9 +1,10 @@
-"""Where queues begin: looked up by whoever asks next, once a segment is gone.
+"""The first offsets of queues, looked up lazily after a segment was removed.
 
-A segment may hold messages of 40,000 queues. To tell all of them that it is gone would take a
-hundred times as long as a turn may be. So a queue remembers how many segments were gone when it
-looked up where it begins, and looks again if there are more by now. Retention asks every queue,
-some in a turn, so that each has looked before the next segment goes.
+A segment may contain messages of 40,000 queues. Updating all of them at its removal would take a
+hundred times as long as a turn may take. So a queue remembers how many segments had been removed
+when it last looked up its first offset, and looks it up again if there are more now. Retention
+reads the first offset of every queue, some in each turn, so that all are up to date before the next
+segment is removed.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ if TYPE_CHECKING:
 
 
 class Firsts:
-    """What the queues of a catalog share.
+    """Looks up first offsets; all queues of a catalog share one.
 
     Not thread-safe: call it from the broker's loop.
 
     Args:
-        index: Says where a queue begins.
-        on_removed: Takes a queue, and where it began before segments went.
+        index: Finds the first offset of a queue.
+        on_removed: Called with a queue that is looked up after a removal, and its former first
+            offset.
 
     Attributes:
-        removed: How many segments went since the start.
+        removed: Number of segments removed since the start.
     """
 
     __slots__ = ("_index", "_on_removed", "removed")
@@ -38,7 +40,7 @@ class Firsts:
         self.removed = 0
 
     def look_up(self, queue: Queue) -> None:
-        """Find out where a queue begins."""
+        """Look up the first offset of a queue."""
         before = queue.known_first
         first = self._index.first_offset(queue.topic.number, queue.number)
         queue.known_first = queue.next if first is None else first

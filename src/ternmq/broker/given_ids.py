@@ -1,10 +1,10 @@
-"""Which rows of a batch are not stored, since the application's own id of theirs is known.
+"""Which rows of a batch are not stored, because their application id is known already.
 
-An id is known if a message of the topic within deduplication's window has it, or a row before in
-the same batch. The row gets the receipt of that first message if it is the same message again,
-else it is an `IdConflict`. The same are: body (by its hash), key, ordering key, tag, content type,
-and headers without those of a trace, which differ from one attempt to the next. Of a first message
-that retention has removed only the hash of the body is left to compare.
+An id is known if a message of the topic within deduplication's window has it, or an earlier row of
+the same batch. The row gets the receipt of that first message if it is the same message again;
+otherwise it is an `IdConflict`. Two messages are the same if these are equal: body (by its hash),
+key, ordering key, tag, content type, and headers except those of a trace, which differ from one
+attempt to the next. If retention has removed the first message, only the body's hash is compared.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ _OF_A_TRACE_TOO: Final = ("x-b3-", "x-amzn-trace-", "uberctx-")
 
 @dataclass(slots=True)
 class Known:
-    """What is known of the rows of a batch.
+    """The rows of a batch whose ids are known.
 
     Attributes:
-        outcomes: Rows whose id an earlier message has, with its queue and offset if it is kept.
-        repeats: Rows that have the id of a row before in the batch -> that row, and whether they
-            differ.
-        depends: The position up to which the journal must be durable for ``outcomes`` to hold.
+        outcomes: Rows with the id of an earlier message, with its queue and offset if it is kept.
+        repeats: Row with the id of an earlier row of the batch -> (that row, whether they differ).
+        depends: Position up to which the journal must be durable for ``outcomes`` to hold.
     """
 
     outcomes: list[RowOutcome] = field(default_factory=list)
@@ -42,7 +41,7 @@ class Known:
     depends: int = 0
 
     def runs(self, count: int) -> tuple[RowRun, ...]:
-        """Return the runs of the rows that are new, of ``count`` rows."""
+        """Return the runs of new rows in a batch of ``count`` rows."""
         left_out = {outcome.row for outcome in self.outcomes} | self.repeats.keys()
         runs: list[RowRun] = []
         for row in range(count):
@@ -55,10 +54,10 @@ class Known:
         return tuple(runs)
 
     def told(self, stored: Messages | None) -> list[RowOutcome]:
-        """Return all rows that are left out, in order.
+        """Return the outcomes of all rows that are not stored, in order.
 
         Args:
-            stored: Where the other rows are; None if no offset is to be named.
+            stored: The stored rows; None if no offset is to be reported.
         """
         rows = {outcome.row: outcome for outcome in self.outcomes}
         for row, (first, differs) in self.repeats.items():
@@ -69,7 +68,10 @@ class Known:
 
 
 class GivenIds:
-    """Looks ids of the application up. Loop only."""
+    """Looks up application ids.
+
+    Not thread-safe: call it from the broker's loop.
+    """
 
     __slots__ = ("_store", "_views")
 
@@ -78,13 +80,13 @@ class GivenIds:
         self._store = store
 
     def known(self, now_us: int, topic: Topic, batch: bytes, below: int | None = None) -> Known:
-        """Return which rows of a batch that was verified are known.
+        """Return the rows of a batch whose ids are known.
 
         Args:
             now_us: Broker time.
-            topic: Where to.
-            batch: With ids.
-            below: Only messages count whose record has a position below; None: all.
+            topic: Topic of the batch.
+            batch: A verified batch with ids.
+            below: Only messages whose record is below this position count; None: all.
 
         Raises:
             WouldBlock: bytes must be read first; nothing was changed.
@@ -112,7 +114,7 @@ class GivenIds:
     def _known_before(
         self, known: Known, batch: Batch, row: int, body_hash: int, entry: IdEntry
     ) -> None:
-        """Note a row whose id a message before has."""
+        """Note a row with the id of an earlier message."""
         conflict = entry.body_hash != body_hash
         offset: int | None = None
         queue: int | None = None
@@ -133,11 +135,11 @@ class GivenIds:
 
 
 def _same(one: Batch, one_row: int, other: Batch, other_row: int) -> bool:
-    """Return whether two rows are the same, their bodies aside."""
+    """Return whether two rows are equal, apart from their bodies."""
     try:
         return _compared(one.without_body(one_row)) == _compared(other.without_body(other_row))
     except BatchError:
-        return False  # headers that are none: the producer sent something else than it should
+        return False  # headers that cannot be decoded: the producer sent an invalid row
 
 
 def _compared(row: Row) -> Row:

@@ -1,14 +1,14 @@
 """Names of topics, groups and sessions that are gone, while the journal still has records of them.
 
-Records name objects by numbers that are never reused. Who reads the journal from some position on
-needs the names of all numbers in it: of those that are there from the catalog, of the others from
-here. An entry is forgotten when the segment with the record that ended it goes, since no later
-record names it (but for a session, which may stay unnamed in a failure that was moved forward, and
-in what it gave back behind its end).
+Records name objects by numbers that are never reused. A reader of the journal needs the names of
+all numbers in it: those of existing objects are in the catalog, the others here. An entry is
+forgotten when the segment with the record that ended its object is removed, since no later record
+names the object. The exception is a session: a failure that was moved forward, or a record that
+ends its leases after it left, may contain its number later; its name is unknown then.
 
-Theory of operation: entries stand in the order of their positions, the oldest first, so that what
-is to be forgotten is found at the front. In STATE they are pages of 64 numbers of one sort, written
-after the pages of what is there: so what a set does not have in one it has in the other.
+Theory of operation: entries are in the order of their positions, the oldest first, so that those to
+be forgotten are at the front. In STATE they are pages of 64 numbers of one sort, written after the
+pages of existing objects: an object that a set does not have in one of them is in the other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PAGE_BITS: Final = 6
 
 
 class Sort(enum.IntEnum):
-    """What is gone. Numbers stand in STATE and are never reused."""
+    """What kind of object is gone. The numbers are stored in STATE and never reused."""
 
     TOPIC = 1
     GROUP = 2
@@ -34,19 +34,19 @@ class Sort(enum.IntEnum):
 
 
 class GoneName(msgspec.Struct, frozen=True, array_like=True):
-    """Something that is gone."""
+    """An object that is gone."""
 
     number: int
     name: str
-    """Of a topic or group; the app of a session."""
+    """Name of a topic or group; the app of a session."""
     position: int
-    """Of the record that ended it."""
+    """Position of the record that ended it."""
     topic: int = 0
-    """Of a group."""
+    """Topic of a group."""
     client: str = ""
-    """The beginning of a session's client."""
+    """The first characters of a session's client."""
     address: str = ""
-    """Where a session began."""
+    """Address from which a session was opened."""
 
 
 GoneKey = tuple[int, int]
@@ -54,7 +54,7 @@ GoneKey = tuple[int, int]
 
 
 class PageKey(NamedTuple):
-    """A page in STATE."""
+    """The key of a page in STATE."""
 
     sort: int
     page: int
@@ -64,24 +64,27 @@ _decode: Final = msgspec.msgpack.Decoder(list[GoneName])
 
 
 class Gone:
-    """All of them, up to a cap: beyond, the oldest are forgotten. Loop only."""
+    """The names of all objects that are gone, up to a cap; beyond it the oldest are forgotten.
+
+    Not thread-safe: call it from the broker's loop.
+    """
 
     __slots__ = ("_cap", "_loading", "_numbers", "_on_page", "entries", "pages")
 
     def __init__(self, cap: int) -> None:
         self._cap = cap
         self._loading = False
-        """What was loaded is in the order of its keys: ``finish`` finds out which is the oldest."""
+        """Loaded entries are in the order of their keys; ``finish`` sorts them by age."""
         self._numbers: dict[int, SortedKeys[int]] = {int(sort): SortedKeys() for sort in Sort}
-        # A dict looks for its first entry among all that went before.
+        # Not a dict: it looks for its first entry among all that were deleted before.
         self.entries: OrderedDict[GoneKey, GoneName] = OrderedDict()
         self.pages: dict[PageKey, int] = {}
-        """Page -> newest record that put something in."""
+        """Page -> newest record that added an entry."""
         self._on_page: dict[PageKey, int] = {}
-        """Page -> how many."""
+        """Page -> number of entries."""
 
     def add(self, sort: Sort, one: GoneName) -> None:
-        """Something is gone from its position on; once more changes nothing."""
+        """Add an object that is gone; no effect if it is known already."""
         key = (int(sort), one.number)
         if key in self.entries:
             return
@@ -90,11 +93,11 @@ class Gone:
             self._forget(next(iter(self.entries)))
 
     def add_all(self, sort: Sort, ones: Sequence[GoneName]) -> None:
-        """Several are gone from one position on: the same as ``add`` for each, and quicker.
+        """Add several objects that one record ended: the same as ``add`` for each, but faster.
 
         Args:
-            sort: Of all of them.
-            ones: In the order of their numbers, all with the same position.
+            sort: Kind of all objects.
+            ones: The objects in the order of their numbers, all with the same position.
         """
         kind, entries, numbers = int(sort), self.entries, self._numbers[int(sort)]
         counts: dict[int, int] = {}
@@ -113,14 +116,14 @@ class Gone:
             self._forget(next(iter(entries)))
 
     def forget_below(self, first: int, most: int | None = None) -> bool:
-        """Forget what no record of a journal that begins at ``first`` names.
+        """Forget the entries that no record of a journal beginning at ``first`` names.
 
         Args:
-            first: Where it begins.
-            most: Forget no more than so many; None: all.
+            first: Where the journal begins.
+            most: Number of entries to forget at most; None: all.
 
         Returns:
-            Whether there is more of it.
+            Whether there are more to forget.
         """
         entries = self.entries
         while entries:
@@ -135,7 +138,7 @@ class Gone:
         return False
 
     def numbers(self, sort: Sort) -> SortedKeys[int]:
-        """Return the numbers of a sort, in order; not to be changed."""
+        """Return the numbers of a sort, in order; the caller must not change them."""
         return self._numbers[int(sort)]
 
     def _put(self, key: GoneKey, page: PageKey, one: GoneName, stamp: int) -> None:
@@ -162,17 +165,17 @@ class Gone:
         return [one for one in found if one is not None]
 
     def encode(self, sort: int, page: int) -> bytes:
-        """Return a page as it stands in STATE."""
+        """Return a page as it is stored in STATE."""
         return msgspec.msgpack.encode(self._of_page(sort, page))
 
     def load(self, sort: int, page: int, payload: bytes, stamp: int) -> None:
-        """Take over a page of STATE; ``finish`` follows when all is replayed."""
+        """Load a page of STATE; ``finish`` must follow when everything is replayed."""
         self._loading = True
         for one in _decode.decode(payload):
             self._put((sort, one.number), PageKey(sort, page), one, stamp)
 
     def finish(self) -> None:
-        """Put in order what was loaded and replayed; forget the oldest beyond the cap."""
+        """Sort the loaded and replayed entries by age; forget the oldest beyond the cap."""
         self._loading = False
         self.entries = OrderedDict(sorted(self.entries.items(), key=_position))
         while len(self.entries) > self._cap:

@@ -1,14 +1,14 @@
 """What one consumer group holds of one queue, and how facts change it.
 
 Rows below the ``cursor`` are done unless they are *owed*: leased, ready (released, or parked behind
-a busy key), waiting for a retry, or dead. Rows at or above it were never handed out, but those in
-``ahead`` were settled all the same (their hand-out was lost with a power cut) and will be passed
-over. Progress is therefore the cursor and a few runs, however many messages went by.
+a busy key), waiting for a retry, or dead. Rows at or above it were never handed out, except those
+in ``ahead``: they were settled, but the record of their hand-out was lost in a power cut, so pulls
+pass over them. Progress is therefore the cursor and a few runs, however many messages are settled.
 
 The rows are cut into **shards** of ``SHARD_ROWS`` offsets, which are objects of their own in STATE
 (`shards`). While a journal is replayed, a fact changes only the shards (and the cursor) whose chunk
-was written before it; `admission` sees to that, and is the identity once the newest chunk is
-behind. Rows that wait or are dead lie in a store of their own (`failurestore`).
+was written before it; `admission` filters the others, and filters nothing once the replay has
+passed the newest chunk. Rows that wait or are dead are in a store of their own (`failurestore`).
 
 Deterministic, no I/O. Facts are decided elsewhere (`delivery`); here they are only applied.
 """
@@ -40,8 +40,8 @@ from ternmq.record.replay import Replayed
 
 _FOREVER: Final = 1 << 63
 _MUCH: Final = 256
-"""Rows that a group is owed; fewer are freed with it."""
-# Members by name of the module: to look one up in its class takes 0.2 us (Python 3.11).
+"""Number of owed rows from which the memory of a deleted group is freed piece by piece."""
+# Members as globals of the module: looking one up in its class takes 0.2 us (Python 3.11).
 _DONE: Final = Outcome.DONE
 _DEAD: Final = Outcome.DEAD
 _RELEASED: Final = Outcome.RELEASED
@@ -101,15 +101,15 @@ class GroupQueue:
         self.admission = Admission()
         self.page = page
         self.shard_changed: dict[int, int] = {}
-        """Shard -> newest record that changed it, behind ``all_changed``."""
+        """Shard -> newest record that changed it, if that is behind ``all_changed``."""
         self.all_changed = 0
-        """Newest record that changed whatever there was."""
+        """Newest record that changed all shards."""
         self._by_shard: dict[int, list[tuple[LeasedRun, Lease]]] | None = None
         # Figures of all group queues, see `figures`.
         self.share: Share | None = None
-        """What of it they contain; None: nothing is counted (yet, or any more)."""
+        """The numbers already added to the figures; None: it is not counted (yet, or any more)."""
         self.noted = False
-        """It is among those that changed."""
+        """Whether it is in ``Figures.changed``."""
         # Volatile.
         self.scan = 0
         self.scan_since_us = 0
@@ -120,7 +120,7 @@ class GroupQueue:
     # -- facts ------------------------------------------------------------------------------------
 
     def apply_pulled(self, position: int, epoch: int, fact: Pulled) -> None:
-        """Rows were handed out."""
+        """Apply a PULLED fact: rows were handed out."""
         admission, failures = self.admission, self.failures
         if position >= admission.main:
             self.page.changed = position
@@ -172,7 +172,7 @@ class GroupQueue:
                 self._touch(position, low, high)
 
     def apply_settled(self, position: int, fact: Settled) -> None:
-        """A consumer, an operator, the clock or a key said what became of rows."""
+        """Apply a SETTLED or ENDED fact."""
         lease = self.leases.get(fact.lease_epoch << LEASE_BITS | fact.lease)
         outcome = fact.outcome
         if (
@@ -198,7 +198,7 @@ class GroupQueue:
             self._settle(position, fact, run)
 
     def _take_back(self, lease: Lease, runs: Sequence[LeasedRun]) -> None:
-        """Take rows out of a lease that ends for them."""
+        """Remove rows from a lease."""
         if len(runs) == 1:
             lease.runs, given_back = split(lease.runs, *runs[0][:2])
         else:
@@ -243,7 +243,7 @@ class GroupQueue:
                 lines.offer(offset)
 
     def apply_extended(self, position: int, fact: Extended) -> None:
-        """A lease lasts longer."""
+        """Apply an EXTENDED fact: a lease lasts longer."""
         lease = self.leases.get(fact.lease_epoch << LEASE_BITS | fact.lease)
         if lease is not None and fact.until_us > lease.until_us:
             lease.until_us = fact.until_us
@@ -251,10 +251,10 @@ class GroupQueue:
                 self._touch(position, start, stop)
 
     def apply_cursor(self, position: int, fact: CursorMoved) -> None:
-        """The cursor was moved by other means than a pull.
+        """Apply a CURSOR fact: the cursor moved, but not by a pull.
 
-        A reset makes every row from the new cursor on unread and forgets what was leased, ready or
-        waiting anywhere; dead letters below it stay. The other moves only go forward.
+        A reset makes every row from the new cursor on unread and forgets all leased, ready and
+        waiting rows; dead letters below the cursor stay. The other moves only go forward.
         """
         if position >= self.admission.main:
             self.page.changed = position
@@ -278,14 +278,14 @@ class GroupQueue:
             self._end_lease(lease)
 
     def end(self, position: int) -> None:
-        """The group is gone: if it was owed much, leave that to be freed some in a turn."""
+        """End the view of a deleted group; if it was owed many rows, ticks free the memory."""
         failures = self.failures
         failed = failures.waiting_rows + failures.dead_rows
         if failed + self.leased_rows + self.ready.rows + len(self.ahead.starts) >= _MUCH:
             self._forget_all(position, 0)
 
     def _forget_all(self, position: int, cursor: int) -> None:
-        """Forget what is owed, but for dead letters below the cursor: few steps, however much."""
+        """Forget all owed rows except dead letters below the cursor, in few steps."""
         self._by_shard = None
         self.page.touched = self.all_changed = position
         discarded = self.page.discarded
@@ -325,7 +325,7 @@ class GroupQueue:
                     self.lines.leave(offset)
 
     def apply_replayed(self, position: int, fact: Replayed) -> None:
-        """Rows come again as a new round: they leave whatever they were in, and are ready."""
+        """Apply a REPLAY fact: rows are ready again, in a new round, whatever their state was."""
         admission, failures, lines = self.admission, self.failures, self.lines
         if position >= admission.main:
             self.page.changed = position
@@ -357,7 +357,7 @@ class GroupQueue:
                     lines.offer(offset)
 
     def apply_moved(self, position: int, offset: int) -> None:
-        """What is told of a row's failures stands in a MOVED record from now on."""
+        """Apply a MOVED fact: the record at ``position`` now contains a row's failures."""
         if self.admission.admits(position, offset):
             self.failures.refer(offset, position)
             self._touch(position, offset, offset + 1)
@@ -365,7 +365,7 @@ class GroupQueue:
     # -- rows that failed -------------------------------------------------------------------------
 
     def look_for_due(self, now_us: int, wanted: int = 0) -> int:
-        """Find out which waiting rows have come due; see ``FailureStore.look_for_due``."""
+        """Find the waiting rows that have come due; see ``FailureStore.look_for_due``."""
         return self.failures.look_for_due(now_us, wanted, self.lines)
 
     def due(self, now_us: int, limit: int) -> list[Failure]:
@@ -375,11 +375,11 @@ class GroupQueue:
     # -- what is there ----------------------------------------------------------------------------
 
     def open_runs(self) -> int:
-        """Return how many leases, ready runs and runs ahead of the cursor there are."""
+        """Return the number of leases, ready runs and runs ahead of the cursor."""
         return len(self.leases) + len(self.ready.runs) + len(self.ahead.starts)
 
     def share_now(self) -> Share:
-        """Return what it contributes to the figures of all group queues."""
+        """Return its present contribution to the figures of all group queues."""
         failures = self.failures
         return Share(
             self.leased_rows,
@@ -400,13 +400,13 @@ class GroupQueue:
         return floor
 
     def finished(self, offset: int) -> bool:
-        """Return whether the floor is at or above an offset; cheap where nothing is in hand."""
+        """Return whether the floor is at or above an offset; cheap if no row is leased or ready."""
         if self.cursor < offset:
             return False
         return (not self.leases and not self.ready) or self.floor() >= offset
 
     def intervals(self) -> int:
-        """Return how many runs of settled rows there are: 1 when nothing is owed."""
+        """Return the number of runs of settled rows: 1 when nothing is owed."""
         edges = len(self.ready) + len(self.ahead)
         edges += sum([len(lease.runs) for lease in self.leases.values()])
         return edges + self.failures.waiting_rows + self.failures.dead_rows + 1
@@ -414,7 +414,7 @@ class GroupQueue:
     # -- bookkeeping ------------------------------------------------------------------------------
 
     def _touch(self, position: int, start: int, stop: int) -> None:
-        """Note that a record said something of these rows."""
+        """Note that a record changed these rows."""
         self._by_shard = None
         page = self.page
         page.touched = position
@@ -429,22 +429,23 @@ class GroupQueue:
             self.shard_changed[first] = position
 
     def _note(self) -> None:
-        """Have the figures of all group queues take over what changed."""
+        """Mark the group queue as changed for the figures."""
         if not self.noted:
             self.noted = True
             self.page.figures.changed.append(self)
 
     def forget_shards(self, there: list[int]) -> None:
-        """Forget which record changed shards that hold nothing: they are no objects of STATE.
+        """Forget which records changed the shards that are not in ``there``.
 
-        One that is filled again is written again, since the set that is begun does not name it.
+        They are empty, and STATE does not contain them. A shard that is filled again is written
+        again, since the set being written does not name it.
         """
         changed = self.shard_changed
         if len(changed) > len(there):
             self.shard_changed = {shard: changed[shard] for shard in there if shard in changed}
 
     def leases_by_shard(self) -> dict[int, list[tuple[LeasedRun, Lease]]]:
-        """Return the leased runs of each shard; kept until the next change."""
+        """Return shard -> leased runs with their leases; cached until the next change."""
         if self._by_shard is None:
             self._by_shard = {}
             for lease in self.leases.values():
@@ -454,7 +455,7 @@ class GroupQueue:
         return self._by_shard
 
     def finish_load(self) -> None:
-        """Make what is derived, once everything is replayed."""
+        """Compute what is derived, once everything is replayed."""
         self.leases = {id_: lease for id_, lease in self.leases.items() if lease.runs}
         for lease in self.leases.values():
             lease.runs = sorted(lease.runs)
@@ -466,5 +467,5 @@ class GroupQueue:
 
 
 def _shards(start: int, stop: int) -> range:
-    """Return the shards that rows ``[start, stop)`` lie in."""
+    """Return the shards of rows ``[start, stop)``."""
     return range(start >> SHARD_BITS, (stop - 1 >> SHARD_BITS) + 1)

@@ -1,4 +1,4 @@
-"""The objects of STATE that group queues are remembered by: HELD, and SHARD for what is owed."""
+"""The STATE objects of group queues: HELD for the cursors, and SHARD for owed rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class HeldObjects:
-    """A part of ``StateObjects``. Loop only."""
+    """Loads and encodes HELD and SHARD objects; a part of ``StateObjects``.
+
+    Not thread-safe: call it from the broker's loop.
+    """
 
     __slots__ = ("_views", "types")
 

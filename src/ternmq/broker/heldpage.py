@@ -1,8 +1,8 @@
-"""Group queues that stand in STATE together: where their cursors are, and what changed of them.
+"""Pages of group queues: STATE stores their cursors as one object.
 
-The cursors of 64 groups and 16 queues are one object, so that 40,000 groups are some hundred
-objects to go through for a set, not 40,000. What a group is owed stands in shards, objects of their
-own; where nothing is owed the page says so without a look at each of its group queues.
+A page has the cursors of 64 groups and 16 queues, so that a set goes through some hundred objects
+for 40,000 groups, not 40,000. Owed rows are stored in shards, objects of their own; a page whose
+groups are owed nothing is recognised without visiting each of its group queues.
 
 Ruler of an entry::
 
@@ -28,29 +28,29 @@ ENTRY: Final = struct.Struct("<IIIIQII")
 
 
 class HeldPage:
-    """Positions that tell what there is to look at when a set is written."""
+    """Positions of the newest changes of a page: they decide what a set has to examine."""
 
     __slots__ = ("changed", "discarded", "figures", "idle_at", "touched")
 
     def __init__(self, figures: Figures | None = None, discarded: Discarded | None = None) -> None:
         self.figures = Figures() if figures is None else figures
-        """Of all group queues; a page leads to them, so that a group queue is no larger for it."""
+        """Figures of all group queues; kept here so that a group queue needs no reference."""
         self.discarded = Discarded() if discarded is None else discarded
-        """Where a group queue leaves what it forgets; likewise."""
+        """Takes the containers that a group queue discards; kept here for the same reason."""
         self.changed = 0
-        """Newest record that moved a cursor of the page, or made or ended a group queue."""
+        """Newest record that moved a cursor of the page, or created or ended a group queue."""
         self.touched = 0
-        """Newest record that said something of rows in hand, or of rows that failed."""
+        """Newest record that changed rows of its group queues."""
         self.idle_at = 0
-        """BEGIN of the newest set whose look found that nothing is owed; 0: there is none."""
+        """BEGIN of the newest set that found nothing owed in the page; 0: none did."""
 
     def idle(self) -> bool:
-        """Return whether what that look found is still so: there are groups, owed nothing."""
+        """Return whether the finding of ``idle_at`` still holds: its groups are owed nothing."""
         return self.changed < self.idle_at and self.touched < self.idle_at
 
 
 def encode_page(queues: Iterable[GroupQueue]) -> bytes:
-    """Return the cursors of group queues."""
+    """Return the cursors of group queues, packed for STATE."""
     return b"".join(
         [
             ENTRY.pack(
@@ -63,7 +63,7 @@ def encode_page(queues: Iterable[GroupQueue]) -> bytes:
 
 
 def load_entry(held: GroupQueue, cursor: int, round_: int, stamp: int, *, ordered: bool) -> None:
-    """Take over a cursor as it was at ``stamp``."""
+    """Load a cursor as it was at ``stamp``."""
     held.cursor, held.round = cursor, round_
     if ordered and held.lines is None:
         held.lines = Lines()

@@ -1,4 +1,4 @@
-"""The failures of an owed row, read back from the records that tell of them."""
+"""The failures of an owed row, read from the records that contain them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ternmq.record.moved import MAX_HISTORY, FailureEntry
 
 
 class Records(Protocol):
-    """What reads records: the store, or one that counts."""
+    """A reader of records: the store, or a wrapper that counts."""
 
     def get(self, position: int) -> bytes:
         """Return the whole record at a position; raises as ``RecordStore.get``."""
@@ -25,14 +25,14 @@ class Records(Protocol):
 def failure_entries(
     store: Records, held: GroupQueue, offset: int, position: int, first: int
 ) -> list[FailureEntry]:
-    """Return a row's failures, oldest first, at most ``MAX_HISTORY`` of the newest.
+    """Return the newest failures of a row, at most ``MAX_HISTORY``, oldest first.
 
     Args:
         store: Reads records.
-        held: Whose failures.
+        held: The group queue.
         offset: The row.
-        position: The record that tells of the newest failure.
-        first: Where the journal begins: failures told only below are gone.
+        position: Position of the record of the newest failure.
+        first: Where the journal begins; older records of failures are gone.
 
     Raises:
         WouldBlock: bytes must be read first.
@@ -74,16 +74,17 @@ def _entry(
 
 
 class LastFailures:
-    """Finds how the attempts ended that came before those of a pull.
+    """Finds the newest failure of each row that a pull handed out.
 
-    What was found is kept when ``find`` raises ``WouldBlock``: rows that failed long ago, each told
-    of by another record, are found one after the other.
+    Results are kept when ``find`` raises ``WouldBlock``, so that rows that failed long ago, each in
+    another record, are found one after the other.
 
     Args:
         store: Reads records.
-        held: Whose rows.
-        runs: That were handed out. Of those of a first attempt only redriven ones have any.
-        first: Where the journal begins: failures told only below are gone.
+        held: The group queue.
+        runs: Runs that were handed out. Of rows in their first attempt, only redriven ones have
+            failures.
+        first: Where the journal begins; older records of failures are gone.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class LastFailures:
         self._found: dict[int, tuple[int, bytes]] = {}
 
     def find(self) -> list[tuple[int, int, int, bytes]]:
-        """Return (first offset, rows, cause, reason), by offset; rows without one are left out.
+        """Return (first offset, rows, cause, reason), by offset, of rows with a failure.
 
         Raises:
             WouldBlock: bytes must be read first.
@@ -114,7 +115,7 @@ class LastFailures:
             try:
                 told = _told(self._store.get(position), self._held)
             except (MessageNotFound, CorruptJournal, DiskReadError):
-                told = {}  # retention was quicker, or nobody can read it: the message goes on
+                told = {}  # removed or unreadable: the message is delivered without it
             while left and left[-1][0] == position:
                 _, offset = left.pop()
                 if offset in told:
@@ -132,7 +133,7 @@ class LastFailures:
 
 
 def _told(record: bytes, held: GroupQueue) -> dict[int, tuple[int, bytes]]:
-    """Return (cause, reason) of the newest failure of each row that a record tells of."""
+    """Return offset -> (cause, reason) of the newest failure of each row in a record."""
     body = record[HEADER_BYTES:]
     if kind_of(record) == Kind.MOVED:
         return {

@@ -1,8 +1,9 @@
-"""Holds: named positions of the journal below which nothing that is needed stands.
+"""Holds: named positions of the journal; everything from a hold on is kept on the disk.
 
-A segment goes only when every hold has passed it. A hold moves forward, and back only when that is
-said; it is a CONFIG record and an object of STATE, so it outlives a restart. Who reads the journal
-(an archive, an audit) puts one before it reads, and moves it when what it read is safe elsewhere.
+A segment is removed only when every hold has passed it. A hold moves forward, and back only on an
+explicit request; it is a CONFIG record and an object of STATE, so it survives a restart. A reader
+of the journal (an archive, an audit) creates a hold before it reads, and moves the hold on when the
+data that it read is safe elsewhere.
 """
 
 from __future__ import annotations
@@ -45,19 +46,19 @@ class Holding:
         app: str = "",
         back: bool = False,
     ) -> DoneReply:
-        """Make a hold, or move one; the reply's value is the position where it stands now.
+        """Create or move a hold; the reply's value is its position now.
 
         Args:
             now_us: Broker time.
-            name: Of the hold.
-            position: Below the oldest byte kept it counts as that one.
-            note: For people.
-            app: Who asks.
-            back: It may also move back; else a lower position has no effect.
+            name: Name of the hold.
+            position: The position to hold; one before the journal's first byte is raised to it.
+            note: Text for people.
+            app: App that requests it.
+            back: Whether the hold may move back; otherwise a lower position has no effect.
 
         Raises:
             InvalidName, InvalidRequest: the position is above the end.
-            Busy: there are too many.
+            Busy: there are too many holds.
         """
         check_name(name)
         ledger = self._ledger
@@ -82,12 +83,12 @@ class Holding:
             moved_us = known.moved_us if position == known.position else now_us
             hold = Hold(name, position, note, app, known.created_us, moved_us)
         if known is None or position < known.position:
-            ledger.judge_again()  # a segment that was judged may be wanted after all
+            ledger.judge_again()  # a segment judged as removable may have to stay
         ledger.record(now_us, CONFIG, hold)
         return DoneReply(ledger.end, position)
 
     def delete(self, now_us: int, name: str) -> DoneReply:
-        """Remove a hold; nothing is done when there is none.
+        """Remove a hold, if it exists.
 
         Raises:
             InvalidName.

@@ -12,7 +12,7 @@ LEASE_BITS: Final = 40
 """A lease id is ``epoch << LEASE_BITS | number``."""
 LEASE_LIMIT: Final = 1 << LEASE_BITS
 EPOCH_LIMIT: Final = 1 << 64 - LEASE_BITS
-"""An epoch below this has room in a lease id, which STATE keeps as u64."""
+"""An epoch below this fits into a lease id, which is u64 in STATE."""
 
 
 class Lease(msgspec.Struct, eq=False):
@@ -23,6 +23,6 @@ class Lease(msgspec.Struct, eq=False):
     until_us: int
     runs: list[LeasedRun] = []
     at_once: int = 0
-    """Rows of the group that its consumer works on at one time, as the pull said; 0: it did not.
-    Volatile: what the end of a lease comes to stands in its record, and of a lease from before a
-    start every row counts."""
+    """Number of the group's rows that its consumer works on at one time; 0: unknown.
+    Volatile: the record of a lease's end contains the result, and every row of a lease from before
+    a start counts."""

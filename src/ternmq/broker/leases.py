@@ -1,15 +1,16 @@
-"""Decides how leases go on and end.
+"""Decides extensions and ends of leases.
 
 A lease that ends by time, or with a session that did not come back, costs its rows an attempt,
-since one of them may be what ended the consumer. Not rows that nobody can have begun: a consumer
-that says how many it works on at one time (``at_once``) begins them in the order of hand-out, so
-only the first so many that it has not settled may have been begun. The others are released first;
-what is left counts. So no state says which rows are to count: in one piece or in many, and with a
-restart in between, no row that was begun is released uncounted, and none comes again for ever.
+since one of them may have ended the consumer. Rows that the consumer cannot have begun are exempt:
+a consumer that reports how many it works on at one time (``at_once``) begins them in the order of
+hand-out, so only the first ``at_once`` rows that it has not settled may have been begun. The others
+are released first; the remaining rows count. So no state has to store which rows count: in one
+piece or in many, and with a restart in between, no row that was begun is released uncounted, and no
+row is delivered again for ever.
 
-A consumer cannot extend a lease while there is no broker, and a broker that stops takes no new
-connections. So no lease ends by time while the broker stops, and none from before a start until the
-grace of its session is over.
+A consumer cannot extend a lease while the broker is down, and a broker that stops accepts no new
+connections. So no lease ends by time while the broker stops, and no lease from before a start ends
+by time until the grace of its session is over.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ from ternmq.model.errors import LeaseExpired
 from ternmq.record.facts import Cause, Extended, LeasedRun, Outcome, Settled
 
 ENDED_ROWS_A_TURN: Final = 512
-"""Work that the end of leases may be in one turn, so that no session stops the loop: a unit for
-each row, and those below."""
+"""Work units that the ends of leases may take in one turn, so that no session blocks the loop: one
+unit for each row, and those below."""
 LEASE_WORK: Final = 3
-"""What the end of a lease counts for besides its rows."""
+"""Work units of a lease that ends, besides its rows."""
 QUEUE_WORK: Final = 6
-"""What a group queue counts for of which leases end: they are one record."""
+"""Work units of a group queue with leases that end: these are one record."""
 _LOOKED_SHIFT: Final = 7
-"""And a unit for so many leases that are looked at, as a power of two."""
+"""Number of examined leases that take one work unit, as a power of two."""
 _NEVER: Final = 1 << 63
 
 
 class Ended(NamedTuple):
-    """What a look at the leases of a group queue did."""
+    """Work units of one call for the leases of a group queue, and whether more is left to do."""
 
     work: int
     more: bool
@@ -68,16 +69,16 @@ class Leases:
         self._kept_until_us = now_us + self._ledger.limits.session_grace_us
 
     def keep_all(self, until_us: int) -> None:
-        """Let no lease end by time before a moment: the broker stops."""
+        """Let no lease end by time before ``until_us``: the broker stops."""
         self._kept_epoch = self._ledger.journal.epoch
         self._kept_until_us = max(self._kept_until_us, until_us)
 
     def _kept(self, now_us: int) -> int:
-        """Return the epoch up to which leases do not end by time now; -1: all of them may."""
+        """Return the epoch up to which leases do not end by time now; -1: all leases may end."""
         return self._kept_epoch if now_us < self._kept_until_us else -1
 
     def next_end_us(self, now_us: int, held: GroupQueue) -> int:
-        """Return when the leases of a group queue, which has some, are to be looked at next."""
+        """Return when the next lease of a group queue may end by time; it must have leases."""
         first = min([lease.until_us for lease in held.leases.values()])
         kept = self._kept(now_us)
         if kept >= 0 and first < self._kept_until_us:
@@ -93,10 +94,10 @@ class Leases:
     def extend(
         self, now_us: int, session: int, held: GroupQueue, epoch: int, number: int, until_us: int
     ) -> int:
-        """Let a lease last until ``until_us`` (never less than it does); return the record's end.
+        """Extend a lease to ``until_us``, never shorten it; return the end of the record.
 
         Raises:
-            LeaseExpired: it is over.
+            LeaseExpired: the lease is over.
         """
         lease = held.leases.get(epoch << LEASE_BITS | number)
         if lease is None:
@@ -109,13 +110,13 @@ class Leases:
     def release_unbegun(
         self, now_us: int, views: Sequence[GroupQueue], session: int, budget: int
     ) -> int:
-        """Give back what a session that is gone cannot have begun; return how much work it was.
+        """Release the rows that a gone session's client cannot have begun; return the work units.
 
         Args:
             now_us: Broker time.
             views: All queues of one group on one topic of which the session has leases.
-            session: Its number.
-            budget: Most work. If it was as much: there may be more.
+            session: Number of the session.
+            budget: Work units at most. If all are used, there may be more to release.
         """
         leases = [
             (lease.id, lease, held)
@@ -127,7 +128,7 @@ class Leases:
         return self._release(now_us, _unbegun(leases), Cause.SESSION, budget)
 
     def _release(self, now_us: int, unbegun: Iterable[_Unbegun], cause: Cause, budget: int) -> int:
-        """Give rows back within a budget of work, a record for each queue; return the work."""
+        """Release rows within a budget, with a record for each queue; return the work units."""
         work = 0
         settled: dict[GroupQueue, list[Settled]] = {}
         for lease, held, rows in unbegun:
@@ -155,16 +156,17 @@ class Leases:
         kept: Container[int] = (),
         newest: int = _NEVER,
     ) -> Ended:
-        """End the leases of a session, within a budget of work.
+        """End the leases of a session, within a budget of work units.
 
-        Those in ``kept`` go on, and those later than the lease ``newest``.
+        Leases in ``kept``, and those newer than the lease ``newest``, do not end.
 
-        By SESSION the attempt counts, and the rows come again at once (or are dead after the last);
-        of a key's rows only the first counts. Rows that were not begun are for the caller to
-        release before, who knows the other queues. By DRAIN nothing counts.
+        With cause SESSION the attempt counts, and the rows are delivered again at once (or are dead
+        after the last attempt); of the rows of a key only the first counts. The caller must first
+        release the rows that were not begun, since this depends on the group's other queues. With
+        cause DRAIN no attempt counts.
 
-        Of an ordered group a lease's last rows end first: if there is no budget for all, no row
-        comes again while a later one of its key is leased.
+        In an ordered group, the last rows of a lease end first: if the budget does not suffice for
+        all, no row is delivered again while a later one of its key is leased.
         """
         leases = [
             lease
@@ -182,10 +184,10 @@ class Leases:
         held: GroupQueue,
         budget: int = ENDED_ROWS_A_TURN,
     ) -> Ended:
-        """End the leases whose time is over, within a budget of work, as by SESSION.
+        """End the leases whose time is over, within a budget; the attempt counts as with SESSION.
 
-        One session's after the other's: first its rows that were not begun are released. What was
-        begun is looked for in this queue only: of several queues too many rows may count.
+        For each session in turn, the rows that were not begun are released first. Only this queue
+        is considered: if the session has leases of several queues, too many rows may count.
         """
         leases: dict[int, list[Lease]] = {}
         over: dict[int, list[Lease]] = {}
@@ -210,7 +212,7 @@ class Leases:
         return self._ended(ending)
 
     def _ended(self, ending: _Ending) -> Ended:
-        """Record what an ending came to."""
+        """Record the decided ends."""
         held, work = ending.held, ending.work + (len(ending.held.leases) >> _LOOKED_SHIFT)
         if ending.settled:
             self._settling.record(ending.now_us, ENDED, held, ending.settled)
@@ -250,7 +252,7 @@ class _Ending:
         self.settled: list[Settled] = []
 
     def end(self, leases: Iterable[Lease]) -> None:
-        """Take in the ends of some leases, as many as there is budget for."""
+        """Decide the ends of some leases, as far as the budget goes."""
         held, cause = self.held, self.cause
         some = _first_rows if held.lines is None else _last_rows
         for lease in leases:
@@ -287,11 +289,11 @@ class _Unbegun(NamedTuple):
 def _unbegun(leases: Sequence[tuple[int, Lease, GroupQueue]]) -> Iterator[_Unbegun]:
     """Yield the rows that a session's consumer cannot have begun.
 
-    It begins them by lease and, of one, by offset; in an ordered group those at the head of their
-    key, since the others wait for them.
+    The consumer begins rows in the order of leases and, within a lease, of offsets; in an ordered
+    group it begins only the rows at the head of their key, since the others wait for them.
 
     Args:
-        leases: The session's, by id, with their ids and queues.
+        leases: The session's leases, by id, with their ids and group queues.
     """
     left = max([lease.at_once for _, lease, _ in leases], default=0)
     for _, lease, held in leases:
@@ -308,9 +310,10 @@ def _unbegun(leases: Sequence[tuple[int, Lease, GroupQueue]]) -> Iterator[_Unbeg
 
 
 def _heads(held: GroupQueue, runs: Sequence[LeasedRun]) -> tuple[list[LeasedRun], list[LeasedRun]]:
-    """Return (rows at the head of their key, the others: nobody can have handled them).
+    """Return (rows at the head of their key, the others, which cannot have been begun).
 
-    Not each key's first row of the lease: of a large one that ends in pieces, every piece has one.
+    A head is the first row of its line, not each key's first row of the lease: if a large lease
+    ends in pieces, every piece would have one.
     """
     lines = held.lines
     assert lines is not None
@@ -336,7 +339,7 @@ def _first_rows(runs: Sequence[LeasedRun], limit: int) -> list[LeasedRun]:
 
 
 def _last_rows(runs: Sequence[LeasedRun], limit: int) -> list[LeasedRun]:
-    """Return as many rows from the end: of a key's rows none is left behind one that is free."""
+    """Return the last ``limit`` rows, so that no row of a key stays leased behind a freed one."""
     found: list[LeasedRun] = []
     for start, stop, attempt, deliveries in sorted(runs, reverse=True):
         if limit <= 0:

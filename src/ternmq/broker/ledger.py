@@ -1,14 +1,14 @@
 """The journal and what is computed from it: the one place where a fact enters the broker.
 
 A decision reads the views and makes a fact. ``Ledger.record`` appends it to the journal and applies
-it by the same row of the table in `views` that a start goes through when it replays the record.
-There is no other way to append: nothing else in this package calls ``Journal.append`` or a method
-that applies a fact (``tests/unit/broker/test_ledger.py`` looks), so a broker that runs and one that
-starts from its journal cannot come to different views.
+it through the same row of the table in `views` that replays the record at a start. There is no
+other way to append: nothing else in this package calls ``Journal.append`` or a method that applies
+a fact (``tests/unit/broker/test_ledger.py`` checks this), so a running broker and one that starts
+from its journal cannot compute different views.
 
-MESSAGES, PULLED and settles of one run are recorded most often. Each has a quick way, which does
-what the kind's row of the table does, without looking up what the caller has in its hand. All tests
-of the broker compare what is applied with what a start would read.
+MESSAGES, PULLED and settles of one run are recorded most often. Each has a fast path, which does
+what the kind's row of the table does, without looking up objects that the caller already has. All
+tests of the broker compare what is applied with what a start would read.
 """
 
 from __future__ import annotations
@@ -30,31 +30,32 @@ from ternmq.record.facts import Pulled, Settled
 from ternmq.record.header import HEADER_BYTES, Kind
 from ternmq.record.messages import Messages
 
-# Members by name of the module: to look one up in its class takes 0.2 us (Python 3.11).
+# Members as globals of the module: looking one up in its class takes 0.2 us (Python 3.11).
 _MESSAGES: Final = Kind.MESSAGES
 _PULLED: Final = Kind.PULLED
 _SETTLED: Final = Kind.SETTLED
 
 
 class Ledger:
-    """Records facts, and holds what decisions read. It decides nothing.
+    """Records facts and holds the objects that decisions read. It decides nothing.
 
     Not thread-safe: call it from the broker's loop.
 
     Args:
-        journal: Open, its EPOCH durable.
-        views: Filled from it.
+        journal: The open journal; its EPOCH is durable.
+        views: The views, replayed from the journal.
         store: Reads records.
         chance: Randomness for jitter.
 
     Attributes:
         index: Finds records.
-        limits: Of the broker.
-        suspect_below: See ``Views.suspect_below``.
-        timers: What comes due; derived from the views, set by decisions.
-        wakes: Which parked pulls are to be looked at.
-        room: For what clients send.
-        rewinds: How often a group may have come to want what it had finished: see ``judge_again``.
+        limits: The broker's limits.
+        suspect_below: ``Views.suspect_below``, as it was at the start.
+        timers: Times at which something is due; derived from the views, set by decisions.
+        wakes: Subscriptions whose parked pulls are to be tried again.
+        room: The space for records that clients send.
+        rewinds: Number of events after which a group may need finished rows again: see
+            ``judge_again``.
     """
 
     __slots__ = (
@@ -90,14 +91,14 @@ class Ledger:
 
     @property
     def end(self) -> Position:
-        """Where the journal ends: what an answer depends on that depends on everything so far."""
+        """End of the journal: the position of an answer that depends on everything so far."""
         return self.journal.end
 
     def judge_again(self) -> None:
-        """Take note that a group may want again what it had finished, or a hold went back.
+        """Note that a group may need finished rows again, or that a hold was moved back.
 
-        Retention judged the oldest segment on the ground that groups only go forward: it judges
-        anew.
+        Retention judges the oldest segment on the assumption that groups only go forward, so it has
+        to judge it again.
         """
         self.rewinds += 1
 
@@ -107,7 +108,7 @@ class Ledger:
         """Append a fact and apply it; return the position of its record.
 
         Raises:
-            JournalFull: No segment is ready: nothing was changed, and the same may be tried again.
+            JournalFull: No segment is ready. Nothing was changed, and the call may be repeated.
             RecordTooLarge, JournalFailed: See ``Journal.append``.
         """
         kind, journal = what.kind, self.journal
@@ -123,11 +124,11 @@ class Ledger:
         return position
 
     def admit(self, now_us: int, what: FactKind[F], fact: F) -> Position:
-        """Do the same for what a client brings in: it is told what to do when there is no room.
+        """Record a fact for a client: a full journal is raised as an error with advice for it.
 
         Raises:
             Busy: The next segment is being made; nothing was changed.
-            DiskFull: There is no room for it; nothing was changed.
+            DiskFull: There is no room for the record; nothing was changed.
         """
         try:
             return self.record(now_us, what, fact)
@@ -135,15 +136,15 @@ class Ledger:
             raise self.room.no_segment() from error
 
     def admit_messages(self, now_us: int, body: bytes, stored: Messages) -> Position:
-        """``admit`` for MESSAGES, quicker.
+        """``admit`` for MESSAGES, faster.
 
         Args:
             now_us: Broker time.
-            body: What the messages are packed to.
+            body: The packed messages.
             stored: The messages.
 
         Returns:
-            Where the record ends.
+            The end of the record.
 
         Raises:
             Busy, DiskFull: As from ``admit``.
@@ -159,12 +160,12 @@ class Ledger:
         return end
 
     def record_pulled(self, now_us: int, body: bytes, held: GroupQueue, fact: Pulled) -> Position:
-        """``record`` for PULLED with one fact, quicker.
+        """``record`` for PULLED with one fact, faster.
 
         Args:
             now_us: Broker time.
-            body: What the fact is packed to.
-            held: What the group has of the queue: the one that the fact names.
+            body: The packed fact.
+            held: The group queue that the fact names.
             fact: The rows.
 
         Raises:
@@ -176,7 +177,7 @@ class Ledger:
         return position
 
     def record_settled(self, now_us: int, body: bytes, held: GroupQueue, fact: Settled) -> Position:
-        """``record`` for SETTLED with one fact, quicker; see ``record_pulled``."""
+        """``record`` for SETTLED with one fact, faster; see ``record_pulled``."""
         position = self.journal.append(_SETTLED, body, now_us)
         held.apply_settled(position, fact)
         return position

@@ -1,8 +1,8 @@
-"""Who waits behind whom: the rows of an ordered group, by ordering key.
+"""The lines of an ordered group: its rows by ordering key.
 
-A line is the owed rows of one key, in order of offset. While any row of a line is leased, or its
-head waits for its due time, nothing else of that key is handed out; other keys flow. Lines are
-derived from the rows of the group queue and rebuilt at start.
+A line contains the owed rows of one key that are not dead, in order of offset. While any row of a
+line is leased, or its head waits for its due time, no other row of that key is handed out; other
+keys are not affected. Lines are derived from the rows of the group queue and rebuilt at start.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ternmq.broker.discarded import Discarded
 
 
 class Line:
-    """The owed rows of one key that are not dead."""
+    """The line of one key; ``leased`` is the number of its leased rows."""
 
     __slots__ = ("leased", "offsets")
 
@@ -37,11 +37,11 @@ class Lines:
         return len(self.hash_of)
 
     def discard(self, discarded: Discarded) -> None:
-        """Leave everything to be freed; the object is not used any more."""
+        """Hand over all memory to be freed; the object must not be used any more."""
         discarded.put(self.by_hash, self.hash_of, self._free)
 
     def stand(self, offset: int, hash_: int) -> None:
-        """Put an owed row into its line (no effect if it stands there)."""
+        """Put an owed row into its line; no effect if it is there already."""
         if offset in self.hash_of:
             return
         self.hash_of[offset] = hash_
@@ -51,7 +51,7 @@ class Lines:
         insort(line.offsets, offset)
 
     def leave(self, offset: int) -> None:
-        """Take a row out of its line: it is done, dead, or forgotten. It must not be leased."""
+        """Remove a row that is done, dead or forgotten from its line. It must not be leased."""
         hash_ = self.hash_of.pop(offset, None)
         if hash_ is None:
             return
@@ -63,11 +63,11 @@ class Lines:
             heappush(self._free, (line.offsets[0], hash_))
 
     def lease(self, offset: int) -> None:
-        """Note that a row of a line is in a consumer's hands."""
+        """Note that a row of a line is leased."""
         self.by_hash[self.hash_of[offset]].leased += 1
 
     def give_back(self, offset: int) -> None:
-        """Note that a row is no longer in a consumer's hands."""
+        """Note that a row is no longer leased."""
         hash_ = self.hash_of.get(offset)
         if hash_ is None:
             return
@@ -85,7 +85,7 @@ class Lines:
                 heappush(self._free, (offset, hash_))
 
     def offer_all(self) -> None:
-        """Begin anew with every line that has nothing leased (after a start)."""
+        """Make every line without leased rows free; for a start."""
         self._free = sorted(
             (line.offsets[0], hash_) for hash_, line in self.by_hash.items() if not line.leased
         )
@@ -93,8 +93,8 @@ class Lines:
     def pop_free(self) -> tuple[int, int, Line] | None:
         """Return (head offset, hash, line) of the free line with the smallest head, or None.
 
-        The entry is gone afterwards: the caller leases rows of it, puts it back with `put_free`, or
-        knows that its head waits for a due time, which will `offer` it.
+        This removes the line from the free ones. The caller leases rows of it, puts it back with
+        ``put_free``, or leaves it if its head waits for its due time: ``offer`` adds it again then.
         """
         while self._free:
             offset, hash_ = heappop(self._free)
@@ -104,9 +104,9 @@ class Lines:
         return None
 
     def put_free(self, offset: int, hash_: int) -> None:
-        """Put back what `pop_free` gave."""
+        """Put back a line that ``pop_free`` returned."""
         heappush(self._free, (offset, hash_))
 
     def has_free(self) -> bool:
-        """Return whether any line may be free (a stale entry says yes as well)."""
+        """Return whether any line may be free; a stale entry also counts."""
         return bool(self._free)

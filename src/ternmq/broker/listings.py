@@ -1,10 +1,11 @@
-"""What there is: topics, groups and their members, sessions, apps.
+"""Listings of topics, groups and their members, sessions, apps and transactions.
 
-Everything is as of this moment, in memory, ordered, and comes in pages: one costs what is on it,
-however much there is, and each names where to go on and the position that it rests on. A page ends
-at its limit, when ``PAGE_WORK`` is done, or when so much was looked at that is not to be shown that
-the turn would be long; so a page may be short, even empty, and others follow. To look up the
-durable end of a queue may raise ``WouldBlock``: run the job, ask again.
+Listings show the state of this moment; they are made from memory, ordered, and divided into pages.
+The cost of a page depends on its entries only, and each page contains where the next one begins and
+the position that it depends on. A page ends at its limit, when ``PAGE_WORK`` is done, or when so
+many entries that may not be shown were skipped that the turn would be long. So a page may be short,
+even empty, and others follow. Looking up the durable end of a queue may raise ``WouldBlock``: run
+the job, then call again.
 """
 
 from __future__ import annotations
@@ -29,28 +30,27 @@ from ternmq.model.specs import SubscriptionSpec, TopicSpec
 from ternmq.record.control import App
 
 MAX_LISTED: Final = 1000
-"""Most of anything on a page, whatever its limit says."""
+"""Most entries of a page."""
 PAGE_WORK: Final = 300
-"""What one page may cost, 2 to 3 us each: a page is below a millisecond. It has one entry at least.
-"""
+"""Work units that one page may take, 2 to 3 us each: a page takes less than a millisecond. Only the
+first entry of a page may take more."""
 ENTRY_WORK: Final = 2
-"""What a topic, group, session or app counts for besides what it has: queues, groups, leases,
-grants."""
+"""Work units of a topic, group, session or app, besides its queues, groups, leases or grants."""
 
 
 @dataclass(slots=True, frozen=True)
 class QueueEnds:
-    """Offsets of a queue."""
+    """The range of offsets of a queue."""
 
     first: int
-    """The oldest that is kept."""
+    """Oldest offset that is kept."""
     next: int
-    """The next, as far as messages are durable."""
+    """Offset behind the newest durable message."""
 
 
 @dataclass(slots=True, frozen=True)
 class TopicStatus:
-    """A topic as it is."""
+    """A topic with its settings, queues and groups."""
 
     name: str
     number: int
@@ -61,17 +61,17 @@ class TopicStatus:
 
 @dataclass(slots=True, frozen=True)
 class TopicPage:
-    """Topics by name."""
+    """A page of topics, by name."""
 
     topics: list[TopicStatus]
     next: str
-    """Go on behind this name; empty: there are no others."""
+    """The next page begins behind this name; empty: this is the last page."""
     position: int
 
 
 @dataclass(slots=True, frozen=True)
 class TransactionStatus:
-    """A transaction that is undecided."""
+    """An undecided transaction."""
 
     writer: str
     batch_id: int
@@ -88,7 +88,8 @@ class TransactionStatus:
 class WriterStatus:
     """A writer of transactions.
 
-    ``highest`` is its committed one with the highest batch id, ``newest`` what was decided last.
+    ``highest`` is its committed transaction with the highest batch id, ``newest`` its newest
+    decision.
     """
 
     name: str
@@ -100,7 +101,7 @@ class WriterStatus:
 
 
 class TransactionPlace(NamedTuple):
-    """A place in both lists: behind a transaction's number, and behind a writer's name."""
+    """A place in both lists of a page: the last transaction's number, the last writer's name."""
 
     number: int
     writer: str
@@ -108,26 +109,26 @@ class TransactionPlace(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class TransactionPage:
-    """Undecided transactions, oldest first, and writers by name."""
+    """A page of undecided transactions, oldest first, and of writers by name."""
 
     undecided: list[TransactionStatus]
     writers: list[WriterStatus]
     next: TransactionPlace | None
-    """Go on behind this place; None: there are no others of either."""
+    """The next page begins behind this place; None: this is the last page of both lists."""
     position: int
 
 
 @dataclass(slots=True, frozen=True)
 class Member:
-    """A session that holds messages of a group, or waits for some."""
+    """A session that has leases of a group, or waits for messages."""
 
     session: int
     app: str
     client: str
     leased: int
-    """Rows in its hands."""
+    """Number of leased rows."""
     waiting: int
-    """Parked pulls."""
+    """Number of parked pulls."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -139,11 +140,11 @@ class GroupOverview:
     spec: SubscriptionSpec
     queues: tuple[GroupStatus, ...]
     members: tuple[str, ...]
-    """Names of the clients, each once."""
+    """Sorted names of the clients, each once."""
 
 
 class GroupPlace(NamedTuple):
-    """A place in a list of groups: behind a group, or behind all of a topic that has none such."""
+    """A place in a list of groups: behind a group, or behind a topic that does not have it."""
 
     topic: str
     group: str
@@ -151,32 +152,32 @@ class GroupPlace(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class GroupPage:
-    """Groups, by topic and name."""
+    """A page of groups, by topic and name."""
 
     groups: list[GroupOverview]
     next: GroupPlace | None
-    """Go on behind this one; None: there are no others."""
+    """The next page begins behind this place; None: this is the last page."""
     position: int
 
 
 @dataclass(slots=True, frozen=True)
 class SubscriptionPage:
-    """Groups as the catalog has them: for this turn only."""
+    """Groups as objects of the catalog: valid for this turn only."""
 
     groups: list[Subscription]
     more: bool
-    """There may be others."""
+    """Whether there may be others."""
 
 
 @dataclass(slots=True, frozen=True)
 class SessionStatus:
-    """A client instance that is here, or within its grace."""
+    """A client instance that is connected, or within its grace."""
 
     session: int
     app: str
     client: str
     address: str
-    """Where it came from first."""
+    """Address from which the session was opened."""
     pid: int
     version: str
     connected: bool
@@ -185,31 +186,31 @@ class SessionStatus:
 
 @dataclass(slots=True, frozen=True)
 class SessionPage:
-    """Sessions, oldest first."""
+    """A page of sessions, oldest first."""
 
     sessions: list[SessionStatus]
     next: int
-    """Go on behind this number; 0: there are no others."""
+    """The next page begins behind this number; 0: this is the last page."""
     position: int
 
 
 @dataclass(slots=True, frozen=True)
 class AppPage:
-    """Apps, by name."""
+    """A page of apps, by name."""
 
     apps: list[App]
     next: str
-    """Go on behind this name; empty: there are no others."""
+    """The next page begins behind this name; empty: this is the last page."""
     position: int
 
 
 _BEGINNING: Final = TransactionPlace(0, "")
 _DECISIONS_WORK: Final = 32
-"""Decisions of a writer that are looked at as quickly as a queue is told of."""
+"""Decisions of a writer that take one work unit."""
 
 
 class Listings:
-    """Answers what there is: topics, groups, members, sessions, apps, transactions.
+    """Lists topics, groups, members, sessions, apps and transactions.
 
     Not thread-safe: call it from the broker's loop.
     """
@@ -230,10 +231,10 @@ class Listings:
         """Return topics by name.
 
         Args:
-            names: Only these, as far as they are there; None: all. O(names).
-            after: Only those behind this name.
-            limit: At most so many.
-            sight: Which may be shown.
+            names: Only these, as far as they exist; None: all. O(names).
+            after: Only topics behind this name.
+            limit: Number of topics at most.
+            sight: The topics that may be shown.
 
         Raises:
             InvalidRequest: the limit is not 1 to 1000.
@@ -289,18 +290,18 @@ class Listings:
         limit: int = MAX_LISTED,
         sight: Sight = EVERYTHING,
     ) -> GroupPage:
-        """Return how groups stand, by topic and name.
+        """Return groups with their status, by topic and name.
 
         Args:
-            topic: Only on this one; None: on every topic.
-            group: Only of this name.
-            after: Only those behind this place.
-            limit: At most so many.
-            sight: Which may be shown.
+            topic: Only groups on this topic; None: on every topic.
+            group: Only groups of this name; None: all.
+            after: Only groups behind this place.
+            limit: Number of groups at most.
+            sight: The groups that may be shown.
 
         Raises:
-            UnknownTopic: the topic named is not there.
-            UnknownGroup: both are named, and the group is not there.
+            UnknownTopic: the named topic does not exist.
+            UnknownGroup: both are named, and the group does not exist.
             InvalidRequest: the limit is not 1 to 1000.
             WouldBlock: see the module.
         """
@@ -326,7 +327,7 @@ class Listings:
         return GroupPage(listed, None, end)
 
     def places(self, limit: int, sight: Sight) -> SubscriptionPage:
-        """Return the first groups that may be shown, by topic and name, as they are."""
+        """Return the first groups that may be shown, by topic and name, as catalog objects."""
         catalog = self._ledger.views.catalog
         found: list[Subscription] = []
         work = 0
@@ -342,7 +343,7 @@ class Listings:
     def _places(
         self, topic: str | None, group: str | None, after: GroupPlace | None, sight: Sight
     ) -> Iterator[GroupPlace]:
-        """Yield where groups may be, behind a place: of every topic one place at least."""
+        """Yield the places behind ``after`` where groups may be, at least one for each topic."""
         catalog = self._ledger.views.catalog
         begun = catalog.by_name.get(after.topic) if after is not None else None
         if (
@@ -380,7 +381,7 @@ class Listings:
         return GroupOverview(one.topic.name, one.name, one.spec, queues, tuple(names))
 
     def members(self, topic: str, group: str) -> list[Member]:
-        """Return who consumes a topic for a group now, by session.
+        """Return the members of a group on a topic, by session.
 
         Raises:
             UnknownTopic, UnknownGroup.
@@ -443,15 +444,15 @@ class Listings:
         limit: int,
         after: TransactionPlace = _BEGINNING,
     ) -> TransactionPage:
-        """Return the transactions that are undecided, and the writers.
+        """Return the undecided transactions and the writers.
 
-        O(page), and of undecided transactions a look at each: there are a thousand at most.
+        O(page), plus a short step for each undecided transaction (``limits.transactions`` at most).
 
         Args:
-            app: Only what belongs to it; None: everything.
-            writer: Only this one; None: every one.
-            limit: Most of either.
-            after: Only those behind this place.
+            app: Only transactions and writers of this app; None: all.
+            writer: Only this writer; None: all.
+            limit: Number of entries of either list at most.
+            after: Only entries behind this place.
         """
         views = self._ledger.views
         undecided: list[TransactionStatus] = []
@@ -523,7 +524,7 @@ def _writer_status(one: Writer) -> WriterStatus:
 
 
 def _ascending(names: list[str]) -> Iterator[str]:
-    """Yield names in order; those that nobody takes are not put in order."""
+    """Yield names in order; names that are not consumed are not sorted."""
     heapify(names)
     while names:
         yield heappop(names)

@@ -1,10 +1,11 @@
 """Everything the broker remembers, computed from the journal's records and from nothing else.
 
-One table, keyed by the kind of record, says what a fact does to the views: `ledger` goes through it
-when a decision is recorded, ``apply`` when the journal is replayed at a start. There the objects of
-the newest STATE set come first (``load_object``), each with the position it is valid at; then the
-facts from the set's BEGIN on: each object takes those behind its stamp. Which objects there are,
-and their bytes, is in `stateobjects`; what transactions change, in `transactionviews`.
+One table, keyed by the kind of record, holds what a fact does to the views: `ledger` uses it when a
+decision is recorded, ``apply`` when the journal is replayed at a start. A start first loads the
+objects of the newest STATE set (``load_object``), each with its stamp: the position at which it is
+valid. Then it applies the facts from the set's BEGIN on; each object takes those at or behind its
+stamp. The objects and their bytes are in `stateobjects`; what transactions change is in
+`transactionviews`.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ HeldKey = tuple[int, int, int]
 
 
 class Row(NamedTuple):
-    """What the table has of a kind of record."""
+    """A row of the table: how a kind of record is unpacked and applied."""
 
     unpack: Callable[[bytes], Any]
     apply: Callable[[At, Any], None] | None
@@ -83,13 +84,13 @@ class Views:
         self.dedup = Dedup(limits)
         self.held: dict[HeldKey, GroupQueue] = {}
         self.figures = Figures()
-        """Of all group queues together."""
+        """The sums over all group queues."""
         self.discarded = Discarded()
         self.held_pages: dict[tuple[int, int], HeldPage] = {}
-        """(page of groups, page of queues) -> what stands in STATE together."""
+        """(page of groups, page of queues) -> the group queues that STATE stores as one object."""
         self.holds: dict[str, control.Hold] = {}
         self.holds_changed = 0
-        """Newest record that changed a hold."""
+        """Position of the newest record that changed a hold."""
         self.gone = Gone(limits.gone_names)
         self.writers = Writers(limits)
         self.undecided = Undecided(index.segment_size)
@@ -99,20 +100,21 @@ class Views:
         self.objects = StateObjects(self)
         """The views as objects of STATE."""
         self.suspect_below = 0
-        """First hand-outs of rows stored below may not be the first: see ``PullReply``."""
+        """Rows stored below may have been handed out before without a record: see ``PullReply``."""
         self.last_time_us = 0
         self.index_from = 0
-        """Records below are in the index already (only while replaying)."""
+        """Replay only: the index already has the records below this position."""
         self.live = False
-        """Everything is replayed: what is here is whole."""
+        """Whether everything is replayed, so that the views are complete."""
         self.first = 0
-        """Where the journal begins (only while replaying)."""
+        """Replay only: where the journal begins."""
         self.begin = 0
-        """Records below are known to deduplication already (only while replaying)."""
+        """Replay only: deduplication already has the records below this position."""
         self.expired_rows = 0
-        """Rows that went with their segment before a group was handed them, since the start."""
+        """Rows removed with their segment before a group received them, since the start; a row
+        counts once for each group."""
         self.table: dict[int, Row] = {Kind.EPOCH: Row(control.EPOCH.unpack_from, self._epoch)}
-        """What each kind of record does to the views, live and at a start."""
+        """What each kind of record does to the views, live and in a replay."""
         self._on(MESSAGES, self._messages)
         self._on(PULLED, self._pulled)
         self._on(SETTLED, self._settled)
@@ -136,11 +138,11 @@ class Views:
     # -- records ----------------------------------------------------------------------------------
 
     def _on(self, what: FactKind[F], apply: Callable[[At, F], None] | None) -> None:
-        """Make a row of the table."""
+        """Add a row to the table."""
         self.table[what.kind] = Row(what.unpack, apply)
 
     def apply(self, record: RawRecord) -> None:
-        """Take over a record's facts; kinds that no view depends on pass by."""
+        """Apply a record's facts; kinds that no view depends on are ignored."""
         if record.time_us > self.last_time_us:
             self.last_time_us = record.time_us
         row = self.table.get(record.kind)
@@ -184,7 +186,7 @@ class Views:
             self.sessions.apply_joined(at.position, joined)
 
     def _left(self, at: At, left: control.Left) -> None:
-        """A client went."""
+        """Apply LEFT: end a session and keep its name."""
         number = left.session
         if at.position < self.objects.stamp(SESSIONS, number >> PAGE_BITS):
             return
@@ -202,7 +204,7 @@ class Views:
     def apply_messages(
         self, position: int, end: int, time_us: int, stored: messages.Messages
     ) -> None:
-        """Rows are offsets of a queue from now on."""
+        """Apply MESSAGES: add rows to their queue, to the index and to deduplication."""
         topic_number, number = stored.topic, stored.queue
         first, count = stored.first_offset, stored.count
         producer_id, sequence, rows, crc, tag_mask, key_hashes, ids = facts_of(stored.batch)
@@ -243,7 +245,7 @@ class Views:
                 self.dedup.add_id(topic, low | high << 64, body_hash, position, row, time_us)
 
     def _config(self, at: At, change: control.Config) -> None:
-        """A setting changed."""
+        """Apply CONFIG: a change of settings."""
         catalog, position = self.catalog, at.position
         if isinstance(change, control.TopicCreated | control.TopicChanged):
             page = change.number >> PAGE_BITS
@@ -272,7 +274,7 @@ class Views:
                 if subscription is not None:
                     subscription.set(change.spec)
                     for held in subscription.queues:
-                        held.scan = 0  # what the filter before passed over is judged anew
+                        held.scan = 0  # the new filter has to judge what the old one passed over
                     self._touch_subscription(position, change.group)
         elif isinstance(change, control.Unsubscribed):
             self._drop(position, change.topic, change.group)
@@ -318,7 +320,8 @@ class Views:
         for number, cursor in enumerate(change.cursors):
             key = (change.group, change.topic, number)
             held = self.held.get(key)
-            # One that no chunk told of was made by a settings change of the topic: it starts here.
+            # A group queue that no chunk loaded was created by a settings change of the topic: it
+            # starts here.
             if held is None or not held.admission.loaded:
                 self.hold(position, *key, cursor, ordered=ordered)
         self._hold_new_queues(position, topic)
@@ -326,7 +329,7 @@ class Views:
     def hold(
         self, position: int, group: int, topic: int, queue: int, cursor: int, *, ordered: bool
     ) -> GroupQueue:
-        """Make the view of a (group, topic, queue), in place of one there may be."""
+        """Create the view of a (group, topic, queue); it replaces an existing one."""
         place = (group >> PAGE_BITS, queue >> QUEUE_BITS)
         page = self.held_pages.get(place)
         if page is None:
@@ -371,7 +374,7 @@ class Views:
             number += 1
 
     def _drop_all(self, position: int, topic: Topic) -> None:
-        """The same as ``_drop`` for every group of a topic, and quicker."""
+        """Do the same as ``_drop`` for every group of a topic, but faster."""
         catalog, held = self.catalog, self.held
         number, queues = topic.number, range(len(topic.queues))
         groups = sorted(topic.subscriptions)
@@ -393,7 +396,7 @@ class Views:
         self.discarded.put(dropped, catalog.remove_subscriptions(topic))
 
     def _moved(self, at: At, fact: moved.Moved) -> None:
-        """Owed rows, and what is known of their failures, stand here from now on."""
+        """Apply MOVED: this record now holds copies of owed rows and of their failures."""
         position = at.position
         if position >= self.index_from and fact.pieces:
             self.index.add_moved(facts_of_moved(fact), position, at.time_us)
@@ -405,7 +408,10 @@ class Views:
     # -- segments that are gone -------------------------------------------------------------------
 
     def _count_expired(self, queue: Queue, before: int) -> None:
-        """Count what the groups of a queue that began at ``before`` had not read of what went."""
+        """Count the removed rows of a queue that its groups had not read.
+
+        ``before``: First offset of the queue before the removal.
+        """
         first = queue.known_first
         if first <= before:
             return
@@ -417,18 +423,18 @@ class Views:
     # -- replay -----------------------------------------------------------------------------------
 
     def load_object(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """Take over an object of a STATE set."""
+        """Load an object of a STATE set."""
         self.objects.load(key, payload, stamp)
 
     def loaded(self, begin: Position) -> None:
-        """All objects are there; facts from ``begin`` on follow."""
+        """Prepare for the facts from ``begin`` on, once all objects are loaded."""
         self.begin = begin
         self.dedup.loaded()
         for topic in self.catalog.topics.values():
             self.objects.place(topic)
 
     def finish(self, end: Position) -> None:
-        """Make what is derived, once everything is replayed."""
+        """Compute what is derived, once everything is replayed."""
         self.objects.finish()
         self.live = True
         self.begin = 0
