@@ -171,11 +171,11 @@ def test_a_pull_whose_answer_is_lost_is_healed(
 
 @pytest.mark.slow
 @pytest.mark.row("E4")
-@pytest.mark.parametrize("kill", [False, True], ids=["stop", "kill"])
-def test_a_short_lease_outlives_a_restart_of_the_broker(tmp_path: Path, kill: bool) -> None:
+@pytest.mark.parametrize("how", ["stop", "stop-in-a-hurry", "kill"])
+def test_a_short_lease_outlives_a_restart_of_the_broker(tmp_path: Path, how: str) -> None:
     """Its worker works on it for longer than the lease; another one waits: it is handled once."""
     with (
-        BrokerProcess("dev", tmp_path) as one,
+        BrokerProcess("dev", tmp_path, drain_timeout="1s" if "hurry" in how else "10s") as one,
         ternmq.sync.connect(one.url) as worker,
         ternmq.sync.connect(one.url) as other,
     ):
@@ -196,7 +196,7 @@ def test_a_short_lease_outlives_a_restart_of_the_broker(tmp_path: Path, kill: bo
         for thread in threads:
             thread.start()
         assert begun.wait(20)
-        if kill:
+        if how == "kill":
             one.kill()
             time.sleep(2.5)  # longer than the lease
             one.start()

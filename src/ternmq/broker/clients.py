@@ -134,6 +134,9 @@ class Clients:
             return 0
         if self._views.sessions.by_number.get(session.number) is not session:
             return 0
+        if self._leases.keeps_all:  # its client was not let in again
+            self._begin_grace(now_us, session)
+            return 0
         work = 0
         looked: set[Subscription] = set()
         for held in self._views.figures.leased_to(session.number):
@@ -168,6 +171,13 @@ class Clients:
             sessions[number].connections = 0
             self._begin_grace(now_us, sessions[number])
         self._drains.after_start(now_us)
+
+    def renew_graces(self, now_us: int) -> None:
+        """Begin the graces of absent sessions again: from now on their clients can connect."""
+        for session in self._views.sessions.by_number.values():
+            if not session.connected:
+                self._begin_grace(now_us, session)
+        self._leases.after_start(now_us)
 
     def _begin_grace(self, now_us: int, session: Session) -> None:
         session.gone_us = now_us + self._limits.session_grace_us

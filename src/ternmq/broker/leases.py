@@ -68,10 +68,15 @@ class Leases:
         self._kept_epoch = self._ledger.journal.epoch - 1
         self._kept_until_us = now_us + self._ledger.limits.session_grace_us
 
-    def keep_all(self, until_us: int) -> None:
-        """Let no lease end by time before ``until_us``: the broker stops."""
+    def keep_all(self) -> None:
+        """Let no lease end by time any more: the broker stops."""
         self._kept_epoch = self._ledger.journal.epoch
-        self._kept_until_us = max(self._kept_until_us, until_us)
+        self._kept_until_us = _NEVER
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether the broker stops: no client can come back to it."""
+        return self._kept_until_us == _NEVER
 
     def _kept(self, now_us: int) -> int:
         """Return the epoch up to which leases do not end by time now; -1: all leases may end."""

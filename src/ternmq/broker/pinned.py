@@ -26,7 +26,9 @@ class Pinned(NamedTuple):
 
 
 def pinned(ledger: Ledger, moving: Moving) -> Pinned:
-    """Return what keeps the oldest segment. O(holds + transactions).
+    """Return what keeps the oldest segment.
+
+    O(holds + transactions); O(queues) if what the last look found no longer holds.
 
     It is what the last look found, up to a second ago; where that is gone since, what else does.
     """

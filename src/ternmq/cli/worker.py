@@ -130,10 +130,18 @@ def _code_of_own(error: Exception) -> ExitCode:
     return ExitCode.USAGE if isinstance(error, SyntaxError | ImportError) else ExitCode.FAILED
 
 
-def _print_from(begin: TracebackType | None, error: Exception) -> None:
-    """Print an error with its traceback from a frame on, and what the code itself caught before."""
+def _print_from(
+    begin: TracebackType | None, error: Exception, inner: BaseException | None = None
+) -> None:
+    """Print an error with its traceback from a frame on, and with what the code caught before.
+
+    Args:
+        begin: The first frame that is shown.
+        error: The error.
+        inner: An error that is printed elsewhere: it is not repeated as the context.
+    """
     shown = traceback.TracebackException(type(error), error, begin)
-    if isinstance(error.__context__, TernMQError) and error.__cause__ is None:
+    if inner is not None and error.__context__ is inner and error.__cause__ is None:
         shown.__context__ = None
     click.echo(printable_lines("".join(shown.format())), err=True, nl=False)
 
@@ -271,12 +279,7 @@ def _run(client: Client | BlockingClient) -> None:
         _leave(runner, threads, ExitCode.INTERRUPTED)
         raise Interrupted from None
     except SystemExit as error:
-        # sys.exit() in a handler only fails its message; this one is from elsewhere.
-        broken = broken_of(error)
-        if broken is None:
-            log.exception("a task called sys.exit(): the worker ends")
-        else:
-            log.error("lifespan %s called sys.exit(): the worker ends", broken.name)  # noqa: TRY400
+        _tell_exit(error)
         _leave(runner, threads, ExitCode.FAILED)
         raise
     except Exception as error:
@@ -293,10 +296,23 @@ def _run_blocking(client: BlockingClient, threads: _Threads) -> None:
     except KeyboardInterrupt:
         _end_without(threads.unfinished, ExitCode.INTERRUPTED)
         raise Interrupted from None
+    except SystemExit as error:
+        _tell_exit(error)
+        _end_without(threads.unfinished, ExitCode.FAILED)
+        raise
     except Exception as error:
         _end_without(threads.unfinished, error)
         raise
     _end_without(threads.unfinished, ExitCode.DONE)
+
+
+def _tell_exit(error: SystemExit) -> None:
+    """Log a sys.exit() that ends the worker; in a handler it only fails the handler's message."""
+    broken = broken_of(error)
+    if broken is None:
+        log.error("a task called sys.exit(): the worker ends", exc_info=error)
+    else:
+        log.error("lifespan %s called sys.exit(%r): the worker ends", broken.name, error.code)
 
 
 def _leave(runner: asyncio.Runner, threads: _Threads, end: ExitCode | Exception) -> None:
@@ -326,11 +342,10 @@ def _shown(error: Exception, target: str = "MODULE:CLIENT") -> ExitCode:
     """Print an error that ends the worker; return the exit status."""
     broken = broken_of(error)
     if broken is not None:
-        replaced = error.__context__
-        if isinstance(replaced, TernMQError):  # the worker ended by it when the lifespan failed
-            worker_logs.tell_end(text_of(replaced))
+        if isinstance(broken.inner, TernMQError):  # by it the worker ended
+            worker_logs.tell_end(text_of(broken.inner))
         if not isinstance(error, TernMQError):
-            _print_from(broken.traceback, error)
+            _print_from(broken.traceback, error, broken.inner)
             kind, text = type(error).__name__, one_line(str(error))
             worker_logs.tell_end(
                 f"lifespan {broken.name} failed: {kind}" + (f": {text}" if text else "")

@@ -21,6 +21,8 @@ class Broken(NamedTuple):
     """With its module: ``shop.db``."""
     traceback: TracebackType | None
     """From the user's code on; None if the library raised the error itself."""
+    inner: BaseException | None
+    """The error that ended the run inside the lifespan, when the lifespan failed at its end."""
 
 
 def broken_of(error: BaseException) -> Broken | None:
@@ -60,7 +62,7 @@ class Entered:
             return bool(self._made.__exit__(kind, inner, traceback))
         except (Exception, SystemExit) as error:
             if error is not inner:
-                self._mark(error)
+                self._mark(error, inner)
             raise
 
     async def __aenter__(self) -> object:
@@ -81,17 +83,17 @@ class Entered:
             return bool(await self._made.__aexit__(kind, inner, traceback))
         except (Exception, SystemExit) as error:
             if error is not inner:
-                self._mark(error)
+                self._mark(error, inner)
             raise
 
-    def _mark(self, error: BaseException) -> None:
-        inner = innermost(self._lifespan)
-        module = getattr(inner, "__module__", None) or "?"
-        name = f"{module}.{getattr(inner, '__qualname__', None) or name_of(self._lifespan)}"
+    def _mark(self, error: BaseException, inner: BaseException | None = None) -> None:
+        function = innermost(self._lifespan)
+        module = getattr(function, "__module__", None) or "?"
+        name = f"{module}.{getattr(function, '__qualname__', None) or name_of(self._lifespan)}"
         found = error.__traceback__
         while found is not None and _is_between(found):
             found = found.tb_next
-        vars(error).setdefault(_MARK, Broken(name, found))
+        vars(error).setdefault(_MARK, Broken(name, found, inner))
 
 
 def _is_between(traceback: TracebackType) -> bool:

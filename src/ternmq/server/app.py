@@ -135,6 +135,7 @@ class Server:
             raise
         core = self.core
         core.on_failure = self._failed
+        core.broker.clients.renew_graces(core.now_us())  # the recovery may have taken long
         report = core.started.report
         log.info(
             "journal open: epoch %d, %s, positions %d to %d",
@@ -393,7 +394,7 @@ class Server:
         """Notify the clients, and wait until they hold no rows or ``drain_timeout`` is over."""
         push = control.encode(control.Drain())
         core = self.core
-        core.broker.leases.keep_all(core.now_us() + self.settings.drain_timeout_us)
+        core.broker.leases.keep_all()
         for peer in list(self.hub.peers):
             if peer.session:
                 peer.push(Command.DRAIN, push)

@@ -88,6 +88,8 @@ class Dispatcher:
     def gone(self, caller: Caller) -> None:
         """Forget a client that is gone; see ``Commands.gone``."""
         self._desk.callers.discard(caller)
+        self._desk.late.drop(caller)
+        self._desk.core.forget(caller)
         self.withdraw(caller)
         self._sessions.gone(caller, caller.session)
 
@@ -101,7 +103,7 @@ class Dispatcher:
             self._carry_out(caller, request)
 
     def read(self, caller: Caller, request: Request) -> None:
-        """Run a request that ``Hub.read_late`` has queued."""
+        """Run a request that ``LateReads`` has queued."""
         self._carry_out(caller, request)
 
     def _carry_out(self, caller: Caller, request: Request) -> None:

@@ -115,8 +115,6 @@ class Hub:
             self._runnable.pop(ledger, None)
         if not ledger.held_back:
             self._held_back.pop(ledger, None)
-        self._late.drop(peer)
-        self.core.forget(peer)
 
     # -- the end of a turn ------------------------------------------------------------------------
 

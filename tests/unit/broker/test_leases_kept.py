@@ -79,7 +79,7 @@ def test_a_lease_of_after_the_start_ends_in_time() -> None:
 def test_no_lease_ends_while_the_broker_stops() -> None:
     world = World()
     session, number = leased(world)
-    world.broker.leases.keep_all(world.now + GRACE_S * SECOND_US)
+    world.broker.leases.keep_all()
     world.pass_time((GRACE_S - 1) * SECOND_US)
     held = world.held("t", "g")
     assert held.leased_rows == 1
@@ -93,9 +93,34 @@ def test_no_lease_ends_while_the_broker_stops() -> None:
     assert held.leased_rows == 0
 
 
-def test_after_that_time_it_does() -> None:
+def test_nor_does_a_session_that_is_not_let_in_again() -> None:
     world = World()
-    leased(world)
-    world.broker.leases.keep_all(world.now + GRACE_S * SECOND_US)
-    world.pass_time((GRACE_S + 1) * SECOND_US)
+    session, number = leased(world)
+    world.broker.leases.keep_all()
+    world.broker.clients.disconnected(world.now, session)
+    world.pass_time(3 * GRACE_S * SECOND_US)
+    held = world.held("t", "g")
+    assert held.leased_rows == 1
+    world.restart(clean=True, gap_us=SECOND_US)
+    world.resume(session)
+    (lease,) = world.held("t", "g").leases.values()
+    epoch = lease.id >> LEASE_BITS
+    world.run(
+        lambda: world.broker.settle(
+            world.now, session, "t", "g", 0, epoch, number, Outcome.DONE, None
+        )
+    )
     assert world.held("t", "g").leased_rows == 0
+
+
+def test_the_grace_begins_when_the_broker_has_recovered() -> None:
+    world = World()
+    session, _ = leased(world)
+    world.restart(gap_us=SECOND_US)
+    world.now += 2 * GRACE_S * SECOND_US  # so long did the recovery take
+    world.broker.clients.renew_graces(world.now)
+    world.pass_time((GRACE_S - 1) * SECOND_US)
+    assert world.held("t", "g").leased_rows == 1
+    world.resume(session)
+    world.pass_time(2 * SECOND_US)
+    assert world.held("t", "g").leased_rows == 0, "it came back, and did not extend its lease"
