@@ -1,4 +1,4 @@
-"""Rows that are owed to a group: at or below its cursor, and not done.
+"""Rows that are owed to a group: leased, ready, waiting for a retry, or dead.
 
 Before retention removes a segment, it looks for owed rows whose content, or whose known failures,
 are stored there: both must outlive the segment.
@@ -13,7 +13,7 @@ from ternmq.broker.groupqueue import GroupQueue
 
 
 class Owed(NamedTuple):
-    """A row at or below the cursor that is not done."""
+    """A row that is owed to a group."""
 
     offset: int
     position: int
