@@ -210,8 +210,7 @@ class Parking:
         Call it again until it returns none.
 
         Raises:
-            WouldBlock: no pull is over, and a group has to wait for a read: run the job and call
-            again.
+            WouldBlock: no pull is over, and a group waits for a read: run the job and call again.
                 A group does not wait for the read of another group, and none loses its turn.
         """
         waiting: WouldBlock | None = None
