@@ -51,7 +51,7 @@ GROUPS_A_SHARE: Final = 8
 JUDGED_A_STEP: Final = 64
 BYTES_A_STEP: Final = 256 * 1024
 FUTILE_PART: Final = 8
-"""A removal is futile if less than this part (1/8) of the segment was not written again."""
+"""A removal is futile if it frees less than one part in this many of the segment."""
 FUTILE_DOUBLINGS: Final = 6
 """Most doublings of the time until the next look, one for each futile removal in a row."""
 TOLD_BYTES: Final = 1024 * 1024
@@ -65,7 +65,7 @@ class Moving:
 
     Args:
         ledger: The journal and what is computed from it.
-        writer: Writes the STATE sets without which no segment may go.
+        writer: Writes the STATE sets that must exist before a segment is removed.
         spec: Limits of the journal.
     """
 
@@ -80,8 +80,7 @@ class Moving:
         self._shards: deque[int] = deque()
         self._rows: list[OwedRow] = []
         self._told: list[tuple[GroupQueue, int]] = []
-        """Group queues and offsets whose failures are in no MOVED record yet, though the content
-        is."""
+        """Group queues and offsets whose content is in a MOVED record, but not yet the failures."""
         self._copied = Copied(ledger.index)
         self._late: dict[HeldPage, dict[HeldKey, int]] = {}
         """Group queues that had unread rows in the segment when they were examined, and their
@@ -89,21 +88,18 @@ class Moving:
         self._checks: deque[HeldPage] = deque()
         """Pages of ``_late`` that are still to be checked again."""
         self._checked_end = 0
-        """Pages changed by records below this position were checked again, or are in
-        ``_checks``."""
+        """Pages changed by records below this position were checked again or are in ``_checks``."""
         self._pulled: list[HeldKey] = []
         """Group queues of ``_late`` that have pulled since: to be examined again."""
         self._looked_end = 0
         self._next_look_us = 0
         self._inflated: tuple[int, bytes] = (-1, b"")
-        """Position of the record inflated last, and its batch: rows of one record follow each
-        other."""
+        """Position of the record inflated last, and its batch; its next row often follows."""
         self._judging: Iterator[int] | None = None
         """The queues that are still to be judged for the oldest segment; None between looks."""
         self._rewinds = 0
         self._free_of_others: tuple[int, int, bool] | None = None
-        """Set if only STATE keeps the oldest segment: its end, and the rewinds and pressure judged
-        by."""
+        """If only STATE keeps the oldest segment: its end, and the rewinds and pressure then."""
         self.refreshing = Refreshing(ledger.journal, writer)
         self.pinned = Judgement(Verdict.KEEP, Pin.ACTIVE)
         """The last judgement of the oldest segment."""

@@ -83,8 +83,7 @@ class Parking:
         self._over: dict[int, Woken] = {}
         """What ``over`` returns next, by token; oldest first."""
         self.unreadable: dict[int, JournalError] = {}
-        """By token, why a parked pull ended whose rows cannot be read; the server removes
-        entries."""
+        """By token, why a parked pull's rows cannot be read; the server removes the entries."""
         self.grown: list[Queue] = []
         """Followed queues that have new rows or are gone; the follower removes the entries."""
 

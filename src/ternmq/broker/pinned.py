@@ -14,8 +14,7 @@ class Pinned(NamedTuple):
 
     by: Pin
     since_us: int
-    """Broker time since when; 0 before the first look, or if the reason changed since the last
-    one."""
+    """Broker time; 0 before the first look, or if the reason is newer than the last look."""
     topic: str = ""
     """The topic whose messages are kept; empty for other reasons."""
     group: str = ""
@@ -23,8 +22,7 @@ class Pinned(NamedTuple):
     name: str = ""
     """Name of the hold, or of the transaction's writer."""
     lacks_room: bool = False
-    """The state must be written again behind the segment, and the rest of the reserve is too
-    small."""
+    """The state must be written again behind the segment, but the reserve is too small for it."""
 
 
 def pinned(ledger: Ledger, moving: Moving) -> Pinned:

@@ -113,7 +113,7 @@ class ResetPreview:
     unread: int
     """Rows that would be delivered, again or for the first time."""
     forgotten: int
-    """Rows leased, ready or waiting now whose attempts and failures would be forgotten."""
+    """Rows that would be no longer leased, ready or waiting."""
 
 
 class Queries:

@@ -1,4 +1,4 @@
-"""Decides replays and redrives: rows that a group is done with are delivered to it again.
+"""Decides replays and redrives: rows that a group has received are delivered to it again.
 
 A replay names offsets, whatever their state; a redrive names dead letters. Both become one REPLAY
 record per queue: from then on the rows are ready, as a new round, with attempt 1. Leases of these

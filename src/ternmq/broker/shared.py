@@ -48,7 +48,7 @@ class SharedPlanner:
         fresh = held.cursor < visible
         again = 0
         if held.ready.runs or held.failures.waiting_rows:
-            # While there are new rows, at most half of a pull is old ones; single pulls take turns.
+            # While there are new rows, others take at most half of a pull; single pulls take turns.
             again = room if not fresh else (room + 1) // 2
             if not (fresh and room == 1 and held.turn_to_fresh):
                 room, max_bytes = self._plan_again(now_us, held, again, room, max_bytes, plan)
@@ -142,7 +142,7 @@ class SharedPlanner:
         return Places((start,), (copy.position,), (0,), start + 1)
 
     def failures_full(self, held: GroupQueue) -> bool:
-        """Return whether so many rows wait or are dead that no new rows are delivered."""
+        """Return whether new rows are withheld, because too many rows wait or are dead."""
         return held.failures.waiting_rows + held.failures.dead_rows >= self._ledger.limits.failures
 
     def _plan_filtered(

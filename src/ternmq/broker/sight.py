@@ -2,7 +2,7 @@
 
 A list covers only names that match the requester's patterns: an app that may use five of 40,000
 topics gets a list at the cost of five. Names that match a pattern but are denied are examined and
-left out; a page ends after a maximum of examined names.
+left out; a page ends when it has examined ``looks`` names.
 """
 
 from __future__ import annotations

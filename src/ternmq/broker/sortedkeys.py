@@ -85,7 +85,7 @@ class SortedKeys(Generic[K]):
         self._blocks[at:stop] = [block for block in blocks if block]
 
     def behind(self, key: K) -> Iterator[K]:
-        """Yield the keys above one, ascending. A change of the keys ends the iterator's use."""
+        """Yield the keys above one, ascending. Not valid after a change."""
         at = bisect_right(self._blocks, key, key=_last)
         if at < len(self._blocks):
             block = self._blocks[at]
@@ -94,7 +94,7 @@ class SortedKeys(Generic[K]):
                 yield from block
 
     def at_or_behind(self, key: K) -> Iterator[K]:
-        """Yield the keys from one on, ascending. A change of the keys ends the iterator's use."""
+        """Yield the keys from one on, ascending. Not valid after a change."""
         at = bisect_left(self._blocks, key, key=_last)
         if at < len(self._blocks):
             block = self._blocks[at]

@@ -157,8 +157,7 @@ class StateObjects:
             yield StateKey(APPS, page)
         if self._views.holds_changed:
             yield StateKey(HOLDS)
-        # After topics, subscriptions and sessions: what is removed in between is in both, not in
-        # none.
+        # After topics, subscriptions, sessions: what is removed meanwhile is in both, not in none.
         for sort, page in sorted(self._views.gone.pages):
             yield StateKey(GONE, sort, page)
         yield from self._transactions.keys()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _Owner: TypeAlias = "GroupQueue | Session | Drain | None"
 
 FULL_RETRY_US: Final = SECOND_US // 10
-"""Time until a command that found no segment ready is tried again."""
+"""Time until work that found no segment ready is tried again."""
 
 
 class Timer(enum.IntEnum):
