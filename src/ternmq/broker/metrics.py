@@ -1,4 +1,4 @@
-"""The core's numbers, flat: one gauge or counter a name. The shell exports them."""
+"""The broker's own metrics as a flat list; the server exports them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from ternmq.broker.upkeep import Upkeep
 
 
 class Metric(NamedTuple):
-    """A number and what it means."""
+    """A metric, its value and its help text."""
 
     name: str
     value: int
     kind: str
-    """``gauge``, or ``counter``: since the start."""
+    """``gauge``, or ``counter`` (counted since the start)."""
     text: str
 
 
 def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
-    """Return every number. However many topics and groups there are: they are kept as sums."""
+    """Return all metrics. Cheap even with many topics and groups: their sums are kept."""
     views, journal, writer = broker.views, broker.journal, broker.writer
     figures = views.figures
     figures.settle()

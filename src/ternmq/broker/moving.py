@@ -1,10 +1,10 @@
-"""Copies owed rows out of the oldest segment, and lets the segment go.
+"""Copies owed rows out of the oldest segment, and then removes the segment.
 
-When retention wants the oldest segment, every row that some group is still owed and that stands
-only there is written again, as MOVED, with what is known of its failures; the failure store then
-names the MOVED record. Work is cut into steps of a few rows, so that no turn is long; what was
-moved stays moved, so a crash in between costs only the copies. The segment is unlinked when all
-that the judgement rests on is durable (`removal`).
+When retention wants to remove the oldest segment, every row that is owed to a group and stored only
+there is written again in a MOVED record, with its known failures; the failure store then refers to
+the MOVED record. The work is cut into steps of a few rows, so that no turn of the loop is long. A
+crash in between costs only the copies: rows that were moved stay moved. The segment is unlinked
+when everything that the judgement depends on is durable (`removal`).
 """
 
 from __future__ import annotations
@@ -45,27 +45,27 @@ from ternmq.record.moved import MovedFailure, Piece
 ROWS_A_STEP: Final = 64
 LOOKS_A_STEP: Final = 256
 SHARES_A_LOOK: Final = 64
-"""Queues that are judged together: mostly the first of them say that the segment is to be kept."""
+"""Weight of the queues judged together: usually one of the first already keeps the segment."""
 GROUPS_A_SHARE: Final = 8
-"""So many groups of a queue take as long to ask as another queue."""
+"""Groups of one queue that take as long to check as another queue."""
 JUDGED_A_STEP: Final = 64
 BYTES_A_STEP: Final = 256 * 1024
 FUTILE_PART: Final = 8
-"""A segment went for nothing if less than one in so many parts of it was not written again."""
+"""A removal is futile if it frees less than one part in this many of the segment."""
 FUTILE_DOUBLINGS: Final = 6
-"""So often the time until the next look doubles when segments go for nothing, one after another."""
+"""Most doublings of the time until the next look, one for each futile removal in a row."""
 TOLD_BYTES: Final = 1024 * 1024
-"""Most that a record has of one row's failures beside its content: 4 MB in one turn take 25 ms."""
+"""Most bytes of one row's failures in a record beside its content: 4 MB in one turn take 25 ms."""
 
 
 class Moving:
-    """Retention at work: judges the oldest segment, moves what is owed, removes it.
+    """Carries out retention: judges the oldest segment, moves what is owed, removes the segment.
 
     Not thread-safe: call it from the broker's loop.
 
     Args:
         ledger: The journal and what is computed from it.
-        writer: Writes the STATE sets without which no segment may go.
+        writer: Writes the STATE sets that must exist before a segment is removed.
         spec: Limits of the journal.
     """
 
@@ -75,57 +75,57 @@ class Moving:
         self.spec = spec
         self._active = False
         self._keys: Iterator[HeldKey] = iter(())
-        """The groups' queues that are still to be looked at."""
+        """The group queues that are still to be examined."""
         self._held: GroupQueue | None = None
         self._shards: deque[int] = deque()
         self._rows: list[OwedRow] = []
         self._told: list[tuple[GroupQueue, int]] = []
-        """Of whom which failures stand in no MOVED record yet, though the content does."""
+        """Group queues and offsets whose content is in a MOVED record, but not yet the failures."""
         self._copied = Copied(ledger.index)
         self._late: dict[HeldPage, dict[HeldKey, int]] = {}
-        """Groups' queues with unread rows in the segment when they were looked at, and their
-        cursors."""
+        """Group queues that had unread rows in the segment when they were examined, and their
+        cursors then."""
         self._checks: deque[HeldPage] = deque()
-        """Those that are to be looked at again."""
+        """Pages of ``_late`` that are still to be checked again."""
         self._checked_end = 0
-        """What records below this position say of them was looked at, but for the checks."""
+        """Pages changed by records below this position were checked again or are in ``_checks``."""
         self._pulled: list[HeldKey] = []
-        """Those that turned out to have pulled."""
+        """Group queues of ``_late`` that have pulled since: to be examined again."""
         self._looked_end = 0
         self._next_look_us = 0
         self._inflated: tuple[int, bytes] = (-1, b"")
-        """The batch that was inflated last, by its record: its rows come one after the other."""
+        """Position of the record inflated last, and its batch; its next row often follows."""
         self._judging: Iterator[int] | None = None
-        """The queues that are still to be asked about the oldest segment."""
+        """The queues that are still to be judged for the oldest segment; None between looks."""
         self._rewinds = 0
         self._free_of_others: tuple[int, int, bool] | None = None
-        """The oldest segment that only STATE keeps: its end, and what that judgement rests on."""
+        """If only STATE keeps the oldest segment: its end, and the rewinds and pressure then."""
         self.refreshing = Refreshing(ledger.journal, writer)
         self.pinned = Judgement(Verdict.KEEP, Pin.ACTIVE)
-        """What was decided last of the oldest segment."""
+        """The last judgement of the oldest segment."""
         self.pinned_since_us = 0
-        """Since when the same keeps the same segment; 0 before the first look."""
+        """Since when this reason keeps this segment (broker time); 0 before the first look."""
         self._pinned_end = 0
         self._looked_us = 0
         """Broker time of the last look."""
         self._pressure = False
-        """Whether there was pressure then."""
+        """Whether there was pressure at the last look."""
         self._rewritten_bytes = 0
-        """Of the segment that is being emptied."""
+        """Bytes written again of the segment that is being emptied."""
         self._futile = 0
-        """How many of the segments that went last, one after another, went for nothing."""
+        """Number of futile removals in a row, up to the last one."""
         self.removal = Removal(ledger, self._copied)
         self.moved_rows = 0
 
-    # -- what the decision asks -------------------------------------------------------------------
+    # -- questions of the judgement ---------------------------------------------------------------
 
     def retention_us(self, topic: int) -> int:
-        """Return how long a topic keeps messages; 0 for one that is gone."""
+        """Return how long a topic keeps messages; 0 for a deleted topic."""
         known = self._ledger.views.catalog.topics.get(topic)
         return known.spec.retention_us if known is not None else 0
 
     def unread_below(self, share: QueueShare) -> bool:
-        """Return whether a group that must not miss it has not finished the share."""
+        """Return whether a group that must not miss the share has not finished it."""
         topic = self._ledger.views.catalog.topics.get(share.topic)
         if topic is None or not topic.spec.keep_until_consumed:
             return False
@@ -137,11 +137,11 @@ class Moving:
 
     @property
     def removed_segments(self) -> int:
-        """How many segments went since the start."""
+        """Segments removed since the start."""
         return self.removal.removed_segments
 
     def _shares_of(self, keys: Iterable[int]) -> list[QueueShare]:
-        """Return those of some queues that have messages in the oldest segment."""
+        """Return the shares of those of some queues that have messages in the oldest segment."""
         journal, index = self._ledger.journal, self._ledger.index
         prepared = self._ledger.views.prepared_rows
         number = journal.first // journal.segment_size
@@ -176,7 +176,7 @@ class Moving:
         total: int,
         may_go_on: Callable[[], bool],
     ) -> RemoveJob | None:
-        """Do a piece of the work; return the job that removes files, when a segment went.
+        """Do a piece of the work; return the job that removes files when a segment was removed.
 
         Raises:
             WouldBlock: run the job, then call again; nothing is lost.
@@ -209,16 +209,16 @@ class Moving:
             return None
         journal = self._ledger.journal
         if not self._looked_end:
-            # Nothing is owed any more, as the records up to here say: they, and the MOVED among
-            # them, must be on the disk before the segment goes, or a power cut brings back what
-            # was owed and not what it is.
+            # The records up to here leave nothing owed. They, and the MOVED among them, must be on
+            # the disk before the segment is removed. Otherwise a power cut undoes them: rows are
+            # owed again whose content is gone.
             self._looked_end = journal.end
         if self._looked_end > journal.durable:
             return None
         if self._ledger.rewinds != self._rewinds:
             self._active = False
             self._next_look_us = now_us
-            return None  # a group may want to read what it had finished: judge again
+            return None  # a group may want to read rows that it had finished: judge again
         if not self._is_over(may_go_on):
             return None
         self._active = False
@@ -229,10 +229,11 @@ class Moving:
         return job
 
     def _pause_us(self, look_every_us: int) -> int:
-        """Return how long the next segment waits, once one was emptied.
+        """Return how long to wait before the next segment, after one was emptied.
 
-        Where nearly all of a journal is owed to groups that were handed it before, segments can go
-        for ever, each written again at the end: it gains nothing, and keeps the disk busy.
+        If nearly all of a journal is owed to groups that have received it before, segments could be
+        removed for ever, each one written again at the end: that frees nothing and keeps the disk
+        busy.
         """
         size = self._ledger.journal.segment_size
         if self._rewritten_bytes <= size - size // FUTILE_PART:
@@ -242,11 +243,11 @@ class Moving:
         return look_every_us << min(self._futile, FUTILE_DOUBLINGS)
 
     def _is_over(self, may_go_on: Callable[[], bool]) -> bool:
-        """Return whether the segment may go: groups with unread rows in it may have pulled some.
+        """Return whether the segment may be removed; groups with unread rows in it may have pulled.
 
-        Some of them are looked at in a step, in the end only those of which some record told since
-        their last look. Who pulled is asked anew what it is owed, also where that is nothing: that
-        may rest on records not durable yet.
+        A step checks some pages of them; later rounds check only pages changed by a record since
+        the last check. A group that has pulled is examined again, even if it is owed nothing: that
+        it is owed nothing may depend on records that are not durable yet.
         """
         looked = 0
         while True:
@@ -277,7 +278,7 @@ class Moving:
         )
 
     def _move_some(self, now_us: int, may_go_on: Callable[[], bool]) -> bool:
-        """Look at some shards, or write one MOVED record; return whether all is looked at."""
+        """Examine some shards, or write one MOVED record; return whether all are examined."""
         for looked in range(LOOKS_A_STEP):
             if looked and not may_go_on():
                 return False
@@ -292,7 +293,7 @@ class Moving:
                     self._write(now_us, held)
                 return False
             if held is not None and self._shards:
-                # A look that blocks is made again: the shard stays first until it was looked at.
+                # A look that blocks is repeated: the shard stays first until it was examined.
                 journal = self._ledger.journal
                 self._rows = self._copied.take(
                     held, self._shards[0], self._boundary(held), self._end(), journal.end
@@ -313,10 +314,10 @@ class Moving:
         return False
 
     def present(self) -> Judgement:
-        """Return what keeps the oldest segment now: as the last look found, if that still holds.
+        """Return what keeps the oldest segment now: what the last look found, if that still holds.
 
-        Where what it found is gone, such as a group that has finished since, the queues are asked
-        again, as many as a look asks in a turn. Changes nothing: what follows is the next look's.
+        If the reason found is gone, for example because a group has finished since, the queues are
+        judged again, as many as a look judges in a turn. Changes nothing: the next look acts on it.
         """
         found = self.pinned
         if self._still(found):
@@ -337,7 +338,7 @@ class Moving:
         return Judgement(Verdict.KEEP, Pin.STATE)
 
     def _still(self, found: Judgement) -> bool:
-        """Return whether what a look found to keep the oldest segment is still there."""
+        """Return whether the reason that a look found to keep the oldest segment still holds."""
         journal, views = self._ledger.journal, self._ledger.views
         share = found.share
         match found.pin:
@@ -354,12 +355,12 @@ class Moving:
 
     @property
     def blocked_by_hold(self) -> bool:
-        """Whether sends are refused, and a hold is a reason for it."""
+        """Whether sends are refused because of a hold."""
         return self.pinned.verdict is Verdict.REFUSE and self.pinned.pin is Pin.HOLD
 
     @property
     def goes_on(self) -> bool:
-        """Whether the next turn has work that waits for nothing."""
+        """Whether the next turn has work that need not wait for anything."""
         if self._active:
             return not self._looked_end or self._looked_end <= self._ledger.journal.durable
         return self.removal.goes_on or self._judging is not None
@@ -374,11 +375,11 @@ class Moving:
     def _judge(
         self, now_us: int, free: int, total: int, may_go_on: Callable[[], bool]
     ) -> Judgement | None:
-        """Return what is to be done with the oldest segment; None: ask again in the next turn.
+        """Return the judgement of the oldest segment; None: call again in the next turn.
 
-        Some thousand queues are asked in a turn, until one says that the segment is to be kept.
-        What was found stays true until a group is reset or begins anew, as groups only go forward
-        else: ``Ledger.rewinds`` counts that.
+        A turn judges some thousand queues, until one keeps the segment. A finding stays true until
+        a group is reset or starts again (``Ledger.rewinds`` counts these): otherwise groups only
+        move forward.
         """
         journal = self._ledger.journal
         end = self._end()
@@ -414,7 +415,7 @@ class Moving:
         return None
 
     def _asked(self, keys: list[int], now_us: int, *, pressure: bool) -> Judgement:
-        """Return the decision as far as it is up to some queues, and the holds."""
+        """Return the judgement that follows from some queues and from the holds."""
         return judge(
             self,
             self._shares_of(keys),
@@ -426,7 +427,7 @@ class Moving:
         )
 
     def _next_queues(self, left: Iterator[int]) -> list[int]:
-        """Return the queues that are judged next, none at the end."""
+        """Return the queues that are judged next; empty at the end."""
         topics = self._ledger.views.catalog.topics
         keys: list[int] = []
         weight = 0
@@ -439,7 +440,7 @@ class Moving:
         return keys
 
     def _only_state(self, now_us: int, end: int, *, pressure: bool) -> Judgement:
-        """Have the state written anew behind the oldest segment."""
+        """Request that the state is written again behind the oldest segment."""
         if pressure or not self._futile:
             self.refreshing.want(now_us, end, at_once=pressure)
         return Judgement(Verdict.KEEP, Pin.STATE)
@@ -463,7 +464,7 @@ class Moving:
         return journal.first + journal.segment_size
 
     def _boundary(self, held: GroupQueue) -> int:
-        """Return the first offset of the queue that is kept in order once the segment is gone."""
+        """Return the queue's first offset without the segment: below it, only copies are left."""
         journal = self._ledger.journal
         topic = self._ledger.views.catalog.topics.get(held.topic)
         if topic is None:
@@ -481,12 +482,13 @@ class Moving:
         return topic.queues[held.queue].next
 
     def _write(self, now_us: int, held: GroupQueue) -> None:
-        """Write one MOVED record of the rows that are next, as many as fit.
+        """Write one MOVED record of the next rows, as many as fit.
 
-        What every group knows of a row's failures goes with its content: whoever looks for the
-        content later finds this copy safe, and what was told of before may be gone by then. A row
-        that needs more than a step's bytes has a record for itself; what is beyond ``TOLD_BYTES``
-        there goes into the next (and is missed if that one is lost, see ``Copied``).
+        The failures known to every group are stored with a row's content: once this copy exists,
+        the other groups do not copy the row again, and the records of its failures may be removed.
+        A row that needs more than a step's bytes gets a record of its own; failures beyond
+        ``TOLD_BYTES`` go into the next record (if that one is lost in a crash, ``Copied`` finds
+        that they are missing).
         """
         ledger = self._ledger
         pieces: list[Piece] = []
@@ -530,7 +532,7 @@ class Moving:
         self.moved_rows += done
 
     def _write_told(self, now_us: int, held: GroupQueue) -> None:
-        """Write one MOVED record of failures that did not fit beside the content."""
+        """Write one MOVED record of failures that did not fit beside their row's content."""
         failures: list[MovedFailure] = []
         left = min(BYTES_A_STEP, self._ledger.journal.max_body) - moved.HEAD.size
         done = 0
@@ -560,14 +562,14 @@ class Moving:
         return self._ledger.views.held.get(key) is held
 
     def _others(self, held: GroupQueue) -> list[GroupQueue]:
-        """Return what the other groups of the topic know of the queue."""
+        """Return the same queue of the topic's other groups."""
         views = self._ledger.views
         topic = views.catalog.topics[held.topic]
         keys = [(group, held.topic, held.queue) for group in topic.subscriptions]
         return [views.held[key] for key in keys if key[0] != held.group and key in views.held]
 
     def _failure(self, held: GroupQueue, row: Owed) -> MovedFailure:
-        """Return all that is known of a row's failures."""
+        """Return everything that is known of a row's failures."""
         ledger = self._ledger
         entries = failure_entries(
             ledger.store, held, row.offset, row.position, ledger.journal.first
@@ -577,7 +579,7 @@ class Moving:
         )
 
     def _piece(self, held: GroupQueue, offset: int) -> Piece:
-        """Return the row's content as a piece, with the time at which it was stored first."""
+        """Return the row's content as a piece, with the time at which it was first stored."""
         ledger = self._ledger
         topic = ledger.views.catalog.topics[held.topic]
         places = ledger.index.locate(held.topic, held.queue, offset, offset + 1, 1)
@@ -603,10 +605,10 @@ class Moving:
             plain = self._inflated[1]
         piece = Piece(offset, time_us, 0, 1, slice_batch(plain, row, row + 1, topic.seed))
         if piece.body_bytes > ledger.journal.max_body - moved.HEAD.size:
-            return Piece(offset, time_us, row, 1, batch)  # inflated it fits no segment
+            return Piece(offset, time_us, row, 1, batch)  # inflated, it fits into no segment
         return piece
 
 
 def _joined(pieces: list[Piece]) -> list[Piece]:
-    """Return the pieces sorted by offset, as the index wants their rows."""
+    """Return the pieces sorted by offset, as the index requires."""
     return sorted(pieces, key=lambda piece: piece.first_offset)

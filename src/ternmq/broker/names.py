@@ -1,7 +1,9 @@
-"""The names that numbers in the journal's records stand for, of what is there and what is gone.
+"""The names of the numbers in the journal's records, of existing and of removed objects.
 
-Numbers are never reused, so one answer fits every position: whoever reads on from a position needs
-the names of all that is there now, and of all that went at or behind it. Loop only.
+Numbers are never reused, so one list serves every position: a reader that goes on from a position
+needs the names of everything that exists now, and of everything removed at or after that position.
+
+Not thread-safe: call it from the broker's loop.
 """
 
 from __future__ import annotations
@@ -16,15 +18,15 @@ from ternmq.broker.sortedkeys import SortedKeys
 
 CLIENT_SHOWN: Final = 8
 LOOKS: Final = 500
-"""Numbers that one page looks at: below a millisecond."""
+"""Most numbers that one page examines: this takes less than a millisecond."""
 
 
 class Name(NamedTuple):
-    """A number's name; what of the fields means something depends on the sort."""
+    """The name of a number; which other fields are set depends on the sort."""
 
     number: int
     name: str
-    """Of a topic or group; the app of a session."""
+    """Name of a topic or group; for a session, its app."""
     gone: int = 0
     topic: int = 0
     client: str = ""
@@ -32,27 +34,27 @@ class Name(NamedTuple):
 
 
 class NamePage(NamedTuple):
-    """Names by number."""
+    """A page of names, sorted by number."""
 
     found: list[Name]
     next: int | None
-    """Go on above this number; None: there are no others."""
+    """Number above which the next page begins; None: this is the last page."""
 
 
 def names(
     ledger: Ledger, sort: Sort, position: int, above: int, limit: int, looks: int = LOOKS
 ) -> NamePage:
-    """Return names of a sort with a number above one, by number, at most ``limit``.
+    """Return names of a sort with a number above ``above``, sorted by number.
 
-    O(page): what is looked at and left out counts for the end of the page as well.
+    O(page): numbers that are examined and left out count towards the end of the page as well.
 
     Args:
         ledger: The journal and what is computed from it.
-        sort: What is asked for.
-        position: Leave out what was gone before it.
-        above: The number of the page before.
-        limit: Of names.
-        looks: Numbers that are looked at, at most.
+        sort: Topics, groups or sessions.
+        position: Leave out what was removed before this position.
+        above: The last number of the page before.
+        limit: Most names returned.
+        looks: Most numbers examined.
     """
     there, name_of = _there(ledger, sort)
     gone = ledger.views.gone
@@ -72,7 +74,7 @@ def names(
 
 
 def _there(ledger: Ledger, sort: Sort) -> tuple[SortedKeys[int], Callable[[int], Name]]:
-    """Return the numbers of what is there, and what makes a name of one."""
+    """Return the numbers of what exists, and a function that makes the name of one."""
     catalog, sessions = ledger.views.catalog, ledger.views.sessions
 
     def topic(number: int) -> Name:

@@ -1,4 +1,4 @@
-"""What every decision about a transaction asks first: whose is it, is it open, what was decided."""
+"""Checks for prepare, commit and abort: the writer's owner, and whether the transaction is open."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Openings:
         return self._views.undecided.by_name.get((writer.number, batch_id))
 
     def _check_open(self, writer: Writer, batch_id: int) -> None:
-        """Refuse what is committed, or may have been."""
+        """Refuse a batch that is committed, or may have been."""
         decision = writer.decisions.get(batch_id)
         if decision is None:
             self._check_age(writer, batch_id)
@@ -63,10 +63,10 @@ class Openings:
 
 
 def check_names(writer: str, batch_id: int, part: str) -> None:
-    """Refuse what names no transaction.
+    """Refuse names that no transaction can have.
 
     Raises:
-        InvalidRequest: it does not.
+        InvalidRequest: a name or the batch id is not allowed.
     """
     if not writer or len(writer.encode()) > MAX_WRITER_BYTES:
         raise InvalidRequest(f"a writer's name has 1 to {MAX_WRITER_BYTES} bytes")

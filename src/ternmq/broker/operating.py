@@ -1,4 +1,4 @@
-"""What operators do to a group's progress: where it reads, what it gets again, what failed."""
+"""What operators do to a group: reset and skip, replay and redrive, retry and delete failures."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Operating:
     def reset(self, now_us: int, topic: str, group: str, queue: int, offset: int) -> DoneReply:
         """Make everything from an offset on unread.
 
-        What is leased, ready or waiting is forgotten; dead letters below the offset stay.
+        Leased, ready and waiting rows are forgotten; dead letters below the offset stay.
 
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue, InvalidRequest.
@@ -74,7 +74,7 @@ class Operating:
         return DoneReply(end)
 
     def skip(self, now_us: int, topic: str, group: str, queue: int, offset: int) -> DoneReply:
-        """Pass over what is unread below an offset; what is owed stays owed.
+        """Pass over unread rows below an offset; rows that are owed stay owed.
 
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue, InvalidRequest.
@@ -85,10 +85,10 @@ class Operating:
         return DoneReply(self._delivery.move_cursor(now_us, held, Move.SKIP, offset))
 
     def commit(self, now_us: int, topic: str, group: str, places: Sequence[Place]) -> DoneReply:
-        """Take note how far a group has come that keeps its place itself; places only grow.
+        """Store the position of a group that tracks its position itself; positions only grow.
 
-        The group is made, from earliest on, if it is missing. What is owed stays owed. The reply's
-        value is a list of ``Place``: where the group stands now.
+        A missing group is made, starting at the earliest offset. Rows that are owed stay owed. The
+        reply's value is a list of ``Place``: the group's position on each queue now.
 
         Raises:
             UnknownTopic, UnknownQueue, InvalidName, Busy.
@@ -116,7 +116,7 @@ class Operating:
             now.append(Place(place.queue, held.cursor))
         return DoneReply(end or self._ledger.end, now)
 
-    # -- what comes again -------------------------------------------------------------------------
+    # -- replay and redrive -----------------------------------------------------------------------
 
     def replay(
         self,
@@ -128,19 +128,19 @@ class Operating:
         *,
         dry_run: bool = False,
     ) -> DoneReply:
-        """Hand rows to a group again, whatever became of them, as a new round.
+        """Deliver rows to a group again, whatever their state, as a new round.
 
         Args:
             now_us: broker time.
-            session: who asks.
+            session: the session that requests it.
             topic: its name.
             group: its name.
-            spans: of each queue, which offsets.
-            dry_run: tell what would be done, and do nothing.
+            spans: for each queue, the offsets.
+            dry_run: return what would be done, and change nothing.
 
         Returns:
-            Its value is ``list[ReplayPlan]``, one a queue, by number: what was done; ``rest`` is to
-            be asked for anew.
+            Its value is ``list[ReplayPlan]``, one for each queue, by number: what was done;
+            ``rest`` must be requested again.
 
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue.
@@ -173,11 +173,11 @@ class Operating:
         *,
         dry_run: bool = False,
     ) -> DoneReply:
-        """Hand dead letters to their group again: attempts from 1, their failures stay known.
+        """Deliver dead letters to their group again: attempts count from 1, failures stay known.
 
         Returns:
-            Its value is a ``ReplayPlan``: what was done; ``refused`` are no dead letters, ``rest``
-            is to be asked for anew.
+            Its value is a ``ReplayPlan``: what was done; ``refused`` offsets are no dead letters,
+            ``rest`` must be requested again.
 
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue, InvalidRequest.
@@ -205,7 +205,7 @@ class Operating:
     def retry_now(
         self, now_us: int, topic: str, group: str, queue: int, offsets: Sequence[int]
     ) -> SettleReply:
-        """Let rows that wait for a retry (or are held) come at once; attempts stay as they are.
+        """Make rows that wait for a retry (or are held) due at once; their attempts do not change.
 
         Raises:
             LeaseExpired: none of them waits.
@@ -218,7 +218,7 @@ class Operating:
     def delete_failures(
         self, now_us: int, topic: str, group: str, queue: int, offsets: Sequence[int]
     ) -> SettleReply:
-        """Give up rows that wait for a retry or are dead: they are done.
+        """Delete rows that wait for a retry or are dead: they are done.
 
         Raises:
             LeaseExpired: none of them waits or is dead.

@@ -1,7 +1,7 @@
-"""Plans pulls of ordered groups: at most one stretch of each key at a time.
+"""Plans pulls of ordered groups: at most one run of each key at a time.
 
-While rows of a key are leased, or its head waits for a retry, its later rows are parked in their
-line (`lines`), and other keys flow.
+While rows of a key are leased, or its head waits for a retry, its later rows are parked in the
+key's line (`lines`); rows of other keys are delivered.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ ROWS_PER_KEY: Final = 64
 
 
 class OrderedPlanner:
-    """Loop only; deterministic; changes nothing but the list of free lines, which it puts back."""
+    """Plans the pulls of ordered groups. Deterministic.
+
+    Changes nothing but the list of free lines, which it restores. Not thread-safe: call it from the
+    broker's loop.
+    """
 
     __slots__ = ("_ledger", "_shared")
 
@@ -85,7 +89,7 @@ class OrderedPlanner:
             self._locate_rows(held, rows, max_bytes, plan)
         finally:
             for head, hash_ in taken:
-                lines.put_free(head, hash_)  # stale, and dropped, once its rows are leased
+                lines.put_free(head, hash_)  # stale once its rows are leased, and dropped then
         plan.park(parked)
 
     def _available(
@@ -118,14 +122,14 @@ class OrderedPlanner:
         counts: dict[int, int],
         budget: Budget,
     ) -> int:
-        """Walk new rows: lease those of idle keys (and of keys leased here), park the others."""
+        """Scan new rows: lease those of idle keys (and of keys leased here), park the others."""
         ledger = self._ledger
         lines = held.lines
         assert lines is not None
         ahead = held.ahead
         may_park = ledger.limits.parked - held.ready.rows
         known = lines.by_hash
-        # Of these some rows stay behind in this pull, so that later ones must wait.
+        # Keys of which some rows are left over by this pull, so that later rows must wait.
         stay = {hash_ for hash_, count in counts.items() if count < len(known[hash_].offsets)}
         while room > 0 and cursor < visible:
             cursor = ahead.covering_end(cursor)

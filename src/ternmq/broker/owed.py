@@ -1,7 +1,7 @@
-"""Rows that are owed: at or below a group's cursor, and not done.
+"""Rows that are owed to a group: leased, ready, waiting for a retry, or dead.
 
-Retention asks for them before it removes a segment: their content, or what is known of their
-failures, has to outlive it.
+Before retention removes a segment, it looks for owed rows whose content, or whose known failures,
+are stored there: both must outlive the segment.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from ternmq.broker.groupqueue import GroupQueue
 
 
 class Owed(NamedTuple):
-    """A row at or below the cursor that is not done."""
+    """A row that is owed to a group."""
 
     offset: int
     position: int
-    """The record that tells of its newest failure, 0 if it never failed."""
+    """Position of the record that describes its newest failure; 0 if it never failed."""
     attempt: int
     deliveries: int
     when_us: int
 
 
 def owed_in(held: GroupQueue, key: int, below: int, told_below: int) -> list[Owed]:
-    """Return the owed rows of a shard that the going of a segment would touch.
+    """Return the owed rows of a shard that are affected when a segment is removed.
 
-    Those with an offset below ``below``, and those whose newest failure is told of in a record
-    below ``told_below``.
+    These are rows with an offset below ``below``, and rows whose newest failure is described in a
+    record below ``told_below``.
     """
     base = key << SHARD_BITS
     end = base + SHARD_ROWS
@@ -68,7 +68,7 @@ def owed_row(held: GroupQueue, offset: int) -> Owed | None:
 
 
 def told_row(held: GroupQueue, offset: int) -> Owed | None:
-    """Return the row if it is owed and failed before. Cheap where it did not."""
+    """Return the row if it is owed and has failed before. Cheap if it has not failed."""
     failures = held.failures
     row = failures.failure(offset) or failures.dead_letter(offset)
     if row is None and offset not in failures.history:

@@ -1,10 +1,10 @@
-"""Who waits for rows: parked pulls, which found nothing, and readers that follow a queue.
+"""Parked pulls, which found no rows and wait for some, and readers that follow a queue.
 
-What may bring rows *wakes* a subscription: a send that became durable, rows that came due or were
-given back, a scan that is not at its end. Its oldest parked pull is then tried again, and the next
-one as long as rows are found. Nothing is answered at once: the shell asks at the end of a turn,
-and is told of a few at a time; groups take turns, so that none waits for all pulls of another.
-All of this is volatile; a client whose broker restarted pulls again.
+An event that may bring rows *wakes* a subscription: a send became durable, rows came due or were
+given back, or a scan is not at its end. Its oldest parked pull is then tried again, then the next
+one, as long as rows are found. Nothing is answered at once: the server calls ``over`` at the end of
+a turn and gets a few answers at a time. Groups take turns, so that none waits for all pulls of
+another. All of this is volatile; after a restart of the broker, clients pull again.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from ternmq.model.errors import (
 )
 
 OVER: Final = 64
-"""Parked pulls that one call of ``over`` returns: some 1 to 2 ms of work for who answers them."""
+"""Parked pulls that one call of ``over`` returns: answering them takes the server 1 to 2 ms."""
 SERVED: Final = 16
-"""Parked pulls of a group that are tried before the next group's."""
+"""Parked pulls of one group that are tried before those of the next group."""
 
 
 class Woken(NamedTuple):
@@ -40,7 +40,7 @@ class Woken(NamedTuple):
 
     token: int
     reply: PullReply | None
-    """None: its time is up, its session or group went, or its rows are not to be read."""
+    """None: its time is up, its group is gone, or its rows cannot be read (``unreadable``)."""
 
 
 class Parking:
@@ -75,19 +75,19 @@ class Parking:
         self._delivery = delivery
         self.waiters: Tokens[Waiter] = Tokens()
         self._by_session: dict[int, dict[int, Waiter]] = {}
-        """The same of each session, so that the end of one is not a walk over all."""
+        """The waiters of each session by token, so that its end does not search all waiters."""
         self._next_token = 1
         self._deadlines = Deadlines(self.waiters)
         self._unseen: list[tuple[int, int, int, Queue]] = []
-        """Watched queues whose newest rows are not durable yet: a heap by where these end."""
+        """Watched queues whose newest rows are not durable yet: a heap by the end of these rows."""
         self._over: dict[int, Woken] = {}
         """What ``over`` returns next, by token; oldest first."""
         self.unreadable: dict[int, JournalError] = {}
-        """Why parked pulls ended whose rows cannot be read, by token: for who answers them."""
+        """By token, why a parked pull's rows cannot be read; the server removes the entries."""
         self.grown: list[Queue] = []
-        """Followed queues that have new rows, or are gone: whoever follows takes them out."""
+        """Followed queues that have new rows or are gone; the follower removes the entries."""
 
-    # -- coming and going -------------------------------------------------------------------------
+    # -- adding and removing ----------------------------------------------------------------------
 
     def park(
         self,
@@ -98,7 +98,7 @@ class Parking:
         deadline_us: int,
         at_once: int = 0,
     ) -> int:
-        """Let a pull that found nothing wait; return its token.
+        """Park a pull that found nothing; return its token.
 
         Raises:
             Busy: too many parked pulls.
@@ -122,11 +122,11 @@ class Parking:
         return token
 
     def cancel(self, token: int) -> Woken | None:
-        """Give up a parked pull; ``over`` does not return it any more.
+        """Remove a parked pull; ``over`` does not return it any more.
 
         Returns:
-            What ``over`` would have returned, if the pull was over already: rows in it are leased,
-            and it is for the caller to hand them out or to give them back.
+            What ``over`` would have returned, if the pull was over already. Its rows are leased:
+            the caller must deliver them or give them back.
         """
         waiter = self.waiters.get(token)
         if waiter is not None:
@@ -135,12 +135,12 @@ class Parking:
         return self._over.pop(token, None)
 
     def cancel_all(self, session: int) -> None:
-        """Give up the parked pulls of a session; no answers come."""
+        """Remove the parked pulls of a session; ``over`` does not return them."""
         for waiter in list(self._by_session.get(session, {}).values()):
             self._forget(waiter)
 
     def dismiss(self, subscription: Subscription) -> None:
-        """Answer the parked pulls of a subscription that goes: there was nothing for them."""
+        """End the parked pulls of a subscription without rows, because it ends or is unreadable."""
         for waiter in list(subscription.waiters.values()):
             self._finish(waiter, None)
 
@@ -160,21 +160,21 @@ class Parking:
     # -- waking -----------------------------------------------------------------------------------
 
     def grew(self, queue: Queue) -> None:
-        """A watched queue has rows that are not durable yet: ``committed`` wakes for them."""
+        """Note that a watched queue has rows not durable yet: ``committed`` wakes for them."""
         heappush(self._unseen, (queue.end, queue.topic.number, queue.number, queue))
 
     def follow(self, queue: Queue) -> None:
-        """Have a queue listed in ``grown`` when its next rows are durable; once."""
+        """List a queue in ``grown`` when its next rows are durable; once."""
         queue.followed = queue.watched = True
         if queue.end > self._journal.durable:
             self.grew(queue)
 
     def gone(self, topic: Topic) -> None:
-        """A topic goes: those who follow its queues have nothing to wait for."""
+        """List the followed queues of a topic that ends: nothing will be added to them."""
         self.grown += [queue for queue in topic.queues if queue.followed]
 
     def committed(self) -> None:
-        """The durable mark moved: rows below it may wake parked pulls."""
+        """Wake the parked pulls for rows below the durable mark, after it moved."""
         durable = self._journal.durable
         unseen = self._unseen
         while unseen and unseen[0][0] <= durable:
@@ -192,31 +192,31 @@ class Parking:
     # -- answering --------------------------------------------------------------------------------
 
     def next_us(self) -> int | None:
-        """Return when ``over`` has something to do, or None; 0 means now."""
+        """Return when ``over`` has something to do (0: now), or None."""
         if self._awake or self._over:
             return 0
         return self._deadlines.first_us()
 
     def stirs(self, now_us: int) -> bool:
-        """Whether ``over`` has something to do now; asked in every turn, so no more than a look."""
+        """Return whether ``over`` has something to do now. Called in every turn, so it is cheap."""
         if self._awake or self._over:
             return True
         return self._deadlines.due(now_us)
 
     def over(self, now_us: int) -> list[Woken]:
-        """Return parked pulls that are over, oldest first of each group, at most ``OVER``.
+        """Return parked pulls that are over, at most ``OVER``; in each group, the oldest first.
 
-        Ask again until there are none.
+        Call it again until it returns none.
 
         Raises:
-            WouldBlock: none is, and a group has to wait for a read: run the job and call again. No
-                group waits for another's read, and none loses its turn.
+            WouldBlock: no pull is over, and a group waits for a read: run the job and call again.
+                A group does not wait for the read of another group, and none loses its turn.
         """
         waiting: WouldBlock | None = None
         for subscription in list(self._awake):
             if len(self._over) >= OVER:
                 break
-            del self._awake[subscription]  # a scan that is not at its end wakes it again
+            del self._awake[subscription]  # a scan that is not at its end adds it again
             try:
                 self._serve(now_us, subscription)
             except WouldBlock as blocked:

@@ -1,4 +1,4 @@
-"""What keeps the oldest segment, in names that people know: for STATUS and for the log."""
+"""What keeps the oldest segment, by names that operators know: for STATUS and for the log."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ternmq.journal.retention import Pin, QueueShare
 
 
 class Pinned(NamedTuple):
-    """What keeps the oldest segment; of several things one."""
+    """What keeps the oldest segment; if there are several reasons, one of them."""
 
     by: Pin
     since_us: int
-    """Broker time; 0 before the first look after a start, and if it keeps it since the last."""
+    """Broker time; 0 before the first look, or if the reason is newer than the last look."""
     topic: str = ""
-    """Whose messages are kept, where they are a topic's."""
+    """The topic whose messages are kept; empty for other reasons."""
     group: str = ""
-    """That has not finished them."""
+    """A group that has not finished them."""
     name: str = ""
-    """Of the hold, or of the transaction's writer."""
+    """Name of the hold, or of the transaction's writer."""
     lacks_room: bool = False
-    """The state has to be written anew behind it, and what is left of the reserve is too little."""
+    """The state must be written again behind the segment, but the reserve is too small for it."""
 
 
 def pinned(ledger: Ledger, moving: Moving) -> Pinned:
@@ -30,7 +30,7 @@ def pinned(ledger: Ledger, moving: Moving) -> Pinned:
 
     O(holds + transactions); O(queues) if what the last look found no longer holds.
 
-    It is what the last look found, up to a second ago; where that is gone since, what else does.
+    The reason found by the last look, up to a second ago; if that is gone, the reason now.
     """
     found = moving.present()
     since_us = moving.pinned_since_us if found.pin is moving.pinned.pin else 0
@@ -50,7 +50,7 @@ def pinned(ledger: Ledger, moving: Moving) -> Pinned:
 
 
 def _writer(ledger: Ledger, end: int) -> str:
-    """Return who writes an undecided transaction that began in the oldest segment."""
+    """Return a writer of an undecided transaction that began in the oldest segment."""
     writers = ledger.views.writers.by_number
     for transaction in ledger.views.undecided.by_number.values():
         first = next(transaction.batches(), None)
@@ -60,7 +60,7 @@ def _writer(ledger: Ledger, end: int) -> str:
 
 
 def _unread_by(ledger: Ledger, share: QueueShare) -> str:
-    """Return a group that must not miss the share and has not finished it."""
+    """Return the name of a group that must not miss the share and has not finished it."""
     topic = ledger.views.catalog.topics[share.topic]
     for number, subscription in topic.subscriptions.items():
         held = ledger.views.held.get((number, share.topic, share.queue))

@@ -1,4 +1,4 @@
-"""What a pull is going to hand out, while it is being made: nothing is changed by it."""
+"""The plan of a pull: what it will deliver. Making a plan changes nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_COUNT: Final = 0xFFFF
 
 
 class Plan:
-    """Runs to lease, rows to skip and to park, and where the batches stand."""
+    """Runs to lease, rows to skip and to park, and where their batches are stored."""
 
     __slots__ = ("cursor", "hashes", "parked", "places", "runs", "skipped")
 
@@ -26,7 +26,7 @@ class Plan:
         self.hashes: list[int] = []
 
     def lease_row(self, offset: int, attempt: int, deliveries: int) -> None:
-        """Add one row behind the others."""
+        """Add one row after the others."""
         if self.runs:
             start, stop, *rest = self.runs[-1]
             if stop == offset and rest == [attempt, deliveries]:
@@ -35,7 +35,7 @@ class Plan:
         self.runs.append((offset, offset + 1, attempt, deliveries))
 
     def skip_between(self, start: int, stop: int) -> None:
-        """Name what lies between the fresh runs in ``[start, stop)`` as skipped."""
+        """Add what lies between the fresh runs in ``[start, stop)`` to the skipped spans."""
         at = start
         for low, high, _, _ in sorted(self.runs):
             if low < start:
@@ -47,7 +47,7 @@ class Plan:
             self.skipped.append((at, stop))
 
     def park(self, rows: Sequence[tuple[int, int]]) -> None:
-        """Name rows that wait behind their keys."""
+        """Add rows that wait behind their keys, with their hashes."""
         for offset, hash_ in rows:
             if self.parked and self.parked[-1][1] == offset:
                 self.parked[-1] = (self.parked[-1][0], offset + 1)
@@ -57,7 +57,7 @@ class Plan:
 
 
 class Budget:
-    """Bytes that a pull may still take: each record once; the first whatever its size."""
+    """Bytes that a pull may still take. A record counts once; the first always fits."""
 
     __slots__ = ("_taken", "left")
 
@@ -90,17 +90,17 @@ class Budget:
 
 
 def run_again(row: Failure) -> LeasedRun:
-    """Return the run with which a row that failed is handed out again."""
+    """Return the run with which a failed row is delivered again."""
     return row.offset, row.offset + 1, once_more(row.attempt), once_more(row.deliveries)
 
 
 def once_more(count: int) -> int:
-    """Return the next count of attempts or deliveries; records have room for 65,535."""
+    """Return the next count of attempts or deliveries; records can store at most 65,535."""
     return count + 1 if count < MAX_COUNT else MAX_COUNT
 
 
 def one_place(places: Places, at: int, stop: int) -> Places:
-    """Return one batch of several."""
+    """Return one batch of several as places of its own."""
     return Places(
         places.first_offsets[at : at + 1],
         places.positions[at : at + 1],

@@ -1,11 +1,11 @@
 """Which segments hold rows that a later RESOLVED made messages, and where the queues then begin.
 
-The offsets of prepared rows are given out by their RESOLVED, often some segments later. So a
-segment may hold higher offsets of a queue than the segments behind it. It is judged by the highest
-(see `moving`), and when it goes, the queue begins above them: its **floor**, until nothing below is
-told of any more.
+Prepared rows get their offsets from their RESOLVED, often some segments later. So a segment may
+hold higher offsets of a queue than the segments after it. It is judged by the highest of them (see
+`moving`). When it is removed, the queue begins above them, at its **floor**, until no index entry
+below the floor is left.
 
-Per segment and page (64 topics, 16 queues) an object of STATE: PREPARED ROWS.
+Stored in STATE as one object per segment and page (64 topics, 16 queues): PREPARED ROWS.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ class Share(NamedTuple):
 
 
 class PreparedRows:
-    """All segments with prepared rows that are messages. Loop only; deterministic."""
+    """All segments with prepared rows that have become messages. Deterministic.
+
+    Not thread-safe: call it from the broker's loop.
+    """
 
     __slots__ = ("_gone", "_last_us", "_left", "_pages", "_segment_size", "changed")
 
@@ -41,21 +44,21 @@ class PreparedRows:
         self._segment_size = segment_size
         self._pages: dict[int, dict[Page, dict[tuple[int, int], Share]]] = {}
         self.changed: dict[Page, int] = {}
-        """Newest record that changed a page."""
+        """Page -> position of the newest record that changed it."""
         self._last_us: dict[int, int] = {}
         self._gone: list[int] = []
-        """Segments that are gone, while some queue has to be told where it begins, ascending."""
+        """Removed segments that still determine the floor of a queue, ascending."""
         self._left: deque[Page] = deque()
-        """Their pages that are still to be looked at."""
+        """Pages of these segments that are still to be examined."""
 
     def page_of(self, prepared: int, topic: int, queue: int) -> Page:
-        """Return the page that a PREPARED record counts in."""
+        """Return the page to which the rows of a PREPARED record belong."""
         return prepared // self._segment_size, topic >> PAGE_BITS, queue >> QUEUE_BITS
 
     def add(
         self, position: int, page: Page, topic: int, queue: int, stop: int, time_us: int
     ) -> None:
-        """Rows of a PREPARED in the page's segment became messages, by what ``position`` says."""
+        """Add rows of a PREPARED in the page's segment: ``position`` made them messages."""
         shares = self._pages.setdefault(page[0], {}).setdefault(page, {})
         known = shares.get((topic, queue))
         if known is None or known.stop < stop:
@@ -64,25 +67,25 @@ class PreparedRows:
             self._last_us[page[0]] = max(self._last_us.get(page[0], 0), time_us)
 
     def holds(self, segment: int) -> bool:
-        """Return whether a segment holds any."""
+        """Return whether a segment holds prepared rows that are messages."""
         return segment in self._pages
 
     def last_us(self, segment: int) -> int:
-        """Return when the newest of a segment's became messages; 0 if it holds none."""
+        """Return when the newest of a segment's rows became messages; 0 if it holds none."""
         return self._last_us.get(segment, 0)
 
     def stop(self, segment: int, topic: int, queue: int) -> int:
-        """Return one above the highest offset of a queue's prepared rows in a segment, 0: none."""
+        """Return one above the highest offset of a queue's prepared rows in a segment; 0: none."""
         page = segment, topic >> PAGE_BITS, queue >> QUEUE_BITS
         share = self._pages.get(segment, {}).get(page, {}).get((topic, queue))
         return 0 if share is None else share.stop
 
-    # -- segments that are gone -------------------------------------------------------------------
+    # -- removed segments -------------------------------------------------------------------------
 
     def drop_below(self, index: Index, first: int) -> None:
-        """Tell the index where queues begin, now that the journal begins at ``first``.
+        """Give the index the queues' floors, now that the journal begins at ``first``.
 
-        What the index would tell right without it is forgotten by ``forget_some``.
+        Floors that the index does not need to answer correctly are dropped by ``forget_some``.
         """
         self._gone = sorted([one for one in self._pages if one * self._segment_size < first])
         self._left = deque([page for one in self._gone for page in self._pages[one]])
@@ -92,7 +95,7 @@ class PreparedRows:
         return max([self.stop(segment, key >> 32, key & 0xFFFFFFFF) for segment in self._gone])
 
     def forget_some(self, index: Index) -> bool:
-        """Forget what is not needed any more of one page; return whether there is another."""
+        """Drop the entries of one page that are not needed; return whether there is another."""
         if not self._left:
             return False
         page = self._left.popleft()
@@ -118,7 +121,7 @@ class PreparedRows:
         return b"".join([_ENTRY.pack(*place, *share) for place, share in sorted(shares.items())])
 
     def load(self, page: Page, payload: bytes, stamp: int) -> None:
-        """Take over a page as it was at ``stamp``."""
+        """Load a page as it was at ``stamp``."""
         if payload:
             self._pages.setdefault(page[0], {})[page] = {
                 (topic, queue): Share(stop, time_us)

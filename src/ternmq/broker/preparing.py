@@ -1,4 +1,4 @@
-"""Decides prepares: batches that are stored for a transaction and seen by nobody."""
+"""Decides prepares: batches that are stored for a transaction and that no consumer gets yet."""
 
 from __future__ import annotations
 
@@ -62,22 +62,22 @@ class Preparing(Openings):
 
         Args:
             now_us: Broker time.
-            app: Who the writer belongs to.
-            topic: Where to.
-            batch: As the producer made it; it is checked whole.
-            writer: Names the transaction, together with ``batch_id``.
-            batch_id: See there.
-            part: The writer's word for where the rows come from.
+            app: The app that the writer belongs to.
+            topic: The topic.
+            batch: As the producer made it; all of it is verified.
+            writer: Name of the writer; with ``batch_id`` it identifies the transaction.
+            batch_id: The writer's number of the transaction.
+            part: The writer's name for the source of the rows.
             number: The queue; as for a send.
 
         Raises:
             InvalidRequest, InvalidBatch, OrderingKeyRequired, TopicNotOrdered, UnknownQueue,
             MessageTooLarge, StrictNeedsReplica, WriterTaken: nothing was stored.
             TransactionDecided: it is committed.
-            TransactionTooOld: it may have been.
-            TransactionTooLarge: it has as many batches as one may have.
+            TransactionTooOld: it may have been committed; that is no longer known.
+            TransactionTooLarge: it has the maximum of batches already.
             IdConflict, ResendTooOld: see `dedup`.
-            DiskFull, Busy: nothing was stored; later it may be.
+            DiskFull, Busy: nothing was stored; a later attempt may succeed.
             WouldBlock: bytes must be read first; nothing was changed.
         """
         check_names(writer, batch_id, part)
@@ -121,7 +121,7 @@ class Preparing(Openings):
         return PrepareReply(topic.number, queue.number, position, count, ledger.end)
 
     def _check_batch(self, topic: Topic, batch: bytes) -> tuple[int, int, int, int]:
-        """Return rows, CRC, producer id and first sequence of a batch, if it may be stored."""
+        """Check a batch; return its number of rows, CRC, producer id and first sequence."""
         try:
             verify(batch, topic.seed)
         except BatchError as error:

@@ -1,8 +1,8 @@
 """What deduplication remembers of one producer: its batches, by sequence.
 
-In columns, since there may be a million: 24 bytes a batch. Sequences and positions ascend together
-as a rule, so that forgetting what stands below a position is one cut; a producer whose batches came
-in another order is *mixed*, and is gone through whole.
+Stored in columns of 24 bytes a batch, since there may be a million. Sequences and positions usually
+ascend together, so everything below a position is forgotten with one cut. A producer whose batches
+came in another order is *mixed*: all of its batches are examined instead.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from bisect import bisect_left
 
 
 class Producer:
-    """What is remembered of one producer; the columns are sorted by first sequence."""
+    """The remembered batches of one producer; the columns are sorted by first sequence."""
 
     __slots__ = ("firsts", "forgotten", "last_us", "metas", "mixed", "next", "positions")
 
@@ -44,7 +44,7 @@ class Producer:
         self.last_us = time_us
 
     def trim(self, horizon: int) -> None:
-        """Forget the batches whose record stands below the horizon. O(log n) if there are none."""
+        """Forget the batches whose record is below the horizon. O(log n) if there are none."""
         positions = self.positions
         if self.mixed:
             self._trim_mixed(horizon)
@@ -56,7 +56,7 @@ class Producer:
             del self.firsts[:stop], positions[:stop], self.metas[:stop]
 
     def _trim_mixed(self, horizon: int) -> None:
-        import numpy as np  # not before: see `server.late_imports`
+        import numpy as np  # imported late: see `server.late_imports`
 
         positions = np.array(self.positions, dtype=np.uint64)
         keep = positions >= np.uint64(horizon)

@@ -1,8 +1,8 @@
-"""Questions that change nothing: reading without a group, looking messages up, how groups stand.
+"""Read-only queries: reading without a group, message lookups, the state of groups.
 
-Answers rest on what is committed: rows that are not durable yet are not shown, and what is told of
-groups carries the position it rests on. Any of these may raise ``WouldBlock``: run the job, ask
-again.
+Answers show committed data only: rows that are not durable yet are left out, and an answer about a
+group contains the position that it depends on. Every query may raise ``WouldBlock``: run the job
+and call again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ternmq.record.moved import FailureEntry
 MAX_LISTED: Final = 1000
 LISTED_WORK: Final = 160
 """Work of a page of failed rows, about 1 ms: two units for a row, one for each of its failures, and
-one for so many bytes of the records that tell of them."""
+one for every 512 bytes of the records that describe them."""
 _ROW_WORK: Final = 2
 _UNIT_SHIFT: Final = 9
 _EVER_US: Final = 2**63 - 1
@@ -46,10 +46,10 @@ class ReadReply:
 
 @dataclass(slots=True, frozen=True)
 class GroupStatus:
-    """How a group stands on a queue; rests on ``position``."""
+    """The state of a group on a queue, as of ``position``."""
 
     cursor: int
-    """Next offset that was never handed out: the pull number."""
+    """Next offset that was never delivered: the pull number."""
     floor: int
     """Below it every row is done, dead, or in the failure store: the ack number."""
     end: int
@@ -64,7 +64,7 @@ class GroupStatus:
 
     @property
     def lag(self) -> int:
-        """How many messages were not handed out yet."""
+        """Number of messages that were not delivered yet."""
         return max(0, self.end - self.cursor)
 
 
@@ -76,22 +76,22 @@ class FailedRow:
     attempts: int
     deliveries: int
     when_us: int
-    """Due time, or when it died."""
+    """Due time, or when the row died."""
     held: bool
     failures: tuple[FailureEntry, ...]
-    """Oldest first, the newest 16 at most."""
+    """Oldest first; at most the newest 16."""
 
 
 @dataclass(slots=True, frozen=True)
 class FailedRows:
-    """A page of failed rows, by offset; ``more``: others follow."""
+    """A page of failed rows, by offset; ``more``: there are others after them."""
 
     rows: list[FailedRow]
     more: bool
 
 
 class _Counting:
-    """A store that counts what is read."""
+    """A record store that counts the bytes read."""
 
     __slots__ = ("_store", "bytes_read")
 
@@ -108,16 +108,16 @@ class _Counting:
 
 @dataclass(slots=True, frozen=True)
 class ResetPreview:
-    """What a reset would do."""
+    """The effect of a reset."""
 
     unread: int
     """Rows that would be delivered, again or for the first time."""
     forgotten: int
-    """Rows leased, ready or waiting now that would be forgotten as such."""
+    """Rows that would be no longer leased, ready or waiting."""
 
 
 class Queries:
-    """Answers questions about messages and groups.
+    """Answers queries about messages and groups.
 
     Not thread-safe: call it from the broker's loop.
     """
@@ -129,7 +129,7 @@ class Queries:
 
     @property
     def catalog(self) -> Catalog:
-        """What there is."""
+        """Topics, groups and apps."""
         return self._ledger.views.catalog
 
     # -- messages ---------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class Queries:
         """Return rows from an offset on, without a group; empty at the end of the queue.
 
         Raises:
-            OffsetExpired: the offset is older than what is kept; go on at the one named.
+            OffsetExpired: the offset was removed by retention; go on at the offset in the message.
             UnknownTopic, UnknownQueue, InvalidRequest, WouldBlock.
         """
         topic, queue = self.queue(topic_name, number)
@@ -156,7 +156,7 @@ class Queries:
         return ReadReply(offset, min(stop, places.stop), places)
 
     def by_offset(self, topic_name: str, number: int, offset: int) -> Found:
-        """Return the message at an offset, also one that was moved for a group that is owed it.
+        """Return the message at an offset, even if only a moved copy is left for a group.
 
         Raises:
             MessageNotFound, UnknownTopic, UnknownQueue, WouldBlock.
@@ -194,7 +194,7 @@ class Queries:
         return found
 
     def by_application_id(self, topic_name: str, application_id: str) -> Found:
-        """Return the newest message of a topic with an id of the application's own.
+        """Return the newest message of a topic with an application's own id.
 
         Raises:
             MessageNotFound, UnknownTopic, WouldBlock.
@@ -257,7 +257,7 @@ class Queries:
     # -- groups -----------------------------------------------------------------------------------
 
     def status(self, topic_name: str, group: str, number: int) -> GroupStatus:
-        """Return how a group stands on a queue.
+        """Return the state of a group on a queue.
 
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue.
@@ -278,7 +278,7 @@ class Queries:
     def ready_behind(self, topic_name: str, group: str, number: int, now_us: int) -> int:
         """Return how many ready rows wait behind a row of their key that is not due yet, or held.
 
-        Costs a look at each owed row of an ordered group; 0 for any other group.
+        Examines every owed row of an ordered group; 0 for any other group.
 
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue.
@@ -292,9 +292,9 @@ class Queries:
         return count
 
     def due(self, topic_name: str, group: str, number: int, now_us: int) -> int:
-        """Return how many failed rows are due and first of their key: a pull hands them out.
+        """Return how many failed rows are due and first of their key: a pull delivers them.
 
-        Costs a look at each row that waits.
+        Examines every row that waits.
 
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue.
@@ -308,9 +308,10 @@ class Queries:
     def waiting(
         self, topic_name: str, group: str, number: int, *, after: int = -1, limit: int = 100
     ) -> FailedRows:
-        """Return rows that wait for a retry, by offset, those behind ``after``; with their history.
+        """Return rows above ``after`` that wait for a retry, by offset, with their failures.
 
-        A page is a bounded piece of work: it may have fewer than ``limit``, but not none.
+        A page is a bounded piece of work: it may have fewer than ``limit`` rows, but at least one
+        if there is one.
 
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
@@ -321,7 +322,7 @@ class Queries:
     def dead_letters(
         self, topic_name: str, group: str, number: int, *, after: int = -1, limit: int = 100
     ) -> FailedRows:
-        """Return dead letters in the same way.
+        """Return dead letters, in pages as ``waiting`` returns rows.
 
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
@@ -332,7 +333,7 @@ class Queries:
     def row(
         self, topic_name: str, group: str, number: int, offset: int
     ) -> tuple[RowPlace, Sequence[FailureEntry]]:
-        """Return how a row stands, and how it failed, oldest first.
+        """Return the state of a row and its failures, oldest first.
 
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
@@ -346,7 +347,7 @@ class Queries:
     def dead_offsets(
         self, topic_name: str, group: str, number: int, *, after: int, limit: int
     ) -> list[int]:
-        """Return the offsets of dead letters behind ``after``, at most ``limit``.
+        """Return the offsets of dead letters above ``after``, at most ``limit``.
 
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue.
@@ -356,7 +357,7 @@ class Queries:
         return [row.offset for row in islice(rows, limit)]
 
     def last_failures(self, topic_name: str, group: str, reply: PullReply) -> LastFailures:
-        """Return what finds how earlier attempts at the rows of a pull ended.
+        """Return an object that finds how earlier attempts at the rows of a pull ended.
 
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue.
@@ -366,7 +367,7 @@ class Queries:
         return LastFailures(ledger.store, held, reply.runs, ledger.journal.first)
 
     def preview_reset(self, topic_name: str, group: str, number: int, offset: int) -> ResetPreview:
-        """Return what a reset to an offset would do; what would be refused is refused here too.
+        """Return the effect of a reset to an offset; refuses what the reset would refuse.
 
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue, InvalidRequest.
@@ -403,7 +404,7 @@ class Queries:
         return FailedRows(listed, more=False)
 
     def visible(self, topic: Topic, queue: Queue) -> int:
-        """Return the next offset of a queue, as far as its messages are durable.
+        """Return the next offset of a queue, counting durable messages only.
 
         Raises:
             WouldBlock.

@@ -1,6 +1,6 @@
-"""What queues hold, for many of them at once: ends, the offset at a time, how far one may read.
+"""What queues hold, for many queues at once: ends, the offset at a time, the end of a read.
 
-As every question it rests on what is durable, and may raise ``WouldBlock``: run the job, ask again.
+Only durable messages count. May raise ``WouldBlock``: run the job and call again.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _UNBOUNDED: Final = 1 << 62
 
 
 class Wanted(NamedTuple):
-    """From where a queue would be read, and how many bytes of it; 0: all."""
+    """Where a read of a queue would begin, and how many bytes it would take at most; 0: all."""
 
     offset: int
     max_bytes: int
 
 
 class Range(NamedTuple):
-    """What a queue holds; see ``wire.control.QueueRange``."""
+    """The range of a queue; see ``wire.control.QueueRange``."""
 
     first: int
     next: int
@@ -35,7 +35,7 @@ class Range(NamedTuple):
 
 
 class Ranges:
-    """Answers what queues hold.
+    """Computes the ranges of queues.
 
     Not thread-safe: call it from the broker's loop.
     """
@@ -49,13 +49,13 @@ class Ranges:
     def of_queue(
         self, topic: Topic, number: int, time_us: int | None, wanted: Wanted | None
     ) -> Range:
-        """Return what a queue holds; some 20 us.
+        """Return the range of a queue. Takes about 20 us.
 
         Args:
             topic: The topic; it may have been deleted a moment ago.
             number: Of the queue.
-            time_us: None: no offset is looked for.
-            wanted: None: it is not measured how far one may read.
+            time_us: None: no offset is looked up.
+            wanted: None: no read is measured.
 
         Raises:
             WouldBlock: see the module.

@@ -1,17 +1,17 @@
-"""STATE sets that are written so that the oldest segment may go, not because the journal grew.
+"""STATE sets written so that the oldest segment may be removed, not because the journal grew.
 
-A segment goes only when two complete, durable sets need nothing of it. Sets are written as the
-journal grows; but the journal of a full disk does not grow, since sends are refused, and that of an
-idle broker does not either. So when the newest sets are all that keeps the oldest segment, sets are
+A segment is removed only when the two newest durable sets need nothing of it. Sets are written as
+the journal grows. But the journal of a full disk does not grow, since sends are refused, and that
+of an idle broker does not either. So when only the newest sets keep the oldest segment, sets are
 written that need nothing below the active segment: objects whose chunk is older are written again,
-those that never change are copied out of their chunk.
+and objects that never change are copied out of their chunk.
 
-How much that may take is bounded:
+The cost is bounded:
 
-* A pair of sets makes all segments below a *goal* free of STATE, one at least. Another pair is not
-  written before all of these are gone, and none while anything else keeps the oldest segment.
-* A pair does not begin unless all of it fits, and a set stops while less is left than ``KEPT_PART``
-  of the reserve: that is for settles, MOVED and EPOCH.
+* After a pair of sets, STATE needs no segment below a *goal*, which is at least one segment. The
+  next pair is not written before all of these are removed, or while anything else keeps the oldest.
+* A pair begins only if all of it fits. A set pauses while less than 1/``KEPT_PART`` of the reserve
+  is left: that part is for settles, MOVED and EPOCH.
 """
 
 from __future__ import annotations
@@ -23,21 +23,23 @@ from ternmq.journal.state import StateWriter
 from ternmq.model.types import SECOND_US
 
 PATIENCE_US: Final = 60 * SECOND_US
-"""How long the oldest segment waits for sets that come by themselves while there is room."""
+"""How long the oldest segment waits for regular sets while there is room."""
 KEPT_PART: Final = 16
-"""One in so many parts of the reserve is never used for these sets."""
+"""One part in this many of the reserve is never used for these sets."""
 _PAIR: Final = 2
 
 
 class Refreshing:
-    """Decides when such a set begins. Loop only.
+    """Decides when such a set begins.
+
+    Not thread-safe: call it from the broker's loop.
 
     Args:
-        journal: Whose oldest segment is to go.
+        journal: The journal whose oldest segment is to be removed.
         writer: Writes the sets.
 
     Attributes:
-        active: The set that is being written is one of these.
+        active: Whether the set that is being written is one of these.
     """
 
     def __init__(self, journal: Journal, writer: StateWriter) -> None:
@@ -50,26 +52,27 @@ class Refreshing:
         self.active = False
 
     def want(self, now_us: int, end: int, *, at_once: bool) -> None:
-        """Take note that nothing but STATE keeps the oldest segment. Asked again at each look.
+        """Request sets because only STATE keeps the oldest segment. Called again at each look.
 
         Args:
             now_us: Broker time.
-            end: Of the segment.
-            at_once: There is no room for sends, or little; else sets may come by themselves.
+            end: End of the segment.
+            at_once: There is little or no room for sends; else regular sets may come first.
         """
         if end != self._end:
             self._end, self._since_us = end, now_us
         if end <= self._goal:
-            return  # a pair was written for it, or is
+            return  # a pair was written for it, or is being written
         if at_once or now_us - self._since_us >= PATIENCE_US:
             self._goal = self._cheapest(end)
             self._left = _PAIR
 
     def _cheapest(self, end: int) -> int:
-        """Return the goal: where the newest set begins to need the journal, if that is behind.
+        """Return the goal: where the newest set begins to need the journal, if that is far enough.
 
-        Then another that names the same is enough: this comes up when a broker was killed, or
-        stopped, before the segments went. Else the active segment, and all is written again.
+        Then one more set that needs nothing below it completes a pair. This happens if a broker was
+        killed or stopped before the segments were removed. Otherwise the goal is the active
+        segment, and everything is written again.
         """
         size = self._journal.segment_size
         if self._writer.complete:
@@ -79,7 +82,7 @@ class Refreshing:
         return self._journal.base
 
     def goal(self) -> int:
-        """Return below which position the set that is to begin now names nothing; 0: none is."""
+        """Return the position below which the set to begin now names nothing; 0: none is needed."""
         if not self._left:
             return 0
         newest = self._writer.complete[-_PAIR:]
@@ -89,34 +92,34 @@ class Refreshing:
         return 0 if self.lacks_room else self._goal
 
     def goal_of_a_stop(self) -> int:
-        """Return the same for the set of a clean stop; 0 where that would gain nothing.
+        """Return the goal for the set of a clean stop; 0 if that set would gain nothing.
 
-        Only the first of a pair does: the next start knows one set, and writes the other. However
-        often a broker is started and stopped, no more is written.
+        Only the first set of a pair gains something: the next start knows one set, and writes the
+        other. So repeated starts and stops write no more than a pair.
         """
         goal = self.goal()
         newest = self._writer.complete[-1:]
         return 0 if newest and newest[0].needs_from >= goal else goal
 
     def begun(self) -> None:
-        """Take note that the set begins."""
+        """Note that the set begins."""
         self._left -= 1
         self.active = True
 
     def ended(self) -> None:
-        """Take note that a set is complete."""
+        """Note that a set is complete."""
         self.active = False
 
     @property
     def lacks_room(self) -> bool:
-        """Whether a set is wanted, or begun, and what is left of the reserve is too little."""
+        """Whether a set is wanted, or begun, and the rest of the reserve is too small for it."""
         if not self.active and not self._left:
             return False
         room = self._journal.room(reserve=True) - self._journal.reserve_bytes // KEPT_PART
         return room < (0 if self.active else self._cost())
 
     def _cost(self) -> int:
-        """Return about how many bytes the sets take that are still to be written."""
+        """Return the approximate size in bytes of the sets that are still to be written."""
         writer = self._writer
         light = writer.estimate(whole=False)
         if writer.complete and writer.complete[-1].needs_from >= self._goal:

@@ -1,10 +1,11 @@
-"""Removes the oldest segment, and brings what rests on it up to date, some of it in a turn.
+"""Removes the oldest segment, and updates what depends on it in steps.
 
-The file goes at once, and from then on nothing is found there. All else is cleaning up: a segment
-may hold messages of 40,000 queues, and each forgets it, finds out where it begins now, and counts
-what its groups had not read. Whoever asks for one of them before its turn has it done there and
-then (see ``Firsts`` and ``Index.segments_of``), so no answer tells of what is gone. A start derives
-all of it anew, so a crash in the middle leaves nothing undone.
+The file is removed at once, and from then on nothing is found in it. The rest is cleaning up: a
+segment may hold messages of 40,000 queues, and for each of them the segment is forgotten, the new
+first offset is looked up, and the rows that its groups had not read are counted. If a queue is
+used before its turn, this is done at that moment (see ``Firsts`` and ``Index.segments_of``), so no
+answer contains removed data. A start derives all of it again, so a crash in the middle leaves
+nothing undone.
 """
 
 from __future__ import annotations
@@ -32,24 +33,24 @@ class Removal:
 
     Args:
         ledger: The journal and what is computed from it.
-        copied: What retention remembers of groups' queues.
+        copied: What retention remembers of group queues.
 
     Attributes:
-        goes_on: A segment went, and not all is cleaned up: no other may go yet.
-        removed_segments: Since the start.
+        goes_on: A segment was removed and is not cleaned up yet: no other may be removed.
+        removed_segments: Segments removed since the start.
     """
 
     def __init__(self, ledger: Ledger, copied: Copied) -> None:
         self._ledger = ledger
         self._copied = copied
         self._queues: Iterator[int] = iter(())
-        """The queues that are still to be asked where they begin."""
+        """The queues whose first offset is still to be looked up."""
         self._job: RemoveJob | None = None
         self.goes_on = False
         self.removed_segments = 0
 
     def remove(self) -> RemoveJob:
-        """Let the oldest segment go; return the job that removes what else is kept of it.
+        """Remove the oldest segment; return the job that removes the rest of what is kept of it.
 
         Raises:
             JournalFailed: It cannot be removed.
@@ -72,23 +73,23 @@ class Removal:
 
     @property
     def frees(self) -> bool:
-        """Whether the space of the segment that went is not free yet: none is to go for it."""
+        """Whether the disk space of the removed segment is not free yet: the next one must wait."""
         return self._job is not None
 
     def freed(self, job: RemoveJob) -> None:
-        """Take note that a job's ``run`` is over."""
+        """Note that a job's ``run`` is over."""
         if job is self._job:
             self._job = None
 
     def _opened(self, name: str) -> File | None:
-        """Return the file open, so that its space is given back when a worker thread closes it."""
+        """Return the file open, so that its space is freed when a worker thread closes it."""
         try:
             return self._ledger.index.disk.open(name)
         except DiskError:
-            return None  # the removal gives it back, or tells what is wrong
+            return None  # the removal frees the space, or reports what is wrong
 
     def step(self, may_go_on: Callable[[], bool]) -> None:
-        """Clean up some of what is left, while ``may_go_on()``."""
+        """Clean up some of the rest, while ``may_go_on()``."""
         for piece in range(PIECES_A_STEP):
             if piece and not may_go_on():
                 return
@@ -97,7 +98,7 @@ class Removal:
                 return
 
     def _clean_up(self) -> bool:
-        """Do a piece; return whether there is another."""
+        """Clean up one piece; return whether there is another."""
         ledger = self._ledger
         views, index = ledger.views, ledger.index
         queues = list(islice(self._queues, QUEUES_A_PIECE))

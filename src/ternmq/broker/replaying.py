@@ -1,16 +1,17 @@
-"""Decides replays and redrives: rows that a group had behind it are handed to it again.
+"""Decides replays and redrives: rows that a group has received are delivered to it again.
 
-A replay names offsets, whatever became of them; a redrive names dead letters. Both become one
-REPLAY record a queue: the rows are ready from then on, as a new round, with attempt 1. Leases of
-these rows end for them, so that receipts and settles of the round before are refused. Rows above
-the cursor are unread anyway and stay as they are; those that retention took are told as expired.
-(After a power cut rows above it may be settled: these are unread again, or ready if they failed.)
+A replay names offsets, whatever their state; a redrive names dead letters. Both become one REPLAY
+record per queue: from then on the rows are ready, as a new round, with attempt 1. Leases of these
+rows end for them, so that receipts and settles of the round before are refused. Rows above the
+cursor are unread anyway and stay as they are; rows removed by retention are reported as expired.
+(After a power cut, rows above the cursor may be settled: they become unread again, or ready if they
+are owed.)
 
-In an ordered group the rows stand in their keys' lines by offset, before all that was not handed
-out yet; rows of the key that somebody holds behind them are released first. For that, and where a
-filter judges rows, records must be read: so a command looks at a bounded piece and names the rest.
+In an ordered group the rows are put into their keys' lines by offset, before everything that was
+not delivered yet; leased rows of the key after them are released first. This, and a filter,
+requires that records are read: so a command examines a bounded piece and names the rest.
 
-What is *planned* changes nothing, so a plan may raise ``WouldBlock`` and be made again.
+*Planning* changes nothing, so a plan may raise ``WouldBlock`` and be made again.
 """
 
 from __future__ import annotations
@@ -38,40 +39,40 @@ from ternmq.record.header import HEADER_BYTES
 from ternmq.record.replay import Cause, Replayed
 
 READ_ROWS: Final = 512
-"""Rows that one command reads, or that failed: some 10 ms."""
+"""Rows that one command reads, or failed rows that it examines: some 10 ms."""
 MOST_RUNS: Final = 512
 """Runs of one record, each of which changes the views: some 10 ms."""
 MOST_ROWS: Final = 128 * SHARD_ROWS
-"""Rows of one record: some 10 ms, however few runs they are."""
+"""Rows of one record: some 10 ms, however few the runs are."""
 
 
 @dataclass(slots=True)
 class ReplayPlan:
-    """What a replay of one queue would do."""
+    """The effect of a replay of one queue."""
 
     held: GroupQueue
     runs: list[LeasedRun] = field(default_factory=list)
-    """Rows that come again: attempt 1, and the deliveries that are known of."""
+    """Rows that are delivered again: attempt 1, and the deliveries that are still known."""
     hashes: list[int] = field(default_factory=list)
-    """Of ordered groups: one a row."""
+    """In ordered groups, the ordering hash of each row."""
     ahead: list[Span] = field(default_factory=list)
-    """Rows above the cursor that were settled: they are unread again."""
+    """Rows above the cursor that were settled: they become unread again."""
     unread: int = 0
-    """Rows above the cursor: they will be handed out as they are."""
+    """Number of rows above the cursor that were not settled: they will be delivered anyway."""
     expired: int = 0
-    """Rows that are not kept any more."""
+    """Number of rows that retention removed."""
     filtered: int = 0
-    """Rows that are not for this group."""
+    """Number of rows that the group's filter excludes."""
     rest: list[Span] = field(default_factory=list)
-    """What was not looked at: ask again for it."""
+    """Spans that were not examined: request them again."""
     refused: list[int] = field(default_factory=list)
-    """Of a redrive: offsets that are no dead letters."""
+    """For a redrive: offsets that are no dead letters."""
     looked: int = 0
-    """What it took: rows that were looked at one by one, and runs."""
+    """Work done: rows that were examined one by one, and runs."""
 
     @property
     def rows(self) -> int:
-        """How many rows come again."""
+        """Number of rows that are delivered again."""
         return row_count(self.runs) + sum([stop - start for start, stop in self.ahead])
 
 
@@ -92,7 +93,7 @@ class Replaying:
     def plan(
         self, subscription: Subscription, queue: Queue, held: GroupQueue, spans: Sequence[Span]
     ) -> ReplayPlan:
-        """Return what a replay of these offsets would do.
+        """Return the effect of a replay of these offsets.
 
         Raises:
             ReplayTooLarge: too many rows would wait.
@@ -129,7 +130,7 @@ class Replaying:
     def plan_redrive(
         self, subscription: Subscription, queue: Queue, held: GroupQueue, offsets: Iterable[int]
     ) -> ReplayPlan:
-        """Return what a redrive of dead letters would do.
+        """Return the effect of a redrive of dead letters.
 
         Raises:
             ReplayTooLarge: too many rows would wait.
@@ -153,7 +154,7 @@ class Replaying:
         return plan
 
     def _above(self, plan: ReplayPlan, start: int, stop: int) -> None:
-        """Plan rows above the cursor: of those settled already some may be owed all the same."""
+        """Plan rows above the cursor: some rows may be settled already, or owed."""
         held = plan.held
         plan.unread += stop - start
         ahead = held.ahead
@@ -165,7 +166,7 @@ class Replaying:
                 plan.unread -= high - low
 
     def _piece(self, plan: ReplayPlan, reader: _Reader, start: int, stop: int) -> int:
-        """Plan rows of one shard, below the cursor; return how far it came."""
+        """Plan rows of one shard below the cursor; return the offset up to which this is done."""
         if reader.full():
             return start
         owed = _owed_in(plan.held, start, stop)
@@ -250,9 +251,10 @@ class Replaying:
         return ledger.end
 
     def _release_behind(self, now_us: int, plan: ReplayPlan) -> None:
-        """Release what is held of the rows' keys behind them: nothing overtakes.
+        """Release leased rows behind the replayed rows of their key, so that none overtakes.
 
-        Also what comes again itself: a crash may leave this record as the last.
+        Leased rows that are replayed themselves are released too: a crash may leave this record as
+        the last one.
         """
         held = plan.held
         lines = held.lines
@@ -280,7 +282,7 @@ class Replaying:
 
 
 class _Reader:
-    """Reads what must be known of rows: ordering hashes, and whether a filter lets them pass."""
+    """Reads what must be known of rows: ordering hashes, and whether the filter passes them."""
 
     def __init__(
         self, ledger: Ledger, subscription: Subscription, queue: Queue, held: GroupQueue
@@ -292,16 +294,16 @@ class _Reader:
         self.keyed = subscription.ordered
         self.reads = self.keyed or self._filter is not None
         self.rows = READ_ROWS
-        """Rows that may still be looked at."""
+        """Rows that may still be examined."""
         self._bytes = ledger.limits.pull_bytes
-        # The batch that was read last: offsets [start, stop), their rows, hashes and matches.
+        # The batch read last: offsets [start, stop), their rows in it, hashes and matches.
         self._start = self._stop = 0
         self._row_of: list[int] = []
         self._hashes: Sequence[int] = ()
         self._matching: list[bool] | bool = True
 
     def full(self) -> bool:
-        """Whether so much was read that the rest is for another command."""
+        """Whether the limit is reached, so that the rest is left to another command."""
         return self.rows <= 0 or self._bytes <= 0
 
     def hash_of(self, offset: int) -> int:
@@ -314,7 +316,7 @@ class _Reader:
         return self._hashes[self._row_of[offset - self._start]]
 
     def matches(self, offset: int) -> bool:
-        """Return whether the group's filter lets a row pass."""
+        """Return whether the group's filter passes a row."""
         if self._filter is None:
             return True
         self._read(offset)
@@ -358,7 +360,7 @@ class _Reader:
 
 
 def _pieces(spans: Iterable[Span], first: int, held: GroupQueue) -> Iterator[Span]:
-    """Cut spans at the edges of shards; where nothing is kept, only at shards that hold rows."""
+    """Cut spans at the edges of shards; below ``first``, only at shards that hold rows."""
     shards = shards_of(held)
     for start, stop in spans:
         at = start
@@ -389,7 +391,7 @@ def _by_shard(start: int, stop: int) -> Iterator[Span]:
 
 
 def _owed_in(held: GroupQueue, start: int, stop: int) -> list[LeasedRun]:
-    """Return what is owed of a span within one shard: attempt 1, and the deliveries so far."""
+    """Return the owed runs of a span within one shard: attempt 1, and the deliveries so far."""
     runs = [
         (max(run[0], start), min(run[1], stop), 1, run[3])
         for run, _ in held.leases_by_shard().get(start >> SHARD_BITS, ())

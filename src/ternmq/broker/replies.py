@@ -1,8 +1,8 @@
-"""Answers of the core, and the gate that holds them until what they rest on is committed.
+"""The broker's replies, and the gate that holds them until what they depend on is committed.
 
-Every reply names the **position** that it depends on: a write's own record, or for duplicates,
-refusals and reads the newest record that changed what they say. 0 means "nothing": it may go at
-once.
+Every reply names the **position** that it depends on: the end of a write's own record, or for
+duplicates, refusals and reads, of the newest record that changed what they contain. 0 means
+"nothing": the reply may be sent at once.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ T = TypeVar("T")
 
 
 class RowOutcome(NamedTuple):
-    """Of a batch with application ids: a row that was not stored now."""
+    """A row of a batch with application ids that was not stored now."""
 
     row: int
     offset: int | None
-    """The first receipt's offset; None when the row is refused, or that receipt is forgotten."""
+    """The first receipt's offset; None if the row is refused, or that receipt is forgotten."""
     conflict: bool
     """The id was used for another message: IdConflict for this row."""
     queue: int | None = None
-    """The queue of ``offset``; None where ``offset`` is."""
+    """The queue of ``offset``; None if ``offset`` is None."""
 
 
 class SendReply(msgspec.Struct, eq=False):
-    """What became of a batch.
+    """The result of a send.
 
     ``first_offset`` is None for topics of durability ``fast``, if no row was stored, and for a
     duplicate whose record is gone.
@@ -50,7 +50,7 @@ class SendReply(msgspec.Struct, eq=False):
 
 
 class PrepareReply(msgspec.Struct, eq=False):
-    """A batch that was stored for a transaction; ``prepared`` names it at the commit."""
+    """A batch that was stored for a transaction; the commit refers to it by ``prepared``."""
 
     topic: int
     queue: int
@@ -62,7 +62,7 @@ class PrepareReply(msgspec.Struct, eq=False):
 
 
 class ResolveReply(msgspec.Struct, eq=False):
-    """What was decided of a transaction; ``repeated``: it had been before."""
+    """The result of a commit or abort; ``repeated``: it was decided before."""
 
     rows: int
     position: int
@@ -71,7 +71,7 @@ class ResolveReply(msgspec.Struct, eq=False):
 
 
 class PullReply(msgspec.Struct, eq=False):
-    """Rows handed out under one lease, with the places of the stored batches that hold them."""
+    """Rows delivered under one lease, with the places of the stored batches that hold them."""
 
     topic: int
     queue: int
@@ -82,13 +82,13 @@ class PullReply(msgspec.Struct, eq=False):
     places: Sequence[Places]
     position: int
     suspect_below: int
-    """Rows handed out for the first time and stored below this position may have been handed out
+    """Rows delivered for the first time and stored below this position may have been delivered
     before a power cut: they carry ``maybe_redelivered``."""
     rests: Rests = Rests.DURABLE
 
 
 class SettleReply(msgspec.Struct, eq=False):
-    """Rows that were settled now; ``refused`` were no longer held under the lease."""
+    """Rows that were settled now; ``refused`` rows were no longer held under the lease."""
 
     settled: Sequence[LeasedRun]
     refused: Sequence[Span]
@@ -97,7 +97,7 @@ class SettleReply(msgspec.Struct, eq=False):
 
 
 class DoneReply(msgspec.Struct, eq=False):
-    """Something was changed, or read, as of a position."""
+    """The result of a change, or of a read, as of a position."""
 
     position: int
     value: object = None
@@ -108,7 +108,7 @@ Reply = SendReply | PrepareReply | ResolveReply | PullReply | SettleReply | Done
 
 
 class Gate(Generic[T]):
-    """Holds answers until their position is committed. Order among equals is kept."""
+    """Holds replies until their position is committed. Those with equal ``rests`` stay in order."""
 
     __slots__ = ("_waiting",)
 
@@ -119,14 +119,14 @@ class Gate(Generic[T]):
         return len(self._waiting[0]) + len(self._waiting[1])
 
     def hold(self, position: int, rests: Rests, answer: T) -> None:
-        """Keep an answer back; one with a lower position than the last waits with that one."""
+        """Hold a reply; one with a lower position than the one before it waits for that one."""
         queue = self._waiting[rests]
         if queue and position < queue[-1][0]:
             position = queue[-1][0]
         queue.append((position, answer))
 
     def release(self, durable: int, written: int) -> list[T]:
-        """Return the answers that may go now: those whose records end at or below the mark."""
+        """Return the replies that may be sent now: those with a position at or below the mark."""
         free: list[T] = []
         by_sync, by_write = self._waiting
         while by_sync and by_sync[0][0] <= durable:

@@ -1,4 +1,4 @@
-"""When a row that failed comes again."""
+"""When a failed row is delivered again."""
 
 from __future__ import annotations
 

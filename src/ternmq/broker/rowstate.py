@@ -1,4 +1,4 @@
-"""How one row stands in a group: not come to yet, in hand, ready, failed, or not owed."""
+"""The state of one row in a group: unread, leased, ready, waiting, held, dead, or not owed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ternmq.broker.groupqueue import GroupQueue
 
 
 class RowState(enum.StrEnum):
-    """What a group has to do with a row."""
+    """The state of a row in a group."""
 
     UNREAD = "unread"
     LEASED = "leased"
@@ -23,25 +23,26 @@ class RowState(enum.StrEnum):
 
 @dataclass(slots=True, frozen=True)
 class RowPlace:
-    """How a row stands."""
+    """The state of a row and what is known of it."""
 
     state: RowState
     attempts: int = 0
-    """Those that failed, as far as they count against the retry policy."""
+    """Failed attempts, as far as they count against the retry policy."""
     deliveries: int = 0
     behind: int | None = None
-    """Ready: the row of its ordering key that comes before it, if there is one."""
+    """Ready: the first row of its ordering key, if that is another row."""
     position: int = 0
-    """The record that tells of its newest failure; 0: there is none."""
+    """Position of the record that describes its newest failure; 0: there is none."""
     when_us: int = 0
-    """Waiting: broker time from which it is handed out again."""
+    """Waiting: broker time from which it is delivered again."""
 
 
 def row_state(held: GroupQueue, offset: int, first: int) -> RowPlace:
-    """Return how a row stands; one of whatever offset that is not owed, or not there, is neither.
+    """Return the state of a row; the offset may be any, stored or not.
 
-    What is above the cursor is unread whether it is stored yet or not, save what went unread: below
-    ``first``, where the queue begins.
+    An offset that was not reached yet is unread, whether it is stored yet or not. Rows that the
+    group's filter passed over, or that were removed unread (below ``first``, where the queue
+    begins), are not owed.
     """
     failures = held.failures
     dead = failures.dead_letter(offset)
@@ -67,14 +68,14 @@ def row_state(held: GroupQueue, offset: int, first: int) -> RowPlace:
     ):
         if start <= offset < stop:
             return RowPlace(RowState.LEASED, attempt - 1, deliveries, position=told_at)
-    passed = max(held.cursor, held.scan, first)  # what the filter passed over is not unread
+    passed = max(held.cursor, held.scan, first)  # rows that the filter passed over are not unread
     if offset >= passed and not held.ahead.overlaps(offset, offset + 1):
         return RowPlace(RowState.UNREAD)
     return RowPlace(RowState.NOT_OWED)
 
 
 def first_of_key(held: GroupQueue, offset: int) -> int | None:
-    """Return the first row that is owed of the same ordering key, if that is another."""
+    """Return the first owed row of the same ordering key, if that is another row."""
     lines = held.lines
     hash_ = None if lines is None else lines.hash_of.get(offset)
     if lines is None or hash_ is None:

@@ -1,4 +1,4 @@
-"""Arithmetic of runs: half-open ranges of offsets, with and without what is known of their rows."""
+"""Arithmetic of runs: half-open ranges of offsets, with or without attempts and deliveries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ternmq.record.facts import LeasedRun, Span
 
 
 def split(runs: list[LeasedRun], start: int, stop: int) -> tuple[list[LeasedRun], list[LeasedRun]]:
-    """Return (what of the runs lies outside ``[start, stop)``, what lies inside); order is kept."""
+    """Return (parts of the runs outside ``[start, stop)``, parts inside); the order is kept."""
     outside: list[LeasedRun] = []
     inside: list[LeasedRun] = []
     for run in runs:
@@ -29,7 +29,7 @@ def split(runs: list[LeasedRun], start: int, stop: int) -> tuple[list[LeasedRun]
 
 
 def union(spans: Iterable[Span]) -> list[Span]:
-    """Return the spans sorted, those that touch or overlap joined."""
+    """Return the spans sorted; spans that touch or overlap are joined."""
     joined: list[Span] = []
     for start, stop in sorted(spans):
         if joined and start <= joined[-1][1]:
@@ -43,10 +43,9 @@ def union(spans: Iterable[Span]) -> list[Span]:
 def split_all(
     runs: list[LeasedRun], spans: Sequence[Span]
 ) -> tuple[list[LeasedRun], list[LeasedRun]]:
-    """Return what of the runs lies outside of all spans, and what inside; both sorted.
+    """Return the parts of the runs outside of all spans, and those inside; both sorted.
 
-    One pass, however many there are: to ``split`` by one after the other takes time in proportion
-    to the square.
+    One pass over both; calling ``split`` for each span would take quadratic time.
 
     Args:
         runs: Disjoint, in any order.
@@ -75,7 +74,7 @@ def split_all(
 
 
 def missing(spans: Sequence[Span], runs: Sequence[LeasedRun]) -> list[Span]:
-    """Return what of the spans (as ``union`` returns them) no run covers; the runs are sorted."""
+    """Return the parts of the spans (sorted and joined) that no run covers; the runs are sorted."""
     left: list[Span] = []
     at = 0
     for start, stop in spans:
@@ -91,7 +90,7 @@ def missing(spans: Sequence[Span], runs: Sequence[LeasedRun]) -> list[Span]:
 
 
 def merge(runs: Iterable[LeasedRun]) -> list[LeasedRun]:
-    """Return the runs sorted, neighbours of equal attempt and deliveries joined."""
+    """Return the runs sorted; neighbours with equal attempt and deliveries are joined."""
     merged: list[LeasedRun] = []
     for run in sorted(runs):
         if merged:
@@ -104,12 +103,12 @@ def merge(runs: Iterable[LeasedRun]) -> list[LeasedRun]:
 
 
 def row_count(runs: Iterable[LeasedRun]) -> int:
-    """Return how many rows the runs have."""
+    """Return the number of rows in the runs."""
     return sum([run[1] - run[0] for run in runs])
 
 
 class RunList:
-    """Disjoint runs sorted by offset: rows that wait to be handed out again."""
+    """Disjoint runs sorted by offset: rows that wait to be delivered again."""
 
     __slots__ = ("rows", "runs")
 
@@ -124,7 +123,7 @@ class RunList:
         return len(self.runs)
 
     def add(self, start: int, stop: int, attempt: int, deliveries: int) -> None:
-        """Add rows that are not in the list yet, joining neighbours that are alike."""
+        """Add rows that are not in the list yet; neighbours with equal counts are joined."""
         runs = self.runs
         at = bisect_left(runs, (start,))
         self.rows += stop - start
@@ -143,7 +142,7 @@ class RunList:
         return None
 
     def inside(self, start: int, stop: int) -> list[LeasedRun]:
-        """Return what lies in ``[start, stop)``. O(log n + found)."""
+        """Return the parts of the runs in ``[start, stop)``. O(log n + found)."""
         runs = self.runs
         if start >= stop:
             return []
@@ -153,7 +152,7 @@ class RunList:
         return split(runs[low : bisect_left(runs, (stop,), low)], start, stop)[1]
 
     def take(self, start: int, stop: int) -> list[LeasedRun]:
-        """Remove what lies in ``[start, stop)`` and return it. O(log n + moved)."""
+        """Remove and return the parts of the runs in ``[start, stop)``. O(log n + moved)."""
         runs = self.runs
         low = bisect_right(runs, (start,))
         if low and runs[low - 1][1] > start:
@@ -198,7 +197,7 @@ class SpanSet:
         self.stops[low:high] = [stop]
 
     def remove(self, start: int, stop: int) -> None:
-        """Take a span out."""
+        """Remove a span."""
         low = bisect_right(self.stops, start)
         high = bisect_left(self.starts, stop)
         if low >= high or start >= stop:
@@ -222,7 +221,7 @@ class SpanSet:
         return offset
 
     def next_start(self, offset: int, limit: int) -> int:
-        """Return where the next span at or after the offset begins, at most ``limit``."""
+        """Return the start of the next span at or after the offset, at most ``limit``."""
         at = bisect_left(self.starts, offset)
         return min(self.starts[at], limit) if at < len(self.starts) else limit
 

@@ -1,4 +1,4 @@
-"""Decides sends: what is refused, what is a duplicate, and which offsets the rest gets."""
+"""Decides sends: what is refused, what is a duplicate, and which offsets the others get."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _WITH_IDS: Final = 1 << Column.APPLICATION_ID_HASH
 _WITH_ORDERING_KEYS: Final = 1 << Column.ORDERING_KEY
 _WITH_TIMES: Final = 1 << Column.DUE_US | 1 << Column.EXPIRY_US
 _TO_CHECK: Final = _KEYED | _SLICE | _WITH_TIMES
-# Members by name of the module: to look one up in its class takes 0.2 us (Python 3.11).
+# Members as module names: to look one up in its class takes 0.2 us (Python 3.11).
 _MESSAGES: Final = Kind.MESSAGES
 _STRICT: Final = Durability.STRICT
 _FAST: Final = Durability.FAST
@@ -56,7 +56,7 @@ _RECORD_OVERHEAD: Final = HEADER_BYTES + messages.PREFIX_BYTES + 8
 
 
 class Sending:
-    """Takes batches in.
+    """Decides sends.
 
     Not thread-safe: call it from the broker's loop.
     """
@@ -75,18 +75,18 @@ class Sending:
 
         Args:
             now_us: Broker time.
-            topic: Where to.
-            batch: As the producer made it; it is checked whole.
-            number: The queue; None takes them in turn, or by ordering key on ordered topics.
+            topic: The topic.
+            batch: As the producer made it; all of it is verified.
+            number: The queue; None: in turn, or by ordering key on ordered topics.
 
         Returns:
-            The receipt; it may go out when ``position`` is committed.
+            The receipt; it may be sent when ``position`` is committed.
 
         Raises:
             InvalidBatch, OrderingKeyRequired, TopicNotOrdered, UnknownQueue, MessageTooLarge,
                 StrictNeedsReplica: nothing was stored.
             IdConflict, ResendTooOld: see `dedup`.
-            DiskFull, Busy: nothing was stored; later it may be.
+            DiskFull, Busy: nothing was stored; a later attempt may succeed.
             WouldBlock: bytes must be read first; nothing was changed.
         """
         journal = self._ledger.journal
@@ -126,7 +126,7 @@ class Sending:
         )
 
     def check_flags(self, topic: Topic, flags: int) -> None:
-        """Refuse a batch that is not made for the topic, or for this version."""
+        """Refuse a batch that does not fit the topic, or that needs a newer version."""
         if flags & _SLICE:
             raise InvalidBatch("a slice cannot be sent; only producers make batches")
         if bool(flags & _KEYED) != topic.spec.ordered:
@@ -139,9 +139,9 @@ class Sending:
             raise InvalidRequest("due times and expiry are not supported by this version")
 
     def check_ordering_keys(self, topic: Topic) -> None:
-        """Refuse a new batch with ordering keys if the topic keeps no order by them.
+        """Refuse a new batch with ordering keys if the topic does not keep their order.
 
-        Asked after deduplication: a batch that is stored stays so when the setting is changed.
+        Called after deduplication: a batch that is stored stays stored when the setting is changed.
         """
         if not topic.spec.ordered and not topic.spec.ignore_ordering_keys:
             raise TopicNotOrdered(
@@ -149,11 +149,11 @@ class Sending:
             )
 
     def made_by(self, spec: TopicSpec, batch: bytes) -> TopicSpec:
-        """Return what the topic is like that its first batch makes: ordered if the batch is keyed.
+        """Return the spec of the topic that a first batch makes: ordered if the batch is keyed.
 
         Raises:
-            InvalidBatch: It would be refused: no topic is to be made for it.
-            TopicNotOrdered: It has ordering keys and is not keyed, as old clients make it.
+            InvalidBatch: The batch would be refused: no topic must be made for it.
+            TopicNotOrdered: It has ordering keys but is not keyed, as old clients make it.
         """
         try:
             verify(batch, topic_seed(spec.name))
@@ -167,7 +167,7 @@ class Sending:
         return made.spec
 
     def choose_queue(self, topic: Topic, batch: bytes, number: int | None) -> Queue:
-        """Return where a batch goes: as wished, by its ordering keys, or in turn."""
+        """Return the queue for a batch: as requested, by its ordering keys, or the next in turn."""
         queues = topic.queues
         if number is not None and not 0 <= number < len(queues):
             raise UnknownQueue(f"topic {topic.name} has queues 0 to {len(queues) - 1}")
@@ -216,7 +216,7 @@ class Sending:
         if not known.outcomes and not known.repeats:
             return self._store_rows(now_us, topic, queue, batch, count, ())
         stored = count - len(known.outcomes) - len(known.repeats)
-        if not stored:  # every repeat is of a row before that is new, so there are none
+        if not stored:  # a repeat follows a new row of the same batch, so there are no repeats here
             return SendReply(
                 topic.number, queue.number, None, 0, known.depends, Rests.DURABLE,
                 duplicate=True, rows=known.outcomes,
@@ -226,7 +226,7 @@ class Sending:
     def _duplicate(
         self, now_us: int, topic: Topic, batch: bytes, known: Entry, number: int | None
     ) -> SendReply:
-        """Return the first receipt of a batch that is stored, resting on its own record."""
+        """Return the first receipt of a stored batch; it depends on the batch's own record."""
         try:
             record = self._store.get(known.position)
         except MessageNotFound:
@@ -261,11 +261,12 @@ class Sending:
     def _gone_duplicate(
         self, now_us: int, topic: Topic, batch: bytes, known: Entry, number: int | None
     ) -> SendReply:
-        """Return what is left of the first receipt of a batch that retention removed meanwhile.
+        """Return the rest of the first receipt of a batch that retention has removed.
 
-        It was stored, so it must not be stored again, and is no error. Its place went with its
-        record, and so did whether it came by SEND: a batch that was prepared and is sent now, with
-        the same sequences, is not told from one that was sent twice. No producer does that.
+        The batch was stored, so it must not be stored again, and this is no error. Its place was
+        removed with its record, and so was the information whether it was sent or prepared: a batch
+        that was prepared, and is now sent with the same sequences, looks like one that was sent
+        twice. No producer does that.
         """
         rows: list[RowOutcome] = []
         if flags_of(batch) & _WITH_IDS:
@@ -278,7 +279,7 @@ class Sending:
                 if id_hash and (one is None or one[:2] != (known.position, row)):
                     rows.append(told.get(row, RowOutcome(row, None, conflict=False)))
         count = known.rows - len(rows)
-        if not count:  # a record holds a row at least: its ids are those of another topic
+        if not count:  # a record holds at least one row: its ids are those of another topic
             raise InvalidBatch("the batch was stored in another topic of this name")
         queues = len(topic.queues)
         queue = number if number is not None and 0 <= number < queues else 0

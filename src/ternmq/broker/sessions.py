@@ -1,7 +1,7 @@
-"""Clients: who is here, and who has been gone for how long.
+"""Sessions of clients: which are connected, and when the grace of the others ends.
 
-A session belongs to one client instance of one app, and outlives its connections by a grace, also
-over a restart of the broker. When it ends, what it held is handed to others.
+A session belongs to one client instance of one app. It outlives its connections by a grace period,
+also over a restart of the broker. When it ends, its leased rows are delivered to other consumers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PAGE_BITS: Final = 6
 
 
 class Session:
-    """A connected library instance."""
+    """A session of a client instance."""
 
     __slots__ = ("connections", "gone_us", "info", "number")
 
@@ -24,36 +24,36 @@ class Session:
         self.number = info.session
         self.info = info
         self.connections = 1
-        """Volatile: after a start there are none, and every session is given its grace."""
+        """Volatile: after a start there are none, and every session gets its grace period."""
         self.gone_us = 0
-        """Volatile: when the grace ends, if not connected."""
+        """Volatile: when the grace period ends, if not connected."""
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection."""
+        """Whether the session has a connection."""
         return self.connections > 0
 
     def belongs_to(self, app: str, client: str) -> bool:
-        """Whether it is this client instance's; its name is a secret, so time tells nothing."""
+        """Return whether this client instance owns it; in constant time, as its name is secret."""
         same = compare_digest(self.info.client.encode(), client.encode())
         return same and self.info.app == app
 
 
 class Sessions:
-    """All sessions, by number; ``by_app`` is how many an app has."""
+    """All sessions, by number; ``by_app``: the number of sessions of each app."""
 
     __slots__ = ("by_app", "by_number", "next_number", "numbers", "pages")
 
     def __init__(self) -> None:
         self.by_number: dict[int, Session] = {}
         self.numbers: SortedKeys[int] = SortedKeys()
-        """The same in order."""
+        """The session numbers in order."""
         self.by_app: dict[str, int] = {}
         self.next_number = 1
         self.pages: dict[int, int] = {}
 
     def apply_joined(self, position: int, info: Joined) -> Session:
-        """A client came."""
+        """Add a session."""
         session = Session(info)
         if info.session not in self.by_number:
             self.by_app[info.app] = self.by_app.get(info.app, 0) + 1
@@ -64,12 +64,12 @@ class Sessions:
         return session
 
     def room(self, app: str, limit: int) -> bool:
-        """Return whether an app may have one more: the last eighth is for apps with few."""
+        """Return whether an app may add one: the last eighth is for apps with few sessions."""
         free = limit - len(self.by_number)
         return free > 0 and (free > limit >> 3 or self.by_app.get(app, 0) < free)
 
     def apply_left(self, position: int, number: int) -> None:
-        """A client went."""
+        """Remove a session."""
         self.numbers.discard(number)
         session = self.by_number.pop(number, None)
         if session is not None:

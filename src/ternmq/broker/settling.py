@@ -1,4 +1,4 @@
-"""Decides settles: what consumers, operators and ended leases make of rows."""
+"""Decides settles of consumers, operators and ended leases: what becomes of the rows."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from ternmq.record.facts import (
     Span,
 )
 
-# Members by name of the module: to look one up in its class takes 0.2 us (Python 3.11).
+# Members as module names: to look one up in its class takes 0.2 us (Python 3.11).
 _DONE: Final = Outcome.DONE
 _RETRY: Final = Outcome.RETRY
 _CONSUMER: Final = Cause.CONSUMER
 
 
 class Settling:
-    """Decides settles, and builds the facts that they come to.
+    """Decides settles, and builds their facts.
 
     Not thread-safe: call it from the broker's loop.
     """
@@ -58,11 +58,11 @@ class Settling:
         delay: int | None = None,
         reason: str = "",
     ) -> SettleReply:
-        """Record what a consumer says of rows it holds; ``spans`` None means the whole lease.
+        """Record a consumer's settle of rows that it holds; ``spans`` None means the whole lease.
 
         Args:
             now_us: broker time.
-            session: whose word it is.
+            session: the session that settles.
             subscription: the group on the topic.
             queue: the queue.
             held: the group's view of it.
@@ -71,7 +71,7 @@ class Settling:
             outcome: DONE, RETRY (by policy: it may become DEAD or HELD), DEAD (rejected), RELEASED.
             spans: which rows; None means the whole lease.
             delay: of RETRY, microseconds, instead of the policy's.
-            reason: of RETRY and DEAD; what does not fit 4 KiB is cut.
+            reason: of RETRY and DEAD; cut to 4 KiB.
 
         Raises:
             LeaseExpired: none of the rows is held under the lease.
@@ -113,7 +113,8 @@ class Settling:
                 again += behind
                 behind = merge([*behind, *_behind(held, lease, again, taken)])
                 if behind:
-                    # In the same record: a consumer must never hold what stands behind a failure.
+                    # In the same record: a consumer must never hold rows behind a failed row of
+                    # their key.
                     settled.append(released(held, lease, behind, Cause.KEY))
             self.record(now_us, SETTLED, held, settled)
         if subscription.waiters.count:
@@ -134,9 +135,9 @@ class Settling:
         reason: bytes,
         cause: Cause = Cause.CONSUMER,
     ) -> list[Settled]:
-        """Return the facts that a settle comes to: the policy judges rows by their attempt.
+        """Build the facts for a settle: the policy judges rows by their attempt.
 
-        One fact for all rows of an attempt, so that a reason is not told once for every run.
+        Rows with the same attempt share one fact, so that a reason is stored once.
         """
         settled: list[Settled] = []
         if outcome is Outcome.DONE or outcome is Outcome.RELEASED:
@@ -214,7 +215,7 @@ class Settling:
         held: GroupQueue,
         settled: Sequence[Settled],
     ) -> None:
-        """Record facts of one queue, SETTLED or ENDED, and arm what comes due."""
+        """Record SETTLED or ENDED facts of one queue, and arm the timer for rows that come due."""
         ledger = self._ledger
         ledger.record(now_us, what, settled)
         for fact in settled:
@@ -224,10 +225,10 @@ class Settling:
     def _of_lost_lease(
         self, queue: Queue, held: GroupQueue, lease_epoch: int, spans: Sequence[Span] | None
     ) -> tuple[list[LeasedRun], list[Span]]:
-        """Judge a settle whose lease is not known: its PULLED may have been lost with power.
+        """Judge a settle whose lease is not known: its PULLED may have been lost in a power cut.
 
-        It counts only for rows that this journal has never handed out, at or above the cursor, and
-        that were there when this reign began.
+        Accepted only for rows at or above the cursor, which were never delivered according to this
+        journal, and which were stored when this epoch began.
         """
         taken: list[LeasedRun] = []
         refused: list[Span] = []
@@ -235,7 +236,7 @@ class Settling:
             if (
                 lease_epoch < self._ledger.journal.epoch
                 and held.lines is None
-                and not held.round  # after a reset nobody can tell which round the word is of
+                and not held.round  # after a reset, the round of the settle is not known
                 and held.cursor <= start < stop <= queue.recovered
                 and not held.ahead.overlaps(start, stop)
             ):
@@ -252,10 +253,10 @@ class Settling:
         outcome: Outcome,
         cause: Cause = Cause.OPERATOR,
     ) -> SettleReply:
-        """Let waiting or held rows come now (RETRY), or give up waiting and dead ones (DONE).
+        """Make waiting or held rows due now (RETRY), or delete waiting and dead ones (DONE).
 
         Raises:
-            LeaseExpired: no such row is there.
+            LeaseExpired: none of the rows is in such a state.
         """
         taken: list[LeasedRun] = []
         previous: list[int] = []
@@ -291,7 +292,7 @@ class Settling:
 
 
 def _held_of(lease: Lease, spans: Sequence[Span]) -> tuple[list[LeasedRun], list[Span]]:
-    """Return (runs of the lease that the spans name, spans that are not wholly in the lease)."""
+    """Return (runs of the lease that are in the spans, parts of the spans not in the lease)."""
     wanted = union(spans)
     _, taken = split_all(lease.runs, wanted)
     return taken, missing(wanted, taken)
@@ -300,7 +301,7 @@ def _held_of(lease: Lease, spans: Sequence[Span]) -> tuple[list[LeasedRun], list
 def _by_key(
     held: GroupQueue, taken: Sequence[LeasedRun]
 ) -> tuple[list[LeasedRun], list[LeasedRun]]:
-    """Return (the first of the rows of each key, the others, which nobody can have handled)."""
+    """Return (the first of the rows of each key, the others, which cannot have been handled)."""
     lines = held.lines
     assert lines is not None
     seen: set[int] = set()
@@ -321,13 +322,13 @@ def _behind(
     again: Sequence[LeasedRun],
     taken: Sequence[LeasedRun],
 ) -> list[LeasedRun]:
-    """Return what the lease holds, besides the rows taken, behind rows that come again.
+    """Return rows of the lease that are not in ``taken`` and are behind rows of ``again``.
 
     Args:
-        held: The group's view.
+        held: The group queue.
         lease: The lease.
-        again: Rows that hold up their key: failed (behind a dead one the key flows on) or released.
-        taken: Rows that the settle speaks of.
+        again: Rows that block their key: failed (a dead row does not block it) or released.
+        taken: Rows that the settle names.
     """
     lines = held.lines
     assert lines is not None
@@ -346,7 +347,7 @@ def _behind(
 
 
 def _with_history(held: GroupQueue, runs: Sequence[LeasedRun]) -> tuple[list[LeasedRun], list[int]]:
-    """Return the runs cut so that each has one failure before, and where that is told (0: none)."""
+    """Return the runs, each with one earlier failure, and where that is described (0: none)."""
     if not held.failures.history:
         return list(runs), [0] * len(runs)
     cut: list[LeasedRun] = []
@@ -363,7 +364,7 @@ def _with_history(held: GroupQueue, runs: Sequence[LeasedRun]) -> tuple[list[Lea
 
 
 def released(held: GroupQueue, lease: Lease, runs: Sequence[LeasedRun], cause: Cause) -> Settled:
-    """Return the fact that rows of a lease are given back, uncounted."""
+    """Return the fact that rows of a lease are given back; no attempt is counted."""
     return Settled(
         held.group,
         held.topic,

@@ -1,4 +1,4 @@
-"""How the rows of one shard of a (group, queue) stand in STATE.
+"""The layout in STATE of the rows of one shard of a (group, queue).
 
 Ruler::
 
@@ -36,7 +36,7 @@ _PAIR: Final = struct.Struct("<QQ")
 
 
 def shards_of(held: GroupQueue) -> list[int]:
-    """Return the numbers of the shards that hold anything, sorted."""
+    """Return the numbers of the shards that hold rows, sorted."""
     if not (
         held.leases
         or held.ready.runs
@@ -108,7 +108,7 @@ def encode_shard(held: GroupQueue, key: int) -> bytes:
 
 
 def load_shard(held: GroupQueue, key: int, payload: bytes, stamp: int) -> None:
-    """Take over the rows of one shard as they were at ``stamp``."""
+    """Load the rows of one shard as they were at ``stamp``."""
     held.admission.load_shard(key, stamp)
     if not payload:
         return

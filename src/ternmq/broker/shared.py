@@ -1,7 +1,7 @@
-"""Plans pulls of shared groups: rows in order of offset, whoever asks.
+"""Plans pulls of shared groups: rows in order of offset, for any member.
 
-Rows that come again go first, but take at most half of a pull while there is new; with a filter,
-rows that do not match are passed over without being handed out.
+Rows that are delivered again come first, but take at most half of a pull while there are new rows;
+with a filter, rows that do not match are passed over without being delivered.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from ternmq.record.facts import LeasedRun
 
 
 class SharedPlanner:
-    """Loop only; deterministic; changes nothing but volatile turns."""
+    """Plans the pulls of shared groups. Deterministic; changes at most volatile state.
+
+    Not thread-safe: call it from the broker's loop.
+    """
 
     __slots__ = ("_ledger",)
 
@@ -45,7 +48,7 @@ class SharedPlanner:
         fresh = held.cursor < visible
         again = 0
         if held.ready.runs or held.failures.waiting_rows:
-            # Half of a pull at most comes again while there is new; single pulls take turns.
+            # While there are new rows, others take at most half of a pull; single pulls take turns.
             again = room if not fresh else (room + 1) // 2
             if not (fresh and room == 1 and held.turn_to_fresh):
                 room, max_bytes = self._plan_again(now_us, held, again, room, max_bytes, plan)
@@ -55,7 +58,7 @@ class SharedPlanner:
             else:
                 self._plan_filtered(subscription, queue, held, visible, room, max_bytes, plan)
         if again and fresh and not plan.runs:
-            # It was the turn of new rows, but none of them is for this group.
+            # It was the turn of new rows, but no new row is for this group.
             self._plan_again(now_us, held, again, room, max_bytes, plan)
             if plan.runs and not plan.skipped and plan.cursor > held.cursor:
                 plan.skip_between(held.cursor, plan.cursor)
@@ -88,7 +91,7 @@ class SharedPlanner:
                 break
             size = sum(places.lengths)
             if size > max_bytes and plan.runs:
-                break  # only what comes first may be larger than was asked for
+                break  # only the first batch of a pull may be larger than was requested
             stop = min(stop, places.stop)
             plan.runs.append((cursor, stop, 1, 1))
             plan.places.append(places)
@@ -125,7 +128,7 @@ class SharedPlanner:
         return room, budget.left
 
     def places(self, held: GroupQueue, start: int, stop: int, max_bytes: int) -> Places:
-        """Return where rows that are owed stand: in order, or copied forward."""
+        """Return where owed rows are stored: in their batches, or in a copy moved forward."""
         index = self._ledger.index
         places = index.locate(held.topic, held.queue, start, stop, max_bytes)
         if places.positions:
@@ -139,7 +142,7 @@ class SharedPlanner:
         return Places((start,), (copy.position,), (0,), start + 1)
 
     def failures_full(self, held: GroupQueue) -> bool:
-        """Return whether so many rows wait or are dead that nothing new is handed out."""
+        """Return whether new rows are withheld, because too many rows wait or are dead."""
         return held.failures.waiting_rows + held.failures.dead_rows >= self._ledger.limits.failures
 
     def _plan_filtered(

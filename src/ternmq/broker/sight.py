@@ -1,8 +1,8 @@
-"""What whoever asks for a list may see of it, and how much is looked at for one page.
+"""What the requester of a list may see, and how much is examined for one page.
 
-A list goes through the names that lie under the patterns of who asks, and no others: an app that
-may use five of 40,000 topics is shown them at the price of five. What lies under a pattern and is
-not to be seen all the same (a deny) is looked at and left out; a page ends after so many looks.
+A list covers only names that match the requester's patterns: an app that may use five of 40,000
+topics gets a list at the cost of five. Names that match a pattern but are denied are examined and
+left out; a page ends when it has examined ``looks`` names.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 from ternmq.broker.sortedkeys import SortedKeys
 
 LOOKS: Final = 1000
-"""Topics and groups that one page looks at, at most: about a millisecond for five grants."""
+"""Most topics and groups that one page examines: about a millisecond with five grants."""
 
 Patterns = tuple[str, ...]
-"""Names, and beginnings of names with ``*`` behind; none covers another, in the order of names."""
+"""Names, and prefixes of names ending in ``*``; none covers another; in the order of names."""
 
 
 def _always(*names: str) -> bool:
@@ -25,15 +25,15 @@ def _always(*names: str) -> bool:
 
 
 class Sight(NamedTuple):
-    """What may be seen."""
+    """What a requester may see."""
 
     topics: Patterns
-    """Topics outside are not looked at."""
+    """Topics outside are not examined."""
     groups: Patterns
-    """Topics whose groups may be seen; groups on topics outside are not looked at."""
+    """Topics whose groups may be seen; groups of topics outside are not examined."""
     sees_topic: Callable[[str], bool] = _always
     sees_group: Callable[[str, str], bool] = _always
-    """Takes topic and group."""
+    """Called with topic and group."""
     looks: int = LOOKS
 
 
@@ -43,13 +43,13 @@ EVERYTHING: Final = Sight(("*",), ("*",))
 def names_under(
     patterns: Patterns, names: SortedKeys[str], there: Container[str], after: str
 ) -> Iterator[str]:
-    """Yield the names above one that a pattern covers, in order.
+    """Yield the names after ``after`` that a pattern covers, in order.
 
     Args:
         patterns: See ``Patterns``.
         names: All names.
-        there: The same, to look one up.
-        after: Names above this one only.
+        there: The same names, for membership tests.
+        after: Yield only names after this one.
     """
     for pattern in patterns:
         if not pattern.endswith("*"):

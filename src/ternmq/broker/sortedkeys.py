@@ -1,6 +1,6 @@
-"""Keys in order, for lists that go on behind a key: names of topics and apps, numbers.
+"""Sorted keys, for lists that continue after a key: names of topics and apps, numbers.
 
-They lie in blocks of some hundred, so that to add one, to take one out and to find the next behind
+The keys are stored in blocks of some hundred. Adding a key, removing one and finding the next after
 another take a few microseconds, however many there are.
 """
 
@@ -14,12 +14,15 @@ from typing import Final, Generic, TypeVar
 K = TypeVar("K", int, str)
 
 BLOCK_KEYS: Final = 512
-"""A block that has more is divided."""
+"""Most keys in a block; a block with more is divided."""
 _last: Final = itemgetter(-1)
 
 
 class SortedKeys(Generic[K]):
-    """Distinct keys of one type, in ascending order. Loop only."""
+    """Distinct keys of one type, in ascending order.
+
+    Not thread-safe: call it from the broker's loop.
+    """
 
     __slots__ = ("_blocks", "_count")
 
@@ -37,7 +40,7 @@ class SortedKeys(Generic[K]):
             yield from block
 
     def add(self, key: K) -> None:
-        """Put a key in; once more changes nothing."""
+        """Add a key; adding it again changes nothing."""
         blocks = self._blocks
         at = bisect_left(blocks, key, key=_last)
         if at == len(blocks):
@@ -56,7 +59,7 @@ class SortedKeys(Generic[K]):
             del block[half:]
 
     def discard(self, key: K) -> None:
-        """Take a key out, if it is there."""
+        """Remove a key, if it is there."""
         blocks = self._blocks
         at = bisect_left(blocks, key, key=_last)
         if at == len(blocks):
@@ -71,7 +74,7 @@ class SortedKeys(Generic[K]):
             del blocks[at]
 
     def discard_all(self, keys: Collection[K]) -> None:
-        """Take keys out, those that are there: quicker than one by one where they lie together."""
+        """Remove keys, if they are there: faster than one by one if they are neighbours."""
         if not keys:
             return
         gone = set(keys)
@@ -82,7 +85,7 @@ class SortedKeys(Generic[K]):
         self._blocks[at:stop] = [block for block in blocks if block]
 
     def behind(self, key: K) -> Iterator[K]:
-        """Yield the keys above one, ascending. Not to be used on after a change."""
+        """Yield the keys above one, ascending. Not valid after a change."""
         at = bisect_right(self._blocks, key, key=_last)
         if at < len(self._blocks):
             block = self._blocks[at]
@@ -91,7 +94,7 @@ class SortedKeys(Generic[K]):
                 yield from block
 
     def at_or_behind(self, key: K) -> Iterator[K]:
-        """Yield the keys from one on, ascending. Not to be used on after a change."""
+        """Yield the keys from one on, ascending. Not valid after a change."""
         at = bisect_left(self._blocks, key, key=_last)
         if at < len(self._blocks):
             block = self._blocks[at]

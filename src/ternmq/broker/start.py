@@ -1,4 +1,4 @@
-"""Puts the core together over a data folder: journal, index, views, broker."""
+"""Builds the broker over a data folder: journal, index, views, core."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _NOTHING_TO_ADD: Final = 1 << 63
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Options:
-    """How a broker's core is set up; the segment size is fixed when the folder is made."""
+    """Options of a broker's core; the segment size is fixed when the data folder is made."""
 
     limits: Limits = field(default_factory=Limits)
     segment_bytes: int = DEFAULT_SEGMENT_BYTES
-    """0: by the size of the volume, and ``least_segment_bytes`` at least."""
+    """0: chosen by the size of the volume, at least ``least_segment_bytes``."""
     least_segment_bytes: int = 0
     reserve_bytes: int | None = None
     tail_bytes: int = DEFAULT_TAIL_BYTES
@@ -52,12 +52,12 @@ class Options:
     retention: RetentionSpec = field(default_factory=RetentionSpec)
     look_every_us: int = LOOK_EVERY_US
     min_epoch: Epoch = Epoch(1)
-    """Least epoch of this start: one above that of a journal that is gone, if there was one."""
+    """Least epoch of this start: one above that of a journal that was lost, if there was one."""
 
 
 @dataclass(slots=True, frozen=True)
 class Started:
-    """A broker ready to take commands, and what the start found."""
+    """A broker ready for commands, and what the start found."""
 
     broker: Broker
     upkeep: Upkeep
@@ -67,7 +67,7 @@ class Started:
 def open_broker(
     disk: Disk, *, wall_us: int, chance: Chance, options: Options | None = None
 ) -> Started:
-    """Recover whatever lies on the disk, or begin anew; blocks until the new EPOCH is durable.
+    """Recover the journal on the disk, or make a new one; blocks until the new EPOCH is durable.
 
     Args:
         disk: The data root; the caller holds its lock.
@@ -77,7 +77,7 @@ def open_broker(
 
     Raises:
         CorruptJournal: bytes that were durable are damaged; the journal was not changed.
-        UnknownRecordKind: a newer version wrote the journal; the same.
+        UnknownRecordKind: a newer version wrote the journal; it was not changed.
         DiskError: the disk failed.
     """
     with _collector_paused():
@@ -144,15 +144,16 @@ def _open(disk: Disk, wall_us: int, chance: Chance, options: Options) -> Started
 
 
 def segment_bytes_of(disk: Disk, options: Options) -> int:
-    """Return how large the segments are of a journal that is made now."""
+    """Return the segment size of a journal that is made now."""
     return options.segment_bytes or default_segment_bytes(disk, options.least_segment_bytes)
 
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Keep Python's collector from going through what a start makes, again and again.
+    """Pause Python's garbage collector.
 
-    A start makes a million objects, and hardly one that is garbage: a tenth of its time.
+    A start makes a million objects of which hardly any is garbage: the collector would take a tenth
+    of its time.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -164,9 +165,9 @@ def _collector_paused() -> Iterator[None]:
 
 
 def _fill(index: Index, gaps: list[Gap], begin: int, end: int) -> int:
-    """Read what no run file tells into the index; return from where the replay adds to it.
+    """Read what no run file contains into the index; return where the replay begins to add to it.
 
-    The last gap is left to the replay when the replay begins at or before it.
+    The last gap is left to the replay if the replay begins at or before it.
     """
     for gap in gaps:
         if gap.stop == end and begin <= gap.start:

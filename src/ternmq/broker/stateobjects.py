@@ -1,11 +1,11 @@
-"""The objects that the views are written to STATE as: which there are, their bytes, taking them in.
+"""The objects of STATE that store the views: which there are, how they are encoded and loaded.
 
 Each type of object is one row of the table in ``StateObjects``: how it is loaded, how it is encoded
-and which record changed it last. Those of group queues are in `heldobjects`, those of transactions
-in `transactionobjects`. Bytes and meanings are in ``docs/format/state.md``.
+and which record changed it last. The types of group queues are in `heldobjects`, those of
+transactions in `transactionobjects`. Bytes and meanings are in ``docs/format/state.md``.
 
-While a journal is replayed, what was loaded is kept together with its *stamp*, the position it is
-valid at: a record before the stamp of an object is in the object already.
+While a journal is replayed, each loaded object is stored with its *stamp*, the position at which it
+is valid: records before the stamp are contained in the object already.
 """
 
 from __future__ import annotations
@@ -87,7 +87,10 @@ class _QueueState(NamedTuple):
 
 
 class StateObjects:
-    """The views as objects of STATE (`journal.state.StateSource`). Loop only."""
+    """The views as objects of STATE (`journal.state.StateSource`).
+
+    Not thread-safe: call it from the broker's loop.
+    """
 
     __slots__ = (
         "_held",
@@ -104,7 +107,7 @@ class StateObjects:
         self._stamps: dict[StateKey, int] = {}
         self._queues: dict[tuple[int, int], _QueueState] = {}
         self._subscriptions: dict[int, list[_SubscriptionState]] = {}
-        """Topic -> what was loaded before the topic is there."""
+        """Topic number -> subscriptions that were loaded before their topic."""
         self._held = HeldObjects(views)
         self._transactions = TransactionObjects(views)
         self._types = {
@@ -125,17 +128,17 @@ class StateObjects:
         }
         self._types |= self._held.types | self._transactions.types
 
-    # -- a set is written -------------------------------------------------------------------------
+    # -- writing a set ----------------------------------------------------------------------------
 
     def state_keys(self, begin: int) -> Iterator[StateKey]:
-        """Yield the objects there are, lazily; deduplication is cut at once, which is at BEGIN."""
+        """Yield the objects lazily; deduplication is cut in this call, which is made at BEGIN."""
         self._views.dedup.cut(begin)
         return self._keys(begin)
 
     def _keys(self, begin: int) -> Iterator[StateKey]:
-        """Yield the objects, but no page that is empty by now.
+        """Yield the objects, but no page that is empty now.
 
-        It is forgotten instead: whatever comes into it later is in the records behind BEGIN.
+        An empty page is forgotten: what is added to it later is in the records behind BEGIN.
         """
         catalog, dedup, sessions = self._views.catalog, self._views.dedup, self._views.sessions
         yield StateKey(GLOBAL)
@@ -154,7 +157,7 @@ class StateObjects:
             yield StateKey(APPS, page)
         if self._views.holds_changed:
             yield StateKey(HOLDS)
-        # Behind topics, subscriptions and sessions: what goes in between is in both, not in none.
+        # After topics, subscriptions, sessions: what is removed meanwhile is in both, not in none.
         for sort, page in sorted(self._views.gone.pages):
             yield StateKey(GONE, sort, page)
         yield from self._transactions.keys()
@@ -173,14 +176,14 @@ class StateObjects:
         return self._types[key.type].encode(key)
 
     def state_written(self, key: StateKey) -> None:
-        """Take note that the object stands in a chunk now."""
+        """Note that the object is stored in a chunk now."""
         if key.type == DEDUP:
             self._views.dedup.run_written(key.d, key.c)
 
-    # -- a set is loaded --------------------------------------------------------------------------
+    # -- loading a set ----------------------------------------------------------------------------
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """Take over an object of a STATE set."""
+        """Load an object of a STATE set."""
         type_ = self._types.get(key.type)
         if type_ is None:
             raise CorruptJournal(f"unknown type of STATE object: {key.type}", byte=stamp)
@@ -188,11 +191,11 @@ class StateObjects:
         type_.load(key, payload, stamp)
 
     def stamp(self, type_: int, a: int, b: int = 0, c: int = 0, d: int = 0) -> int:
-        """Return the position that an object was loaded at, 0 if it was not."""
+        """Return the position at which an object was loaded, 0 if it was not."""
         return self._stamps.get(StateKey(type_, a, b, c, d), 0) if self._stamps else 0
 
     def place(self, topic: Topic) -> None:
-        """Give a topic what was loaded for it: the offsets of its queues, subscriptions."""
+        """Give a topic what was loaded for it: the offsets of its queues, and its subscriptions."""
         for one in self._subscriptions.pop(topic.number, ()):
             self._views.catalog.put_subscription(topic, one.group, one.name, one.spec)
         for queue in topic.queues:
@@ -206,7 +209,7 @@ class StateObjects:
         self._queues.clear()
         self._subscriptions.clear()
 
-    # -- what the catalog and the sessions hold ---------------------------------------------------
+    # -- catalog and sessions ---------------------------------------------------------------------
 
     def _load_global(self, key: StateKey, payload: bytes, stamp: Position) -> None:
         del key, stamp
@@ -254,7 +257,7 @@ class StateObjects:
         catalog.subscription_pages[key.a] = LOADED
         for one in _decode_subscriptions.decode(payload):
             topic = catalog.topics.get(one.topic)
-            if topic is None:  # made after the chunk of its page of topics: it comes behind BEGIN
+            if topic is None:  # made after its page of topics was written: its record follows
                 self._subscriptions.setdefault(one.topic, []).append(one)
             else:
                 catalog.put_subscription(topic, one.group, one.name, one.spec)
@@ -353,7 +356,7 @@ class StateObjects:
 
 
 def _filled(pages: dict[int, int], there: Container[int]) -> Iterator[int]:
-    """Yield the pages that hold anything; forget the others."""
+    """Yield the pages that contain anything; forget the others."""
     for page in sorted(pages):
         if any(number in there for number in _page(page)):
             yield page

@@ -1,4 +1,4 @@
-"""When the state is written into the journal: sets as it grows, and one at a clean stop."""
+"""When the state is written into the journal: in sets as it grows, and once at a clean stop."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class StateSets:
     Not thread-safe: call it from the broker's loop.
 
     Args:
-        journal: Where they are written.
-        writer: Writes them.
+        journal: The journal that they are written to.
+        writer: Writes the sets.
     """
 
     __slots__ = ("_journal", "writer")
@@ -28,7 +28,7 @@ class StateSets:
 
     @property
     def wanted(self) -> bool:
-        """Whether ``step`` has something to do: asked in every turn."""
+        """Whether ``step`` has something to do. Called in every turn."""
         return self.writer.active or self.writer.due()
 
     def step(self, now_us: int, may_go_on: Callable[[], bool], refresh_below: int = 0) -> bool:
@@ -53,7 +53,8 @@ class StateSets:
         Args:
             now_us: Broker time.
             refresh_below: See ``StateWriter.begin``.
-            copy_below: Likewise; not 0: a segment is to go, which is worth a piece of the reserve.
+            copy_below: Likewise; if not 0, a set is written even into the reserve: a segment is
+                freed by it.
         """
         writer = self.writer
         begun = writer.active
@@ -69,7 +70,7 @@ class StateSets:
 
 
 def _finish(writer: StateWriter, now_us: int) -> None:
-    """Write the set to its end; blocks where something must be read for it."""
+    """Write the rest of the set; blocks if something must be read for it."""
     while True:
         try:
             writer.step(now_us, lambda: True)

@@ -1,4 +1,4 @@
-"""The types of STATE objects: their numbers, and what is known of each."""
+"""The types of STATE objects: their numbers and their functions."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ GONE: Final = 21
 """Types of STATE objects. Numbers are never reused; see ``docs/format/state.md``."""
 
 ALWAYS: Final = 1 << 63
-"""``changed`` of what every set is to hold anew."""
+"""``changed`` of an object that every set writes again."""
 LOADED: Final = 0
-"""``changed`` of what is as the chunk says that it was loaded from."""
+"""``changed`` of an object that has not changed since it was loaded from its chunk."""
 
 
 class ObjectType(NamedTuple):
@@ -40,12 +40,12 @@ class ObjectType(NamedTuple):
 
 
 def always(key: StateKey) -> int:
-    """Return the ``changed`` of an object that every set holds anew."""
+    """Return the ``changed`` of an object that every set writes again."""
     del key
     return ALWAYS
 
 
 def never(key: StateKey) -> int:
-    """Return the ``changed`` of an object that stays as it was written first."""
+    """Return the ``changed`` of an object that never changes after it was first written."""
     del key
     return IMMUTABLE

@@ -1,7 +1,7 @@
-"""Does what the time has come for: leases end, rows come due, sessions end, old things go.
+"""Does what is due: leases end, rows come due, sessions end, old data is removed.
 
-A tick does a bounded piece. What it finds to do it does by the same decisions as the commands
-(`leases`, `clients`, `settling`), so that whatever ends by time ends by a record.
+A tick does a bounded piece. It uses the same decisions as the commands (`leases`, `clients`,
+`settling`), so that everything that ends by time ends by a record.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from ternmq.record.facts import Cause, Outcome
 _NEVER: Final = 1 << 63
 _SWEPT_A_TURN: Final = 1024
 FREED_A_TURN: Final = 1024
-"""Objects that are no longer used and are freed in a turn; some contain a few others."""
+"""Unused objects that one turn frees; some contain a few others."""
 _DUE_AGAIN_US: Final = SECOND_US
 _HOUSEKEEPING_US: Final = SECOND_US
 FIRED_WORK: Final = 3
-"""What a timer counts for besides what it is for: rows of thousands of groups may come due at one
+"""Work that a timer counts for besides its own: rows of thousands of groups may come due at one
 time."""
 EXPIRY_LOOKS: Final = 500
-"""Group queues with dead letters that are asked for old ones in a second: below a millisecond. They
-are kept for days, so it does not matter when a round over all of them ends."""
+"""Group queues with dead letters that are searched for expired ones in a second: below 1 ms. Dead
+letters are kept for days, so it does not matter how long a round over all group queues takes."""
 
 
 class Ticking:
-    """Does what is due: ends leases and sessions, wakes groups for retries, keeps house.
+    """Does what is due: ends leases and sessions, wakes groups for retries, removes old data.
 
     Not thread-safe: call it from the broker's loop.
     """
@@ -76,10 +76,10 @@ class Ticking:
         self._drains = drains
         self._transactions = transactions
         self.work_a_turn = ENDED_ROWS_A_TURN
-        """A tick does nothing more when it has done so much; a small number makes many pieces."""
+        """Work after which a tick stops; a small number makes many pieces."""
 
     def start(self, now_us: int) -> None:
-        """Derive the timers from the views; every session is given its grace anew."""
+        """Derive the timers from the views; every session gets a new grace period."""
         self._clients.after_start(now_us)
         self._leases.after_start(now_us)
         for key in sorted(self._views.held):
@@ -90,7 +90,7 @@ class Ticking:
         self._timers.set(now_us + _HOUSEKEEPING_US, Timer.HOUSEKEEPING)
 
     def tick(self, now_us: int) -> bool:
-        """Do what the time has come for, a bounded piece of it; return whether more is due now."""
+        """Do a bounded piece of what is due; return whether more is due now."""
         work = 0
         while work < self.work_a_turn:
             fired = self._timers.pop(now_us)
@@ -101,7 +101,7 @@ class Ticking:
                 budget = self.work_a_turn - work
                 work += FIRED_WORK + self._fire(now_us, when_us, kind, owner, budget)
             except JournalFull:
-                # No segment is ready: nothing was recorded, and what has come due stays due.
+                # No segment is ready: nothing was recorded, and what is due stays due.
                 if kind is Timer.LEASES:
                     assert isinstance(owner, GroupQueue)
                     self._timers.arm_leases(owner, now_us + FULL_RETRY_US)
@@ -165,12 +165,12 @@ class Ticking:
             if later <= now_us and held.lines is None:
                 later = now_us + _DUE_AGAIN_US  # many are known; pulls find the others
             self._timers.arm_due(held, later)
-        return looked // 16  # to find one is that much quicker than to end its lease
+        return looked // 16  # finding a row is about that much cheaper than ending its lease
 
     def _free(self, now_us: int) -> int:
         if self._views.discarded.free(FREED_A_TURN):
             self._timers.set(now_us, Timer.FREE)
-        return FREED_A_TURN >> 2  # to free one is that much quicker than to end its lease
+        return FREED_A_TURN >> 2  # freeing an object is that much cheaper than ending a lease
 
     def _keep_house(self, now_us: int) -> int:
         self._views.dedup.sweep(now_us, _SWEPT_A_TURN)
@@ -182,14 +182,14 @@ class Ticking:
         return rows
 
     def _expire_dead(self, now_us: int) -> int:
-        """Give up dead letters that are older than they are kept; ask some group queues a time."""
+        """Delete dead letters that have expired, in some group queues at a time."""
         rows = 0
         before = now_us - self._views.limits.dead_letter_us
         with_dead = self._views.figures.with_dead
         for held in list(islice(with_dead, EXPIRY_LOOKS)):
             if rows >= ENDED_ROWS_A_TURN:
                 break
-            with_dead[held] = with_dead.pop(held)  # the next time it is the others' turn
+            with_dead[held] = with_dead.pop(held)  # moved behind the others, for the next round
             old = held.failures.dead_before(before, ENDED_ROWS_A_TURN - rows)
             if old:
                 self._settling.operate(

@@ -1,8 +1,7 @@
-"""The one timer store: what the passing of time will end or let go.
+"""Timers of the broker in one heap: lease ends, retries, session grace, housekeeping.
 
-It serves lease ends, retries, session ends and whatever comes later (due messages, check-backs) as
-sorted (time, place) entries. Entries are derived from the views and rebuilt at start; each owner
-has at most one armed time per kind, so that settled leases leave nothing behind.
+Entries are derived from the views and rebuilt at start. Each owner has at most one armed time per
+kind, so that settled leases leave nothing behind.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 _Owner: TypeAlias = "GroupQueue | Session | Drain | None"
 
 FULL_RETRY_US: Final = SECOND_US // 10
-"""When to try again what found no segment ready."""
+"""Time until work that found no segment ready is tried again."""
 
 
 class Timer(enum.IntEnum):
@@ -32,15 +31,15 @@ class Timer(enum.IntEnum):
     SESSION = 2
     HOUSEKEEPING = 3
     PASSED = 4
-    """Rows without a match are behind a group, and no record says so yet."""
+    """A group's filter passed over rows, and this is not recorded yet."""
     DRAIN = 5
     """Leases of a session are being given back."""
     FREE = 6
-    """Memory is given back: see ``Discarded``."""
+    """Memory is freed: see ``Discarded``."""
 
 
 class TimerStore:
-    """Sorted due times. Equal times fire in the order in which they were set."""
+    """Due times in a heap. Equal times fire in the order in which they were set."""
 
     __slots__ = ("_heap", "_number")
 
@@ -52,22 +51,22 @@ class TimerStore:
         return len(self._heap)
 
     def set(self, when_us: int, kind: Timer, owner: _Owner = None) -> None:
-        """Let ``pop`` return (kind, owner) once the time has come."""
+        """Set a timer: from that time on ``pop`` returns (kind, owner)."""
         self._number += 1
         heappush(self._heap, (when_us, self._number, kind, owner))
 
     def arm_leases(self, held: GroupQueue, when_us: int) -> None:
-        """Leases of it are to be looked at, at that time."""
+        """Set the time at which leases of the group queue must be checked."""
         held.lease_armed_us = when_us
         self.set(when_us, Timer.LEASES, held)
 
     def arm_due(self, held: GroupQueue, when_us: int) -> None:
-        """A waiting row of it comes due at that time."""
+        """Set the time at which a waiting row of the group queue comes due."""
         held.due_armed_us = when_us
         self.set(when_us, Timer.DUE, held)
 
     def arm_again(self, held: GroupQueue) -> None:
-        """Set the timer of its waiting rows anew after they changed wholesale."""
+        """Set the timer for waiting rows again after many of them changed at once."""
         due = held.failures.next_due_us()
         if due is not None and due < held.due_armed_us:
             self.arm_due(held, due)
@@ -77,11 +76,11 @@ class TimerStore:
         return self._heap[0][0] if self._heap else None
 
     def next_but_housekeeping_us(self) -> int | None:
-        """Return the earliest time set for something that has to happen just then, or None."""
+        """Return the earliest time set for anything but housekeeping, or None."""
         if not self._heap or self._heap[0][2] is not Timer.HOUSEKEEPING:
             return self.next_us()
-        # There is one entry of housekeeping, and behind the first of a heap comes its second or
-        # third.
+        # Housekeeping has one entry. If that is the first of the heap, the next one is the second
+        # or the third.
         return min([one[0] for one in self._heap[1:3]], default=None)
 
     def pop(self, now_us: int) -> tuple[int, Timer, _Owner] | None:

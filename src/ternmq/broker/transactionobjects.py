@@ -1,4 +1,4 @@
-"""The objects of STATE that transactions are remembered by: TRANSACTION, WRITER, PREPARED_ROWS."""
+"""The objects of STATE that store transactions: TRANSACTION, WRITER, PREPARED_ROWS."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class TransactionObjects:
-    """A part of ``StateObjects``. Loop only."""
+    """The part of ``StateObjects`` for transactions.
+
+    Not thread-safe: call it from the broker's loop.
+    """
 
     __slots__ = ("_views", "types")
 
@@ -31,7 +34,7 @@ class TransactionObjects:
         }
 
     def keys(self) -> Iterator[StateKey]:
-        """Yield the objects there are."""
+        """Yield the keys of the objects."""
         views = self._views
         for number, page in sorted(views.undecided.changed):
             yield StateKey(TRANSACTION, 0, 0, page, number)
@@ -40,7 +43,7 @@ class TransactionObjects:
         for segment, topics, queues in sorted(views.prepared_rows.changed):
             yield StateKey(PREPARED_ROWS, topics, queues, 0, segment)
 
-    # -- undecided --------------------------------------------------------------------------------
+    # -- undecided transactions -------------------------------------------------------------------
 
     def _load_transaction(self, key: StateKey, payload: bytes, stamp: Position) -> None:
         self._views.undecided.load(key.d, key.c, payload, stamp)

@@ -1,10 +1,10 @@
-"""Decides transactions that their writers name: commit, abort, and the end by time.
+"""Decides transactions that their writers name: commit, abort, and expiry.
 
-A transaction is named by (writer, batch id). Whatever is asked twice, because an answer was lost or
-a writer began again, has the effect of once: the same batch prepared again gets the first answer, a
-commit with the digest that was recorded is told *repeated*, an abort of what is rolled back is
-fine. What contradicts a decision is refused. Prepares are decided in `preparing`. See
-``docs/adr/0012-rows-prepared-and-resolved.md``.
+A transaction is named by (writer, batch id). A request that is repeated, because an answer was lost
+or a writer started again, has the effect of one: the same batch prepared again gets the first
+answer, a commit with the recorded digest is answered as *repeated*, an abort of a transaction that
+was rolled back succeeds. Requests that contradict a decision are refused. Prepares are decided in
+`preparing`. See ``docs/adr/0012-rows-prepared-and-resolved.md``.
 """
 
 from __future__ import annotations
@@ -46,32 +46,32 @@ class Transactions(Openings):
         self.expired = 0
         """Transactions that were rolled back because they were undecided for too long."""
         self.touched: list[Queue] = []
-        """Queues that the last commit gave rows."""
+        """Queues that got rows from the last commit."""
 
     # -- commit and abort -------------------------------------------------------------------------
 
     def commit(
         self, now_us: int, app: str, writer: str, batch_id: int, ids: Sequence[int], digest: int
     ) -> ResolveReply:
-        """Make what was prepared messages, all of it at one position.
+        """Make the prepared rows messages, all of them at one position.
 
         Args:
             now_us: Broker time.
-            app: Who the writer belongs to.
+            app: The app that the writer belongs to.
             writer: See ``prepare``.
             batch_id: See ``prepare``.
-            ids: What ``prepare`` answered, in the order in which the rows are to have offsets. What
-                was prepared and is not listed is dropped.
-            digest: Of what the writer commits, by whatever formula; a repeat must state the same.
+            ids: The answers of ``prepare``, in the order in which the rows are to get offsets.
+                Prepared batches that are not listed are dropped.
+            digest: Digest of what the writer commits, by any formula; a repeat must have the same.
 
         Raises:
             InvalidRequest, WriterTaken: nothing was changed.
             TransactionConflict: it was committed with another digest.
             TransactionDecided: it was rolled back.
-            TransactionTooOld: it may have been committed.
+            TransactionTooOld: it may have been committed; that is no longer known.
             UnknownTransaction: an id is not part of it.
             UnknownTopic: a topic of it was deleted.
-            DiskFull, Busy: nothing was changed; later it may be.
+            DiskFull, Busy: nothing was changed; a later attempt may succeed.
         """
         check_names(writer, batch_id, "")
         if not 0 <= digest <= MAX_U64:
@@ -118,22 +118,22 @@ class Transactions(Openings):
     def abort(
         self, now_us: int, app: str, writer: str, batch_id: int, *, operator: bool = False
     ) -> ResolveReply:
-        """Roll a transaction back: what was prepared never becomes messages.
+        """Roll a transaction back: its prepared rows never become messages.
 
-        The name may be prepared anew. Where nothing is prepared, nothing is done.
+        Afterwards the name may be prepared again. If nothing is prepared, nothing is done.
 
         Args:
             now_us: Broker time.
-            app: Who asks.
+            app: The app that requests it.
             writer: See ``prepare``.
             batch_id: See ``prepare``.
-            operator: The app may do so to writers of other apps; the record says that it was one.
+            operator: The app may abort transactions of other apps; this is recorded.
 
         Raises:
             InvalidRequest, WriterTaken: nothing was changed.
             TransactionDecided: it is committed.
-            TransactionTooOld: it may have been committed.
-            DiskFull, Busy: nothing was changed; later it may be.
+            TransactionTooOld: it may have been committed; that is no longer known.
+            DiskFull, Busy: nothing was changed; a later attempt may succeed.
         """
         check_names(writer, batch_id, "")
         if operator:
@@ -160,7 +160,7 @@ class Transactions(Openings):
         batch_id: int,
         ids: Sequence[int],
     ) -> list[PreparedBatch]:
-        """Return the prepared batches that are listed."""
+        """Return the prepared batches that ``ids`` lists."""
         if not ids:
             return []
         prepared = {} if opened is None else {one.position: one for one in opened.batches()}
@@ -196,7 +196,7 @@ class Transactions(Openings):
         return parts
 
     def _commit(self, now_us: int, fact: Resolved) -> int:
-        """Record a commit, and look up where queues begin that were empty; return its end."""
+        """Record a commit, and look up the new first offsets; return its end."""
         views = self._views
         places = dict.fromkeys([(part.topic, part.queue) for part in fact.parts])
         touched = [views.catalog.topics[topic].queues[queue] for topic, queue in places]
@@ -213,20 +213,20 @@ class Transactions(Openings):
         return None if known is None else known.app
 
     def topics_of(self, writer: str, batch_id: int) -> list[str]:
-        """Return the names of the topics that rows of an undecided transaction are for, sorted."""
+        """Return the names of the topics for which an undecided transaction has rows, sorted."""
         known = self._views.writers.by_name.get(writer)
         opened = self._opened(known, batch_id)
         if opened is None:
             return []
         return self._views.catalog.names_of(opened.topics)
 
-    # -- time -------------------------------------------------------------------------------------
+    # -- expiry -----------------------------------------------------------------------------------
 
     def expire(self, now_us: int, most: int) -> int:
-        """Roll back what is undecided for too long, oldest first; return how many batches.
+        """Roll back transactions undecided for too long, oldest first; return how many batches.
 
         Raises:
-            JournalFull: there is no room now; what was due stays due.
+            JournalFull: there is no room now; a later call continues.
         """
         views = self._views
         before = now_us - views.limits.transaction_us

@@ -1,4 +1,4 @@
-"""What the records of transactions change: PREPARED and RESOLVED, live and at a start."""
+"""Applies the records of transactions to the views: PREPARED and RESOLVED, live and at a start."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class TransactionViews:
-    """A part of ``Views``. Loop only; deterministic; no I/O."""
+    """The part of ``Views`` for transactions. Deterministic; no I/O.
+
+    Not thread-safe: call it from the broker's loop.
+    """
 
     __slots__ = ("_views",)
 
@@ -23,7 +26,7 @@ class TransactionViews:
         self._views = views
 
     def apply_prepared(self, at: At, fact: Prepared) -> None:
-        """Rows of a transaction stand here, invisible."""
+        """Apply a PREPARED record: invisible rows of a transaction."""
         views, position, time_us = self._views, at.position, at.time_us
         known = facts_of(fact.batch)
         if position >= views.index_from:
@@ -50,7 +53,7 @@ class TransactionViews:
             undecided.apply_prepared(position, at.length, time_us, fact, known.tag_mask)
 
     def apply_resolved(self, at: At, fact: Resolved) -> None:
-        """A transaction was decided: its rows are messages from here on, or never will be."""
+        """Apply a RESOLVED record: the transaction's rows become messages, or never will."""
         views, position, time_us = self._views, at.position, at.time_us
         end = position + at.length
         if position >= views.index_from:

@@ -1,7 +1,8 @@
-"""Transactions that are undecided: which PREPARED records each consists of.
+"""Undecided transactions, and the PREPARED records of each.
 
-The records of a transaction are numbered (``ordinal``) and kept in pages of 1,024, which are
-objects of their own in STATE (TRANSACTION): one that grows writes its newest page anew, not all.
+The records of a transaction are numbered (``ordinal``) and stored in pages of 1,024. Each page is
+an object of its own in STATE (TRANSACTION): a transaction that grows writes only its newest page
+again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class PreparedBatch(NamedTuple):
 
 
 class Transaction:
-    """One opening of a transaction."""
+    """A transaction from its first PREPARED record until its decision."""
 
     __slots__ = (
         "batch_id",
@@ -57,16 +58,18 @@ class Transaction:
         self.bytes = 0
 
     def batches(self) -> Iterator[PreparedBatch]:
-        """Yield its records in the order of the journal."""
+        """Yield its PREPARED records in the order of the journal."""
         for page in sorted(self.pages):
             yield from self.pages[page]
 
 
 class Undecided:
-    """All of them. Loop only; deterministic.
+    """All undecided transactions. Deterministic.
+
+    Not thread-safe: call it from the broker's loop.
 
     Args:
-        segment_size: Of the journal.
+        segment_size: Segment size of the journal, in bytes.
     """
 
     __slots__ = (
@@ -83,7 +86,7 @@ class Undecided:
     def __init__(self, segment_size: int) -> None:
         self._segment_size = segment_size
         self.by_number: dict[int, Transaction] = {}
-        """In the order in which they were opened."""
+        """By number, in the order in which they were opened."""
         self.by_name: dict[tuple[int, int], Transaction] = {}
         """By number of the writer and batch id."""
         self.next_number = 1
@@ -94,12 +97,12 @@ class Undecided:
         self._by_segment: dict[int, int] = {}
 
     def pins(self, segment: int) -> bool:
-        """Return whether a segment holds rows that are undecided."""
+        """Return whether a segment holds rows of an undecided transaction."""
         return segment in self._by_segment
 
     @property
     def segments(self) -> int:
-        """How many segments do."""
+        """Number of segments that hold rows of undecided transactions."""
         return len(self._by_segment)
 
     # -- facts ------------------------------------------------------------------------------------
@@ -107,7 +110,7 @@ class Undecided:
     def apply_prepared(
         self, position: int, length: int, time_us: int, fact: Prepared, tag_mask: int
     ) -> None:
-        """Rows were prepared."""
+        """Add a PREPARED record to its transaction."""
         transaction = self._transaction(fact.transaction, fact.writer, fact.batch_id, time_us)
         batch = PreparedBatch(position, tag_mask, fact.topic, fact.queue, fact.count, length)
         page = fact.ordinal >> PAGE_BITS
@@ -116,7 +119,7 @@ class Undecided:
         self._count(transaction, batch)
 
     def apply_resolved(self, number: int) -> None:
-        """A transaction was decided."""
+        """Remove a transaction that was decided."""
         transaction = self.by_number.pop(number, None)
         if transaction is None:
             return
@@ -167,7 +170,7 @@ class Undecided:
         return head + b"".join([_ENTRY.pack(*batch) for batch in batches])
 
     def load(self, number: int, page: int, payload: bytes, stamp: int) -> None:
-        """Take over a page as it was at ``stamp``."""
+        """Load a page as it was at ``stamp``."""
         if not payload:
             return
         writer, count, batch_id, opened_us = _PAGE.unpack_from(payload)
@@ -180,5 +183,5 @@ class Undecided:
             self._count(transaction, batch)
 
     def finish(self) -> None:
-        """Everything is replayed."""
+        """Sort the transactions, once everything is replayed."""
         self.by_number = dict(sorted(self.by_number.items()))

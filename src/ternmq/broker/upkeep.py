@@ -1,8 +1,7 @@
-"""What the broker does for itself between commands: STATE, index runs, retention, spare segments.
+"""What the broker does between commands: STATE, index runs, retention, spare segments.
 
-``step`` belongs to a turn and is bounded; ``next_job`` gives out, one at a time, what may block,
-for a worker thread. Nothing here is needed for an answer to be right; without it the journal only
-grows.
+``step`` is called in a turn and is bounded; ``next_job`` returns, one at a time, jobs that may
+block, for a worker thread. No answer depends on this work; without it the journal would only grow.
 """
 
 from __future__ import annotations
@@ -25,25 +24,25 @@ from ternmq.model.types import SECOND_US, Position
 
 LOOK_EVERY_US: Final = SECOND_US
 REFRESH_SEGMENTS: Final = 16
-"""Most segments behind the end that an object of STATE is named in, however long the journal is."""
+"""Most segments behind the end in which STATE names an object, however long the journal is."""
 QUIET_US: Final = 200_000
-"""How long nothing is recorded before a MARK says that all is durable."""
+"""Time without a new record after which a MARK records that everything is durable."""
 
 
 class Upkeep:
-    """Gives every turn a piece of the work, and says what a worker thread is to run.
+    """Does a piece of the work in every turn, and returns jobs for a worker thread.
 
-    Not thread-safe: call it from the broker's loop; jobs run elsewhere.
+    Not thread-safe: call it from the broker's loop; the jobs run in other threads.
 
     Args:
         ledger: The journal and what is computed from it.
         state_sets: Writes the state.
         disk: The data root.
         retention: Limits of the journal.
-        refresh_segments: Objects of STATE are written again, so that old segments may go, when
-            their chunk is older than this many segments and stands in the older half of the
-            journal, or is older than ``REFRESH_SEGMENTS``.
-        look_every_us: How often the oldest segment is judged, and what failed is tried again.
+        refresh_segments: An object of STATE is written again, so that old segments may be removed,
+            if its chunk is older than this many segments and in the older half of the journal, or
+            older than ``REFRESH_SEGMENTS``.
+        look_every_us: Interval of the judgement of the oldest segment, and of retries after errors.
     """
 
     def __init__(
@@ -69,9 +68,9 @@ class Upkeep:
         self._out: Job | None = None
         self._blocked: WouldBlock | None = None
         self._copying: Job | None = None
-        """What an object of STATE is copied from is being read."""
+        """The running read that an object of STATE is copied from."""
         self._full = False
-        """The last step found no room in the journal."""
+        """Whether the last step found no room in the journal."""
         self._retry_us = 0
         self._now_us = 0
         self._seal_us = 0
@@ -81,14 +80,14 @@ class Upkeep:
         self._quiet_end = Position(0)
         self._quiet_since_us = 0
         self.stalls = 0
-        """STATE or MOVED found no room in the journal; tried again later."""
+        """Number of steps that found no room for STATE or MOVED; they are repeated later."""
 
     def step(self, now_us: int, may_go_on: Callable[[], bool]) -> None:
-        """Do a piece of what is due, while ``may_go_on()``; in each turn before ``flush``.
+        """Do a piece of what is due, while ``may_go_on()``; call it in each turn before ``flush``.
 
         Raises:
-            DiskReadError, CorruptJournal: What a group is owed cannot be read, so its segment
-                stays; that is tried again later, and everything else goes on.
+            DiskReadError, CorruptJournal: Rows owed to a group cannot be read, so their segment
+                stays. This is tried again later, and everything else goes on.
         """
         journal, index = self._journal, self._index
         self._now_us = now_us
@@ -112,9 +111,9 @@ class Upkeep:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the next turn has work for the oldest segment to go that waits for nothing.
+        """Whether the next turn has work on the oldest segment that need not wait for anything.
 
-        Whoever runs the turns makes one soon then, so that a segment goes on an idle broker, too.
+        If so, the server runs a turn soon, so that segments are removed on an idle broker, too.
         """
         if self._full:
             return False
@@ -128,12 +127,12 @@ class Upkeep:
 
     @property
     def watches(self) -> bool:
-        """Whether time alone may give it work: whoever runs the turns makes one a second then."""
+        """Whether time alone may bring work: the server then runs a turn every second."""
         journal = self._journal
         return journal.first != journal.base or journal.room() <= 0
 
     def _keep_state(self, now_us: int, may_go_on: Callable[[], bool]) -> bool:
-        """Write a piece of a STATE set, of one that lets the oldest segment go if that is wanted.
+        """Write a piece of a STATE set; begin one for the oldest segment if that is wanted.
 
         Returns:
             Whether a set ended.
@@ -160,16 +159,16 @@ class Upkeep:
     def close(self, now_us: int) -> None:
         """Stop the broker cleanly; see ``StateSets.close``.
 
-        Its last set lets the oldest segment go, if that waits for such a set.
+        If only STATE keeps the oldest segment, the last set is written so that it needs it no more.
         """
         goal = self.moving.refreshing.goal_of_a_stop()
         self._state_sets.close(now_us, goal or self._refresh_below(), goal)
 
     def _refresh_below(self) -> int:
-        """Return where objects of STATE are written again instead of being named there.
+        """Return the position below which objects of STATE are written again instead of named.
 
-        To write them all takes 0.2 s with 40,000 topics, so not every few segments where the
-        journal keeps many: what stands in its younger half is in the way of no segment yet.
+        Writing all of them takes 0.2 s with 40,000 topics, so it is not done every few segments in
+        a long journal: objects in its younger half do not keep any segment yet.
         """
         journal = self._journal
         size = journal.segment_size
@@ -178,9 +177,9 @@ class Upkeep:
         return max(0, journal.end - age)
 
     def _mark(self, now_us: int) -> None:
-        """Let the journal say that all is durable, once it has been quiet for a while.
+        """Append a MARK that everything is durable, once the journal has been quiet for a while.
 
-        Not at once: the MARK's own sync would stand in the way of the next send's.
+        Not at once: the sync of the MARK would delay the sync of the next send.
         """
         journal = self._journal
         if journal.end != self._quiet_end:
@@ -195,21 +194,21 @@ class Upkeep:
         if frees and not removal.goes_on:
             return
         try:
-            # What the disk says before the space of the segment that went is free is of no use.
+            # Until the space of the removed segment is free, the disk's figures are of no use.
             if (
                 now_us >= self._space_us and not frees
-            ):  # asking the file system takes as long as a turn
+            ):  # the call to the file system takes as long as a turn
                 self._space_us = now_us + self._look_every_us
                 self._free, self._total = self._disk.free_bytes(), self._disk.total_bytes()
             job = self.moving.step(now_us, self._look_every_us, self._free, self._total, may_go_on)
             if job is not None:
-                self._space_us = now_us  # a segment went: is more to go, is asked of the disk anew
+                self._space_us = now_us  # a segment was removed: read the disk's figures again
         except WouldBlock as blocked:
             self._blocked = blocked
             self._jobs.appendleft(blocked.job)
             return
         except (DiskReadError, CorruptJournal):
-            self._retain_us = now_us + self._look_every_us  # nothing is removed meanwhile
+            self._retain_us = now_us + self._look_every_us  # nothing is removed until then
             raise
         self._add(job)
 
@@ -221,11 +220,11 @@ class Upkeep:
 
     @property
     def at_work(self) -> bool:
-        """Whether a job is out: something else is at the disk."""
+        """Whether a worker thread has a job, which may use the disk."""
         return self._out is not None
 
     def next_job(self) -> Job | None:
-        """Return work for a worker thread, or None while one is out or nothing is to be done."""
+        """Return a job for a worker thread; None if one has a job, or if there is none."""
         if self._out is not None:
             return None
         spare = self._journal.wants_spare()
@@ -236,10 +235,10 @@ class Upkeep:
         return self._out
 
     def finished(self, job: Job, error: Exception | None) -> None:
-        """Take note that a job's ``run`` returned, or raised.
+        """Note that a job's ``run`` returned, or raised.
 
-        What failed is tried again, but not before ``look_every_us`` has passed: a disk that is full
-        or broken would be kept busy with nothing else.
+        A failed job is tried again, but not before ``look_every_us`` has passed: otherwise a disk
+        that is full or broken would be kept busy by it.
         """
         self._out = None
         later_us = self._now_us + self._look_every_us

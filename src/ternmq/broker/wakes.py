@@ -1,4 +1,4 @@
-"""Which subscriptions may have rows for the pulls that wait: `parking` looks at them next."""
+"""Subscriptions that may have rows for parked pulls: `parking` tries them next."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from ternmq.broker.groupqueue import GroupQueue
 
 
 class Wakes:
-    """Subscriptions whose parked pulls are to be tried again, the one woken first before others.
+    """Subscriptions whose parked pulls are to be tried again, in the order of their waking.
 
     Not thread-safe: call it from the broker's loop.
 
     Attributes:
-        awake: Those; who tries them takes them out.
+        awake: The subscriptions; `parking` removes those that it tries.
     """
 
     __slots__ = ("_catalog", "awake")
@@ -22,12 +22,12 @@ class Wakes:
         self.awake: dict[Subscription, None] = {}
 
     def wake(self, subscription: Subscription) -> None:
-        """Rows may be available to it."""
+        """Try the parked pulls of a subscription again: rows may be available."""
         if subscription.waiters:
             self.awake[subscription] = None
 
     def wake_for(self, held: GroupQueue) -> None:
-        """Rows of a group's queue may be available."""
+        """Do the same for the subscription of a group queue."""
         subscription = self._catalog.consumer_of(held)
         if subscription is not None:
             self.wake(subscription)

@@ -1,9 +1,10 @@
 """Writers that name their transactions, and what was decided of these.
 
-A decision is kept for ``decision_us`` before the newest of its writer, ``decisions`` of them at
-most, and the committed one with the highest batch id always: so a stream that begins again after a
-week is still told that its last batch is in. Below the highest committed batch id that was
-forgotten nothing is known any more. Forgetting happens when a fact is applied, by its time.
+A writer's decisions are kept for ``decision_us`` before its newest one, at most ``decisions`` of
+them. The committed one with the highest batch id is always kept: so a stream that continues after a
+week still learns that its last batch is committed. Of batch ids up to the highest committed one
+that was forgotten, nothing else is known. Decisions are forgotten when a fact is applied, by its
+time.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _COMMITTED: Final = Resolution.COMMITTED
 
 
 class Decision(NamedTuple):
-    """What became of a transaction."""
+    """The decision on a transaction."""
 
     batch_id: int
     outcome: int
@@ -30,7 +31,7 @@ class Decision(NamedTuple):
     rows: int
     time_us: int
     end: int
-    """Where its RESOLVED ends: an answer that repeats it rests on that."""
+    """Where its RESOLVED ends: a repeated answer depends on that position."""
 
     @property
     def committed(self) -> bool:
@@ -50,7 +51,7 @@ _decode: Final = msgspec.msgpack.Decoder(_WriterState)
 
 
 class Writer:
-    """One writer; it belongs to the app that used its name first."""
+    """A writer; it belongs to the app that used its name first."""
 
     __slots__ = ("app", "changed", "decisions", "forgotten", "last_us", "name", "number")
 
@@ -60,7 +61,7 @@ class Writer:
         self.app = app
         self.last_us = 0
         self.forgotten = 0
-        """One above the highest committed batch id that is not remembered any more."""
+        """One above the highest committed batch id that was forgotten."""
         self.decisions: dict[int, Decision] = {}
         """By batch id, in the order in which they were made."""
         self.changed = 0
@@ -71,7 +72,7 @@ class Writer:
         return max([one.batch_id for one in self.decisions.values() if one.committed], default=None)
 
     def decide(self, decision: Decision, limits: Limits) -> None:
-        """Take a decision over; older ones may be forgotten for it."""
+        """Store a decision; older ones may be forgotten."""
         self.decisions.pop(decision.batch_id, None)
         self.decisions[decision.batch_id] = decision
         spare = len(self.decisions) - limits.decisions
@@ -92,7 +93,10 @@ class Writer:
 
 
 class Writers:
-    """All writers. Loop only; deterministic."""
+    """All writers. Deterministic.
+
+    Not thread-safe: call it from the broker's loop.
+    """
 
     __slots__ = ("_limits", "by_app", "by_name", "by_number", "names", "next_number")
 
@@ -101,9 +105,9 @@ class Writers:
         self.by_number: dict[int, Writer] = {}
         self.by_name: dict[str, Writer] = {}
         self.names: SortedKeys[str] = SortedKeys()
-        """The same in order."""
+        """The keys of ``by_name``, sorted."""
         self.by_app: dict[str, SortedKeys[str]] = {}
-        """And those of each app."""
+        """The names of each app's writers, sorted."""
         self.next_number = 1
 
     def find(self, name: str, now_us: int) -> Writer | None:
@@ -114,13 +118,13 @@ class Writers:
         return writer
 
     def apply_prepared(self, position: int, time_us: int, fact: Prepared) -> None:
-        """A writer prepared rows."""
+        """Apply a PREPARED record to its writer."""
         writer = self._writer(fact.writer, fact.writer_name, fact.app)
         writer.last_us = max(writer.last_us, time_us)
         writer.changed = position
 
     def apply_resolved(self, position: int, end: int, time_us: int, fact: Resolved) -> None:
-        """A transaction of a writer was decided."""
+        """Apply a RESOLVED record to its writer."""
         writer = self._writer(fact.writer, fact.writer_name, fact.app)
         writer.last_us = max(writer.last_us, time_us)
         writer.changed = position
@@ -148,7 +152,7 @@ class Writers:
             self.by_app.setdefault(writer.app, SortedKeys()).add(writer.name)
 
     def _take_out(self, writer: Writer) -> None:
-        """Take a writer's name out of the lists."""
+        """Remove a writer's name from the lists."""
         del self.by_name[writer.name]
         self.names.discard(writer.name)
         names = self.by_app[writer.app]
@@ -157,7 +161,7 @@ class Writers:
             del self.by_app[writer.app]
 
     def sweep(self, now_us: int, busy: Collection[int]) -> None:
-        """Forget the writers that were idle for too long, but those numbers. Any rhythm will do."""
+        """Drop writers idle for too long, except those in ``busy``. Call it at any interval."""
         idle = now_us - self._limits.writer_idle_us
         for writer in [one for one in self.by_number.values() if one.last_us < idle]:
             if writer.number in busy:
@@ -184,7 +188,7 @@ class Writers:
         )
 
     def load(self, number: int, payload: bytes, stamp: int) -> None:
-        """Take over a writer as it was at ``stamp``."""
+        """Load a writer as it was at ``stamp``."""
         if not payload:
             return
         state = _decode.decode(payload)
