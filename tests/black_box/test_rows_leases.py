@@ -211,4 +211,5 @@ def test_a_short_lease_outlives_a_restart_of_the_broker(tmp_path: Path, how: str
             client.stop()
         for thread in threads:
             thread.join(30)
+            assert not thread.is_alive()
         assert calls == [1]

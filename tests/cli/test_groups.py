@@ -47,6 +47,10 @@ def test_a_group_is_made_listed_shown_changed_and_deleted(cli: CommandLine, fill
     assert said.startswith(f"changed group billing on {filled}; retry is off: ")
     said = cli("group", "set", filled, "billing", "--retry").err
     assert said == f"changed group billing on {filled}\n"
+    said = cli("group", "set", filled, "billing", "--exhausted", "hold").err
+    assert "group billing is not ordered: its messages become dead letters" in said
+    shown = cli("group", "show", filled, "billing", "--json").json
+    assert shown["retry"]["exhausted"] == "dead-letter", "that is what counts"
 
     assert "say --yes" in cli("group", "delete", filled, "billing", code=1).err
     cli("group", "delete", filled, "billing", "--yes")

@@ -81,3 +81,10 @@ def test_a_wrong_name_gets_the_right_one_told(cli: CommandLine, topic: str, comm
 def test_set_without_anything_to_set(cli: CommandLine, topic: str) -> None:
     cli("topic", "create", topic)
     assert "say what to change" in cli("topic", "set", topic, code=2).err
+
+
+def test_strict_is_not_promised_without_a_replica(cli: CommandLine, topic: str) -> None:
+    made = cli("topic", "create", topic, "--durability", "strict").err
+    assert "sends to it are refused while the broker has no replica" in made
+    assert "replica" in cli("send", topic, "x", code=7).err
+    assert "replica" not in cli("topic", "create", f"{topic}-plain").err

@@ -189,13 +189,20 @@ def _read_line(text: str) -> str:
     return text
 
 
+def _read_secret(text: str) -> Secret:
+    """Read a token; clients ignore white space around theirs, so a token has none there."""
+    if text != text.strip():
+        raise ValueError("begins or ends with white space")
+    return Secret(_read_line(text))
+
+
 _READERS: Final[dict[Any, Callable[[str], object]]] = {
     str: _read_line,
     bool: units.read_bool,
     int: _read_int,
     float: _read_float,
     Address: units.read_address,
-    Secret: lambda text: Secret(_read_line(text)),
+    Secret: _read_secret,
 }
 _KINDS: Final[dict[Any, str]] = {
     str: "text",

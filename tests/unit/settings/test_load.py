@@ -286,3 +286,11 @@ def test_what_kubernetes_says_of_a_service_is_no_setting() -> None:
     assert "TERNMQ_HTTP_PORT in the environment is no setting" in refused(
         flags=DATA, environ={"TERNMQ_HTTP_PORT": "8080"}
     )
+
+
+@pytest.mark.parametrize("token", [" a token that is long enough", "a token that is long enough "])
+def test_a_token_has_no_white_space_around_it(token: str) -> None:
+    """Clients ignore it around theirs: nobody could log in with such a token."""
+    said = refused(flags={**DATA, "admin_token": token})
+    assert "begins or ends with white space" in said
+    assert "long enough" not in said, "a secret is not printed"
