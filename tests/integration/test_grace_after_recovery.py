@@ -1,0 +1,33 @@
+"""The graces of sessions begin when the broker has recovered, however long that took."""
+
+from __future__ import annotations
+
+import pytest
+
+import ternmq.sync
+from ternmq.broker.clients import Clients
+from ternmq.broker.start import open_broker
+from ternmq.journal.memory_disk import MemoryDisk
+from ternmq.testing import broker
+
+
+def test_they_are_renewed_at_each_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind the recovery, and before a turn could end any session."""
+    order: list[str] = []
+    renewed = Clients.renew_graces
+
+    def recover(*arguments: object, **named: object) -> object:
+        order.append("recovered")
+        return open_broker(*arguments, **named)  # type: ignore[arg-type]
+
+    def renew(self: Clients, now_us: int) -> None:
+        order.append("renewed")
+        renewed(self, now_us)
+
+    monkeypatch.setattr("ternmq.server.core.open_broker", recover)
+    monkeypatch.setattr(Clients, "renew_graces", renew)
+    disk = MemoryDisk()
+    for _ in range(2):
+        with broker(disk=disk) as one, ternmq.sync.connect(one.url) as client:
+            client.send("t", b"x")
+    assert order == ["recovered", "renewed"] * 2
