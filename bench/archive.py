@@ -21,12 +21,12 @@ import pyarrow as pa
 from core_kit import Figures, Measurement, Settings, Target, folder
 from runner import Suite, run
 
-from ternmq.client.message import message_id
-from ternmq.pipeline.archive_commit import Archive
-from ternmq.pipeline.archive_files import Range, write_range
-from ternmq.pipeline.columns import TAKEN
-from ternmq.pipeline.folder import Folder
-from ternmq.pipeline.lookup import Lookup
+from ternmq.client.content.message import message_id
+from ternmq.pipeline.archive.columns import TAKEN
+from ternmq.pipeline.archive.commit import Archive
+from ternmq.pipeline.archive.lookup import Lookup
+from ternmq.pipeline.archive.ranges import Range, write_range
+from ternmq.pipeline.tables.folder import Folder
 
 QUEUES = 4
 PRODUCER = 0x1234567 << 20

@@ -24,7 +24,7 @@ import msgspec
 from broker_lists_server import GRANTS, GROUP, TOKEN, app, topic
 from core_kit import Figures, Measurement, Settings, Target, folder
 
-from ternmq.record.batch import Row, encode, topic_seed
+from ternmq.record.batch.batch import Row, encode, topic_seed
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Answer, ClientSession, Refusal

@@ -20,9 +20,9 @@ from typing import Any, Final
 from ternmq.access import seal
 from ternmq.model.secret import Secret
 from ternmq.model.specs import SubscriptionSpec, TopicSpec
-from ternmq.record.control import Grant
+from ternmq.record.fact.control import Grant
 from ternmq.server.app import Server
-from ternmq.server.own_process import own_process
+from ternmq.server.process.own_process import own_process
 from ternmq.settings import load
 
 TOKEN: Final = "a token that is long enough for a measurement"

@@ -19,7 +19,7 @@ from google_crc32c import value as crc32c
 
 import ternmq
 from ternmq.model.specs import Start
-from ternmq.record.header import HEADER
+from ternmq.record.fact.header import HEADER
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Answer, ClientSession, State

@@ -22,10 +22,10 @@ from core_kit import (
     thaw,
 )
 
-from ternmq.broker.replies import PullReply
+from ternmq.broker.gate.replies import PullReply
 from ternmq.broker.start import Options
-from ternmq.record.batch import Row
-from ternmq.record.facts import Outcome
+from ternmq.record.batch.batch import Row
+from ternmq.record.fact.facts import Outcome
 
 _OPTIONS: Final = Options(segment_bytes=64 * MIB, reserve_bytes=16 * MIB)
 _TOPIC: Final = "orders"

@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Final
 
 from ternmq.broker.broker import Broker
-from ternmq.broker.replies import PullReply
+from ternmq.broker.gate.replies import PullReply
 from ternmq.broker.start import Options, Started, open_broker
-from ternmq.broker.upkeep import Upkeep
-from ternmq.journal.cold import Job
-from ternmq.journal.real_disk import RealDisk
+from ternmq.broker.upkeep.upkeep import Upkeep
+from ternmq.journal.cache.cold import Job
+from ternmq.journal.disk.real import RealDisk
 from ternmq.model.specs import SubscriptionSpec, TopicSpec
-from ternmq.record.batch import Row, encode, encode_bodies, encode_one, topic_seed
-from ternmq.record.facts import Outcome
+from ternmq.record.batch.batch import Row, encode, encode_bodies, encode_one, topic_seed
+from ternmq.record.fact.facts import Outcome
 
 START_US: Final = 1_800_000_000_000_000
 """Broker time at which every measurement begins."""

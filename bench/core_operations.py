@@ -25,7 +25,7 @@ from core_kit import (
 )
 
 from ternmq.broker.start import Options
-from ternmq.record.facts import Outcome
+from ternmq.record.fact.facts import Outcome
 
 _TOPIC: Final = "orders"
 _GROUP: Final = "billing"

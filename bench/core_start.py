@@ -38,10 +38,10 @@ from core_kit import (
 from core_machine import drop_caches, resident_bytes
 
 from ternmq.broker.start import Options
-from ternmq.journal.state import DEFAULT_INTERVAL_BYTES, DEFAULT_INTERVAL_RECORDS
+from ternmq.journal.state.sets import DEFAULT_INTERVAL_BYTES, DEFAULT_INTERVAL_RECORDS
 from ternmq.model.specs import SubscriptionSpec
 from ternmq.model.types import DAY_US, SECOND_US
-from ternmq.record.facts import Outcome
+from ternmq.record.fact.facts import Outcome
 
 _TOPIC: Final = "orders"
 _GROUP: Final = "billing"

@@ -35,11 +35,11 @@ from core_kit import (
 from core_machine import percentile
 
 from ternmq.broker.start import Options
-from ternmq.journal.cold import WouldBlock
-from ternmq.journal.retention import RetentionSpec
+from ternmq.journal.cache.cold import WouldBlock
+from ternmq.journal.log.retention import RetentionSpec
 from ternmq.model.specs import SubscriptionSpec
 from ternmq.model.types import DAY_US, SECOND_US
-from ternmq.record.facts import Outcome
+from ternmq.record.fact.facts import Outcome
 
 _TOPIC: Final = "orders"
 _LIVE: Final = "live"

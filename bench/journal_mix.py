@@ -6,10 +6,10 @@ import random
 
 from google_crc32c import value as crc32c
 
-from ternmq.journal.page import SMALL_BYTES, reframed, without_bodies
-from ternmq.record import facts, messages
-from ternmq.record.batch_encode import encode_bodies
-from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC, VERSION, Kind
+from ternmq.journal.reader.page import SMALL_BYTES, reframed, without_bodies
+from ternmq.record.batch.encode import encode_bodies
+from ternmq.record.fact import facts, messages
+from ternmq.record.fact.header import HEADER, HEADER_BYTES, MAGIC, VERSION, Kind
 
 PULL_ROWS = 32
 FAILING = 0.02

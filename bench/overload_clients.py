@@ -21,7 +21,7 @@ from broker_clients import Figures, percentile
 
 import ternmq
 from ternmq.model.errors import TernMQError
-from ternmq.record.batch import Row, encode, topic_seed
+from ternmq.record.batch.batch import Row, encode, topic_seed
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 from ternmq.wire.session import ClientSession, State

@@ -86,7 +86,7 @@ def archiving(rows: int, size: int, per_batch: int) -> Callable[[Settings], Figu
     """Return the measurement of archiving a topic: a broker that was started anew, cold files."""
 
     def measure(settings: Settings) -> Figures:
-        from ternmq.pipeline.archive_spark import ArchiveStream
+        from ternmq.pipeline.archive.spark import ArchiveStream
 
         count = settings.scaled(rows, 20_000)
         with folder(settings) as path:
@@ -257,9 +257,9 @@ def live(
 
 def facts(settings: Settings) -> Figures:
     """Pages of a journal -> rows of the events table, all columns, in one process."""
-    from ternmq.record.frames import Frames
-    from ternmq.spark.journal_events import COLUMNS, Events
-    from ternmq.spark.journal_names import Names
+    from ternmq.record.page.frames import Frames
+    from ternmq.spark.journal.events import COLUMNS, Events
+    from ternmq.spark.journal.names import Names
 
     given = pages(settings.scaled(300_000, 10_000))
     rows, most = 0, 0.0
@@ -277,14 +277,14 @@ def facts(settings: Settings) -> Figures:
 
 def folding(settings: Settings) -> Figures:
     """Events -> the files of the trace and the statistics, in one process, one core."""
-    from ternmq.pipeline.folder import Folder
-    from ternmq.pipeline.table import Table
-    from ternmq.pipeline.trace_known import Subscription
-    from ternmq.pipeline.trace_pass import TracePass
-    from ternmq.pipeline.trace_schema import EVENTS
-    from ternmq.record.frames import Frames
-    from ternmq.spark.journal_events import Events
-    from ternmq.spark.journal_names import Names
+    from ternmq.pipeline.tables.folder import Folder
+    from ternmq.pipeline.tables.table import Table
+    from ternmq.pipeline.trace.commits import TracePass
+    from ternmq.pipeline.trace.known import Subscription
+    from ternmq.pipeline.trace.schema import EVENTS
+    from ternmq.record.page.frames import Frames
+    from ternmq.spark.journal.events import Events
+    from ternmq.spark.journal.names import Names
 
     gathered = Events(Names({1: TOPIC}, {0: "a", 1: "b"}))
     for page in pages(settings.scaled(300_000, 10_000)):

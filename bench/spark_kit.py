@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 import ternmq.sync
-from ternmq.pipeline.archive_files import Range, write_range
-from ternmq.pipeline.columns import TAKEN
-from ternmq.pipeline.folder import Folder
-from ternmq.pipeline.schemas import ARCHIVE
+from ternmq.pipeline.archive.columns import TAKEN
+from ternmq.pipeline.archive.ranges import Range, write_range
+from ternmq.pipeline.archive.schema import ARCHIVE
+from ternmq.pipeline.tables.folder import Folder
 
 BEST_OF: Final = 3
 TOPIC: Final = "orders"

@@ -2,6 +2,7 @@
 
 The tools: ``python -m tests.sim``, ``tests.mutants``, ``tests.rows``, ``tests.docs_check``.
 
-A test file mirrors the path of what it tests: ``src/ternmq/journal/index.py`` is tested by
-``tests/unit/journal/test_index.py``.
+A unit test of one module mirrors its path: ``src/ternmq/journal/index/index.py`` is tested by
+``tests/unit/journal/index/test_index.py``. Tests of several modules of a package, and its kit, are
+in the package's folder, ``tests/unit/journal``.
 """

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ternmq.spark.source import TernMQSource as DefaultSource
+from ternmq.spark.topics.source import TernMQSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ternmq.spark.journal_source import JournalSource as DefaultSource
+from ternmq.spark.journal.source import JournalSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -2,7 +2,7 @@
 
 Entry points: ``write`` for bytes, ``writing`` for what comes in pieces, ``make_folder``, ``sync``.
 Used for tokens, contexts, exports, reports and the folders that they and tables are in. The journal
-has its own way to the disk (``journal/real_disk.py``), since the core imports nothing but the layer
+has its own way to the disk (``journal/disk/real.py``), since the core imports nothing but the layer
 below it.
 
 How it goes: a temporary file in the same folder, with its final mode from the beginning; the bytes;

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 import ternmq.sync
-from ternmq.cli import main, priority
-from ternmq.cli.priority import Priority
+from ternmq.cli import main
+from ternmq.cli.pipeline import priority
+from ternmq.cli.pipeline.priority import Priority
 from tests.black_box.process import DEADLINE, BrokerProcess
 
 _numbers = itertools.count(1)

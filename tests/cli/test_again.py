@@ -125,7 +125,7 @@ def test_redrive_of_some_by_reason_and_of_all(cli: CommandLine, dead: str) -> No
 @pytest.mark.row("R13")
 def test_redrive_by_fingerprint(cli: CommandLine, dead: str) -> None:
     pytest.importorskip("deltalake", reason="needs the extra spark")
-    from ternmq.pipeline.deadletters import fingerprint
+    from ternmq.pipeline.deadletters.deadletters import fingerprint
 
     lying = cli("deadletter", "list", dead, "billing", "--json").lines
     reasons = [one["failures"][-1]["reason"] for one in lying]

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import ternmq
-from ternmq.cli.exits import ExitCode
-from ternmq.cli.worker import find
-from ternmq.client.admin import Admin
+from ternmq.cli.terminal.exits import ExitCode
+from ternmq.cli.worker.worker import find
+from ternmq.client.admin.admin import Admin
 from ternmq.model.errors import ConnectionLost
 from ternmq.testing import broker
 from tests.black_box.process import DEADLINE

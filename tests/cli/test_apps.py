@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ternmq.client.admin import Admin
+from ternmq.client.admin.admin import Admin
 from tests.black_box.process import BrokerProcess
 from tests.cli.conftest import CommandLine
 

@@ -10,11 +10,11 @@ import pytest
 pytest.importorskip("deltalake", reason="needs the extra spark")
 
 import ternmq.sync
-from ternmq.cli import archived
+from ternmq.cli.reach import archived
 from ternmq.client.bulk import Bulk, BulkOptions
-from ternmq.pipeline.archive import ArchiveJob
-from ternmq.pipeline.archive_commit import Archive
-from ternmq.pipeline.folder import Folder
+from ternmq.pipeline.archive.archive import ArchiveJob
+from ternmq.pipeline.archive.commit import Archive
+from ternmq.pipeline.tables.folder import Folder
 from tests.black_box.process import BrokerProcess
 from tests.cli.conftest import CommandLine
 
@@ -101,7 +101,7 @@ def test_without_what_reads_tables(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     client.admin.create_topic(topic)
-    monkeypatch.setitem(sys.modules, "ternmq.pipeline.lookup", None)
+    monkeypatch.setitem(sys.modules, "ternmq.pipeline.archive.lookup", None)
     ended = cli("message", "find", topic, "-k", "x", "--tables", tmp_path, code=2)
     assert "pip install 'ternmq[tables]'" in ended.err
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from ternmq.cli import connection, contexts
-from ternmq.cli.contexts import Context, Contexts
-from ternmq.cli.exits import Failed
+from ternmq.cli.reach import connection, contexts
+from ternmq.cli.reach.contexts import Context, Contexts
+from ternmq.cli.terminal.exits import Failed
 from tests.cli.conftest import CommandLine
 
 

@@ -19,8 +19,8 @@ import pytest
 
 import ternmq
 import ternmq.sync
-from ternmq.broker.lease import EPOCH_LIMIT
-from ternmq.cli.exits import ExitCode
+from ternmq.broker.group.lease import EPOCH_LIMIT
+from ternmq.cli.terminal.exits import ExitCode
 from tests.black_box.process import DEADLINE, BrokerProcess, free_port, wait_until
 from tests.cli.conftest import Processes
 

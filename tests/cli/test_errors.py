@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from ternmq.cli import problems
-from ternmq.cli.exits import ExitCode
+from ternmq.cli.terminal import problems
+from ternmq.cli.terminal.exits import ExitCode
 from ternmq.model import errors
 from tests.black_box.process import free_port
 from tests.cli.conftest import CommandLine

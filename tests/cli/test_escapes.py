@@ -13,11 +13,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from ternmq.cli.worker_logs import WorkerFormatter
+from ternmq.cli.worker.logs import WorkerFormatter
 from ternmq.model.printing import printable, printable_lines
-from ternmq.record.batch import Row
-from ternmq.record.facts import Outcome
-from ternmq.server.logs import TextFormatter
+from ternmq.record.batch.batch import Row
+from ternmq.record.fact.facts import Outcome
+from ternmq.server.telemetry.logs import TextFormatter
 from ternmq.wire import bodies
 from ternmq.wire.commands import Command
 from tests.black_box.process import DEADLINE, BrokerProcess

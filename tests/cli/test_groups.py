@@ -8,7 +8,7 @@ import pytest
 
 import ternmq
 import ternmq.sync
-from ternmq.cli.group_lag import Rates, speed_of
+from ternmq.cli.groups.group_lag import Rates, speed_of
 from tests.black_box.process import BrokerProcess, wait_until
 from tests.cli.conftest import CommandLine, Processes
 

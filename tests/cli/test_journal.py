@@ -137,7 +137,7 @@ def test_a_folder_that_a_broker_uses(
 
 
 def test_repair_wants_the_broker_stopped(cli: CommandLine, tmp_path: Path, damaged: Path) -> None:
-    from ternmq.journal.repair import open_folder
+    from ternmq.journal.recovery.repair import open_folder
 
     disk = open_folder(str(damaged))
     try:

@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from ternmq.cli.live import looks
+from ternmq.cli.terminal.live import looks
 from ternmq.model.errors import CannotConnect, ConnectionLost, UnknownTopic
 
 

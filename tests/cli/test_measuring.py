@@ -30,7 +30,7 @@ def test_doctor_where_nobody_says_that_there_is_a_broker(
     cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TERNMQ_URL")
-    monkeypatch.setattr("ternmq.client.connecting.DEFAULT_URL", "ternmq://127.0.0.1:1")
+    monkeypatch.setattr("ternmq.client.connection.connecting.DEFAULT_URL", "ternmq://127.0.0.1:1")
     assert cli("doctor", "--data", tmp_path, "--json").json[-1]["state"] == "warn"
 
 

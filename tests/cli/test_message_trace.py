@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("deltalake", reason="needs the extra spark")
 
 import ternmq.sync
-from ternmq.cli import archived
+from ternmq.cli.reach import archived
 from tests.black_box.process import wait_until
 from tests.cli.conftest import CommandLine
 

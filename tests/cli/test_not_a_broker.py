@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 import ternmq
-from ternmq.cli.problems import text_of
+from ternmq.cli.terminal.problems import text_of
 from ternmq.model.errors import CannotConnect
 from tests.asynchronous import until
 from tests.black_box.process import free_port

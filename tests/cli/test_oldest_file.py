@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ternmq.cli.broker import _summary, oldest_file
+from ternmq.cli.broker.broker import _summary, oldest_file
 from ternmq.wire.control import OldestFile, Status
 from tests.cli.conftest import CommandLine
 

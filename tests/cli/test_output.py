@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import click
 import pytest
 
-from ternmq.cli import output
-from ternmq.cli.parameters import ranges_of, read_when
-from ternmq.cli.percentiles import percentile
+from ternmq.cli.reach.parameters import ranges_of, read_when
+from ternmq.cli.terminal import output
+from ternmq.cli.terminal.percentiles import percentile
 from ternmq.model.printing import printable
 
 

@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from ternmq.cli.output import Cell, fitted
-from ternmq.cli.page import Page, Part, Size, lay_out, shares
+from ternmq.cli.terminal.output import Cell, fitted
+from ternmq.cli.terminal.page import Page, Part, Size, lay_out, shares
 
 SIZES = (Size(80, 24), Size(60, 15), Size(120, 40), Size(40, 8), Size(20, 4), Size(10, 1))
 FIGURES = [(f"figure {n}", "one of five, and rather long " * 3) for n in range(5)]

@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("deltalake", reason="needs the extra spark")
 
 import ternmq.sync
-from ternmq.cli import archived
-from ternmq.cli.priority import Priority
+from ternmq.cli.pipeline.priority import Priority
+from ternmq.cli.reach import archived
 from tests.black_box.process import BrokerProcess, free_port
 from tests.cli.conftest import CommandLine, Processes
 
@@ -191,7 +191,7 @@ def test_without_what_reads_tables(
     cli: CommandLine, tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "ternmq.pipeline.runner", None)
+        patch.setitem(sys.modules, "ternmq.pipeline.running.runner", None)
         assert "pip install 'ternmq[tables]'" in cli(*RUN, "--once", code=2).err
     patch_spark = dict.fromkeys([one for one in sys.modules if one.startswith("pyspark")])
     for name in {"pyspark", *patch_spark}:

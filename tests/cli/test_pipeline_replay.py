@@ -11,11 +11,11 @@ import pytest
 pytest.importorskip("deltalake", reason="needs the extra spark")
 
 import ternmq.sync
-from ternmq.cli import archived
+from ternmq.cli.reach import archived
 from ternmq.client.bulk import Bulk, BulkOptions
-from ternmq.pipeline.archive import ArchiveJob
-from ternmq.pipeline.archive_commit import Archive
-from ternmq.pipeline.folder import Folder
+from ternmq.pipeline.archive.archive import ArchiveJob
+from ternmq.pipeline.archive.commit import Archive
+from ternmq.pipeline.tables.folder import Folder
 from tests.black_box.process import BrokerProcess, free_port
 from tests.cli.conftest import CommandLine
 

@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("deltalake", reason="needs the extra spark")
 
 import ternmq.sync
-from ternmq.pipeline.folder import Folder
-from ternmq.pipeline.table import Table
-from ternmq.pipeline.trace_schema import TRACE
+from ternmq.pipeline.tables.folder import Folder
+from ternmq.pipeline.tables.table import Table
+from ternmq.pipeline.trace.schema import TRACE
 from tests.cli.conftest import CommandLine
 from tests.unit.pipeline.report_day import DAY, make
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ternmq.cli.priority import Priority
+from ternmq.cli.pipeline.priority import Priority
 
 SCRIPT = """
 import os, subprocess, sys
-from ternmq.cli.priority import Priority, take
+from ternmq.cli.pipeline.priority import Priority, take
 take(Priority(sys.argv[1]))
 SHOW = "import os; print(os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0))"
 subprocess.run([sys.executable, "-c", SHOW], check=True)

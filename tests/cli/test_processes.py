@@ -80,11 +80,11 @@ def test_rich_is_imported_only_for_a_terminal(environment: dict[str, str]) -> No
     code = (
         "import sys, ternmq; from ternmq.cli import main; main.run(sys.argv[1:]);"
         "print(sorted(m for m in ('rich', 'uvloop', 'ternmq.server.app',"
-        " 'ternmq.cli.topic') if m in sys.modules), file=sys.stderr)"
+        " 'ternmq.cli.topics.topic') if m in sys.modules), file=sys.stderr)"
     )
     for arguments, loaded in (
         (["--help"], "[]"),
-        (["topic", "list"], "['ternmq.cli.topic']"),
+        (["topic", "list"], "['ternmq.cli.topics.topic']"),
     ):
         done = subprocess.run(
             [sys.executable, "-c", code, *arguments],

@@ -9,9 +9,9 @@ import click
 import pytest
 
 from ternmq.cli.commands import TABLE
-from ternmq.cli.exits import MEANING, ExitCode
 from ternmq.cli.main import ternmq
 from ternmq.cli.reference import reference
+from ternmq.cli.terminal.exits import MEANING, ExitCode
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 ROOT = ternmq.make_context("ternmq", [], resilient_parsing=True)

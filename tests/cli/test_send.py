@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import ternmq.sync
-from ternmq.cli.send import kind_of
+from ternmq.cli.topics.send import kind_of
 from tests.cli.conftest import CommandLine, Processes
 
 

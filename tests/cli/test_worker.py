@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import ternmq.sync
-from ternmq.cli.exits import ExitCode
-from ternmq.cli.worker_processes import _Supervisor
+from ternmq.cli.terminal.exits import ExitCode
+from ternmq.cli.worker.processes import _Supervisor
 from ternmq.testing import broker
 from tests.black_box.process import DEADLINE, BrokerProcess, wait_until
 from tests.cli.conftest import Processes
@@ -724,7 +724,7 @@ def test_it_begins_anew_when_a_file_changes(
 
 
 def test_what_is_watched(tmp_path: Path) -> None:
-    from ternmq.cli import sources
+    from ternmq.cli.worker import sources
 
     def write(*names: str) -> None:
         for name in names:

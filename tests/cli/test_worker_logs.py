@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
-from ternmq.cli import worker_logs
-from ternmq.cli.worker_logs import FromTheApplication, WorkerFormatter
+from ternmq.cli.worker import logs
+from ternmq.cli.worker.logs import FromTheApplication, WorkerFormatter
 
 LIBRARY = json.__file__
 
@@ -35,7 +35,7 @@ def test_code_of_the_application_is_heard(name: str, level: int, path: str, show
 
 
 def test_a_terminal_gets_lines_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_logs, "_columns", lambda: 60)
+    monkeypatch.setattr(logs, "_columns", lambda: 60)
     words = [f"word-{n:02}" for n in range(20)]
     said = logging.LogRecord("ternmq", logging.INFO, __file__, 1, " ".join(words), (), None)
     first, *rest = WorkerFormatter(terminal=True, numbered=False).format(said).splitlines()

@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ternmq.cli.exits import ExitCode
 from ternmq.cli.main import run
+from ternmq.cli.terminal.exits import ExitCode
 from ternmq.demo.verdict import Fault, Verdict
 
 DEADLINE = 300.0

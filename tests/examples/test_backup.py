@@ -15,8 +15,8 @@ import pytest
 
 import ternmq
 import ternmq.sync
-from ternmq.journal.real_disk import RealDisk
-from ternmq.journal.repair import inspect
+from ternmq.journal.disk.real import RealDisk
+from ternmq.journal.recovery.repair import inspect
 from ternmq.model.errors import CorruptJournal
 from ternmq.testing import InProcessBroker, broker
 from tests.black_box.process import wait_until

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ternmq.journal.sync_thread import SyncThread
+from ternmq.journal.log.worker import SyncThread
 from tests.fault.processes import Verdicts
 
 

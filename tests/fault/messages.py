@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from ternmq.model.specs import Durability, Mode, RetryPolicy, SubscriptionSpec, TopicSpec
 from ternmq.model.types import SECOND_US
-from ternmq.record.batch import Compression, Row, encode, topic_seed
+from ternmq.record.batch.batch import Compression, Row, encode, topic_seed
 
 Identity = tuple[int, int]
 

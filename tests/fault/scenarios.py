@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ternmq.model.specs import Start, SubscriptionSpec
-from ternmq.record.facts import Outcome
+from ternmq.record.fact.facts import Outcome
 from tests.fault.history import History, Line
 from tests.fault.messages import GROUPS, LEASE_US, ORDERS, QUICK
 from tests.fault.shell import Shell, Work

@@ -13,17 +13,17 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
-from ternmq.broker.replies import Gate, PullReply
+from ternmq.broker.gate.replies import Gate, PullReply
 from ternmq.broker.start import Options, open_broker
-from ternmq.journal.cold import WouldBlock
-from ternmq.journal.disk import Disk
-from ternmq.journal.journal import SyncJob
-from ternmq.journal.sync_thread import Job, SyncThread
+from ternmq.journal.cache.cold import WouldBlock
+from ternmq.journal.disk.port import Disk
+from ternmq.journal.log.journal import SyncJob
+from ternmq.journal.log.worker import Job, SyncThread
 from ternmq.model.errors import JournalFull
 from ternmq.model.marks import Rests
-from ternmq.record import messages, moved
-from ternmq.record.batch import Batch, Row
-from ternmq.record.header import HEADER_BYTES, Kind
+from ternmq.record.batch.batch import Batch, Row
+from ternmq.record.fact import messages, moved
+from ternmq.record.fact.header import HEADER_BYTES, Kind
 
 P = ParamSpec("P")
 T = TypeVar("T")

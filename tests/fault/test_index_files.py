@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from ternmq.journal import lookup
-from ternmq.journal.memory_disk import MemoryDisk
+from ternmq.journal.disk.memory import MemoryDisk
+from ternmq.journal.store import lookup
 from tests.fault.messages import LEDGER, ORDERS, TOPICS, has_application_id, identity_of
 from tests.fault.processes import Verdicts, Worker, run
 from tests.fault.verify import Drainer

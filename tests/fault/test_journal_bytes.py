@@ -19,18 +19,18 @@ from typing import Literal, NamedTuple
 
 import pytest
 
-from ternmq.journal.ending import find_end
-from ternmq.journal.index_open import hints
-from ternmq.journal.memory_disk import MemoryDisk
-from ternmq.journal.real_disk import RealDisk
-from ternmq.journal.repair import inspect, repair
-from ternmq.journal.scan import RawRecord, scan
-from ternmq.journal.segment import segment_name
+from ternmq.journal.disk.memory import MemoryDisk
+from ternmq.journal.disk.real import RealDisk
+from ternmq.journal.index.open import hints
+from ternmq.journal.log.scan import RawRecord, scan
+from ternmq.journal.log.segment import segment_name
+from ternmq.journal.recovery.ending import find_end
+from ternmq.journal.recovery.repair import inspect, repair
 from ternmq.model.errors import CorruptJournal
 from ternmq.model.types import Position
-from ternmq.record.batch import Batch
-from ternmq.record.header import HEADER_BYTES, Kind
-from ternmq.record.messages import unpack
+from ternmq.record.batch.batch import Batch
+from ternmq.record.fact.header import HEADER_BYTES, Kind
+from ternmq.record.fact.messages import unpack
 from tests.fault.history import read
 from tests.fault.messages import identity_of
 from tests.fault.processes import Verdicts, Worker, run

@@ -11,11 +11,11 @@ import random
 import pytest
 
 from ternmq.broker.start import Options, Started, open_broker
-from ternmq.journal.disk import Disk
-from ternmq.journal.memory_disk import MemoryDisk
+from ternmq.journal.disk.memory import MemoryDisk
+from ternmq.journal.disk.port import Disk
 from ternmq.model.errors import JournalFull
 from ternmq.model.specs import Limits, RetryPolicy, SubscriptionSpec, TopicSpec
-from ternmq.record.batch import Row, encode, topic_seed
+from ternmq.record.batch.batch import Row, encode, topic_seed
 
 pytestmark = pytest.mark.fault
 

@@ -10,10 +10,10 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ternmq.broker.replies import PullReply, SendReply, SettleReply
+from ternmq.broker.gate.replies import PullReply, SendReply, SettleReply
 from ternmq.model.errors import JournalFull, LeaseExpired, RefusedError, UnknownSession
 from ternmq.model.marks import Rests
-from ternmq.record.facts import Outcome
+from ternmq.record.fact.facts import Outcome
 from tests.fault.history import History, Line
 from tests.fault.messages import (
     GROUPS,

@@ -20,17 +20,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, NoReturn
 
-from ternmq.broker.groupqueue import GroupQueue
-from ternmq.broker.history import failure_entries
-from ternmq.broker.replies import PullReply
+from ternmq.broker.gate.replies import PullReply
+from ternmq.broker.group.history import failure_entries
+from ternmq.broker.group.progress import GroupQueue
 from ternmq.broker.start import Options
-from ternmq.journal.disk import Disk
-from ternmq.journal.real_disk import RealDisk
+from ternmq.journal.disk.port import Disk
+from ternmq.journal.disk.real import RealDisk
 from ternmq.model.errors import JournalError, JournalFull
 from ternmq.model.specs import Durability
 from ternmq.model.types import MINUTE_US
-from ternmq.record.batch import Row
-from ternmq.record.facts import Cause, Outcome
+from ternmq.record.batch.batch import Row
+from ternmq.record.fact.facts import Cause, Outcome
 from tests.fault import history
 from tests.fault.history import Line
 from tests.fault.messages import (

@@ -14,10 +14,10 @@ import sys
 from typing import Final
 
 from ternmq.broker.start import Options
-from ternmq.journal.disk import Disk
-from ternmq.journal.faulty_disk import Call, Fault, FaultyDisk, Kind
-from ternmq.journal.real_disk import RealDisk
-from ternmq.journal.retention import RetentionSpec
+from ternmq.journal.disk.faulty import Call, Fault, FaultyDisk, Kind
+from ternmq.journal.disk.port import Disk
+from ternmq.journal.disk.real import RealDisk
+from ternmq.journal.log.retention import RetentionSpec
 from ternmq.model.errors import JournalError, JournalFailed
 from ternmq.model.specs import Limits
 from ternmq.model.types import SECOND_US

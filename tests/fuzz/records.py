@@ -10,16 +10,23 @@ from typing import Any, Final
 import msgspec
 from google_crc32c import extend, value
 
-from ternmq.journal.ending import find_end
-from ternmq.journal.memory_disk import MemoryDisk
-from ternmq.journal.scan import RawRecord, Scanner, parse, scan
-from ternmq.journal.segment import segment_name
-from ternmq.journal.state import StateKey, directory_of, load
+from ternmq.journal.disk.memory import MemoryDisk
+from ternmq.journal.log.scan import RawRecord, Scanner, parse, scan
+from ternmq.journal.log.segment import segment_name
+from ternmq.journal.recovery.ending import find_end
+from ternmq.journal.state.sets import StateKey, directory_of, load
 from ternmq.model.errors import CorruptJournal
 from ternmq.model.types import Position
-from ternmq.record import control, facts, messages, moved, replay, transactions
-from ternmq.record.batch import Batch, BatchError, slice_batch, topic_seed, uncompressed, verify
-from ternmq.record.header import HEADER, HEADER_BYTES, Kind
+from ternmq.record.batch.batch import (
+    Batch,
+    BatchError,
+    slice_batch,
+    topic_seed,
+    uncompressed,
+    verify,
+)
+from ternmq.record.fact import control, facts, messages, moved, replay, transactions
+from ternmq.record.fact.header import HEADER, HEADER_BYTES, Kind
 from tests.fuzz.engine import Input, Target
 from tests.unit.record import test_batch_golden, test_records_golden
 
@@ -272,9 +279,9 @@ TARGET: Final = Target(
     },
     modules=(
         "ternmq.record",
-        "ternmq.journal.scan",
-        "ternmq.journal.ending",
-        "ternmq.journal.state",
+        "ternmq.journal.log.scan",
+        "ternmq.journal.recovery.ending",
+        "ternmq.journal.state.sets",
     ),
     sown=sown,
     mend=mend,

@@ -8,16 +8,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from ternmq.client.address import Address
 from ternmq.client.bulk import Bulk, BulkOptions
-from ternmq.pipeline.archive import ArchiveJob
-from ternmq.pipeline.archive_commit import Archive
-from ternmq.pipeline.audit_job import AuditJob
-from ternmq.pipeline.audit_schemas import AUDIT, FINDINGS
-from ternmq.pipeline.folder import Folder
-from ternmq.pipeline.job import Context, Outcome, told
-from ternmq.pipeline.table import Table
-from ternmq.spark.connecting import Broker
+from ternmq.client.connection.address import Address
+from ternmq.pipeline.archive.archive import ArchiveJob
+from ternmq.pipeline.archive.commit import Archive
+from ternmq.pipeline.audit.job import AuditJob
+from ternmq.pipeline.audit.schema import AUDIT, FINDINGS
+from ternmq.pipeline.job.job import Context, Outcome, told
+from ternmq.pipeline.tables.folder import Folder
+from ternmq.pipeline.tables.table import Table
+from ternmq.spark.broker.connecting import Broker
 
 LATER_US = 25 * 60_000_000
 """So much later, what is sent now is judged."""

@@ -7,12 +7,12 @@ from typing import Any
 
 import ternmq.sync
 from ternmq.client.bulk import Bulk, BulkOptions
-from ternmq.pipeline.job import Context
-from ternmq.pipeline.trace_pass import PIPELINE
-from ternmq.pipeline.trace_schema import EVENTS
-from ternmq.spark.connecting import Broker, addresses
-from ternmq.spark.journal_broker import BrokerJournal
-from ternmq.spark.journal_events import Events
+from ternmq.pipeline.job.job import Context
+from ternmq.pipeline.trace.commits import PIPELINE
+from ternmq.pipeline.trace.schema import EVENTS
+from ternmq.spark.broker.connecting import Broker, addresses
+from ternmq.spark.journal.broker import BrokerJournal
+from ternmq.spark.journal.events import Events
 from tests.unit.pipeline.trace_reference import Reference, micros
 
 _prepared: list[Any] = []

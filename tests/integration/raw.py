@@ -11,9 +11,9 @@ from typing import Self, TypeVar
 import msgspec
 
 from ternmq.model.errors import TernMQError
-from ternmq.record import messages
-from ternmq.record.batch import Batch, Compression, Row, encode, topic_seed
-from ternmq.record.facts import Outcome
+from ternmq.record.batch.batch import Batch, Compression, Row, encode, topic_seed
+from ternmq.record.fact import messages
+from ternmq.record.fact.facts import Outcome
 from ternmq.wire import bodies, control
 from ternmq.wire.bodies import Delivery, Receipt, Rows, Settled
 from ternmq.wire.commands import Command

@@ -18,7 +18,7 @@ import pytest
 
 import ternmq
 import ternmq.sync
-from ternmq.client.blocking import Portal
+from ternmq.client.handler.blocking import Portal
 from ternmq.sync.loop_thread import LoopThread
 from ternmq.testing import InProcessBroker
 from tests.black_box.process import wait_until

@@ -14,8 +14,8 @@ import pytest
 
 import ternmq.sync
 from ternmq.client.bulk import Bulk, BulkOptions, RangesAsk, RangeStart, Records
-from ternmq.journal.scan import parse
-from ternmq.journal.state import StateWriter
+from ternmq.journal.log.scan import parse
+from ternmq.journal.state.sets import StateWriter
 from ternmq.model.errors import (
     CannotConnect,
     DiskFull,
@@ -28,9 +28,9 @@ from ternmq.model.errors import (
     UnknownTopic,
     Unreadable,
 )
-from ternmq.record import control, messages
-from ternmq.record.header import FLAG_MADE, HEADER, HEADER_BYTES, Kind
-from ternmq.server import range_reads
+from ternmq.record.fact import control, messages
+from ternmq.record.fact.header import FLAG_MADE, HEADER, HEADER_BYTES, Kind
+from ternmq.server.commands import range_reads
 from ternmq.testing import InProcessBroker, broker
 from ternmq.wire import control as wire
 from ternmq.wire.control import GrantInfo

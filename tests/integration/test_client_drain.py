@@ -15,7 +15,7 @@ import pytest
 
 import ternmq
 import ternmq.sync
-from ternmq.client.draining import drain
+from ternmq.client.handler.draining import drain
 from ternmq.testing import InProcessBroker
 from tests.asynchronous import until, until_true
 

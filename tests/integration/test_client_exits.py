@@ -17,7 +17,7 @@ import pytest
 
 import ternmq
 import ternmq.sync
-from ternmq.client.telling import LIBRARY
+from ternmq.client.consumer.telling import LIBRARY
 from ternmq.testing import InProcessBroker, broker
 from tests.asynchronous import until
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import ternmq
-from ternmq.client.consumer import Consumer
+from ternmq.client.consumer.consumer import Consumer
 from ternmq.testing import InProcessBroker
 
 DEADLINE = 30.0

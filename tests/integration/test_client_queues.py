@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 import ternmq
-from ternmq.record.hashes import key_hash
+from ternmq.record.batch.hashes import key_hash
 from ternmq.testing import InProcessBroker
 from tests.asynchronous import until
 from tests.integration.client_shapes import API

@@ -6,7 +6,7 @@ import asyncio
 
 import ternmq
 import ternmq.sync
-from ternmq.client.causes import in_words
+from ternmq.client.consumer.causes import in_words
 from ternmq.testing import InProcessBroker
 from ternmq.wire.control import FailureInfo
 from tests.integration.client_shapes import API

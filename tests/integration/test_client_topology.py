@@ -13,8 +13,8 @@ import pytest
 
 import ternmq
 import ternmq.sync
-from ternmq.client.admin import Admin
-from ternmq.client.policy import RetryPolicy
+from ternmq.client.admin.admin import Admin
+from ternmq.client.declaration.policy import RetryPolicy
 from ternmq.model.errors import UnknownCommand
 from ternmq.testing import InProcessBroker, broker
 from ternmq.wire.commands import Command

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import ternmq
-from ternmq.record.batch import Row, encode, topic_seed
+from ternmq.record.batch.batch import Row, encode, topic_seed
 from ternmq.testing import InProcessBroker
 from ternmq.wire.control import Transactions
 from tests.integration.client_shapes import API

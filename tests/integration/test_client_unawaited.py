@@ -119,7 +119,7 @@ async def test_the_log_shows_the_line_that_is_not_awaited_and_no_library(
     line = keeps_it_until_its_end.__code__.co_firstlineno + 1
     assert f'  File "{__file__}", line {line}, in keeps_it_until_its_end\n' in shown
     assert '    sent = client.send("forwarded", number)' in shown
-    assert "client/handlers.py" not in shown
+    assert "client/handler/handlers.py" not in shown
     assert f"in keeps_it_until_its_end, {__file__}:{line}" in told
 
 

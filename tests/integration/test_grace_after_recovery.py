@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import ternmq.sync
-from ternmq.broker.clients import Clients
+from ternmq.broker.operation.clients import Clients
 from ternmq.broker.start import open_broker
-from ternmq.journal.memory_disk import MemoryDisk
+from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.testing import broker
 
 
@@ -24,7 +24,7 @@ def test_they_are_renewed_at_each_start(monkeypatch: pytest.MonkeyPatch) -> None
         order.append("renewed")
         renewed(self, now_us)
 
-    monkeypatch.setattr("ternmq.server.core.open_broker", recover)
+    monkeypatch.setattr("ternmq.server.engine.engine.open_broker", recover)
     monkeypatch.setattr(Clients, "renew_graces", renew)
     disk = MemoryDisk()
     for _ in range(2):

@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ternmq.record.facts import Outcome
-from ternmq.server import group_series
-from ternmq.server.logs import JsonFormatter, TextFormatter
+from ternmq.record.fact.facts import Outcome
+from ternmq.server.metrics import groups
+from ternmq.server.telemetry.logs import JsonFormatter, TextFormatter
 from ternmq.testing import InProcessBroker, broker
 from ternmq.wire import control
 from ternmq.wire.commands import Command
@@ -71,8 +71,8 @@ def test_numbers_say_what_happened() -> None:
 def test_a_scrape_says_why_there_are_no_metrics(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.delitem(sys.modules, "ternmq.server.exposition", raising=False)
-    monkeypatch.delattr("ternmq.server.exposition", raising=False)
+    monkeypatch.delitem(sys.modules, "ternmq.server.telemetry.exposition", raising=False)
+    monkeypatch.delattr("ternmq.server.telemetry.exposition", raising=False)
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with broker(settings={"http": "127.0.0.1:0"}) as one, RawClient(one.port) as client:
         status, text = get(one, "/metrics")
@@ -115,7 +115,7 @@ def test_log_lines_for_people_hide_no_line_breaks() -> None:
 
 
 def test_scrapes_at_once_and_while_topics_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_series, "PIECE_QUEUES", 3)
+    monkeypatch.setattr(groups, "PIECE_QUEUES", 3)
     settings = {"http": "127.0.0.1:0", "metrics_groups": 30}
     with broker(settings=settings) as one, RawClient(one.port) as client:
         for number in range(40):

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 import ternmq.sync
-from ternmq.broker import listings
+from ternmq.broker.query import listings
 from ternmq.model.errors import InvalidRequest, UnknownTopic
-from ternmq.server import bulk_commands, client_commands, whole_lists
+from ternmq.server.commands import clients, holds, whole_lists
 from ternmq.testing import InProcessBroker, broker
 from ternmq.wire import control
 from ternmq.wire.commands import Command
@@ -132,7 +132,7 @@ def test_one_answer_for_all_while_the_topic_goes(full: InProcessBroker) -> None:
 
 
 def test_the_status_stays_small(full: InProcessBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_commands, "STATUS_GROUPS", 3)
+    monkeypatch.setattr(clients, "STATUS_GROUPS", 3)
     with RawClient(full.port, app="admin", token=TOKEN) as admin:
         status = admin.manage(Command.STATUS, control.StatusAsk(), control.Status)
     lags = [key for key in status.metrics if key.startswith("ternmq_group_lag")]
@@ -144,7 +144,7 @@ def test_the_status_stays_small(full: InProcessBroker, monkeypatch: pytest.Monke
 def test_names_of_the_journal_come_in_pages(
     full: InProcessBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk_commands, "PAGE_NAMES", 5)
+    monkeypatch.setattr(holds, "PAGE_NAMES", 5)
     with RawClient(full.port, app="admin", token=TOKEN) as admin:
         gone = control.TopicDelete(topic="t03")
         admin.manage(Command.TOPIC_DELETE, gone, control.Nothing)

@@ -11,10 +11,10 @@ from google_crc32c import value as crc32c
 import ternmq.sync
 from ternmq.client.bulk import Bulk, BulkOptions
 from ternmq.model.errors import ConnectionLost, DataLoss, UnknownTopic
-from ternmq.pipeline.archive import ArchiveJob
-from ternmq.pipeline.archive_commit import Archive
-from ternmq.pipeline.archive_file import Sizes
-from ternmq.pipeline.folder import Folder
+from ternmq.pipeline.archive.archive import ArchiveJob
+from ternmq.pipeline.archive.commit import Archive
+from ternmq.pipeline.archive.file import Sizes
+from ternmq.pipeline.tables.folder import Folder
 from ternmq.testing import broker
 from tests.integration.expiring import expiring
 

@@ -14,15 +14,15 @@ import pyarrow as pa
 
 import ternmq
 import ternmq.sync
-from ternmq.client.address import Address
-from ternmq.pipeline.archive_commit import Archive
-from ternmq.pipeline.audit_schemas import AUDIT, BUCKET_US, FINDINGS, RUNS
-from ternmq.pipeline.schemas import ERASED, GAPS
-from ternmq.pipeline.table import Table
-from ternmq.record.batch import Row, encode, topic_seed
-from ternmq.spark.bulk_port import BulkPort
-from ternmq.spark.connecting import Broker
-from ternmq.spark.port import Outgoing
+from ternmq.client.connection.address import Address
+from ternmq.pipeline.archive.commit import Archive
+from ternmq.pipeline.archive.schema import ERASED, GAPS
+from ternmq.pipeline.audit.schema import AUDIT, BUCKET_US, FINDINGS, RUNS
+from ternmq.pipeline.tables.table import Table
+from ternmq.record.batch.batch import Row, encode, topic_seed
+from ternmq.spark.broker.bulk_port import BulkPort
+from ternmq.spark.broker.connecting import Broker
+from ternmq.spark.broker.port import Outgoing
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 from tests.black_box.process import BrokerProcess

@@ -7,9 +7,9 @@ import pytest
 pytest.importorskip("deltalake", reason="needs the extra spark")
 
 import ternmq.sync
-from ternmq.pipeline.archive_commit import Archive
-from ternmq.pipeline.cleaning import DAY_US, clean
-from ternmq.pipeline.folder import Folder
+from ternmq.pipeline.archive.commit import Archive
+from ternmq.pipeline.tables.cleaning import DAY_US, clean
+from ternmq.pipeline.tables.folder import Folder
 from tests.spark.archiver import now_us
 from tests.spark.killing import START_S, archiver, kept, kill_now_and_then, sent
 

@@ -15,17 +15,17 @@ import pytest
 pytest.importorskip("deltalake", reason="needs the extra spark")
 
 import ternmq.sync
-from ternmq.client.address import parse
+from ternmq.client.connection.address import parse
 from ternmq.model.errors import TableConflict
-from ternmq.pipeline.archive_commit import Archive
-from ternmq.pipeline.cleaning import DAY_US, clean
-from ternmq.pipeline.folder import Folder
-from ternmq.pipeline.jobs import chosen
-from ternmq.pipeline.replay import Replay, windows
-from ternmq.pipeline.replay_plan import plan
-from ternmq.pipeline.replay_select import Selection
-from ternmq.pipeline.runner import Runner
-from ternmq.spark.connecting import Broker
+from ternmq.pipeline.archive.commit import Archive
+from ternmq.pipeline.replay.plan import plan
+from ternmq.pipeline.replay.replay import Replay, windows
+from ternmq.pipeline.replay.select import Selection
+from ternmq.pipeline.running.jobs import chosen
+from ternmq.pipeline.running.runner import Runner
+from ternmq.pipeline.tables.cleaning import DAY_US, clean
+from ternmq.pipeline.tables.folder import Folder
+from ternmq.spark.broker.connecting import Broker
 from ternmq.wire.control import GrantInfo
 from tests.black_box.process import BrokerProcess
 from tests.spark.killing import kept, sent, traces
@@ -239,7 +239,7 @@ def test_two_that_send_the_same_at_once(broker, client, tmp_path):
         yield from windows(rows, source, start)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ternmq.pipeline.replay.windows", overtaken)
+        patch.setattr("ternmq.pipeline.replay.replay.windows", overtaken)
         with pytest.raises(TableConflict, match="somebody else sends queue 0 as r"):
             replay.send(second)
     assert [one.next for one in client.admin.topic("again").queues] == [300]

@@ -10,16 +10,22 @@ pytest.importorskip("deltalake", reason="needs the extra spark")
 
 import ternmq.sync
 from ternmq.client.bulk import Bulk, BulkOptions
-from ternmq.pipeline.archive import ArchiveJob
-from ternmq.pipeline.archive_commit import Archive
-from ternmq.pipeline.deadletters import DEAD_LETTERS, fingerprint, places, redrive, rows_since
-from ternmq.pipeline.deadletters_job import DeadLettersJob
-from ternmq.pipeline.folder import Folder
-from ternmq.pipeline.stats_job import StatsJob
-from ternmq.pipeline.stats_schema import STATS_DAY, STATS_HOUR, STATS_MINUTE
-from ternmq.pipeline.table import Table
-from ternmq.pipeline.trace_job import TraceJob
-from ternmq.pipeline.trace_schema import TRACE
+from ternmq.pipeline.archive.archive import ArchiveJob
+from ternmq.pipeline.archive.commit import Archive
+from ternmq.pipeline.deadletters.deadletters import (
+    DEAD_LETTERS,
+    fingerprint,
+    places,
+    redrive,
+    rows_since,
+)
+from ternmq.pipeline.deadletters.job import DeadLettersJob
+from ternmq.pipeline.stats.job import StatsJob
+from ternmq.pipeline.stats.schema import STATS_DAY, STATS_HOUR, STATS_MINUTE
+from ternmq.pipeline.tables.folder import Folder
+from ternmq.pipeline.tables.table import Table
+from ternmq.pipeline.trace.job import TraceJob
+from ternmq.pipeline.trace.schema import TRACE
 from tests.integration import living
 
 

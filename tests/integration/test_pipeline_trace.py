@@ -7,12 +7,12 @@ import pytest
 pytest.importorskip("deltalake", reason="needs the extra spark")
 
 import ternmq.sync
-from ternmq.journal.real_disk import RealDisk
-from ternmq.pipeline.folder import Folder
-from ternmq.pipeline.stats_schema import STATS_MINUTE
-from ternmq.pipeline.table import Table
-from ternmq.pipeline.trace_job import TraceJob
-from ternmq.pipeline.trace_schema import KNOWN, TRACE
+from ternmq.journal.disk.real import RealDisk
+from ternmq.pipeline.stats.schema import STATS_MINUTE
+from ternmq.pipeline.tables.folder import Folder
+from ternmq.pipeline.tables.table import Table
+from ternmq.pipeline.trace.job import TraceJob
+from ternmq.pipeline.trace.schema import KNOWN, TRACE
 from ternmq.testing import broker
 from tests.integration import living
 from tests.unit.pipeline.trace_reference import of_table

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ternmq.record.batch import Row
+from ternmq.record.batch.batch import Row
 from ternmq.testing import InProcessBroker, broker
 from ternmq.wire import bodies
 from ternmq.wire.commands import Command

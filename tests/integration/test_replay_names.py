@@ -9,12 +9,12 @@ import pytest
 
 pytest.importorskip("deltalake", reason="needs the extra spark")
 
-from ternmq.client.connecting import options_of
+from ternmq.client.connection.connecting import options_of
 from ternmq.model.errors import TransactionConflict
-from ternmq.pipeline.replay import Replay
-from ternmq.pipeline.replay_select import Selection
-from ternmq.spark.bulk_port import BulkPort
-from ternmq.spark.connecting import Broker
+from ternmq.pipeline.replay.replay import Replay
+from ternmq.pipeline.replay.select import Selection
+from ternmq.spark.broker.bulk_port import BulkPort
+from ternmq.spark.broker.connecting import Broker
 from ternmq.testing import InProcessBroker
 
 

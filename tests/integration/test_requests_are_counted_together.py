@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ternmq.record.batch import Row
-from ternmq.server.ledgers import Account
-from ternmq.server.peer import FEW
+from ternmq.record.batch.batch import Row
+from ternmq.server.desk.ledgers import Account
+from ternmq.server.native.peer import FEW
 from ternmq.testing import InProcessBroker
 from ternmq.wire import bodies
 from ternmq.wire.commands import Command

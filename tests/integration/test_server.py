@@ -24,8 +24,8 @@ from ternmq.model.errors import (
     UnknownTopic,
 )
 from ternmq.model.specs import Start
-from ternmq.record.batch import Batch, Compression, Row
-from ternmq.record.facts import Outcome
+from ternmq.record.batch.batch import Batch, Compression, Row
+from ternmq.record.fact.facts import Outcome
 from ternmq.testing import InProcessBroker, broker
 from ternmq.wire import bodies, control, frames
 from ternmq.wire.commands import Command

@@ -15,9 +15,9 @@ from ternmq.model.errors import (
     Unauthenticated,
     WriterTaken,
 )
-from ternmq.record.batch import Row
-from ternmq.server import audit
-from ternmq.server.logs import JsonFormatter
+from ternmq.record.batch.batch import Row
+from ternmq.server.telemetry import audit
+from ternmq.server.telemetry.logs import JsonFormatter
 from ternmq.testing import InProcessBroker, broker
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import TABLE, Command, Right
@@ -131,7 +131,7 @@ def test_a_client_that_asks_and_asks_floods_no_log(
 
 
 def test_many_strangers_flood_no_log(caplog: pytest.LogCaptureFixture) -> None:
-    from ternmq.server.counters import Counters
+    from ternmq.server.telemetry.counters import Counters
 
     caplog.set_level(logging.INFO, logger="ternmq.audit")
     now = [100.0]

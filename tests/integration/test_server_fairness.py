@@ -17,19 +17,19 @@ from typing import TypeVar, cast
 import msgspec
 import pytest
 
-from ternmq.broker.parking import OVER, SERVED
-from ternmq.journal.cold import WouldBlock
+from ternmq.broker.delivery.parking import OVER, SERVED
+from ternmq.journal.cache.cold import WouldBlock
 from ternmq.model.errors import Busy, TernMQError
-from ternmq.record.batch import Row
-from ternmq.record.facts import Outcome
-from ternmq.server import journal_reads, whole_lists
-from ternmq.server.connection import Connection
-from ternmq.server.core import COLD_READS
-from ternmq.server.hub import FEW_BYTES
-from ternmq.server.ledgers import CONTROL_UNITS, PORTION, ROUND
-from ternmq.server.peer import Peer
-from ternmq.server.pulls import WOKEN_CALLS
-from ternmq.server.sync_pace import SyncPace
+from ternmq.record.batch.batch import Row
+from ternmq.record.fact.facts import Outcome
+from ternmq.server.commands import journal_reads, whole_lists
+from ternmq.server.commands.pulls import WOKEN_CALLS
+from ternmq.server.desk.ledgers import CONTROL_UNITS, PORTION, ROUND
+from ternmq.server.engine.engine import COLD_READS
+from ternmq.server.engine.sync_pace import SyncPace
+from ternmq.server.native.connection import Connection
+from ternmq.server.native.hub import FEW_BYTES
+from ternmq.server.native.peer import Peer
 from ternmq.testing import InProcessBroker, broker
 from ternmq.wire import bodies, control, frames
 from ternmq.wire.commands import Command
@@ -271,7 +271,7 @@ async def test_while_others_ask_a_turn_has_little_time_for_one_app(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A portion as it comes, and at the turn's end portions for a time: here it is over at once."""
-    monkeypatch.setattr("ternmq.server.hub.RUN_S", 0.0)
+    monkeypatch.setattr("ternmq.server.native.hub.RUN_S", 0.0)
     ledgers = one._server.hub.ledgers
     monkeypatch.setattr(ledgers, "cool_down", lambda _: None)  # who asked once still does
     good.create("orders")
@@ -292,7 +292,7 @@ def test_portions_of_work_go_on_while_a_turn_has_time(
     one: InProcessBroker, good: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of apps that have much to do, not of one alone; ``ROUND`` units in all at most."""
-    monkeypatch.setattr("ternmq.server.hub.RUN_S", 60.0)
+    monkeypatch.setattr("ternmq.server.native.hub.RUN_S", 60.0)
     monkeypatch.setattr(one._server.hub.ledgers, "cool_down", lambda _: None)
     good.create("evil")
     with RawClient(one.port, app=EVIL) as evil:
@@ -496,7 +496,7 @@ def test_figures_of_groups_take_over_some_changes_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Not those of a whole second in one turn."""
-    monkeypatch.setattr("ternmq.server.core.SETTLED_AT", 4)
+    monkeypatch.setattr("ternmq.server.engine.engine.SETTLED_AT", 4)
     with broker(settings=SETTINGS) as one, RawClient(one.port) as client:
         figures = one._server.core.broker.views.figures
         for number in range(10):
@@ -519,7 +519,7 @@ def test_whole_lists_are_made_a_page_at_a_time_in_turns(
         good.join(f"topic-{number}", "billing")
     hub, made = one._server.hub, 0
     rounds: Counter[int] = Counter()
-    monkeypatch.setattr("ternmq.server.late.READS_S", 0.0)  # a read a turn
+    monkeypatch.setattr("ternmq.server.desk.late.READS_S", 0.0)  # a read a turn
     go_on = whole_lists.WholeList.go_on
 
     def counted(self: whole_lists.WholeList) -> None:
@@ -583,7 +583,7 @@ async def test_parked_pulls_of_one_group_do_not_wake_all_in_one_turn(
     seconds: float,
     most: int,
 ) -> None:
-    monkeypatch.setattr("ternmq.server.pulls.WOKEN_S", seconds)
+    monkeypatch.setattr("ternmq.server.commands.pulls.WOKEN_S", seconds)
     hub, parked = one._server.hub, 900
     good.create("evil")
     good.join("evil", "evil")
@@ -621,7 +621,7 @@ async def test_a_pull_that_is_over_may_be_cancelled_or_lost_before_it_is_answere
 ) -> None:
     """More are over than one turn answers. One of the rest is cancelled, others lose their
     connection: they get what they leased, or give it back, and nobody else is left waiting."""
-    monkeypatch.setattr("ternmq.server.pulls.WOKEN_CALLS", 1)
+    monkeypatch.setattr("ternmq.server.commands.pulls.WOKEN_CALLS", 1)
     hub = one._server.hub
     parking, places = hub.core.broker.parking, hub.desk.waiting
     good.create("orders")

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from ternmq.record.batch import Row
-from ternmq.record.facts import Outcome
-from ternmq.server import ledgers
-from ternmq.server.peer import Peer
+from ternmq.record.batch.batch import Row
+from ternmq.record.fact.facts import Outcome
+from ternmq.server.desk import ledgers
+from ternmq.server.native.peer import Peer
 from ternmq.testing import InProcessBroker, broker
 from ternmq.wire import bodies
 from ternmq.wire.bodies import Delivery

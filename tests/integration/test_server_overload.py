@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 
-from ternmq.record.batch import Row
+from ternmq.record.batch.batch import Row
 from ternmq.testing import InProcessBroker, broker
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable
 
-from ternmq.record.batch import Row
+from ternmq.record.batch.batch import Row
 from ternmq.testing import InProcessBroker, broker
 from ternmq.wire import bodies, frames
 from ternmq.wire.commands import Command

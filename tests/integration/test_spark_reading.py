@@ -8,21 +8,21 @@ import socket
 import pytest
 
 import ternmq.sync
-from ternmq.journal.real_disk import RealDisk
+from ternmq.journal.disk.real import RealDisk
 from ternmq.model.errors import (
     CannotConnect,
     Forbidden,
     TransactionConflict,
     Unauthenticated,
 )
-from ternmq.spark.bulk_port import connect
-from ternmq.spark.journal_options import journal_options
-from ternmq.spark.journal_reading import JournalReading, JournalStream
-from ternmq.spark.offsets import Place, Span
-from ternmq.spark.option_table import Use
-from ternmq.spark.options import read_options, write_options
-from ternmq.spark.reading import BatchRead, Reading, StreamRead
-from ternmq.spark.writing import Task, Writing
+from ternmq.spark.broker.bulk_port import connect
+from ternmq.spark.broker.offsets import Place, Span
+from ternmq.spark.journal.options import journal_options
+from ternmq.spark.journal.reading import JournalReading, JournalStream
+from ternmq.spark.topics.options import read_options, write_options
+from ternmq.spark.topics.reading import BatchRead, Reading, StreamRead
+from ternmq.spark.topics.table import Use
+from ternmq.spark.topics.writing import Task, Writing
 from ternmq.testing import broker
 from ternmq.wire.control import GrantInfo
 

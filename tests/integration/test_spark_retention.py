@@ -9,9 +9,9 @@ import pytest
 from google_crc32c import value as crc32c
 
 from ternmq.model.errors import DataLoss
-from ternmq.spark.option_table import Use
-from ternmq.spark.options import read_options
-from ternmq.spark.reading import BatchRead, Reading, StreamRead
+from ternmq.spark.topics.options import read_options
+from ternmq.spark.topics.reading import BatchRead, Reading, StreamRead
+from ternmq.spark.topics.table import Use
 from tests.integration.expiring import expiring
 
 pytest.importorskip("pyarrow")

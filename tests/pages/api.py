@@ -19,9 +19,9 @@ import msgspec
 import ternmq
 import ternmq.sync
 import ternmq.testing
-from ternmq.client.admin import Admin
-from ternmq.client.deadletters import DeadLetters
-from ternmq.client.unawaited import makes_coroutines
+from ternmq.client.admin.admin import Admin
+from ternmq.client.admin.deadletters import DeadLetters
+from ternmq.client.handler.unawaited import makes_coroutines
 from ternmq.model import specs
 from ternmq.model.errors import TernMQError
 from ternmq.wire import control

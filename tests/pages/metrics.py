@@ -6,8 +6,8 @@ import asyncio
 from functools import cache
 from typing import Final
 
-from ternmq.server.families import Family
-from ternmq.server.group_series import FAMILIES
+from ternmq.server.metrics.groups import FAMILIES
+from ternmq.server.telemetry.families import Family
 from ternmq.testing import broker
 
 GROUPS: Final[dict[str, tuple[str, ...]]] = {

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from ternmq.spark import journal_options, option_table
-from ternmq.spark.option_table import CONNECTION, Option, Use
+from ternmq.spark.journal import options as journal_options
+from ternmq.spark.topics import table
+from ternmq.spark.topics.table import CONNECTION, Option, Use
 
 _HEAD: Final = """\
 # Options for Spark
 
-Made by `make docs` from `ternmq/spark/option_table.py` and `journal_options.py`: change them there.
+Made by `make docs` from `ternmq/spark/topics/table.py` and `journal/options.py`: change them there.
 
 Names are the same in every case. What is wrong is an error that names the option. How to use them:
 [Your messages as tables](../guide/tables.md).
@@ -43,7 +44,7 @@ def page() -> str:
             _table(CONNECTION),
             '\nOf `format("ternmq")` and `format("ternmq.journal")`.\n',
             '## `format("ternmq")`\n',
-            _table(one for one in option_table.TABLE if one.name not in known),
+            _table(one for one in table.TABLE if one.name not in known),
             '\n## `format("ternmq.journal")`\n',
             _table(one for one in journal_options.TABLE if one.name not in known),
             "",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import ternmq.sync
-from ternmq.client.codecs import Codecs
+from ternmq.client.content.codecs import Codecs
 from ternmq.testing import broker
 from tests.pages.blocks import steps
 

@@ -6,7 +6,7 @@ import re
 
 import ternmq
 import ternmq.sync
-from ternmq.cli.group_lag import COLUMNS
+from ternmq.cli.groups.group_lag import COLUMNS
 from ternmq.testing import broker
 from tests.pages.made import DOCS
 

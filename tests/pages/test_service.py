@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ternmq.cli.exits import ExitCode
-from ternmq.cli.worker_processes import FOR_GOOD
+from ternmq.cli.terminal.exits import ExitCode
+from ternmq.cli.worker.processes import FOR_GOOD
 from ternmq.settings import Mode, load
 from ternmq.settings.fields import ALL_FIELDS
 from tests.pages.made import DOCS

@@ -10,8 +10,8 @@ import asyncio
 import pytest
 
 import ternmq
-from ternmq.client import puller
-from ternmq.client.chunk import chunks_of
+from ternmq.client.consumer import puller
+from ternmq.client.consumer.chunk import chunks_of
 from ternmq.model.errors import ProtocolError
 from ternmq.testing import InProcessBroker
 from ternmq.wire import control

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from ternmq.broker.delivery import Delivery
-from ternmq.journal.cold import WouldBlock
-from ternmq.journal.disk import File
-from ternmq.journal.memory_disk import MemoryDisk
+from ternmq.broker.delivery.pulls import Delivery
+from ternmq.journal.cache.cold import WouldBlock
+from ternmq.journal.disk.memory import MemoryDisk
+from ternmq.journal.disk.port import File
 from ternmq.model.errors import DiskReadError, Unreadable
 from ternmq.testing import InProcessBroker, broker
 from ternmq.wire import bodies, control

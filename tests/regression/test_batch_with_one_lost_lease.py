@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import ternmq
-from ternmq.client.deliveries import Deliveries
+from ternmq.client.consumer.deliveries import Deliveries
 from ternmq.model.errors import LeaseExpired
 from ternmq.testing import InProcessBroker
 

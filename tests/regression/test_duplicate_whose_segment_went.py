@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import pytest
 
-from ternmq.broker.replies import RowOutcome, SendReply
+from ternmq.broker.gate.replies import RowOutcome, SendReply
 from ternmq.model.errors import InvalidBatch
 from ternmq.model.marks import Rests
-from ternmq.record.batch import Row
+from ternmq.record.batch.batch import Row
 from tests.unit.broker.kit import SECOND
-from tests.unit.broker.test_upkeep import SEGMENT, Kept, pressed
+from tests.unit.broker.upkeep.test_upkeep import SEGMENT, Kept, pressed
 
 
 def ready(**topic: object) -> Kept:

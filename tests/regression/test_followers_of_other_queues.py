@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ternmq.broker.queries import Queries
+from ternmq.broker.query.messages import Queries
 from ternmq.model.errors import UnknownTopic
-from ternmq.record.batch import Row
+from ternmq.record.batch.batch import Row
 from ternmq.testing import InProcessBroker
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ternmq.model.errors import MessageNotFound
-from ternmq.server import pulls
+from ternmq.server.commands import pulls
 from ternmq.testing import InProcessBroker
 from tests.integration.raw import RawClient, texts
 

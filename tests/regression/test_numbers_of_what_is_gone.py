@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ternmq.record.facts import Outcome
+from ternmq.record.fact.facts import Outcome
 from ternmq.testing import InProcessBroker, broker
 from ternmq.wire import control
 from ternmq.wire.commands import Command

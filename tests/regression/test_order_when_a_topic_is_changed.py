@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import ternmq
-from ternmq.client.lanes import TopicFacts
+from ternmq.client.producer.lanes import TopicFacts
 from ternmq.testing import InProcessBroker
 from tests.asynchronous import until
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import ternmq
-from ternmq.client.reports import BUCKET_US, Counts
+from ternmq.client.producer.reports import BUCKET_US, Counts
 from ternmq.model.errors import Busy, TernMQError
 from ternmq.testing import InProcessBroker
 from ternmq.wire.control import Report

@@ -6,7 +6,7 @@ the send hung until somebody else did something.
 
 from __future__ import annotations
 
-from ternmq.record.batch import Row
+from ternmq.record.batch.batch import Row
 from ternmq.testing import InProcessBroker
 from ternmq.wire import bodies
 from ternmq.wire.commands import Command

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from ternmq.journal.disk import File
-from ternmq.journal.memory_disk import MemoryDisk
+from ternmq.journal.disk.memory import MemoryDisk
+from ternmq.journal.disk.port import File
 from ternmq.model.errors import TernMQError
-from ternmq.record.batch import Row
+from ternmq.record.batch.batch import Row
 from ternmq.testing import InProcessBroker, broker, in_process
 from ternmq.wire import bodies
 from ternmq.wire.commands import Command

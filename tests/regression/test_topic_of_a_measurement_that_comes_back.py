@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import ternmq
-from ternmq.cli import bench
+from ternmq.cli.broker import bench
 from ternmq.testing import InProcessBroker
 
 

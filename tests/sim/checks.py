@@ -9,15 +9,15 @@ from typing import Final
 
 from ternmq.broker.broker import Broker
 from ternmq.broker.start import Options, Started, open_broker
-from ternmq.journal.cold import WouldBlock
-from ternmq.journal.disk import Disk
-from ternmq.journal.index import Index
-from ternmq.journal.index_feed import add_record
-from ternmq.journal.scan import scan
-from ternmq.journal.segment import FLAG_CLEAN
-from ternmq.journal.tail import Place
+from ternmq.journal.cache.cold import WouldBlock
+from ternmq.journal.disk.port import Disk
+from ternmq.journal.index.feed import add_record
+from ternmq.journal.index.index import Index
+from ternmq.journal.index.tail import Place
+from ternmq.journal.log.scan import scan
+from ternmq.journal.log.segment import FLAG_CLEAN
 from ternmq.model.errors import TernMQError
-from ternmq.record.header import HEADER, HEADER_BYTES, Kind
+from ternmq.record.fact.header import HEADER, HEADER_BYTES, Kind
 from tests.sim.disk import ImageDisk
 from tests.sim.portrait import Portrait, aged, difference, portrait
 from tests.sim.reference import rows_of

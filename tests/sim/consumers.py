@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
-from ternmq.broker.drains import Drain
-from ternmq.broker.replies import DoneReply, PullReply, Reply, SettleReply
+from ternmq.broker.gate.replies import DoneReply, PullReply, Reply, SettleReply
+from ternmq.broker.operation.drains import Drain
 from ternmq.model.errors import (
     GroupPaused,
     LeaseExpired,
@@ -16,10 +16,10 @@ from ternmq.model.errors import (
     UnknownTopic,
 )
 from ternmq.model.specs import Mode
-from ternmq.record import messages, moved
-from ternmq.record.batch import Batch, Row
-from ternmq.record.facts import Outcome
-from ternmq.record.header import HEADER_BYTES, Kind
+from ternmq.record.batch.batch import Batch, Row
+from ternmq.record.fact import messages, moved
+from ternmq.record.fact.facts import Outcome
+from ternmq.record.fact.header import HEADER_BYTES, Kind
 from tests.sim.history import GroupKey, Stored
 from tests.sim.reference import LEASED, WAITING, RefGroup, at_once_of
 from tests.sim.tape import Violation

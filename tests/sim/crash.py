@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from ternmq.record.header import Kind
+from ternmq.record.fact.header import Kind
 from tests.sim.checks import Judged, Known, judge, start
 from tests.sim.damage import damage, stale, stale_index
 from tests.sim.disk import UNLINK, WRITE, Op

@@ -15,10 +15,10 @@ from typing import Final
 from google_crc32c import value as crc32c
 
 from ternmq.broker.start import Started, open_broker
-from ternmq.journal import idx_file
-from ternmq.journal.scan import RawRecord
+from ternmq.journal.index import idx_file
+from ternmq.journal.log.scan import RawRecord
 from ternmq.model.errors import CorruptJournal
-from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC, VERSION, Kind
+from ternmq.record.fact.header import HEADER, HEADER_BYTES, MAGIC, VERSION, Kind
 from tests.sim.checks import Known, check_views
 from tests.sim.disk import ImageDisk
 from tests.sim.tape import Violation

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ternmq.journal.scan import RawRecord
-from ternmq.record import transactions
-from ternmq.record.transactions import Prepared, Resolution, Resolved, Why
+from ternmq.journal.log.scan import RawRecord
+from ternmq.record.fact import transactions
+from ternmq.record.fact.transactions import Prepared, Resolution, Resolved, Why
 from tests.sim.history import Asked, Name, Stored, Tried
 from tests.sim.tape import Violation
 

@@ -13,16 +13,16 @@ from functools import partial
 
 import msgspec
 
-from ternmq.broker.replies import DoneReply, Reply
-from ternmq.journal.index import Index
-from ternmq.journal.index_feed import add_record
-from ternmq.journal.scan import scan
-from ternmq.journal.segment import FLAG_CLEAN
+from ternmq.broker.gate.replies import DoneReply, Reply
+from ternmq.journal.index.feed import add_record
+from ternmq.journal.index.index import Index
+from ternmq.journal.log.scan import scan
+from ternmq.journal.log.segment import FLAG_CLEAN
 from ternmq.model.errors import JournalFull, ResendTooOld, TernMQError, TransactionDecided
-from ternmq.record import messages, moved
-from ternmq.record.batch import Batch
-from ternmq.record.facts import Outcome
-from ternmq.record.header import HEADER_BYTES, Kind
+from ternmq.record.batch.batch import Batch
+from ternmq.record.fact import messages, moved
+from ternmq.record.fact.facts import Outcome
+from ternmq.record.fact.header import HEADER_BYTES, Kind
 from tests.sim.checks import Known, check_report, start
 from tests.sim.consumers import check_content
 from tests.sim.disk import ImageDisk

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ternmq.broker.lease import LEASE_BITS
-from ternmq.broker.replies import PullReply
-from ternmq.record.batch import Row
-from ternmq.record.hashes import key_hash
+from ternmq.broker.gate.replies import PullReply
+from ternmq.broker.group.lease import LEASE_BITS
+from ternmq.record.batch.batch import Row
+from ternmq.record.batch.hashes import key_hash
 from tests.sim.tape import Violation
 
 GroupKey = tuple[int, int, int]

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ternmq.broker.operating import Place
-from ternmq.broker.replies import DoneReply, SettleReply
+from ternmq.broker.gate.replies import DoneReply, SettleReply
+from ternmq.broker.operation.groups import Place
 from ternmq.model.errors import (
     TernMQError,
 )
 from ternmq.model.specs import SubscriptionSpec
-from ternmq.record.control import BUCKET_US, App, Count, Grant
+from ternmq.record.fact.control import BUCKET_US, App, Count, Grant
 from tests.sim.history import GroupKey
 from tests.sim.reference import LEASED, RefGroup
 

@@ -12,9 +12,9 @@ import struct
 from typing import Final, NamedTuple
 
 from ternmq.broker.broker import Broker
-from ternmq.broker.replies import DoneReply, PrepareReply, ResolveReply, SendReply, SettleReply
-from ternmq.journal.scan import RawRecord
-from ternmq.journal.state import HEAD, begin_of_end
+from ternmq.broker.gate.replies import DoneReply, PrepareReply, ResolveReply, SendReply, SettleReply
+from ternmq.journal.log.scan import RawRecord
+from ternmq.journal.state.sets import HEAD, begin_of_end
 from ternmq.model.errors import (
     GroupExists,
     GroupPaused,
@@ -28,7 +28,7 @@ from ternmq.model.errors import (
     UnknownSession,
     UnknownTopic,
 )
-from ternmq.record.header import Kind
+from ternmq.record.fact.header import Kind
 from tests.sim.tape import Tape, Violation
 
 _SLACK_US: Final = 1000

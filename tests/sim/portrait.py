@@ -6,10 +6,10 @@ parked pulls, and whatever retention changes (the oldest offset kept).
 
 from __future__ import annotations
 
-from ternmq.broker.dedup import Dedup
-from ternmq.broker.groupqueue import GroupQueue
-from ternmq.broker.runs import merge
-from ternmq.broker.views import Views
+from ternmq.broker.dedup.dedup import Dedup
+from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.runs import merge
+from ternmq.broker.ledger.views import Views
 
 Portrait = dict[object, object]
 

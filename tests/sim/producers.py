@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ternmq.broker.replies import Reply, SendReply
+from ternmq.broker.gate.replies import Reply, SendReply
 from ternmq.model.errors import (
     Busy,
     DiskFull,
@@ -16,7 +16,7 @@ from ternmq.model.errors import (
     UnknownTopic,
 )
 from ternmq.model.specs import Durability
-from ternmq.record.batch import Batch, Compression, Row, encode, topic_seed
+from ternmq.record.batch.batch import Batch, Compression, Row, encode, topic_seed
 from tests.sim.history import Stored, Tried
 from tests.sim.tape import Violation
 

@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ternmq.broker.failures import HELD_US
-from ternmq.broker.groupqueue import GroupQueue
-from ternmq.broker.lease import LEASE_BITS
-from ternmq.journal.scan import RawRecord
+from ternmq.broker.group.failedrows import HELD_US
+from ternmq.broker.group.lease import LEASE_BITS
+from ternmq.broker.group.progress import GroupQueue
+from ternmq.journal.log.scan import RawRecord
 from ternmq.model.specs import Exhausted, Mode, SubscriptionSpec, TopicSpec
-from ternmq.record import control, facts, messages, moved, replay
-from ternmq.record.batch import Batch
-from ternmq.record.facts import Cause, CursorMoved, Extended, Move, Outcome, Pulled, Settled
-from ternmq.record.header import Kind
-from ternmq.record.replay import Replayed
+from ternmq.record.batch.batch import Batch
+from ternmq.record.fact import control, facts, messages, moved, replay
+from ternmq.record.fact.facts import Cause, CursorMoved, Extended, Move, Outcome, Pulled, Settled
+from ternmq.record.fact.header import Kind
+from ternmq.record.fact.replay import Replayed
 from tests.sim.decided import Decided
 from tests.sim.history import Asked, GroupKey, Name, Stored, Tried, kept_from
 from tests.sim.tape import Violation

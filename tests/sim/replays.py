@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ternmq.broker.groupqueue import GroupQueue
-from ternmq.broker.replaying import ReplayPlan
-from ternmq.broker.replies import DoneReply
+from ternmq.broker.delivery.replays import ReplayPlan
+from ternmq.broker.gate.replies import DoneReply
+from ternmq.broker.group.progress import GroupQueue
 from ternmq.model.errors import TernMQError
-from ternmq.record.facts import Span
+from ternmq.record.fact.facts import Span
 from tests.sim.history import GroupKey
 from tests.sim.operators import Operator
 from tests.sim.reference import DEAD, LEASED, READY, rows_of

@@ -14,9 +14,9 @@ from typing import Final
 
 from google_crc32c import value as crc32c
 
-from ternmq.journal.scan import RawRecord
+from ternmq.journal.log.scan import RawRecord
 from ternmq.model.types import Position
-from ternmq.record.header import ALIGNMENT, HEADER, HEADER_BYTES, MAGIC, Kind
+from ternmq.record.fact.header import ALIGNMENT, HEADER, HEADER_BYTES, MAGIC, Kind
 
 _PAD: Final = int(Kind.PAD)
 _EPOCH: Final = struct.Struct("<IIQQ")

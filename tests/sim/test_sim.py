@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ternmq.journal.journal import Journal
+from ternmq.journal.log.journal import Journal
 from tests.sim.__main__ import main
 from tests.sim.crash import Count, Plan, Sweep
 from tests.sim.run import FIRST, FORWARD, Case

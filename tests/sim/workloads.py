@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from ternmq.broker.start import Options
-from ternmq.journal.retention import RetentionSpec
+from ternmq.journal.log.retention import RetentionSpec
 from ternmq.model.specs import (
     Durability,
     Exhausted,
@@ -18,7 +18,7 @@ from ternmq.model.specs import (
     SubscriptionSpec,
     TopicSpec,
 )
-from ternmq.record.batch import Compression
+from ternmq.record.batch.batch import Compression
 from tests.sim.consumers import Consumer, Returning, Straggler
 from tests.sim.crowded import Others
 from tests.sim.filling import Filling

@@ -15,23 +15,23 @@ from heapq import heappop, heappush
 from typing import TypeVar
 
 from ternmq.broker.broker import Broker
-from ternmq.broker.clock import BrokerClock
-from ternmq.broker.drains import Drain
-from ternmq.broker.lease import LEASE_BITS
-from ternmq.broker.leases import ENDED_ROWS_A_TURN
-from ternmq.broker.replies import DoneReply, Gate, Reply
+from ternmq.broker.clock.clock import BrokerClock
+from ternmq.broker.delivery.leases import ENDED_ROWS_A_TURN
+from ternmq.broker.gate.replies import DoneReply, Gate, Reply
+from ternmq.broker.group.lease import LEASE_BITS
+from ternmq.broker.ledger.views import Views
+from ternmq.broker.operation.drains import Drain
 from ternmq.broker.start import Options, Started, open_broker
-from ternmq.broker.views import Views
-from ternmq.journal.cold import Job, WouldBlock
-from ternmq.journal.index import Index
-from ternmq.journal.journal import SyncJob
-from ternmq.journal.memory_disk import MemoryDisk
-from ternmq.journal.run_jobs import RunJob
-from ternmq.journal.scan import RawRecord
-from ternmq.journal.segment import EPOCH_BODY, FLAG_CLEAN
+from ternmq.journal.cache.cold import Job, WouldBlock
+from ternmq.journal.disk.memory import MemoryDisk
+from ternmq.journal.index.index import Index
+from ternmq.journal.index.run_jobs import RunJob
+from ternmq.journal.log.journal import SyncJob
+from ternmq.journal.log.scan import RawRecord
+from ternmq.journal.log.segment import EPOCH_BODY, FLAG_CLEAN
 from ternmq.model.errors import DiskError, JournalError, JournalFailed, RefusedError, TernMQError
 from ternmq.model.types import Position
-from ternmq.record.header import Kind
+from ternmq.record.fact.header import Kind
 from tests.sim.disk import Faults, SimDisk, SimFile
 from tests.sim.history import Asked, GroupKey, History, Name, Tried
 from tests.sim.medium import Medium

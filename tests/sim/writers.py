@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ternmq.broker.replies import PrepareReply, Reply, ResolveReply
+from ternmq.broker.gate.replies import PrepareReply, Reply, ResolveReply
 from ternmq.model.errors import (
     Busy,
     DiskFull,
@@ -16,7 +16,7 @@ from ternmq.model.errors import (
     UnknownTopic,
     UnknownTransaction,
 )
-from ternmq.record.batch import Row, encode, topic_seed
+from ternmq.record.batch.batch import Row, encode, topic_seed
 from tests.sim.history import Asked, Name, Tried
 from tests.sim.tape import Violation
 

@@ -9,9 +9,9 @@ import argparse
 import time
 
 from ternmq.client.bulk import Bulk, BulkOptions
-from ternmq.pipeline.archive import ArchiveJob
-from ternmq.pipeline.archive_commit import Archive
-from ternmq.pipeline.folder import Folder
+from ternmq.pipeline.archive.archive import ArchiveJob
+from ternmq.pipeline.archive.commit import Archive
+from ternmq.pipeline.tables.folder import Folder
 
 WAIT_S = 450
 
@@ -22,7 +22,7 @@ def now_us() -> int:
 
 def with_spark(port: str, tables: str) -> None:
     import ternmq.spark
-    from ternmq.pipeline.archive_spark import ArchiveStream
+    from ternmq.pipeline.archive.spark import ArchiveStream
     from tests.spark.queries import finish
 
     spark = ternmq.spark.session(

@@ -57,8 +57,8 @@ def kill_now_and_then(
 
 
 def kept(tables: Path) -> list[tuple[str, int, int, int]]:
-    from ternmq.pipeline.archive_commit import Archive
-    from ternmq.pipeline.folder import Folder
+    from ternmq.pipeline.archive.commit import Archive
+    from ternmq.pipeline.tables.folder import Folder
 
     table = Archive(Folder(str(tables)), create=False).table
     rows = table.read(["topic", "queue", "offset", "body_crc"]).to_pylist()

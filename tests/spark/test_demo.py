@@ -70,9 +70,9 @@ Change = Callable[[pa.Table], pa.Table]
 
 def bend(folder: Path, name: str, change: Change, **partition: str) -> None:
     """Change the rows of the first file of a table that has any."""
-    from ternmq.pipeline.folder import Folder
-    from ternmq.pipeline.jobs import all_tables
-    from ternmq.pipeline.table import Table
+    from ternmq.pipeline.running.jobs import all_tables
+    from ternmq.pipeline.tables.folder import Folder
+    from ternmq.pipeline.tables.table import Table
 
     (spec,) = [one for one in all_tables() if one.name == name]
     table = Table.open(Folder(str(folder / "tables")), spec, create=False)

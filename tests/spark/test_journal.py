@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import ternmq.sync
-from ternmq.journal.reader import JournalReader
-from ternmq.journal.real_disk import RealDisk
-from ternmq.spark.journal_events import COLUMNS
+from ternmq.journal.disk.real import RealDisk
+from ternmq.journal.reader.reader import JournalReader
+from ternmq.spark.journal.events import COLUMNS
 from ternmq.testing import broker
 from tests.spark.queries import finish
 

@@ -25,7 +25,7 @@ def tables(tmp_path):
 @pytest.fixture
 def archive(spark, real, tables):
     """Return what runs the job once, with a memory of its own each time."""
-    from ternmq.pipeline.archive_spark import ArchiveStream
+    from ternmq.pipeline.archive.spark import ArchiveStream
 
     def run(**more):
         options = {
@@ -64,8 +64,8 @@ def test_each_message_once_in_several_batches(archive, client, tables):
 
 @pytest.mark.row("R6")
 def test_spark_reads_the_table(archive, spark, client, tables):
-    from ternmq.pipeline.archive_commit import Archive
-    from ternmq.pipeline.folder import Folder
+    from ternmq.pipeline.archive.commit import Archive
+    from ternmq.pipeline.tables.folder import Folder
 
     client.admin.create_topic("orders", queues=1)
     send(client, 0, 100)

@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("deltalake", reason="needs pyspark and a Java: pip install ternmq[spark]")
 
 import ternmq.sync
-from ternmq.client.address import parse
-from ternmq.pipeline.folder import Folder
-from ternmq.spark.connecting import Broker
+from ternmq.client.connection.address import parse
+from ternmq.pipeline.tables.folder import Folder
+from ternmq.spark.broker.connecting import Broker
 from tests.spark.killing import START_S, kept, sent, traces
 
 NOW = 1_795_262_400_000_000
@@ -30,8 +30,8 @@ def send(client, first, count):
 
 @pytest.mark.row("R6")
 def test_rounds_of_one_driver(spark, real, client, tmp_path):
-    from ternmq.pipeline.jobs import chosen
-    from ternmq.pipeline.runner import Runner
+    from ternmq.pipeline.running.jobs import chosen
+    from ternmq.pipeline.running.runner import Runner
 
     tables = tmp_path / "tables"
     client.admin.create_topic("orders", queues=3)
@@ -57,8 +57,8 @@ def test_rounds_of_one_driver(spark, real, client, tmp_path):
 
 
 def test_what_a_worker_says_is_told_in_a_line(spark, real, client, tmp_path):
-    from ternmq.pipeline.jobs import chosen
-    from ternmq.pipeline.runner import Runner
+    from ternmq.pipeline.running.jobs import chosen
+    from ternmq.pipeline.running.runner import Runner
 
     tables = tmp_path / "tables"
     client.admin.create_topic("orders")
@@ -76,12 +76,12 @@ def test_what_a_worker_says_is_told_in_a_line(spark, real, client, tmp_path):
 
 @pytest.mark.row("R10")
 def test_a_replay_by_workers(spark, real, client, tmp_path):
-    from ternmq.pipeline.jobs import chosen
-    from ternmq.pipeline.replay import Replay
-    from ternmq.pipeline.replay_plan import plan
-    from ternmq.pipeline.replay_select import Selection
-    from ternmq.pipeline.replay_spark import send_all
-    from ternmq.pipeline.runner import Runner
+    from ternmq.pipeline.replay.plan import plan
+    from ternmq.pipeline.replay.replay import Replay
+    from ternmq.pipeline.replay.select import Selection
+    from ternmq.pipeline.replay.spark import send_all
+    from ternmq.pipeline.running.jobs import chosen
+    from ternmq.pipeline.running.runner import Runner
 
     folder = Folder(str(tmp_path / "tables"))
     broker = Broker((parse(real.url),))

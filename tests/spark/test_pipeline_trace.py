@@ -6,11 +6,11 @@ import pytest
 
 pytest.importorskip("deltalake", reason="needs pyspark and a Java: pip install ternmq[spark]")
 
-from ternmq.pipeline.folder import Folder
-from ternmq.pipeline.stats_schema import STATS_MINUTE
-from ternmq.pipeline.table import Table
-from ternmq.pipeline.trace_job import TraceJob
-from ternmq.pipeline.trace_schema import TRACE
+from ternmq.pipeline.stats.schema import STATS_MINUTE
+from ternmq.pipeline.tables.folder import Folder
+from ternmq.pipeline.tables.table import Table
+from ternmq.pipeline.trace.job import TraceJob
+from ternmq.pipeline.trace.schema import TRACE
 from tests.integration import living
 from tests.unit.pipeline.trace_reference import of_table
 

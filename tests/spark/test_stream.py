@@ -140,7 +140,7 @@ def _cursor(client):
 
 @pytest.mark.row("R15")
 def test_a_listener_tells_of_the_last_batch_too(spark, real, client, tmp_path):
-    from ternmq.spark.progress import ProgressListener
+    from ternmq.spark.topics.progress import ProgressListener
 
     client.admin.create_topic("orders")
     send(client, 0, 100)

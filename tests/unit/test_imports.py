@@ -151,8 +151,14 @@ def test_a_command_that_administers_imports_nothing_that_moves_messages(
 ) -> None:
     outside, ours = imported(_COMMAND, *command.split(), *_NOBODY, folder=tmp_path)
     assert outside <= HELP
-    assert {"client.admin_client", "wire"} <= ours
-    assert ours.isdisjoint({"client.client", "client.puller", "client.producer", "client.handlers"})
+    assert {"client.admin.admin_client", "wire"} <= ours
+    moves = {
+        "client.client",
+        "client.consumer.puller",
+        "client.producer",
+        "client.handler.handlers",
+    }
+    assert ours.isdisjoint(moves)
     assert ours.isdisjoint({"record", "journal", "settings", "broker", "server"})
 
 
@@ -160,7 +166,9 @@ def test_a_command_that_administers_imports_nothing_that_moves_messages(
 def test_a_broker_imports_no_client(tmp_path: Path, http: str) -> None:
     arguments = ("dev", "--data", "data", "--listen", "127.0.0.1:0", "--http", http)
     outside, ours = imported(_LISTENS, *arguments, folder=tmp_path)
-    assert outside <= SERVE  # not numpy, nor prometheus_client: see `ternmq.server.late_imports`
+    assert (
+        outside <= SERVE
+    )  # not numpy, nor prometheus_client: see `ternmq.server.telemetry.late_imports`
     assert {"broker", "server"} <= ours
     assert ours.isdisjoint({"client.client", "sync", "pipeline", "spark", "testing", "demo"})
 

@@ -82,7 +82,7 @@ def test_the_package_as_it_is_keeps_every_contract(copy):
         ("wire/planted.py", "import ternmq.journal", LAYERS),
         ("broker/planted.py", "import ternmq.client", LAYERS),
         ("cli/planted.py", "from ternmq.broker import broker", DOORS),
-        ("cli/planted.py", "def late():\n    import ternmq.journal.journal", DOORS),
+        ("cli/planted.py", "def late():\n    import ternmq.journal.log.journal", DOORS),
         ("cli/planted.py", "from ternmq.server import core", DOORS),
         ("broker/planted.py", "import time", CORE),
         ("broker/planted.py", "import asyncio", CORE),
@@ -96,11 +96,11 @@ def test_the_package_as_it_is_keeps_every_contract(copy):
         ("model/planted.py", "import pickle", CODE),
         ("server/planted.py", "import marshal", CODE),
         ("client/planted.py", "from subprocess import run", CODE),
-        ("demo/planted.py", "from ternmq.client.session import Session", DEMO),
+        ("demo/planted.py", "from ternmq.client.connection.session import Session", DEMO),
         ("demo/planted.py", "import ternmq.broker", DEMO),
         ("demo/planted.py", "import subprocess", CODE),
         ("spark/planted.py", "from ternmq.broker import broker", PIPELINE),
-        ("spark/planted.py", "from ternmq.journal.reader import JournalReader", PIPELINE),
+        ("spark/planted.py", "from ternmq.journal.reader.reader import JournalReader", PIPELINE),
         ("spark/planted.py", "def late():\n    from pyspark.sql import SparkSession", SPARK),
         ("broker/planted.py", "import pyspark", SPARK),
         ("pipeline/planted.py", "from ternmq.server import app", PIPELINE),
@@ -121,10 +121,10 @@ def test_the_core_may_not_reach_the_clock_through_another_package(copy):
 
 
 def test_the_seams_may_use_the_machine_and_their_neighbours_may_not(copy):
-    plant(copy, "journal/disk.py", "import os\nimport fcntl")
-    plant(copy, "journal/sync_thread.py", "import threading\nimport queue")
+    plant(copy, "journal/disk/port.py", "import os\nimport fcntl")
+    plant(copy, "journal/log/worker.py", "import threading\nimport queue")
     assert broken_contracts(copy) == set()
-    plant(copy, "journal/disk.py", "import threading")
+    plant(copy, "journal/disk/port.py", "import threading")
     assert broken_contracts(copy) == {CORE}
 
 

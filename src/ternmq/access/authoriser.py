@@ -13,10 +13,10 @@ from typing import Final
 
 from ternmq.access import tokens
 from ternmq.access.grants import Verdict, disjoint, judge, sees
-from ternmq.broker.sight import EVERYTHING, LOOKS, Sight
+from ternmq.broker.query.sight import EVERYTHING, LOOKS, Sight
 from ternmq.model.errors import Forbidden, InvalidName, InvalidRequest, Unauthenticated
 from ternmq.model.specs import check_name
-from ternmq.record.control import App, Grant
+from ternmq.record.fact.control import App, Grant
 from ternmq.wire.commands import TABLE, Command, Policy, Right, Scope
 
 MAX_REMEMBERED: Final = 4096

@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Sequence
 
-from ternmq.record.control import Grant
+from ternmq.record.fact.control import Grant
 
 
 class Verdict(enum.Enum):

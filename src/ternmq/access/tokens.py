@@ -22,9 +22,9 @@ from typing import Final
 
 import msgspec
 
-from ternmq.broker.apps import SALT_BYTES
+from ternmq.broker.catalog.apps import SALT_BYTES
 from ternmq.model.secret import Secret
-from ternmq.record.control import App, Grant
+from ternmq.record.fact.control import App, Grant
 
 ADMIN: Final = "admin"
 """The first app, with which the others are made."""

@@ -21,18 +21,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ternmq.broker.administration import Administration
-from ternmq.broker.clients import Clients
-from ternmq.broker.delivery import Delivery
-from ternmq.broker.drains import Drains
-from ternmq.broker.holds import Holding
-from ternmq.broker.leases import Leases
-from ternmq.broker.ledger import Ledger
-from ternmq.broker.operating import Operating
-from ternmq.broker.parking import Parking, Woken
-from ternmq.broker.preparing import Preparing
-from ternmq.broker.replaying import Replaying
-from ternmq.broker.replies import (
+from ternmq.broker.delivery.leases import Leases
+from ternmq.broker.delivery.parking import Parking, Woken
+from ternmq.broker.delivery.pulls import Delivery
+from ternmq.broker.delivery.replays import Replaying
+from ternmq.broker.delivery.settles import Settling
+from ternmq.broker.gate.replies import (
     DoneReply,
     PrepareReply,
     PullReply,
@@ -40,12 +34,18 @@ from ternmq.broker.replies import (
     SendReply,
     SettleReply,
 )
-from ternmq.broker.sending import Sending
-from ternmq.broker.settling import Settling
-from ternmq.broker.statesets import StateSets
-from ternmq.broker.ticking import Ticking
-from ternmq.broker.transactions import Transactions
-from ternmq.journal.state import StateWriter
+from ternmq.broker.intake.commits import Transactions
+from ternmq.broker.intake.prepares import Preparing
+from ternmq.broker.intake.sends import Sending
+from ternmq.broker.ledger.ledger import Ledger
+from ternmq.broker.operation.administration import Administration
+from ternmq.broker.operation.clients import Clients
+from ternmq.broker.operation.drains import Drains
+from ternmq.broker.operation.groups import Operating
+from ternmq.broker.operation.holds import Holding
+from ternmq.broker.upkeep.statesets import StateSets
+from ternmq.broker.upkeep.ticks import Ticking
+from ternmq.journal.state.sets import StateWriter
 from ternmq.model.errors import (
     Busy,
     DiskFull,
@@ -58,7 +58,7 @@ from ternmq.model.errors import (
     UnknownSession,
 )
 from ternmq.model.types import DAY_US
-from ternmq.record.facts import Outcome, Span
+from ternmq.record.fact.facts import Outcome, Span
 
 _HELD: Final = Outcome.HELD
 _LONGEST_US: Final = 2 * 366 * DAY_US

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ternmq.broker.broker import Broker
-from ternmq.broker.upkeep import Upkeep
+from ternmq.broker.upkeep.upkeep import Upkeep
 
 
 class Metric(NamedTuple):

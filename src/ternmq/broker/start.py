@@ -9,27 +9,27 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ternmq.broker.broker import Broker
-from ternmq.broker.ledger import Ledger
-from ternmq.broker.retry import Chance
-from ternmq.broker.upkeep import LOOK_EVERY_US, Upkeep
-from ternmq.broker.views import Views
-from ternmq.journal.cold import ColdCache
-from ternmq.journal.disk import Disk
-from ternmq.journal.ending import Ending
-from ternmq.journal.index import Index
-from ternmq.journal.index_open import Gap, fill, hints, open_index
-from ternmq.journal.journal import DEFAULT_TAIL_BYTES
-from ternmq.journal.recovery import RecoveryReport, open_journal
-from ternmq.journal.retention import RetentionSpec
-from ternmq.journal.segment import DEFAULT_SEGMENT_BYTES
-from ternmq.journal.space import default_segment_bytes
-from ternmq.journal.state import (
+from ternmq.broker.group.retry import Chance
+from ternmq.broker.ledger.ledger import Ledger
+from ternmq.broker.ledger.views import Views
+from ternmq.broker.upkeep.upkeep import LOOK_EVERY_US, Upkeep
+from ternmq.journal.cache.cold import ColdCache
+from ternmq.journal.disk.port import Disk
+from ternmq.journal.index.index import Index
+from ternmq.journal.index.open import Gap, fill, hints, open_index
+from ternmq.journal.log.journal import DEFAULT_TAIL_BYTES
+from ternmq.journal.log.retention import RetentionSpec
+from ternmq.journal.log.segment import DEFAULT_SEGMENT_BYTES
+from ternmq.journal.log.space import default_segment_bytes
+from ternmq.journal.recovery.ending import Ending
+from ternmq.journal.recovery.recovery import RecoveryReport, open_journal
+from ternmq.journal.state.sets import (
     CHUNK_BYTES,
     DEFAULT_INTERVAL_BYTES,
     DEFAULT_INTERVAL_RECORDS,
     StateWriter,
 )
-from ternmq.journal.store import RecordStore
+from ternmq.journal.store.store import RecordStore
 from ternmq.model.specs import Limits
 from ternmq.model.types import Epoch, Position
 

@@ -4,16 +4,9 @@ Entry point: ``main.main``. A command that fails prints one line on standard err
 do, and exits with a documented status; no command shows a traceback.
 
 Reading order: ``commands`` (the list of commands, imported when called), ``main`` (how they end),
-``connection`` with ``contexts`` (which broker, signals, pipes), ``output`` (terminals, pipes,
-JSON), then any. ``exits`` has the statuses, ``problems`` maps errors to them, ``reference`` makes
-the reference page.
-
-Shared parts: ``parameters`` (values on the command line), ``shapes`` (how messages look), ``live``
-(screens that change), ``page`` (their content, line by line), ``failed`` (failed messages),
-``finding``, ``archived``, ``percentiles``, ``priority``, ``pipeline_parts``. Parts of
-commands: ``group_lag``, ``group_places``, ``group_replay``, ``message_trace``, ``redrive``,
-``pipeline_care``, ``pipeline_replay``, ``pipeline_report``, ``pipeline_run``, ``worker_logs``,
-``worker_processes`` with ``sources``.
+``reach`` (which broker, signals, pipes), ``terminal`` (terminals, pipes, JSON), then any of
+``topics``, ``groups``, ``broker``, ``pipeline``, ``worker`` and ``demo``. ``reference`` makes the
+reference page, ``completion`` completes words for shells.
 
 Invariants: results are on standard output, everything else on standard error; rich is imported only
 to draw on a terminal; text from others reaches a terminal escaped; a token is printed once, by the

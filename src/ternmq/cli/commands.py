@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from ternmq.cli.problems import near
+from ternmq.cli.terminal.problems import near
 
 _WHOLE: Final = 300
 CONNECTION: Final = frozenset({"url", "app", "token", "context", "timeout"})
@@ -33,47 +33,55 @@ WATCH: Final = "Operate a broker"
 SHELL: Final = "Command line"
 
 TABLE: Final[Mapping[str, Entry]] = {
-    "dev": Entry(RUN, "server:dev", "Run a broker for development."),
-    "serve": Entry(RUN, "server:serve", "Run a broker until SIGTERM."),
-    "worker": Entry(RUN, "worker:worker", "Run the handlers that are declared on a client."),
+    "dev": Entry(RUN, "broker.server:dev", "Run a broker for development."),
+    "serve": Entry(RUN, "broker.server:serve", "Run a broker until SIGTERM."),
+    "worker": Entry(RUN, "worker.worker:worker", "Run the handlers that are declared on a client."),
     "apply": Entry(
-        RUN, "apply:apply", "Create and change topics and groups as declared on a client."
+        RUN, "broker.apply:apply", "Create and change topics and groups as declared on a client."
     ),
     "demo": Entry(RUN, "demo:demo", "Send a month of flights through a broker that is killed."),
-    "send": Entry(MESSAGES, "send:send", "Send messages."),
-    "tail": Entry(MESSAGES, "tail:tail", "Show the newest messages of a topic."),
-    "consume": Entry(MESSAGES, "consume:consume", "Consume messages for a group."),
-    "message": Entry(MESSAGES, "message:message", "Look up messages."),
+    "send": Entry(MESSAGES, "topics.send:send", "Send messages."),
+    "tail": Entry(MESSAGES, "topics.tail:tail", "Show the newest messages of a topic."),
+    "consume": Entry(MESSAGES, "topics.consume:consume", "Consume messages for a group."),
+    "message": Entry(MESSAGES, "topics.message:message", "Look up messages."),
     "retry": Entry(
         MESSAGES,
-        "retry:retry",
+        "groups.retry:retry",
         "List, show and delete messages that wait for a retry, or retry them now.",
     ),
     "deadletter": Entry(
-        MESSAGES, "deadletter:deadletter", "List, export, delete and redrive dead letters."
+        MESSAGES, "groups.deadletter:deadletter", "List, export, delete and redrive dead letters."
     ),
-    "topic": Entry(MANAGE, "topic:topic", "Create, change and list topics."),
-    "group": Entry(MANAGE, "group:group", "Manage consumer groups: settings, lag, positions."),
-    "app": Entry(MANAGE, "app:app", "Manage apps: their tokens and rights."),
-    "hold": Entry(MANAGE, "hold:hold", "Manage holds, which keep the journal for a pipeline."),
+    "topic": Entry(MANAGE, "topics.topic:topic", "Create, change and list topics."),
+    "group": Entry(
+        MANAGE, "groups.group:group", "Manage consumer groups: settings, lag, positions."
+    ),
+    "app": Entry(MANAGE, "broker.app:app", "Manage apps: their tokens and rights."),
+    "hold": Entry(
+        MANAGE, "groups.hold:hold", "Manage holds, which keep the journal for a pipeline."
+    ),
     "transaction": Entry(
         MANAGE,
-        "transaction:transaction",
+        "topics.transaction:transaction",
         "List undecided transactions and their writers, and roll transactions back.",
     ),
-    "top": Entry(WATCH, "top:top", "Watch rates, topics, groups and connections."),
-    "broker": Entry(WATCH, "broker:broker", "Show the status of the broker."),
-    "client": Entry(WATCH, "clients:client", "Show the connected clients."),
+    "top": Entry(WATCH, "broker.top:top", "Watch rates, topics, groups and connections."),
+    "broker": Entry(WATCH, "broker.broker:broker", "Show the status of the broker."),
+    "client": Entry(WATCH, "broker.clients:client", "Show the connected clients."),
     "doctor": Entry(
-        WATCH, "doctor:doctor", "Check disk, clock, limits and Python of this machine."
+        WATCH, "broker.doctor:doctor", "Check disk, clock, limits and Python of this machine."
     ),
-    "bench": Entry(WATCH, "bench:bench", "Run small benchmarks with one client."),
-    "journal": Entry(WATCH, "journal:journal", "Inspect, check and repair a journal on disk."),
+    "bench": Entry(WATCH, "broker.bench:bench", "Run small benchmarks with one client."),
+    "journal": Entry(
+        WATCH, "broker.journal:journal", "Inspect, check and repair a journal on disk."
+    ),
     "pipeline": Entry(
-        WATCH, "pipeline:pipeline", "Store messages as tables, and report, replay or erase them."
+        WATCH,
+        "pipeline.pipeline:pipeline",
+        "Store messages as tables, and report, replay or erase them.",
     ),
     "context": Entry(
-        SHELL, "context:context", "Manage contexts: named brokers, with app and token."
+        SHELL, "broker.context:context", "Manage contexts: named brokers, with app and token."
     ),
     "completion": Entry(SHELL, "completion:completion", "Print the completion script for a shell."),
 }

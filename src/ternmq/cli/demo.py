@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from ternmq.cli import output
 from ternmq.cli.commands import Command
-from ternmq.cli.exits import Failed
+from ternmq.cli.terminal import output
+from ternmq.cli.terminal.exits import Failed
 
 _FAULTS = ("loss", "duplicate", "order")
 

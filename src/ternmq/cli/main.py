@@ -12,9 +12,9 @@ from typing import TextIO
 import click
 
 from ternmq.cli.commands import Root
-from ternmq.cli.connection import connection_options
-from ternmq.cli.exits import ExitCode, Failed, Interrupted, Terminated
-from ternmq.cli.problems import PROGRAM, code_of, one_line, text_of, text_of_usage
+from ternmq.cli.reach.connection import connection_options
+from ternmq.cli.terminal.exits import ExitCode, Failed, Interrupted, Terminated
+from ternmq.cli.terminal.problems import PROGRAM, code_of, one_line, text_of, text_of_usage
 from ternmq.model.errors import TernMQError
 from ternmq.model.version import __version__
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import click
 
 from ternmq.cli.commands import CONNECTION, TABLE
-from ternmq.cli.exits import MEANING
 from ternmq.cli.main import ternmq
-from ternmq.cli.problems import PROGRAM
+from ternmq.cli.terminal.exits import MEANING
+from ternmq.cli.terminal.problems import PROGRAM
 
 _HEAD = """\
 # Command line

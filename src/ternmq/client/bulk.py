@@ -25,9 +25,9 @@ from typing import Final, Self, TypeVar
 
 import msgspec
 
-from ternmq.client.bulk_line import BulkLine, BulkOptions
-from ternmq.client.topic import Topic, name_of
-from ternmq.client.validation import wait_of
+from ternmq.client.connection.line import BulkLine, BulkOptions
+from ternmq.client.content.validation import wait_of
+from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.model.errors import InvalidRequest, JournalExpired
 from ternmq.model.specs import check_name
 from ternmq.wire import bodies, control

@@ -12,34 +12,34 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self, TypeVar
 
-from ternmq.client.again import Replayed
-from ternmq.client.blocking import BlockingDelivery, Portal
-from ternmq.client.changes import Change
-from ternmq.client.codecs import Codecs
-from ternmq.client.composing import compose
-from ternmq.client.connecting import why_not_yet
-from ternmq.client.declarations import Declarations
-from ternmq.client.delivery import Delivery
-from ternmq.client.depends import Provider
-from ternmq.client.draining import drain
-from ternmq.client.forking import watch, watched
-from ternmq.client.handlers import Handler
-from ternmq.client.lease import Lease
-from ternmq.client.lookup import FoundMessage
-from ternmq.client.middleware import Lifespan
-from ternmq.client.options import Options
-from ternmq.client.policy import RetryPolicy
+from ternmq.client.admin.lookup import FoundMessage
+from ternmq.client.admin.replay import Replayed
+from ternmq.client.connection.connecting import why_not_yet
+from ternmq.client.connection.options import Options
+from ternmq.client.connection.signals import Signals
+from ternmq.client.connection.stats import ClientStats
+from ternmq.client.consumer.delivery import Delivery
+from ternmq.client.consumer.lease import Lease
+from ternmq.client.consumer.running import Running
+from ternmq.client.content.codecs import Codecs
+from ternmq.client.content.validation import flag, seconds_of
+from ternmq.client.declaration.changes import Change
+from ternmq.client.declaration.policy import RetryPolicy
+from ternmq.client.declaration.source import Source
+from ternmq.client.declaration.topic import Topic
+from ternmq.client.handler.blocking import BlockingDelivery, Portal
+from ternmq.client.handler.composing import compose
+from ternmq.client.handler.declarations import Declarations
+from ternmq.client.handler.depends import Provider
+from ternmq.client.handler.draining import drain
+from ternmq.client.handler.handlers import Handler
+from ternmq.client.handler.middleware import Lifespan
+from ternmq.client.handler.signature import Function
+from ternmq.client.handler.unawaited import looked_after
+from ternmq.client.process.forking import watch, watched
 from ternmq.client.receiving import Receiving
-from ternmq.client.running import Running
-from ternmq.client.signals import Signals
-from ternmq.client.signature import Function
-from ternmq.client.source import Source
-from ternmq.client.stats import ClientStats
-from ternmq.client.topic import Topic
 from ternmq.client.topology import Topology
 from ternmq.client.transacting import Transacting
-from ternmq.client.unawaited import looked_after
-from ternmq.client.validation import flag, seconds_of
 from ternmq.model.errors import (
     CannotConnect,
     GroupSettingsMismatch,

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from ternmq.client.admin import Admin
-from ternmq.client.again import Replay
-from ternmq.client.codecs import Codecs
-from ternmq.client.deadletters import DeadLetters
-from ternmq.client.declarations import Declarations
-from ternmq.client.keeper import Keeper
-from ternmq.client.lookup import Lookup
-from ternmq.client.making import Making
-from ternmq.client.options import Options
+from ternmq.client.admin.admin import Admin
+from ternmq.client.admin.deadletters import DeadLetters
+from ternmq.client.admin.lookup import Lookup
+from ternmq.client.admin.replay import Replay
+from ternmq.client.connection.options import Options
+from ternmq.client.connection.session import Session
+from ternmq.client.consumer.keeper import Keeper
+from ternmq.client.consumer.puller import Puller
+from ternmq.client.consumer.settler import Settler
+from ternmq.client.content.codecs import Codecs
+from ternmq.client.declaration.making import Making
+from ternmq.client.handler.declarations import Declarations
 from ternmq.client.prepared_ids import PreparedIds
-from ternmq.client.producer import Producer
-from ternmq.client.puller import Puller
-from ternmq.client.reports import Reporter
-from ternmq.client.session import Session
-from ternmq.client.settler import Settler
+from ternmq.client.producer.producer import Producer
+from ternmq.client.producer.reports import Reporter
 
 
 class Parts:

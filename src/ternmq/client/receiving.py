@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
-from ternmq.client import reading
-from ternmq.client.consumer import Consumer
-from ternmq.client.deliveries import Deliveries, Leased
-from ternmq.client.delivery import Delivery
+from ternmq.client.consumer import reading
+from ternmq.client.consumer.consumer import Consumer
+from ternmq.client.consumer.deliveries import Deliveries, Leased
+from ternmq.client.consumer.delivery import Delivery
+from ternmq.client.consumer.puller import give_back
+from ternmq.client.content.validation import check_positive, flag, wait_of, whole
+from ternmq.client.declaration.source import Source
+from ternmq.client.declaration.topic import Topic, name_of
+from ternmq.client.handler.unawaited import looked_after
 from ternmq.client.parts import Parts
-from ternmq.client.puller import give_back
-from ternmq.client.source import Source
-from ternmq.client.topic import Topic, name_of
-from ternmq.client.unawaited import looked_after
-from ternmq.client.validation import check_positive, flag, wait_of, whole
 from ternmq.model.specs import Mode, Start
 
 _LONG_WAIT: Final = 60.0

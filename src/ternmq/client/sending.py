@@ -11,17 +11,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Final, Literal, overload
 
-from ternmq.client import tracing
-from ternmq.client.heard import Bystander, SentSoon, Unheard, was_heard
-from ternmq.client.many import Many, ready_bodies
-from ternmq.client.message import Failure, Message, Queue, Receipt
-from ternmq.client.middleware import Outbound
-from ternmq.client.outgoing import Outgoing
-from ternmq.client.parts import Parts
-from ternmq.client.selecting import chosen_by, number_of
-from ternmq.client.topic import Topic
-from ternmq.client.unawaited import looked_after
-from ternmq.client.validation import (
+from ternmq.client.content import tracing
+from ternmq.client.content.message import Failure, Message, Queue, Receipt
+from ternmq.client.content.validation import (
     LARGEST_BODY,
     check_body,
     check_message,
@@ -30,6 +22,14 @@ from ternmq.client.validation import (
     seconds_of,
     timeout_of,
 )
+from ternmq.client.declaration.topic import Topic
+from ternmq.client.handler.middleware import Outbound
+from ternmq.client.handler.unawaited import looked_after
+from ternmq.client.parts import Parts
+from ternmq.client.producer.heard import Bystander, SentSoon, Unheard, was_heard
+from ternmq.client.producer.load import Outgoing
+from ternmq.client.producer.many import Many, ready_bodies
+from ternmq.client.producer.selecting import chosen_by, number_of
 from ternmq.model.errors import (
     BufferFull,
     EncodeError,

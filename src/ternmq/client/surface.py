@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from ternmq.client.again import Replayed
-from ternmq.client.changes import Change
+from ternmq.client.admin.deadletters import FailedMessage, Redriven
+from ternmq.client.admin.lookup import FoundMessage
+from ternmq.client.admin.replay import Replayed
 from ternmq.client.client import Client
-from ternmq.client.connecting import options_of
-from ternmq.client.consumer import Consumer
-from ternmq.client.deadletters import FailedMessage, Redriven
-from ternmq.client.deliveries import Deliveries
-from ternmq.client.delivery import Delivery, Reject, Retry
-from ternmq.client.depends import Depends
-from ternmq.client.lookup import FoundMessage
-from ternmq.client.message import Failure, Message, Receipt
-from ternmq.client.middleware import Outbound
-from ternmq.client.options import Options
-from ternmq.client.policy import RetryPolicy
-from ternmq.client.stats import ClientStats
-from ternmq.client.topic import Topic
+from ternmq.client.connection.connecting import options_of
+from ternmq.client.connection.options import Options
+from ternmq.client.connection.stats import ClientStats
+from ternmq.client.consumer.consumer import Consumer
+from ternmq.client.consumer.deliveries import Deliveries
+from ternmq.client.consumer.delivery import Delivery, Reject, Retry
+from ternmq.client.content.message import Failure, Message, Receipt
+from ternmq.client.declaration.changes import Change
+from ternmq.client.declaration.policy import RetryPolicy
+from ternmq.client.declaration.topic import Topic
+from ternmq.client.handler.depends import Depends
+from ternmq.client.handler.middleware import Outbound
 from ternmq.client.transacting import Committed, Prepared
 from ternmq.model.errors import (
     AlreadySettled,

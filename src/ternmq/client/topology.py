@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from ternmq.client.admin import Admin
-from ternmq.client.changes import TOPIC_MISSING, Change, advice
-from ternmq.client.contradictions import contradiction
-from ternmq.client.declarations import Declarations
-from ternmq.client.policy import RetryPolicy
-from ternmq.client.source import Source
-from ternmq.client.topic import Topic, spec_of
-from ternmq.client.validation import seconds_us
+from ternmq.client.admin.admin import Admin
+from ternmq.client.content.validation import seconds_us
+from ternmq.client.declaration.changes import TOPIC_MISSING, Change, advice
+from ternmq.client.declaration.contradictions import contradiction
+from ternmq.client.declaration.policy import RetryPolicy
+from ternmq.client.declaration.source import Source
+from ternmq.client.declaration.topic import Topic, spec_of
+from ternmq.client.handler.declarations import Declarations
 from ternmq.model.errors import (
     Forbidden,
     TernMQError,

@@ -15,15 +15,15 @@ from typing import Final, cast
 
 import msgspec
 
-from ternmq.client.lanes import Lane, TopicLanes
-from ternmq.client.outgoing import MESSAGE_BYTES, Outgoing
+from ternmq.client.content.validation import check_topic, text, unsigned
+from ternmq.client.declaration.topic import Topic
+from ternmq.client.handler.unawaited import looked_after
+from ternmq.client.producer.lanes import Lane, TopicLanes
+from ternmq.client.producer.load import MESSAGE_BYTES, Outgoing
 from ternmq.client.sending import Sending
-from ternmq.client.topic import Topic
-from ternmq.client.unawaited import looked_after
-from ternmq.client.validation import check_topic, text, unsigned
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.words import article
-from ternmq.record.batch import Row, encode
+from ternmq.record.batch.batch import Row, encode
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 

@@ -67,9 +67,9 @@ class TablesJudge:
 
     def _rows(self, name: str, *columns: str, **partition: str) -> Iterator[dict[str, Any]]:
         """Yield rows of a table, file by file."""
-        from ternmq.pipeline.folder import Folder
-        from ternmq.pipeline.jobs import all_tables
-        from ternmq.pipeline.table import Table
+        from ternmq.pipeline.running.jobs import all_tables
+        from ternmq.pipeline.tables.folder import Folder
+        from ternmq.pipeline.tables.table import Table
 
         (spec,) = [one for one in all_tables() if one.name == name]
         table = Table.open(Folder(str(self._folder)), spec, create=False)

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ternmq.record.batch import Batch, Column
+from ternmq.record.batch.batch import Batch, Column
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -41,10 +41,10 @@ from typing import TYPE_CHECKING, Final
 from google_crc32c import value as crc32c
 
 from ternmq.model.errors import InvalidRequest, ProtocolError
-from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC, Kind
-from ternmq.record.messages import PREFIX_BYTES
-from ternmq.record.page_columns import BINARIES, TEXTS, TIMES, Page
-from ternmq.record.page_pieces import pieces
+from ternmq.record.fact.header import HEADER, HEADER_BYTES, MAGIC, Kind
+from ternmq.record.fact.messages import PREFIX_BYTES
+from ternmq.record.page.columns import BINARIES, TEXTS, TIMES, Page
+from ternmq.record.page.pieces import pieces
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,32 +19,32 @@ from pathlib import Path
 from typing import Any, Final
 
 from ternmq.access import admin_app
-from ternmq.broker.lease import EPOCH_LIMIT
-from ternmq.broker.pinned import pinned
-from ternmq.broker.queries import Queries
+from ternmq.broker.group.lease import EPOCH_LIMIT
+from ternmq.broker.query.messages import Queries
 from ternmq.broker.start import Options
-from ternmq.journal.disk import Disk
-from ternmq.journal.real_disk import RealDisk
+from ternmq.broker.upkeep.pinned import pinned
+from ternmq.journal.disk.port import Disk
+from ternmq.journal.disk.real import RealDisk
 from ternmq.model.errors import JournalError
 from ternmq.model.secret import Secret
 from ternmq.model.types import SECOND_US, Epoch
 from ternmq.model.units import Address, write_duration
 from ternmq.model.version import __version__
 from ternmq.model.words import counted
-from ternmq.server import listening, making
-from ternmq.server.admin_token import AdminToken
-from ternmq.server.commands import open_commands
-from ternmq.server.connection import Connection
-from ternmq.server.core import Clocks, Core, SystemClocks
-from ternmq.server.counters import Counters
-from ternmq.server.desk import Desk
-from ternmq.server.fullness import Fullness
-from ternmq.server.health import Health
-from ternmq.server.hub import Hub
-from ternmq.server.metrics import BrokerCollector, Shows
-from ternmq.server.own_process import own_process
-from ternmq.server.rates import Rates
-from ternmq.server.tls import tls_context
+from ternmq.server.commands.commands import open_commands
+from ternmq.server.desk.desk import Desk
+from ternmq.server.engine.engine import Clocks, Core, SystemClocks
+from ternmq.server.metrics.health import Health
+from ternmq.server.metrics.metrics import BrokerCollector, Shows
+from ternmq.server.native.connection import Connection
+from ternmq.server.native.hub import Hub
+from ternmq.server.process import listening, making
+from ternmq.server.process.admin_token import AdminToken
+from ternmq.server.process.fullness import Fullness
+from ternmq.server.process.own_process import own_process
+from ternmq.server.process.tls import tls_context
+from ternmq.server.telemetry.counters import Counters
+from ternmq.server.telemetry.rates import Rates
 from ternmq.settings import Settings
 from ternmq.wire import control, frames
 from ternmq.wire.commands import Command

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
-from ternmq.journal.retention import DEFAULT_WATERMARK, RetentionSpec
-from ternmq.journal.state import DEFAULT_INTERVAL_BYTES
+from ternmq.journal.log.retention import DEFAULT_WATERMARK, RetentionSpec
+from ternmq.journal.state.sets import DEFAULT_INTERVAL_BYTES
 from ternmq.model.secret import Secret
 from ternmq.model.specs import Durability, Limits, TopicSpec
 from ternmq.model.types import DAY_US, HOUR_US, SECOND_US

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from ternmq.client.blocking import BlockingDelivery as Delivery
-from ternmq.client.connecting import options_of
-from ternmq.client.delivery import Reject, Retry
-from ternmq.client.message import Failure, Message, Receipt
-from ternmq.client.options import Options
+from ternmq.client.connection.connecting import options_of
+from ternmq.client.connection.options import Options
+from ternmq.client.consumer.delivery import Reject, Retry
+from ternmq.client.content.message import Failure, Message, Receipt
+from ternmq.client.handler.blocking import BlockingDelivery as Delivery
 from ternmq.sync.client import Client
 from ternmq.sync.consumer import Consumer
 from ternmq.sync.deliveries import Deliveries

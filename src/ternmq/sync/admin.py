@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ternmq.client import admin as admin_engine
-from ternmq.client import deadletters as deadletters_engine
+from ternmq.client.admin import admin as admin_engine
+from ternmq.client.admin import deadletters as deadletters_engine
 from ternmq.sync.facade import blocking, iterating
 from ternmq.sync.loop_thread import LoopThread
 
 
 class Admin:
-    """``ternmq.client.admin.Admin``, blocking."""
+    """``ternmq.client.admin.admin.Admin``, blocking."""
 
     def __init__(self, reach: Callable[[], tuple[LoopThread, admin_engine.Admin]]) -> None:
         self.reach = reach
@@ -43,7 +43,7 @@ class Admin:
 
 
 class DeadLetters:
-    """``ternmq.client.deadletters.DeadLetters``, blocking."""
+    """``ternmq.client.admin.deadletters.DeadLetters``, blocking."""
 
     def __init__(
         self, reach: Callable[[], tuple[LoopThread, deadletters_engine.DeadLetters]]

@@ -14,25 +14,25 @@ from types import TracebackType
 from typing import Final, Literal, NoReturn, Self, TypeVar, overload
 
 from ternmq.client import client as engine
-from ternmq.client.blocking import BlockingDelivery
-from ternmq.client.codecs import Codecs
-from ternmq.client.declarations import Declarations
-from ternmq.client.deliveries import Deliveries as EngineDeliveries
-from ternmq.client.delivery import Delivery
-from ternmq.client.depends import Provider
-from ternmq.client.exiting import at_end_of_child
-from ternmq.client.forking import watch, watched
-from ternmq.client.heard import PassOn, SentSoon
-from ternmq.client.message import Message, Queue, Receipt
-from ternmq.client.options import Options
-from ternmq.client.policy import RetryPolicy
-from ternmq.client.signals import Signals
-from ternmq.client.signature import Function
-from ternmq.client.source import Source
-from ternmq.client.stats import ClientStats
-from ternmq.client.topic import Topic
+from ternmq.client.connection.options import Options
+from ternmq.client.connection.signals import Signals
+from ternmq.client.connection.stats import ClientStats
+from ternmq.client.consumer.deliveries import Deliveries as EngineDeliveries
+from ternmq.client.consumer.delivery import Delivery
+from ternmq.client.content.codecs import Codecs
+from ternmq.client.content.message import Message, Queue, Receipt
+from ternmq.client.content.validation import flag, seconds_of
+from ternmq.client.declaration.policy import RetryPolicy
+from ternmq.client.declaration.source import Source
+from ternmq.client.declaration.topic import Topic
+from ternmq.client.handler.blocking import BlockingDelivery
+from ternmq.client.handler.declarations import Declarations
+from ternmq.client.handler.depends import Provider
+from ternmq.client.handler.signature import Function
+from ternmq.client.process.exiting import at_end_of_child
+from ternmq.client.process.forking import watch, watched
+from ternmq.client.producer.heard import PassOn, SentSoon
 from ternmq.client.topology import Topology
-from ternmq.client.validation import flag, seconds_of
 from ternmq.model.errors import ClientClosed, TernMQError
 from ternmq.model.specs import Mode, Start
 from ternmq.sync.admin import Admin, DeadLetters

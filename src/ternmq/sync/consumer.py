@@ -7,9 +7,9 @@ from collections import deque
 from types import TracebackType
 from typing import Self
 
-from ternmq.client import consumer as engine
-from ternmq.client.blocking import BlockingDelivery
-from ternmq.client.delivery import Delivery
+from ternmq.client.consumer import consumer as engine
+from ternmq.client.consumer.delivery import Delivery
+from ternmq.client.handler.blocking import BlockingDelivery
 from ternmq.model.errors import ClientClosed, ClientForked, InvalidRequest
 from ternmq.sync.loop_thread import LoopThread
 

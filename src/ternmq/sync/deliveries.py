@@ -7,8 +7,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
 
-from ternmq.client import deliveries as engine
-from ternmq.client.blocking import BlockingDelivery, Portal
+from ternmq.client.consumer import deliveries as engine
+from ternmq.client.handler.blocking import BlockingDelivery, Portal
 
 if TYPE_CHECKING:
     import pyarrow as pa

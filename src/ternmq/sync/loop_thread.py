@@ -9,7 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final, Generic, TypeVar
 
-from ternmq.client.blocking import Portal
+from ternmq.client.handler.blocking import Portal
 from ternmq.model.errors import ClientClosed, ClientError, ClientForked
 
 log: Final = logging.getLogger("ternmq")

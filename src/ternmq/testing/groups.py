@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ternmq.broker.queries import Queries
-from ternmq.journal.cold import WouldBlock
+from ternmq.broker.query.messages import Queries
+from ternmq.journal.cache.cold import WouldBlock
 from ternmq.model.errors import UnknownGroup, UnknownTopic
 from ternmq.model.words import counted
-from ternmq.server.core import Core
+from ternmq.server.engine.engine import Core
 
 _LOOK_S: Final = 0.002
 

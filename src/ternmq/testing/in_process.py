@@ -13,13 +13,13 @@ from typing import Final, Self
 
 import numpy  # noqa: F401, ICN001 - not by a thread of the broker, in the middle of a test that forks
 
-from ternmq.broker.lease import LEASE_BITS, LEASE_LIMIT
+from ternmq.broker.group.lease import LEASE_BITS, LEASE_LIMIT
 from ternmq.client.client import leases_of
-from ternmq.client.validation import check_positive, seconds_of
-from ternmq.journal.disk import Disk
-from ternmq.journal.memory_disk import MemoryDisk
+from ternmq.client.content.validation import check_positive, seconds_of
+from ternmq.journal.disk.memory import MemoryDisk
+from ternmq.journal.disk.port import Disk
 from ternmq.server.app import Server
-from ternmq.server.core import Core
+from ternmq.server.engine.engine import Core
 from ternmq.settings import Mode, load
 from ternmq.testing import groups
 from ternmq.testing.clock import ManualClock

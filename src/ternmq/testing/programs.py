@@ -7,8 +7,8 @@ import sys
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ternmq.client.connecting import APP, TOKEN, URL
-from ternmq.client.forking import watched
+from ternmq.client.connection.connecting import APP, TOKEN, URL
+from ternmq.client.process.forking import watched
 from ternmq.model.errors import ClientError
 from ternmq.sync.client import Client
 

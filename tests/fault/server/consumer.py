@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ternmq.model.errors import LeaseExpired, RefusedError
-from ternmq.record import messages as stored
-from ternmq.record.batch import Batch
-from ternmq.record.facts import Outcome
+from ternmq.record.batch.batch import Batch
+from ternmq.record.fact import messages as stored
+from ternmq.record.fact.facts import Outcome
 from ternmq.wire import bodies
 from ternmq.wire.commands import Command
 from tests.fault.messages import LEDGER, identity_of

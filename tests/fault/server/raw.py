@@ -13,8 +13,8 @@ from typing import Final, Self
 
 from ternmq.model.errors import NotABroker, ProtocolError, TernMQError
 from ternmq.model.specs import SubscriptionSpec, TopicSpec
-from ternmq.record.batch import encode_bodies, topic_seed
-from ternmq.record.facts import Outcome
+from ternmq.record.batch.batch import encode_bodies, topic_seed
+from ternmq.record.fact.facts import Outcome
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Answer, ClientSession, Push, Refusal, State

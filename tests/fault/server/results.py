@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.fault.processes import ROOT, environment
 
-_SERVE = "import ternmq.cli.main, ternmq.cli.server"
+_SERVE = "import ternmq.cli.main, ternmq.cli.broker.server"
 
 
 def keep(name: str, figures: Mapping[str, object]) -> None:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from ternmq.model.errors import RefusedError
-from ternmq.record.batch import topic_seed
+from ternmq.record.batch.batch import topic_seed
 from ternmq.wire import bodies, frames
 from ternmq.wire.bodies.checks import NO_QUEUE, padded
 from ternmq.wire.bodies.pull import PULL

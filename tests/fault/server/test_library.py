@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import ternmq
-from ternmq.record import messages
-from ternmq.record.batch import Batch
-from ternmq.record.header import HEADER
+from ternmq.record.batch.batch import Batch
+from ternmq.record.fact import messages
+from ternmq.record.fact.header import HEADER
 from tests.fault.processes import DEADLINE, wait_until
 from tests.fault.server.broker import APP, TOKEN, Address, Broker
 from tests.fault.server.proxy import Proxy

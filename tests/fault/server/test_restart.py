@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ternmq.model.errors import TernMQError
-from ternmq.record.facts import Outcome
+from ternmq.record.fact.facts import Outcome
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 from tests.fault.processes import patience, wait_until

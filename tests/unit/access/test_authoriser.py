@@ -9,7 +9,7 @@ import pytest
 from ternmq.access import Authoriser, admin_app, new_token, seal
 from ternmq.access import authoriser as module
 from ternmq.model.errors import Forbidden, InvalidRequest, Unauthenticated
-from ternmq.record.control import App, Grant
+from ternmq.record.fact.control import App, Grant
 from ternmq.wire.commands import TABLE, Command, Right, Scope
 
 TOKEN = new_token(bytes(32))

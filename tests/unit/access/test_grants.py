@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ternmq.access.grants import Verdict, covers, judge, sees
-from ternmq.record.control import Grant
+from ternmq.record.fact.control import Grant
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from ternmq.access import ADMIN, admin_app, new_token, regrant, seal
 from ternmq.access.tokens import digest, is_whole, matches
-from ternmq.broker.apps import check_app
+from ternmq.broker.catalog.apps import check_app
 from ternmq.model.secret import Secret
-from ternmq.record.control import Grant
+from ternmq.record.fact.control import Grant
 
 
 def test_a_token_has_a_prefix_random_bytes_and_a_checksum() -> None:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from ternmq.broker import factkinds
-from ternmq.broker.factkinds import F, FactKind
-from ternmq.broker.groupqueue import GroupQueue
-from ternmq.broker.ledger import Ledger
+from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.ledger import factkinds
+from ternmq.broker.ledger.factkinds import F, FactKind
+from ternmq.broker.ledger.ledger import Ledger
 from ternmq.model.types import Position
-from ternmq.record.facts import Pulled, Settled
-from ternmq.record.messages import Messages
+from ternmq.record.fact.facts import Pulled, Settled
+from ternmq.record.fact.messages import Messages
 
 
 def check(what: FactKind[F], body: bytes, fact: F) -> None:

@@ -16,10 +16,8 @@ from typing import Any, Final, TypeVar
 from unittest.mock import patch
 
 from ternmq.broker.broker import Broker, Woken
-from ternmq.broker.dedup import Dedup
-from ternmq.broker.drains import Drain
-from ternmq.broker.failures import HELD_US, SHARD_BITS
-from ternmq.broker.replies import (
+from ternmq.broker.dedup.dedup import Dedup
+from ternmq.broker.gate.replies import (
     DoneReply,
     PrepareReply,
     PullReply,
@@ -27,18 +25,20 @@ from ternmq.broker.replies import (
     SendReply,
     SettleReply,
 )
-from ternmq.broker.runs import merge
+from ternmq.broker.group.failedrows import HELD_US, SHARD_BITS
+from ternmq.broker.group.runs import merge
+from ternmq.broker.ledger.types import DEDUP, FORGOTTEN, GLOBAL, WRITER
+from ternmq.broker.ledger.views import Views
+from ternmq.broker.operation.drains import Drain
 from ternmq.broker.start import Options, open_broker
-from ternmq.broker.statetypes import DEDUP, FORGOTTEN, GLOBAL, WRITER
-from ternmq.broker.views import Views
-from ternmq.journal.cold import WouldBlock
-from ternmq.journal.memory_disk import MemoryDisk
-from ternmq.journal.recovery import RecoveryReport
+from ternmq.journal.cache.cold import WouldBlock
+from ternmq.journal.disk.memory import MemoryDisk
+from ternmq.journal.recovery.recovery import RecoveryReport
 from ternmq.model.specs import Limits, Mode, RetryPolicy, SubscriptionSpec, TopicSpec
-from ternmq.record import messages, moved
-from ternmq.record.batch import Batch, Row, encode, topic_seed
-from ternmq.record.facts import Outcome, Span
-from ternmq.record.header import HEADER_BYTES, Kind
+from ternmq.record.batch.batch import Batch, Row, encode, topic_seed
+from ternmq.record.fact import messages, moved
+from ternmq.record.fact.facts import Outcome, Span
+from ternmq.record.fact.header import HEADER_BYTES, Kind
 
 START_US: Final = 1_700_000_000_000_000
 SECOND: Final = 1_000_000

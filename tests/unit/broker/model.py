@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from ternmq.broker.replies import PullReply
+from ternmq.broker.gate.replies import PullReply
 from ternmq.model.specs import Exhausted, RetryPolicy
-from ternmq.record.facts import Outcome
+from ternmq.record.fact.facts import Outcome
 
 NEVER: Final = 1 << 62
 

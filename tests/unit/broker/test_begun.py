@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ternmq.broker import leases as leases_module
-from ternmq.broker.leases import ENDED_ROWS_A_TURN, LEASE_WORK, QUEUE_WORK, Leases
-from ternmq.broker.replies import PullReply
+from ternmq.broker.delivery import leases as leases_module
+from ternmq.broker.delivery.leases import ENDED_ROWS_A_TURN, LEASE_WORK, QUEUE_WORK, Leases
+from ternmq.broker.gate.replies import PullReply
 from ternmq.model.specs import Limits, RetryPolicy
-from ternmq.record.facts import Outcome
+from ternmq.record.fact.facts import Outcome
 from tests.unit.broker.kit import SECOND, STEADY, World, attempts, explore, offsets
 
 GRACE = 10 * SECOND

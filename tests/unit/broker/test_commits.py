@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ternmq.broker.operating import Place
-from ternmq.broker.queries import Queries
+from ternmq.broker.operation.groups import Place
+from ternmq.broker.query.messages import Queries
 from ternmq.model.errors import InvalidRequest, UnknownQueue, UnknownTopic
 from ternmq.model.specs import Mode
-from ternmq.record.facts import Outcome
+from ternmq.record.fact.facts import Outcome
 from tests.unit.broker.kit import World, explore, offsets
 
 

@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from ternmq.broker.queries import LISTED_WORK, Queries
+from ternmq.broker.query.messages import LISTED_WORK, Queries
 from ternmq.model.specs import Limits, RetryPolicy
-from ternmq.record.facts import Outcome
+from ternmq.record.fact.facts import Outcome
 from tests.unit.broker.kit import SECOND, World, waiting
 
 ROWS = 300

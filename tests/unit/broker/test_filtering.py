@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from ternmq.broker.filter import mask_of
-from ternmq.broker.queries import Queries
+from ternmq.broker.catalog.filter import mask_of
+from ternmq.broker.query.messages import Queries
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.specs import Limits, SubscriptionSpec
-from ternmq.record import control
-from ternmq.record.batch import Row
-from ternmq.record.facts import Outcome
+from ternmq.record.batch.batch import Row
+from ternmq.record.fact import control
+from ternmq.record.fact.facts import Outcome
 from tests.unit.broker.kit import SECOND, World, attempts, explore, offsets
 
 

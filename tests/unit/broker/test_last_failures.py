@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ternmq.broker.queries import Queries
-from ternmq.broker.replies import PullReply
-from ternmq.journal.cold import WouldBlock
-from ternmq.journal.retention import RetentionSpec
-from ternmq.record.facts import Cause, Outcome
+from ternmq.broker.gate.replies import PullReply
+from ternmq.broker.query.messages import Queries
+from ternmq.journal.cache.cold import WouldBlock
+from ternmq.journal.log.retention import RetentionSpec
+from ternmq.record.fact.facts import Cause, Outcome
 from tests.unit.broker.kit import SECOND, STEADY, World, explore, offsets, waiting
 from tests.unit.broker.test_moved import YEAR_US, Large, outlive, retry_in_a_year
 

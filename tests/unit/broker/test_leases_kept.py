@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ternmq.broker.lease import LEASE_BITS, LEASE_LIMIT
+from ternmq.broker.group.lease import LEASE_BITS, LEASE_LIMIT
 from ternmq.model.types import SECOND_US
-from ternmq.record.facts import Outcome
+from ternmq.record.fact.facts import Outcome
 from tests.unit.broker.kit import World
 
 LEASE_S = 3

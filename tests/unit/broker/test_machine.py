@@ -25,13 +25,13 @@ from hypothesis.stateful import (
     rule,
 )
 
-from ternmq.broker.failures import HELD_US
-from ternmq.broker.replies import PullReply
-from ternmq.journal.memory_disk import MemoryDisk
+from ternmq.broker.gate.replies import PullReply
+from ternmq.broker.group.failedrows import HELD_US
+from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.model.errors import GroupPaused, LeaseExpired, ReplayTooLarge
 from ternmq.model.specs import Exhausted, Limits, RetryPolicy
-from ternmq.record.batch import Row
-from ternmq.record.facts import Outcome
+from ternmq.record.batch.batch import Row
+from ternmq.record.fact.facts import Outcome
 from tests.unit.broker.kit import SECOND, World, check, same_after_restart
 from tests.unit.broker.model import NEVER, Reference
 

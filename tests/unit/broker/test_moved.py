@@ -7,17 +7,17 @@ from functools import partial
 
 import pytest
 
-from ternmq.broker.queries import FailedRow, Queries
+from ternmq.broker.query.messages import FailedRow, Queries
 from ternmq.broker.start import Options, open_broker
-from ternmq.journal.index import Index
-from ternmq.journal.index_open import fill, open_index
-from ternmq.journal.memory_disk import MemoryDisk
-from ternmq.journal.retention import RetentionSpec
+from ternmq.journal.disk.memory import MemoryDisk
+from ternmq.journal.index.index import Index
+from ternmq.journal.index.open import fill, open_index
+from ternmq.journal.log.retention import RetentionSpec
 from ternmq.model.errors import MessageNotFound
-from ternmq.record.batch import Batch, Row
-from ternmq.record.facts import Outcome
+from ternmq.record.batch.batch import Batch, Row
+from ternmq.record.fact.facts import Outcome
 from tests.unit.broker.kit import SECOND, World, offsets, waiting
-from tests.unit.broker.test_upkeep import LIMITS, Kept
+from tests.unit.broker.upkeep.test_upkeep import LIMITS, Kept
 
 YEAR_US = 31_536_000 * SECOND
 

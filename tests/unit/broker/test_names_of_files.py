@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from ternmq.broker import gone, statetypes
-from ternmq.broker.gone import Sort
-from ternmq.broker.names import names
-from ternmq.journal import names as module
-from ternmq.journal.memory_disk import MemoryDisk
-from ternmq.journal.reader import JournalReader
-from ternmq.journal.segment import segment_name
-from ternmq.journal.state import begin_of_end
+from ternmq.broker.catalog import gone
+from ternmq.broker.catalog.gone import Sort
+from ternmq.broker.ledger import types
+from ternmq.broker.query.names import names
+from ternmq.journal.disk.memory import MemoryDisk
+from ternmq.journal.log.segment import segment_name
+from ternmq.journal.reader import names as module
+from ternmq.journal.reader.reader import JournalReader
+from ternmq.journal.state.sets import begin_of_end
 from ternmq.model.errors import CorruptJournal
-from ternmq.record import control
+from ternmq.record.fact import control
 from tests.unit.broker.kit import START_US, World
-from tests.unit.broker.test_upkeep import pressed
+from tests.unit.broker.upkeep.test_upkeep import pressed
 
 
 def compare(world: World) -> module.Names:
@@ -61,7 +62,7 @@ def busy(world: World, turn: int) -> None:
 
 def test_types_are_those_of_the_broker() -> None:
     for name in ("TOPICS", "SUBSCRIPTIONS", "SESSIONS", "APPS", "GONE"):
-        assert getattr(module, name) == getattr(statetypes, name)
+        assert getattr(module, name) == getattr(types, name)
     assert tuple(gone.Sort) == (module._GONE_TOPIC, module._GONE_GROUP, module._GONE_SESSION)
 
 

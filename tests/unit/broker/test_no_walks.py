@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
-from ternmq.broker.catalog import Waiter
-from ternmq.broker.gone import Sort
-from ternmq.broker.listings import Listings, TransactionPlace
+from ternmq.broker.catalog.catalog import Waiter
+from ternmq.broker.catalog.gone import Sort
+from ternmq.broker.containers.tokens import Tokens
 from ternmq.broker.metrics import metrics
-from ternmq.broker.names import names
-from ternmq.broker.queries import Queries
-from ternmq.broker.sight import EVERYTHING
-from ternmq.broker.tokens import Tokens
-from ternmq.broker.upkeep import Upkeep
-from ternmq.record.control import App
-from ternmq.record.facts import Outcome
-from ternmq.server.group_series import GroupSeries
+from ternmq.broker.query.listings import Listings, TransactionPlace
+from ternmq.broker.query.messages import Queries
+from ternmq.broker.query.names import names
+from ternmq.broker.query.sight import EVERYTHING
+from ternmq.broker.upkeep.upkeep import Upkeep
+from ternmq.record.fact.control import App
+from ternmq.record.fact.facts import Outcome
+from ternmq.server.metrics.groups import GroupSeries
 from tests.unit.broker.kit import SECOND, World
 
 K = TypeVar("K")

@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from ternmq.broker.replies import PullReply
-from ternmq.journal.memory_disk import MemoryDisk
+from ternmq.broker.gate.replies import PullReply
+from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.model.errors import (
     Busy,
     GroupExists,
@@ -21,7 +21,7 @@ from ternmq.model.errors import (
     UnknownTopic,
 )
 from ternmq.model.specs import Limits, SubscriptionSpec, TopicSpec
-from ternmq.record.facts import Outcome
+from ternmq.record.fact.facts import Outcome
 from tests.unit.broker.kit import (
     SECOND,
     World,

@@ -10,9 +10,9 @@ from weakref import WeakSet
 
 import pytest
 
-from ternmq.broker import ticking
-from ternmq.broker.discarded import Discarded
-from ternmq.record.facts import Outcome
+from ternmq.broker.group.discarded import Discarded
+from ternmq.broker.upkeep import ticks
+from ternmq.record.fact.facts import Outcome
 from tests.unit.broker.kit import SECOND, World, difference, portrait
 from tests.work import bytecodes
 
@@ -100,7 +100,7 @@ def test_a_reset_is_as_much_work_for_many_rows_as_for_few(kind: str, ordered: bo
 
 
 def test_what_was_forgotten_is_freed_some_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ticking, "FREED_A_TURN", 10)
+    monkeypatch.setattr(ticks, "FREED_A_TURN", 10)
     world = owed("leased", 1000, ordered=False)
     world.broker.ticking.work_a_turn = 5  # a tick does one thing
     freed: list[int] = []

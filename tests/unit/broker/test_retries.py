@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from ternmq.broker.history import failure_entries
-from ternmq.broker.leases import ENDED_ROWS_A_TURN
-from ternmq.broker.owed import owed_row
-from ternmq.broker.replies import PullReply
-from ternmq.broker.ticking import FIRED_WORK
+from ternmq.broker.delivery.leases import ENDED_ROWS_A_TURN
+from ternmq.broker.gate.replies import PullReply
+from ternmq.broker.group.history import failure_entries
+from ternmq.broker.group.owed import owed_row
+from ternmq.broker.upkeep.ticks import FIRED_WORK
 from ternmq.model.errors import LeaseExpired
 from ternmq.model.specs import Exhausted, Limits, RetryPolicy
 from ternmq.model.types import DAY_US
-from ternmq.record.facts import MAX_REASON_BYTES, Cause, Outcome
-from ternmq.record.moved import FailureEntry
+from ternmq.record.fact.facts import MAX_REASON_BYTES, Cause, Outcome
+from ternmq.record.fact.moved import FailureEntry
 from tests.unit.broker.kit import SECOND, STEADY, World, attempts, check, explore, offsets, waiting
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from ternmq.broker.start import Options, open_broker
-from ternmq.journal.memory_disk import MemoryDisk
-from ternmq.journal.segment import segment_name
+from ternmq.journal.disk.memory import MemoryDisk
+from ternmq.journal.log.segment import segment_name
 from ternmq.model.errors import CorruptJournal
 from ternmq.model.types import Position
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from ternmq.broker.gone import Gone, GoneName, Sort
-from ternmq.broker.sortedkeys import SortedKeys
+from ternmq.broker.catalog.gone import Gone, GoneName, Sort
+from ternmq.broker.containers.sortedkeys import SortedKeys
 from ternmq.model.errors import Busy
 from ternmq.model.specs import Limits, TopicSpec
 from tests.unit.broker.kit import SECOND, World, difference, portrait

@@ -7,11 +7,11 @@ from functools import partial
 
 import pytest
 
-from ternmq.broker.queries import Queries
-from ternmq.journal.index import Index
-from ternmq.journal.index_open import fill, open_index
-from ternmq.journal.memory_disk import MemoryDisk
-from ternmq.journal.reader import JournalReader
+from ternmq.broker.query.messages import Queries
+from ternmq.journal.disk.memory import MemoryDisk
+from ternmq.journal.index.index import Index
+from ternmq.journal.index.open import fill, open_index
+from ternmq.journal.reader.reader import JournalReader
 from ternmq.model.errors import (
     DiskFull,
     IdConflict,
@@ -20,10 +20,10 @@ from ternmq.model.errors import (
     ResendTooOld,
     TransactionDecided,
 )
-from ternmq.record.batch import Batch, Row
-from ternmq.record.facts import Outcome
+from ternmq.record.batch.batch import Batch, Row
+from ternmq.record.fact.facts import Outcome
 from tests.unit.broker.kit import SECOND, difference, offsets, portrait, reopened, waiting
-from tests.unit.broker.test_upkeep import SEGMENT, Kept, pressed
+from tests.unit.broker.upkeep.test_upkeep import SEGMENT, Kept, pressed
 
 
 def ready() -> tuple[Kept, int]:
@@ -165,7 +165,7 @@ def test_rows_in_old_segments_are_read_in_their_order() -> None:
 
 
 def _batch(record: bytes) -> bytes:
-    from ternmq.record import messages
+    from ternmq.record.fact import messages
 
     return messages.of_record(record).batch
 

@@ -9,14 +9,14 @@ from itertools import pairwise
 import pytest
 
 from ternmq.broker.start import Options, Started, open_broker
-from ternmq.journal.cold import Job, WouldBlock
-from ternmq.journal.faulty_disk import Fault, FaultyDisk
-from ternmq.journal.memory_disk import MemoryDisk
-from ternmq.journal.run_jobs import RunJob
+from ternmq.journal.cache.cold import Job, WouldBlock
+from ternmq.journal.disk.faulty import Fault, FaultyDisk
+from ternmq.journal.disk.memory import MemoryDisk
+from ternmq.journal.index.run_jobs import RunJob
 from ternmq.model.errors import DiskError, DiskReadError
 from ternmq.model.specs import TopicSpec
 from ternmq.model.types import SECOND_US
-from ternmq.record.batch import encode_one, topic_seed
+from ternmq.record.batch.batch import encode_one, topic_seed
 from tests.unit.broker.kit import START_US
 
 SEGMENT = 16 << 10

@@ -134,7 +134,7 @@ def captured() -> tuple[Callable[..., Any], type]:
 
 
 try:
-    from ternmq.client.signature import signature_of
+    from ternmq.client.handler.signature import signature_of
 
     signature_of(before_its_type)
 except ternmq.InvalidHandler as error:

@@ -8,7 +8,7 @@ from typing import Self
 
 from ternmq.model.errors import TernMQError
 from ternmq.model.specs import TopicSpec
-from ternmq.record.batch import Batch
+from ternmq.record.batch.batch import Batch
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Request, ServerSession, State, answer, refusal

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import ternmq
-from ternmq.client.grants import grants_of
+from ternmq.client.admin.grants import grants_of
 
 Mistake = Callable[[ternmq.Client], object]
 

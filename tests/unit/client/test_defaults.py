@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 import ternmq
-from ternmq.client import delivery, prefetch, reports
-from ternmq.client.options import Options
-from ternmq.client.policy import RetryPolicy as Policy
-from ternmq.client.source import Source
-from ternmq.client.stats import CONNECTIONS
-from ternmq.client.validation import LEAST_LEASE_US, MAX_ID_BYTES
+from ternmq.client.connection.options import Options
+from ternmq.client.connection.stats import CONNECTIONS
+from ternmq.client.consumer import delivery, prefetch
+from ternmq.client.content.validation import LEAST_LEASE_US, MAX_ID_BYTES
+from ternmq.client.declaration.policy import RetryPolicy as Policy
+from ternmq.client.declaration.source import Source
+from ternmq.client.producer import reports
 from ternmq.model import specs
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.specs import Limits, RetryPolicy, SubscriptionSpec, TopicSpec

@@ -8,8 +8,8 @@ import pytest
 
 import ternmq
 import ternmq.sync
-from ternmq.client.admin import Admin
-from ternmq.client.deadletters import DeadLetters
+from ternmq.client.admin.admin import Admin
+from ternmq.client.admin.deadletters import DeadLetters
 from ternmq.sync.admin import Admin as BlockingAdmin
 from ternmq.sync.admin import DeadLetters as BlockingDeadLetters
 

@@ -13,7 +13,9 @@ import pytest
 import ternmq
 import ternmq.sync
 import ternmq.testing
-from ternmq.client import admin, bulk, bulk_line, deadletters
+from ternmq.client import bulk
+from ternmq.client.admin import admin, deadletters
+from ternmq.client.connection import line
 from ternmq.sync import admin as sync_admin
 
 URL = "ternmq://127.0.0.1:7117"
@@ -29,7 +31,7 @@ UNITS = {"days", "hours", "minutes", "seconds", "milliseconds"}
 
 def public() -> Iterator[tuple[str, Any]]:
     """Return the functions that applications call, by name of class and method."""
-    kinds: set[type] = {bulk.Bulk, bulk_line.BulkOptions}
+    kinds: set[type] = {bulk.Bulk, line.BulkOptions}
     for module in (ternmq, ternmq.sync, ternmq.testing):
         for name in module.__all__:
             found = getattr(module, name)
@@ -89,7 +91,7 @@ def test_what_is_no_time_is_named(wrong: Any) -> None:
                          "first_backoff", "longest_backoff")
         ],
         *[
-            (name, bulk_line.BulkOptions)
+            (name, line.BulkOptions)
             for name in ("timeout", "connect_timeout", "first_backoff", "longest_backoff")
         ],
         *[
@@ -119,6 +121,6 @@ async def test_a_send_waits_for_more_than_no_time(wrong: Any) -> None:
 
 
 def test_bulk_options_take_timedeltas() -> None:
-    options = bulk_line.BulkOptions(url=URL, timeout=timedelta(minutes=1), connect_timeout=2)
+    options = line.BulkOptions(url=URL, timeout=timedelta(minutes=1), connect_timeout=2)
     assert (options.timeout, options.resolved().timeout) == (60.0, 60.0)
     assert options.resolved().connect_timeout == 2

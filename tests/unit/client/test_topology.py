@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ternmq.client.changes import Change, advice
+from ternmq.client.declaration.changes import Change, advice
 
 MISSING = Change("conflict", "orders", "billing", "topic", "", "declared")
 FEWER = Change("conflict", "mails", "", "queues", "5", "3")

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from ternmq.journal.batch_facts import facts_of
-from ternmq.journal.cold import WouldBlock
-from ternmq.journal.index import Index
-from ternmq.journal.index_feed import add_record
-from ternmq.journal.index_open import fill, open_index
-from ternmq.journal.journal import Journal
-from ternmq.journal.memory_disk import MemoryDisk, MemoryFile
-from ternmq.journal.run_jobs import RunJob
-from ternmq.journal.scan import RawRecord, scan
-from ternmq.journal.store import RecordStore
+from ternmq.journal.cache.cold import WouldBlock
+from ternmq.journal.disk.memory import MemoryDisk, MemoryFile
+from ternmq.journal.index.batch_facts import facts_of
+from ternmq.journal.index.feed import add_record
+from ternmq.journal.index.index import Index
+from ternmq.journal.index.open import fill, open_index
+from ternmq.journal.index.run_jobs import RunJob
+from ternmq.journal.log.journal import Journal
+from ternmq.journal.log.scan import RawRecord, scan
+from ternmq.journal.store.store import RecordStore
 from ternmq.model.types import Position
-from ternmq.record import messages, moved, transactions
-from ternmq.record.batch import Batch, Compression, Row, encode, slice_batch, topic_seed
-from ternmq.record.header import Kind
+from ternmq.record.batch.batch import Batch, Compression, Row, encode, slice_batch, topic_seed
+from ternmq.record.fact import messages, moved, transactions
+from ternmq.record.fact.header import Kind
 
 SEGMENT = 8192
 SEED = topic_seed("orders")

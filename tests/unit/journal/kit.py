@@ -6,15 +6,15 @@ from collections.abc import Iterable
 
 from google_crc32c import value as crc32c
 
-from ternmq.journal.disk import Disk
-from ternmq.journal.journal import Journal
-from ternmq.journal.memory_disk import MemoryDisk
-from ternmq.journal.recovery import RecoveryReport, open_journal
-from ternmq.journal.scan import RawRecord
-from ternmq.journal.state import StateKey
+from ternmq.journal.disk.memory import MemoryDisk
+from ternmq.journal.disk.port import Disk
+from ternmq.journal.log.journal import Journal
+from ternmq.journal.log.scan import RawRecord
+from ternmq.journal.recovery.recovery import RecoveryReport, open_journal
+from ternmq.journal.state.sets import StateKey
 from ternmq.model.errors import DiskError
 from ternmq.model.types import Position
-from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC, VERSION, Kind
+from ternmq.record.fact.header import HEADER, HEADER_BYTES, MAGIC, VERSION, Kind
 
 SEGMENT = 8192
 OWN_KINDS = frozenset({Kind.SEGMENT, Kind.PAD, Kind.MARK, Kind.EPOCH})

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from ternmq.journal.faulty_disk import Fault, FaultyDisk
-from ternmq.journal.memory_disk import MemoryDisk
+from ternmq.journal.disk.faulty import Fault, FaultyDisk
+from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.model.errors import CorruptJournal, DiskError, JournalError
-from ternmq.record.header import Kind
+from ternmq.record.fact.header import Kind
 from tests.unit.journal.kit import body, make_spares, open_views
 
 SIZE = 4096

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ternmq.journal import lookup
-from ternmq.journal.reader import JournalReader
+from ternmq.journal.reader.reader import JournalReader
+from ternmq.journal.store import lookup
 from ternmq.model.types import NO_POSITION, Position
-from ternmq.record import messages
-from ternmq.record.batch import Batch, Row
+from ternmq.record.batch.batch import Batch, Row
+from ternmq.record.fact import messages
+from tests.unit.journal.index.test_index import filled
 from tests.unit.journal.index_kit import SEGMENT, SlowDisk, Stand, after_jobs
-from tests.unit.journal.test_index import filled
 
 
 def spread() -> tuple[Stand, list[Position], Position]:

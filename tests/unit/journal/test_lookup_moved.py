@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import pytest
 
-from ternmq.journal import lookup
-from ternmq.journal.lookup import Cursor, Found
-from ternmq.journal.scan import scan
-from ternmq.journal.tail import Place
+from ternmq.journal.index.tail import Place
+from ternmq.journal.log.scan import scan
+from ternmq.journal.store import lookup
+from ternmq.journal.store.lookup import Cursor, Found
 from ternmq.model.types import NO_POSITION, Position
-from ternmq.record import messages, moved
-from ternmq.record.batch import Batch, Compression, Row
-from ternmq.record.header import Kind
+from ternmq.record.batch.batch import Batch, Compression, Row
+from ternmq.record.fact import messages, moved
+from ternmq.record.fact.header import Kind
 from tests.unit.journal.index_kit import SEGMENT, SlowDisk, Stand, after_jobs
 
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ternmq.journal import idx_file
-from ternmq.journal.index import Index
-from ternmq.journal.memory_disk import MemoryDisk
-from ternmq.journal.tail import Measure
+from ternmq.journal.disk.memory import MemoryDisk
+from ternmq.journal.index import idx_file
+from ternmq.journal.index.index import Index
+from ternmq.journal.index.tail import Measure
 from ternmq.model.types import Position
+from tests.unit.journal.index.test_index import filled
 from tests.unit.journal.index_kit import Stand, after_jobs
-from tests.unit.journal.test_index import filled
 
 Batch = tuple[int, int, int]
 """First offset, offset behind the last, bytes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ternmq.client.handlers import _policy
+from ternmq.client.handler.handlers import _policy
 from ternmq.model.policies import write_retry
 from ternmq.model.specs import RetryPolicy
 

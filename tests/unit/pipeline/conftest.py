@@ -6,6 +6,6 @@ import pytest
 @pytest.fixture
 def tables(tmp_path):
     """Name a folder for tables, which is not there yet."""
-    from ternmq.pipeline.folder import Folder
+    from ternmq.pipeline.tables.folder import Folder
 
     return Folder(str(tmp_path / "tables"))

@@ -6,12 +6,12 @@ import json
 
 import pyarrow as pa
 
-from ternmq.pipeline.audit import Archived, Judgement, fold, judge
-from ternmq.pipeline.audit_policy import Policy
-from ternmq.pipeline.audit_runs import EVENTS, KEPT, gather, table
-from ternmq.pipeline.audit_schemas import BUCKET_US
+from ternmq.pipeline.audit.audit import Archived, Judgement, fold, judge
+from ternmq.pipeline.audit.policy import Policy
+from ternmq.pipeline.audit.runs import EVENTS, KEPT, gather, table
+from ternmq.pipeline.audit.schema import BUCKET_US
 from ternmq.spark import schema
-from ternmq.spark.journal_events import COLUMNS
+from ternmq.spark.journal.events import COLUMNS
 
 NOON = 1_795_262_400_000_000
 """2026-11-21 12:00 UTC, where ten minutes begin."""

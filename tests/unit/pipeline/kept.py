@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ternmq.pipeline.archive_commit import Archive, Committed
-from ternmq.pipeline.archive_file import Sizes
-from ternmq.pipeline.archive_files import write_range
+from ternmq.pipeline.archive.commit import Archive, Committed
+from ternmq.pipeline.archive.file import Sizes
+from ternmq.pipeline.archive.ranges import write_range
 from tests.unit.pipeline import made
 
 SMALL = Sizes(group_rows=50, file_rows=120)

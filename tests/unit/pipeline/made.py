@@ -7,8 +7,8 @@ from dataclasses import replace
 import msgspec
 import pyarrow as pa
 
-from ternmq.pipeline.archive_files import Range
-from ternmq.pipeline.columns import TAKEN
+from ternmq.pipeline.archive.columns import TAKEN
+from ternmq.pipeline.archive.ranges import Range
 
 INSTANT = pa.timestamp("us", tz="UTC")
 NOON = 1_795_262_400_000_000

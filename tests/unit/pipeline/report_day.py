@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from ternmq.pipeline import stats
-from ternmq.pipeline.audit_schemas import AUDIT
-from ternmq.pipeline.deadletters import DEAD_LETTERS, fingerprint
-from ternmq.pipeline.folder import Folder
-from ternmq.pipeline.sketches import Logs
-from ternmq.pipeline.stats_schema import COUNTS, STATS_DAY, STATS_HOUR, STATS_MINUTE
-from ternmq.pipeline.table import Table
+from ternmq.pipeline.audit.schema import AUDIT
+from ternmq.pipeline.deadletters.deadletters import DEAD_LETTERS, fingerprint
+from ternmq.pipeline.stats import stats
+from ternmq.pipeline.stats.schema import COUNTS, STATS_DAY, STATS_HOUR, STATS_MINUTE
+from ternmq.pipeline.stats.sketches import Logs
+from ternmq.pipeline.tables.folder import Folder
+from ternmq.pipeline.tables.table import Table
 
 MIDNIGHT = 1_795_219_200_000_000
 DAY = "2026-11-21"

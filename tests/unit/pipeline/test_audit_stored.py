@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
-from ternmq.pipeline.audit import judge
-from ternmq.pipeline.audit_policy import Policy
-from ternmq.pipeline.audit_schemas import AUDIT, BUCKET_US, FINDINGS
+from ternmq.pipeline.audit.audit import judge
+from ternmq.pipeline.audit.policy import Policy
+from ternmq.pipeline.audit.schema import AUDIT, BUCKET_US, FINDINGS
 from tests.unit.pipeline.facts import (
     LATER,
     NOON,

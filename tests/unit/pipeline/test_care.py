@@ -8,17 +8,17 @@ import pytest
 
 pytest.importorskip("deltalake", reason="needs the extra spark")
 
-from ternmq.client.address import Address
 from ternmq.client.bulk import Bulk
+from ternmq.client.connection.address import Address
 from ternmq.model.specs import TopicSpec
-from ternmq.pipeline.archive_commit import Archive
-from ternmq.pipeline.archive_files import write_range
-from ternmq.pipeline.compaction_job import Compacting
-from ternmq.pipeline.job import Context, told
-from ternmq.pipeline.jobs import all_tables
-from ternmq.pipeline.schemas import ARCHIVE, ERASED
-from ternmq.pipeline.status import behind, statuses
-from ternmq.spark.connecting import Broker
+from ternmq.pipeline.archive.commit import Archive
+from ternmq.pipeline.archive.compaction_job import Compacting
+from ternmq.pipeline.archive.ranges import write_range
+from ternmq.pipeline.archive.schema import ARCHIVE, ERASED
+from ternmq.pipeline.job.job import Context, told
+from ternmq.pipeline.running.jobs import all_tables
+from ternmq.pipeline.running.status import behind, statuses
+from ternmq.spark.broker.connecting import Broker
 from ternmq.wire.control import QueueInfo, TopicInfo
 from tests.unit.pipeline.made import DAY, NOON, in_batches, span
 

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("deltalake", reason="needs the extra spark")
 
-from ternmq.pipeline.jobs import chosen, names
+from ternmq.pipeline.running.jobs import chosen, names
 
 PAGE = Path(__file__).parents[3] / "docs" / "operate" / "pipeline.md"
 

@@ -6,9 +6,9 @@ import json
 
 import pyarrow as pa
 
-from ternmq.pipeline.trace_schema import EVENTS
+from ternmq.pipeline.trace.schema import EVENTS
 from ternmq.spark import schema
-from ternmq.spark.journal_events import COLUMNS
+from ternmq.spark.journal.events import COLUMNS
 from tests.unit.pipeline.trace_reference import Reference
 
 NOON = 1_795_262_400_000_000

@@ -11,8 +11,8 @@ import pytest
 pa = pytest.importorskip("pyarrow")
 
 from ternmq.record.arrow import schema, to_arrow  # noqa: E402
-from ternmq.record.batch import Batch, BatchError, Compression, Row  # noqa: E402
-from tests.unit.record.test_batch import (  # noqa: E402
+from ternmq.record.batch.batch import Batch, BatchError, Compression, Row  # noqa: E402
+from tests.unit.record.batch.test_batch import (  # noqa: E402
     BORN_US,
     PRODUCER,
     SAMPLES,

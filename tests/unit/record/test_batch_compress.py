@@ -10,11 +10,11 @@ import lz4.block
 import pytest
 import zstandard
 
-from ternmq.record import compress
-from ternmq.record.batch import Batch, BatchError, Compression, Row, verify
-from ternmq.record.compress import BLOCK_BYTES, MAX_INFLATED_BYTES, CompressionError
-from tests.unit.record.test_batch import SEED, pack
-from tests.unit.record.test_batch_verify import changed, reason, sealed
+from ternmq.record.batch import compress
+from ternmq.record.batch.batch import Batch, BatchError, Compression, Row, verify
+from ternmq.record.batch.compress import BLOCK_BYTES, MAX_INFLATED_BYTES, CompressionError
+from tests.unit.record.batch.test_batch import SEED, pack
+from tests.unit.record.batch.test_verify import changed, reason, sealed
 
 both = pytest.mark.parametrize("compression", [Compression.LZ4, Compression.ZSTD])
 

@@ -152,13 +152,15 @@ def test_the_example_of_the_page_is_the_golden_file():
 
 
 def test_the_page_and_the_module_show_the_same_ruler():
-    source = (ROOT / "src/ternmq/record/batch_layout.py").read_text(encoding="utf-8")
+    source = (ROOT / "src/ternmq/record/batch/layout.py").read_text(encoding="utf-8")
     ruler = re.search(
         r"::\n\n(.*?)\n\n``binary``", ast.get_docstring(ast.parse(source)) or "", re.DOTALL
     )
     assert ruler is not None
     page = re.sub(
-        r"see Compressed bodies", "see ``record/compress.py``", PAGE.read_text(encoding="utf-8")
+        r"see Compressed bodies",
+        "see ``compress.py``",
+        PAGE.read_text(encoding="utf-8"),
     )
     lines = [line.strip() for line in ruler.group(1).splitlines() if line.strip()]
     missing = [line for line in lines if line not in page]

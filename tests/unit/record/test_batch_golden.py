@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ternmq.record import compress
-from ternmq.record.batch import (
+from ternmq.record.batch import compress
+from ternmq.record.batch.batch import (
     Batch,
     Column,
     Compression,

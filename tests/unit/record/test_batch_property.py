@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ternmq.record.batch import Batch, Column, Compression, Row, encode, slice_batch, verify
-from tests.unit.record.test_batch import SEED
+from ternmq.record.batch.batch import Batch, Column, Compression, Row, encode, slice_batch, verify
+from tests.unit.record.batch.test_batch import SEED
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 times = st.integers(0, 2**63 - 1)

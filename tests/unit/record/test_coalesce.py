@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow")
 
-from ternmq.journal.page import reframed, without_bodies  # noqa: E402
+from ternmq.journal.reader.page import reframed, without_bodies  # noqa: E402
 from ternmq.model.errors import InvalidRequest, ProtocolError  # noqa: E402
-from ternmq.record import messages  # noqa: E402
-from ternmq.record.batch import Batch, BatchError, Compression, Row  # noqa: E402
+from ternmq.record.batch.batch import Batch, BatchError, Compression, Row  # noqa: E402
 from ternmq.record.coalesce import COLUMNS, Coalescer, check, schema  # noqa: E402
-from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC, Kind  # noqa: E402
-from tests.unit.record.test_batch import SAMPLES, full_row, pack  # noqa: E402
+from ternmq.record.fact import messages  # noqa: E402
+from ternmq.record.fact.header import HEADER, HEADER_BYTES, MAGIC, Kind  # noqa: E402
+from tests.unit.record.batch.test_batch import SAMPLES, full_row, pack  # noqa: E402
 from tests.unit.record.test_batch_arrow import expected  # noqa: E402
 
 STORED_US = 1_700_000_000_000_123

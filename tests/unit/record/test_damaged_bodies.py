@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from google_crc32c import extend
 
-from ternmq.record import facts, moved
-from ternmq.record.batch import Batch, BatchError, Row, encode, topic_seed, verify
-from ternmq.record.facts import Cause, Outcome, Settled
-from ternmq.record.moved import FailureEntry, Moved, MovedFailure, Piece
+from ternmq.record.batch.batch import Batch, BatchError, Row, encode, topic_seed, verify
+from ternmq.record.fact import facts, moved
+from ternmq.record.fact.facts import Cause, Outcome, Settled
+from ternmq.record.fact.moved import FailureEntry, Moved, MovedFailure, Piece
 
 
 @pytest.mark.parametrize("rows", [1, 5])

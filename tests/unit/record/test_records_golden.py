@@ -15,20 +15,20 @@ from typing import Any
 
 import msgspec
 
-from ternmq.journal.journal import Journal
-from ternmq.journal.memory_disk import MemoryDisk
-from ternmq.journal.scan import RawRecord, scan
-from ternmq.journal.segment import segment_name
-from ternmq.journal.state import HEAD, StateKey, StateWriter
+from ternmq.journal.disk.memory import MemoryDisk
+from ternmq.journal.log.journal import Journal
+from ternmq.journal.log.scan import RawRecord, scan
+from ternmq.journal.log.segment import segment_name
+from ternmq.journal.state.sets import HEAD, StateKey, StateWriter
 from ternmq.model.specs import Exhausted, Mode, RetryPolicy, Start, SubscriptionSpec, TopicSpec
 from ternmq.model.types import Position
-from ternmq.record import control, facts, messages, moved, replay, transactions
-from ternmq.record.facts import Cause, CursorMoved, Extended, Move, Outcome, Pulled, Settled
-from ternmq.record.header import KNOWN_KINDS, Kind
-from ternmq.record.moved import FailureEntry, Moved, MovedFailure, Piece
-from ternmq.record.replay import Cause as Replay
-from ternmq.record.replay import Replayed
-from ternmq.record.transactions import Part, Prepared, Resolution, Resolved, Why
+from ternmq.record.fact import control, facts, messages, moved, replay, transactions
+from ternmq.record.fact.facts import Cause, CursorMoved, Extended, Move, Outcome, Pulled, Settled
+from ternmq.record.fact.header import KNOWN_KINDS, Kind
+from ternmq.record.fact.moved import FailureEntry, Moved, MovedFailure, Piece
+from ternmq.record.fact.replay import Cause as Replay
+from ternmq.record.fact.replay import Replayed
+from ternmq.record.fact.transactions import Part, Prepared, Resolution, Resolved, Why
 from tests.unit.journal.kit import commit
 
 FOLDER = Path(__file__).parents[2] / "golden"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ternmq.model.errors import TernMQError
 from ternmq.model.marks import Rests
-from ternmq.server.core import Core
-from ternmq.server.desk import Desk
+from ternmq.server.desk.desk import Desk
+from ternmq.server.engine.engine import Core
 from ternmq.wire.commands import Command
 from ternmq.wire.control import Hello
 from ternmq.wire.session import Request

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from ternmq.server import core as core_module
-from tests.unit.server.test_sync_pace import Desk, with_desk
+from ternmq.server.engine import engine as core_module
+from tests.unit.server.engine.test_sync_pace import Desk, with_desk
 
 NEVER_US = 1 << 60
 

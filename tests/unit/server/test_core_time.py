@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ternmq.broker.start import Options, open_broker
-from ternmq.journal.memory_disk import MemoryDisk
-from ternmq.server import core as core_module
-from ternmq.server.core import Core
+from ternmq.journal.disk.memory import MemoryDisk
+from ternmq.server.engine import engine as core_module
+from ternmq.server.engine.engine import Core
 
 WALL_US = 1_700_000_000_000_000
 RECOVERY_US = 3_000_000

@@ -9,14 +9,14 @@ from typing import cast
 
 import pytest
 
-from ternmq.journal.memory_disk import MemoryDisk
+from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.model.errors import TernMQError
 from ternmq.model.specs import TopicSpec
-from ternmq.record.batch import Row, encode, topic_seed
-from ternmq.server.commands import open_commands
-from ternmq.server.core import Core, SystemClocks
-from ternmq.server.counters import Counters
-from ternmq.server.desk import Desk
+from ternmq.record.batch.batch import Row, encode, topic_seed
+from ternmq.server.commands.commands import open_commands
+from ternmq.server.desk.desk import Desk
+from ternmq.server.engine.engine import Core, SystemClocks
+from ternmq.server.telemetry.counters import Counters
 from ternmq.settings import Mode, load
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import TABLE, Command

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from ternmq.server.core import Core
-from ternmq.server.counters import Counters
-from ternmq.server.desk import Desk
-from ternmq.server.dispatch import Dispatcher
-from ternmq.server.hub import SWEPT_A_TURN, Hub
-from ternmq.server.peer import Peer
+from ternmq.server.commands.dispatch import Dispatcher
+from ternmq.server.desk.desk import Desk
+from ternmq.server.engine.engine import Core
+from ternmq.server.native.hub import SWEPT_A_TURN, Hub
+from ternmq.server.native.peer import Peer
+from ternmq.server.telemetry.counters import Counters
 from ternmq.settings import Mode, load
 
 

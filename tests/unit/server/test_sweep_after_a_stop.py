@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from ternmq.journal.memory_disk import MemoryDisk
+from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.server import app
-from ternmq.server.hub import Hub
+from ternmq.server.native.hub import Hub
 from ternmq.settings import Mode, load
 
 

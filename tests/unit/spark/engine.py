@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from ternmq.model.errors import TernMQError
-from ternmq.spark.offsets import Offsets, Span, of_json, to_json
-from ternmq.spark.option_table import Use
-from ternmq.spark.options import read_options, write_options
-from ternmq.spark.reading import BatchRead, Reading, StreamRead
-from ternmq.spark.writing import BATCH, Staged, Task, Writing
+from ternmq.spark.broker.offsets import Offsets, Span, of_json, to_json
+from ternmq.spark.topics.options import read_options, write_options
+from ternmq.spark.topics.reading import BatchRead, Reading, StreamRead
+from ternmq.spark.topics.table import Use
+from ternmq.spark.topics.writing import BATCH, Staged, Task, Writing
 from tests.unit.spark.fake_port import FakeBroker
 
 WINDOWS = {

@@ -15,12 +15,12 @@ from ternmq.model.errors import (
     UnknownQueue,
     UnknownTopic,
 )
-from ternmq.record import messages
-from ternmq.record.batch import Batch, Compression, Row, encode, topic_seed
-from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC, Kind
-from ternmq.spark.connecting import Broker
-from ternmq.spark.offsets import Place
-from ternmq.spark.port import (
+from ternmq.record.batch.batch import Batch, Compression, Row, encode, topic_seed
+from ternmq.record.fact import messages
+from ternmq.record.fact.header import HEADER, HEADER_BYTES, MAGIC, Kind
+from ternmq.spark.broker.connecting import Broker
+from ternmq.spark.broker.offsets import Place
+from ternmq.spark.broker.port import (
     Budget,
     CommittedError,
     Fetched,

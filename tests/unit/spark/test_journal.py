@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 
 import ternmq.sync
-from ternmq.journal.reader import JournalReader
-from ternmq.journal.real_disk import RealDisk
+from ternmq.journal.disk.real import RealDisk
+from ternmq.journal.reader.reader import JournalReader
 from ternmq.model.errors import DataLoss, FileMissing, OptionError
-from ternmq.spark import journal_events
-from ternmq.spark.journal_events import COLUMNS, LEFT_OUT
-from ternmq.spark.journal_options import journal_options
-from ternmq.spark.journal_reading import (
+from ternmq.spark.journal import events
+from ternmq.spark.journal.events import COLUMNS, LEFT_OUT
+from ternmq.spark.journal.options import journal_options
+from ternmq.spark.journal.reading import (
     JournalReading,
     JournalStream,
     Stretch,
     of_json,
     to_json,
 )
-from ternmq.spark.option_table import Use
+from ternmq.spark.topics.table import Use
 from ternmq.testing import broker
 from ternmq.wire.control import GrantInfo
 
@@ -353,7 +353,7 @@ def test_readers_travel(lived):
 
 def test_records_are_read_together_as_they_are_one_by_one(monkeypatch, lived):
     whole = rows(reading(lived))
-    monkeypatch.setattr(journal_events, "FAST", {})
+    monkeypatch.setattr(events, "FAST", {})
     assert rows(reading(lived)) == whole
 
 

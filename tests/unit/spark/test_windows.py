@@ -15,7 +15,7 @@ import copy
 import pytest
 
 from ternmq.model.errors import ConnectionLost, DataLoss, OptionError
-from ternmq.spark.port import Transaction
+from ternmq.spark.broker.port import Transaction
 from tests.unit.spark.fake_port import LOST, FakeBroker, Queue, TransactionConflict
 
 pytest.importorskip("pyarrow")

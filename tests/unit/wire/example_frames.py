@@ -7,8 +7,8 @@ from typing import Final
 
 from google_crc32c import value as crc32c
 
-from ternmq.record import messages
-from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC, VERSION, Kind
+from ternmq.record.fact import messages
+from ternmq.record.fact.header import HEADER, HEADER_BYTES, MAGIC, VERSION, Kind
 from ternmq.wire import bodies, control, frames
 from ternmq.wire.commands import Command
 from ternmq.wire.frames import ANSWER

@@ -8,7 +8,7 @@ import msgspec
 
 from ternmq.model.errors import Busy, FrameTooLarge
 from ternmq.model.specs import Mode, Start, SubscriptionSpec, TopicSpec
-from ternmq.record.batch import Row, encode, topic_seed
+from ternmq.record.batch.batch import Row, encode, topic_seed
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 

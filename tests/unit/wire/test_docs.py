@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ternmq.record.batch import topic_seed, verify
-from ternmq.record.messages import of_record
-from ternmq.server.waits import MAX_WAIT_MS
+from ternmq.record.batch.batch import topic_seed, verify
+from ternmq.record.fact.messages import of_record
+from ternmq.server.commands.waits import MAX_WAIT_MS
 from ternmq.settings import Settings
 from ternmq.wire import bodies, frames
 from ternmq.wire.commands import ONE_WAY_COMMANDS, TABLE, Command

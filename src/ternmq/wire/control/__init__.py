@@ -3,7 +3,9 @@
 Unknown fields are ignored, and missing ones have the defaults of these structs, so that either side
 may be older. Times are µs in broker time, durations µs, unless a name says otherwise. Names of
 topics and groups are checked by the broker. The tables in ``docs/protocol/control.md`` are made of
-these structs (``python -m tests.unit.wire.control_tables``). There is a file for each subject.
+these structs (``python -m tests.unit.wire.control_tables``). There is a file for each subject:
+``apps``, ``topics``, ``groups``, ``connection``, ``lookup``, ``bulk``, ``transactions``, ``again``
+(replay and redrive); ``coding`` and ``times`` are shared.
 
 Numbers, lists and texts of requests are bounded here, so that handlers get only values that the
 fields of records can hold. A bound is never lowered.

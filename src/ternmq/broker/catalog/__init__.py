@@ -1,0 +1,7 @@
+"""What exists: topics, queues, groups, apps, sessions.
+
+Reading order: ``catalog``, ``firsts`` (the oldest offset of each queue), ``filter`` (tags that a
+group wants), ``apps``, ``sessions``, ``gone`` (names of what was deleted).
+
+Invariants: numbers are never used twice; only records change it.
+"""

@@ -1,0 +1,378 @@
+"""What exists: topics with their queues, the groups that consume them, and the apps.
+
+Every record names objects by number. Numbers are never reused, so a name that is created again is
+a new object. Changes are CONFIG records, decided in `administration` and applied here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from ternmq.broker.catalog.filter import TagFilter, parse
+from ternmq.broker.catalog.firsts import Firsts
+from ternmq.broker.containers.sortedkeys import SortedKeys
+from ternmq.broker.containers.tokens import Tokens
+from ternmq.broker.group.progress import GroupQueue
+from ternmq.model.errors import InvalidRequest, UnknownGroup, UnknownTopic
+from ternmq.model.specs import Mode, SubscriptionSpec, TopicSpec
+from ternmq.record.batch.batch import topic_seed
+from ternmq.record.batch.hashes import key_hash
+from ternmq.record.fact.control import App
+
+PAGE_BITS: Final = 6
+"""Topics and groups are written to STATE in pages of 64 numbers."""
+QUEUE_BITS: Final = 4
+"""STATE pages of offsets have 16 queues of 64 topics, those of cursors 16 queues of 64 groups."""
+APP_PAGES: Final = 1024
+"""Most STATE pages of apps; the hash of an app's name selects its page. With ten thousand apps, ten
+share a page, which stays far below 64 KiB unless they have very many grants."""
+
+
+_MANY_GROUPS: Final = 64
+"""Number of groups from which a topic keeps the sorted list of their names between calls."""
+
+
+def app_page(name: str) -> int:
+    """Return the page of STATE that contains an app."""
+    return key_hash(name.encode()) % APP_PAGES
+
+
+class Queue:
+    """One ordered sequence of messages. ``next`` is the offset that the next message gets."""
+
+    __slots__ = (
+        "_firsts",
+        "end",
+        "first_as_of",
+        "followed",
+        "known_first",
+        "next",
+        "number",
+        "page",
+        "recovered",
+        "stamp",
+        "topic",
+        "watched",
+    )
+
+    def __init__(self, topic: Topic, number: int, page: list[int], firsts: Firsts) -> None:
+        self.topic = topic
+        self.number = number
+        self.page = page
+        self._firsts = firsts
+        self.next = 0
+        self.known_first = 0
+        """Value of ``first`` when it was last looked up."""
+        self.first_as_of = firsts.removed
+        """Number of segments that had been removed by then."""
+        self.end = 0
+        """End of the newest record that added rows; once it is durable, all rows are visible."""
+        self.stamp = 0
+        self.recovered = 0
+        """Volatile: value of ``next`` when this epoch began."""
+        self.watched = False
+        """Volatile: a parked pull or a reader waits for new rows; see ``Parking.grew``."""
+        self.followed = False
+        """Volatile: a reader waits for the next rows; see ``Parking.follow``."""
+
+    def check_reset(self, offset: int) -> None:
+        """Check that a group can be reset to an offset.
+
+        Raises:
+            InvalidRequest: The offset is below the oldest one that is kept, or behind the end.
+        """
+        if not self.first <= offset <= self.next:
+            raise InvalidRequest(f"offset must be {self.first} to {self.next}")
+
+    @property
+    def first(self) -> int:
+        """Oldest offset that is kept, derived from the index."""
+        if self.first_as_of != self._firsts.removed:
+            self._firsts.look_up(self)
+        return self.known_first
+
+
+class Topic:
+    """A topic with its queues and the groups that consume it."""
+
+    __slots__ = (
+        "_group_names",
+        "by_group",
+        "name",
+        "number",
+        "queues",
+        "round_robin",
+        "seed",
+        "spec",
+        "subscriptions",
+    )
+
+    def __init__(self, number: int, spec: TopicSpec) -> None:
+        self.number = number
+        self.spec = spec
+        self.name = spec.name
+        self.seed = topic_seed(spec.name)
+        self.queues: list[Queue] = []
+        self.subscriptions: dict[int, Subscription] = {}
+        self.by_group: dict[str, Subscription] = {}
+        self._group_names: list[str] | None = None
+        """Volatile: the sorted names of the groups, if they are many, until one comes or goes."""
+        self.round_robin = 0
+        """Volatile: the queue that got the newest batch without a requested queue."""
+
+    def group_names(self) -> list[str]:
+        """Return the sorted names of its groups; the caller must not change the list."""
+        if self._group_names is not None:
+            return self._group_names
+        names = sorted(self.by_group)
+        if len(names) >= _MANY_GROUPS:
+            self._group_names = names
+        return names
+
+    def forget_order(self) -> None:
+        """Drop the sorted names: a group came or went."""
+        self._group_names = None
+
+
+class Waiter:
+    """A parked pull."""
+
+    __slots__ = (
+        "at_once", "deadline_us", "max_bytes", "max_messages", "session", "subscription", "token",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        token: int,
+        session: int,
+        subscription: Subscription,
+        max_messages: int,
+        max_bytes: int,
+        deadline_us: int,
+        at_once: int = 0,
+    ) -> None:
+        self.token = token
+        self.session = session
+        self.subscription = subscription
+        self.max_messages = max_messages
+        self.max_bytes = max_bytes
+        self.deadline_us = deadline_us
+        self.at_once = at_once
+
+
+class Counts:
+    """Rows handed out to a group and settled by it since the start; the shell counts them.
+
+    The counts are deleted with the group.
+    """
+
+    __slots__ = ("delivered", "settled")
+
+    def __init__(self) -> None:
+        self.delivered = 0
+        """Number of rows handed out."""
+        self.settled: dict[str, int] = {}
+        """Outcome -> number of rows."""
+
+
+class Subscription:
+    """A consumer group on a topic; ``group`` is the number of this (group, topic) pair."""
+
+    __slots__ = (
+        "counts",
+        "filter",
+        "group",
+        "name",
+        "ordered",
+        "queues",
+        "spec",
+        "topic",
+        "turn",
+        "waiters",
+    )
+
+    def __init__(self, group: int, name: str, topic: Topic, spec: SubscriptionSpec) -> None:
+        self.group = group
+        self.name = name
+        self.topic = topic
+        self.waiters: Tokens[Waiter] = Tokens()
+        """Volatile: pulls that wait for rows."""
+        self.queues: list[GroupQueue] = []
+        self.turn = 0
+        """Volatile: the queue that the next pull tries first."""
+        self.counts: Counts | None = None
+        """Volatile: None until something is counted."""
+        self.set(spec)
+
+    def counted(self) -> Counts:
+        """Return the counts; create them at the first call."""
+        if self.counts is None:
+            self.counts = Counts()
+        return self.counts
+
+    def set(self, spec: SubscriptionSpec) -> None:
+        """Set the settings."""
+        self.spec = spec
+        self.ordered = spec.mode is Mode.ORDERED
+        self.filter: TagFilter | None = parse(spec.tags)
+
+
+class Catalog:
+    """All topics and subscriptions, by number and by name; all apps, by name."""
+
+    __slots__ = (
+        "_apps_by_page",
+        "app_names",
+        "app_pages",
+        "apps",
+        "by_name",
+        "firsts",
+        "group_numbers",
+        "groups",
+        "next_group",
+        "next_topic",
+        "queue_pages",
+        "subscription_pages",
+        "topic_names",
+        "topic_numbers",
+        "topic_pages",
+        "topics",
+    )
+
+    def __init__(self, firsts: Firsts) -> None:
+        self.firsts = firsts
+        self.topics: dict[int, Topic] = {}
+        self.by_name: dict[str, Topic] = {}
+        self.groups: dict[int, Subscription] = {}
+        # For listings: the keys of the three dicts above, in order.
+        self.topic_names: SortedKeys[str] = SortedKeys()
+        self.topic_numbers: SortedKeys[int] = SortedKeys()
+        self.group_numbers: SortedKeys[int] = SortedKeys()
+        self.next_topic = 1
+        self.next_group = 1
+        self.topic_pages: dict[int, int] = {}
+        """Page of topics -> newest record that changed a setting in it."""
+        self.subscription_pages: dict[int, int] = {}
+        """Page of group numbers -> newest record that changed a setting in it."""
+        self.queue_pages: dict[tuple[int, int], list[int]] = {}
+        """(page of topics, page of queues) -> newest record that moved an offset in it."""
+        self.apps: dict[str, App] = {}
+        self.app_pages: dict[int, int] = {}
+        """Page of apps -> newest record that changed one in it."""
+        self.app_names: SortedKeys[str] = SortedKeys()
+        self._apps_by_page: dict[int, set[str]] = {}
+
+    def topic(self, name: str) -> Topic:
+        """Return the topic of that name, or raise UnknownTopic."""
+        topic = self.by_name.get(name)
+        if topic is None:
+            raise UnknownTopic(f"no topic {name!r}")
+        return topic
+
+    def subscription(self, topic: str, group: str) -> Subscription:
+        """Return the group's subscription of the topic, or raise UnknownTopic or UnknownGroup."""
+        known = self.by_name.get(topic)
+        if known is None:
+            raise UnknownTopic(f"no topic {topic!r}")
+        subscription = known.by_group.get(group)
+        if subscription is None:
+            raise UnknownGroup(f"no group {group!r} on topic {topic!r}")
+        return subscription
+
+    def consumer_of(self, held: GroupQueue) -> Subscription | None:
+        """Return the subscription that a group queue belongs to, or None if it is gone."""
+        topic = self.topics.get(held.topic)
+        return topic.subscriptions.get(held.group) if topic is not None else None
+
+    def names_of(self, numbers: Iterable[int]) -> list[str]:
+        """Return the sorted names of those topics that exist."""
+        return sorted(self.topics[number].name for number in numbers if number in self.topics)
+
+    def put_topic(self, number: int, spec: TopicSpec) -> Topic:
+        """Add a topic, or change its settings; queues are added, never removed."""
+        topic = self.topics.get(number)
+        if topic is None:
+            topic = self.topics[number] = Topic(number, spec)
+            self.by_name[spec.name] = topic
+            self.topic_names.add(spec.name)
+            self.topic_numbers.add(number)
+            self.next_topic = max(self.next_topic, number + 1)
+        topic.spec = spec
+        for queue in range(len(topic.queues), spec.queues):
+            page = self.queue_pages.setdefault((number >> PAGE_BITS, queue >> QUEUE_BITS), [0])
+            topic.queues.append(Queue(topic, queue, page, self.firsts))
+        return topic
+
+    def remove_topic(self, number: int) -> Topic | None:
+        """Remove a topic; the caller removes its subscriptions."""
+        topic = self.topics.pop(number, None)
+        self.topic_numbers.discard(number)
+        if topic is not None and self.by_name.get(topic.name) is topic:
+            del self.by_name[topic.name]
+            self.topic_names.discard(topic.name)
+        return topic
+
+    def put_subscription(
+        self, topic: Topic, group: int, name: str, spec: SubscriptionSpec
+    ) -> Subscription:
+        """Add a subscription without queues, or change its settings."""
+        subscription = topic.subscriptions.get(group)
+        if subscription is None:
+            subscription = Subscription(group, name, topic, spec)
+            topic.subscriptions[group] = self.groups[group] = subscription
+            topic.by_group[name] = subscription
+            topic.forget_order()
+            self.group_numbers.add(group)
+            self.next_group = max(self.next_group, group + 1)
+        else:
+            subscription.set(spec)
+        return subscription
+
+    def remove_subscription(self, topic: Topic, group: int) -> Subscription | None:
+        """Remove a subscription and return it."""
+        subscription = topic.subscriptions.pop(group, None)
+        self.groups.pop(group, None)
+        self.group_numbers.discard(group)
+        if subscription is not None and topic.by_group.get(subscription.name) is subscription:
+            del topic.by_group[subscription.name]
+            topic.forget_order()
+        return subscription
+
+    def remove_subscriptions(self, topic: Topic) -> dict[int, Subscription]:
+        """Remove all subscriptions of a topic, and return them by number."""
+        gone = topic.subscriptions
+        for group in gone:
+            del self.groups[group]
+        self.group_numbers.discard_all(gone)
+        topic.subscriptions, topic.by_group = {}, {}
+        topic.forget_order()
+        return gone
+
+    def groups_of_page(self, page: int) -> list[Subscription]:
+        """Return the subscriptions of a page, by number."""
+        groups = self.groups
+        low = page << PAGE_BITS
+        return [groups[number] for number in range(low, low + (1 << PAGE_BITS)) if number in groups]
+
+    def held_of_page(self, groups: int, queues: int) -> list[GroupQueue]:
+        """Return the group queues of a page, by group and queue."""
+        low = queues << QUEUE_BITS
+        high = low + (1 << QUEUE_BITS)
+        return [held for one in self.groups_of_page(groups) for held in one.queues[low:high]]
+
+    def put_app(self, app: App) -> None:
+        """Add an app; it replaces one of the same name."""
+        self.apps[app.name] = app
+        self.app_names.add(app.name)
+        self._apps_by_page.setdefault(app_page(app.name), set()).add(app.name)
+
+    def remove_app(self, name: str) -> None:
+        """Remove an app."""
+        if self.apps.pop(name, None) is not None:
+            self.app_names.discard(name)
+            self._apps_by_page[app_page(name)].discard(name)
+
+    def apps_of_page(self, page: int) -> list[App]:
+        """Return the apps of a page, by name."""
+        return [self.apps[name] for name in sorted(self._apps_by_page.get(page, ()))]

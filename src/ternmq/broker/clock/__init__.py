@@ -1,0 +1,5 @@
+"""The time of the broker: ``clock`` (time never goes backwards), ``timers`` (what is due when).
+
+Invariants: nothing here asks a clock of the machine; equal times fire in the order in which they
+were set.
+"""

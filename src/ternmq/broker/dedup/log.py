@@ -1,0 +1,111 @@
+"""The entries of deduplication in the order of the journal, cut into runs for STATE.
+
+New entries are added to a run until it is full. Each set *cuts*: it closes the run, and all runs
+since the last set get a name, (begin of the set, part). A run is written once. Later sets only name
+its position, so its content is freed as soon as it is written; the run itself is dropped when its
+newest entry is forgotten. The bytes of a run are in `dedup_runs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ternmq.broker.dedup import runs as dedup_runs
+from ternmq.broker.dedup.runs import ENTRY, ID_ENTRY, POSITION, RUN_IDS, Content
+
+
+class _Packed(NamedTuple):
+    """The content of a run that is not written yet."""
+
+    entries: bytes
+    ids: Sequence[bytes]
+
+
+class Run(NamedTuple):
+    """A run of entries, or of application ids."""
+
+    last: int
+    """Position of its newest entry."""
+    content: _Packed | None
+    """None once it is written."""
+
+
+class Loaded(NamedTuple):
+    """The content of the runs of a set."""
+
+    runs: list[Content]
+    ids: list[tuple[int, ...]]
+    """Entries of application ids from the horizon on, in the order of the journal."""
+
+
+class DedupLog:
+    """The entries as STATE stores them.
+
+    Not thread-safe: call it from the broker's loop.
+    """
+
+    __slots__ = ("_loading", "_recent_ids", "_sealed", "recent", "runs")
+
+    def __init__(self) -> None:
+        self.recent = bytearray()
+        """Packed entries of the run being filled. `dedup` adds to it directly and calls ``seal``
+        when it is full, because a call for each entry would cost as much as packing it."""
+        self._recent_ids: list[bytes] = []
+        self._sealed: list[Run] = []  # full runs since the last cut
+        self.runs: dict[tuple[int, int], Run] = {}
+        """By (begin position, part)."""
+        self._loading: list[Content] = []
+
+    def seal(self, position: int) -> None:
+        """Close the run being filled; packing all runs at a set's begin would take too long."""
+        self._sealed.append(Run(position, _Packed(bytes(self.recent), ())))
+        self.recent = bytearray()
+
+    def add_id(
+        self, topic: int, id_hash: int, body_hash: int, position: int, row: int, time_us: int
+    ) -> None:
+        """Add the entry of a stored message with an application id."""
+        low, high = id_hash & 0xFFFFFFFFFFFFFFFF, id_hash >> 64
+        self._recent_ids.append(ID_ENTRY.pack(low, high, body_hash, position, time_us, topic, row))
+
+    def cut(self, begin: int, horizon: int) -> None:
+        """Name the runs since the last cut; drop runs that are wholly below the horizon."""
+        if self.recent:
+            self.seal(ENTRY.unpack_from(self.recent, len(self.recent) - ENTRY.size)[POSITION])
+        runs = self._sealed
+        for at in range(0, len(self._recent_ids), RUN_IDS):
+            ids = self._recent_ids[at : at + RUN_IDS]
+            runs.append(Run(ID_ENTRY.unpack(ids[-1])[3], _Packed(b"", ids)))
+        for part, run in enumerate(runs):
+            self.runs[begin, part] = run
+        self._sealed = []
+        self._recent_ids = []
+        for key in [key for key, run in self.runs.items() if run.last < horizon]:
+            del self.runs[key]
+
+    def encode(self, begin: int, part: int) -> bytes:
+        """Return the payload of a run that is not written yet."""
+        content = self.runs[begin, part].content
+        if content is None:
+            raise KeyError((begin, part))
+        return dedup_runs.encode(content.entries, content.ids)
+
+    def written(self, begin: int, part: int) -> None:
+        """Free a run's payload, which is in the journal now."""
+        run = self.runs.get((begin, part))
+        if run is not None:
+            self.runs[begin, part] = Run(run.last, None)
+
+    def load(self, begin: int, part: int, payload: bytes) -> None:
+        """Load a run; the runs may come in any order."""
+        content = dedup_runs.decode(payload)
+        self._loading.append(content)
+        self.runs[begin, part] = Run(content.last(), None)
+
+    def take_loaded(self, horizon: int) -> Loaded:
+        """Return the loaded runs, and their ids from the horizon on."""
+        loading, self._loading = self._loading, []
+        ids = [entry for one in loading for entry in one.ids if entry[3] >= horizon]
+        ids.sort(key=lambda entry: (entry[3], entry[6]))
+        return Loaded(loading, ids)

@@ -1,0 +1,180 @@
+"""Plans pulls of ordered groups: at most one run of each key at a time.
+
+While rows of a key are leased, or its head waits for a retry, its later rows are parked in the
+key's line (`lines`); rows of other keys are delivered.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ternmq.broker.catalog.catalog import Queue
+from ternmq.broker.delivery.plan import Budget, Plan, once_more, run_again
+from ternmq.broker.delivery.shared import SharedPlanner
+from ternmq.broker.group.lines import Line
+from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.runs import merge
+from ternmq.broker.ledger.ledger import Ledger
+from ternmq.record.batch.batch import Batch
+from ternmq.record.fact import messages
+
+ROWS_PER_KEY: Final = 64
+"""Most parked rows of one key in one pull."""
+
+
+class OrderedPlanner:
+    """Plans the pulls of ordered groups. Deterministic.
+
+    Changes nothing but the list of free lines, which it restores. Not thread-safe: call it from the
+    broker's loop.
+    """
+
+    __slots__ = ("_ledger", "_shared")
+
+    def __init__(self, ledger: Ledger, shared: SharedPlanner) -> None:
+        self._ledger = ledger
+        self._shared = shared
+
+    def plan(
+        self,
+        now_us: int,
+        queue: Queue,
+        held: GroupQueue,
+        visible: int,
+        room: int,
+        max_bytes: int,
+        plan: Plan,
+    ) -> None:
+        """Fill the plan of a pull; see ``Delivery.pull`` for the arguments.
+
+        Raises:
+            WouldBlock: nothing was changed.
+        """
+        lines = held.lines
+        assert lines is not None
+        held.due(now_us, 0)
+        rows: list[tuple[int, int, int, int]] = []  # offset, attempt, deliveries, hash
+        taken: list[tuple[int, int]] = []
+        parked: list[tuple[int, int]] = []
+        counts: dict[int, int] = {}  # rows of each key in this pull
+        budget = Budget(max_bytes)
+        looked: set[int] = set()
+        try:
+            while room > 0 and (free := lines.pop_free()) is not None:
+                head, hash_, line = free
+                if hash_ in looked:
+                    continue  # a line may have been offered more than once
+                looked.add(hash_)
+                taken.append((head, hash_))
+                found = self._available(now_us, held, line, hash_, min(room, ROWS_PER_KEY))
+                if not found:
+                    taken.pop()  # its head waits for a due time, which offers the line again
+                for row in found:
+                    places = self._shared.places(held, row[0], row[0] + 1, 1)
+                    if not budget.takes(places.positions[0], places.lengths[0]):
+                        room = 0
+                        break
+                    rows.append(row)
+                    counts[hash_] = counts.get(hash_, 0) + 1
+                    room -= 1
+            cursor = held.cursor
+            if cursor < queue.first:
+                plan.skipped.append((cursor, queue.first))
+                cursor = queue.first
+            if room > 0 and not self._shared.failures_full(held):
+                cursor = self._scan_ordered(
+                    queue, held, cursor, visible, room, rows, parked, counts, budget
+                )
+            plan.cursor = max(plan.cursor, cursor)
+            self._locate_rows(held, rows, max_bytes, plan)
+        finally:
+            for head, hash_ in taken:
+                lines.put_free(head, hash_)  # stale once its rows are leased, and dropped then
+        plan.park(parked)
+
+    def _available(
+        self, now_us: int, held: GroupQueue, line: Line, hash_: int, limit: int
+    ) -> list[tuple[int, int, int, int]]:
+        found: list[tuple[int, int, int, int]] = []
+        for offset in line.offsets[:limit]:
+            failure = held.failures.failure(offset)
+            if failure is not None:
+                if failure.when_us > now_us:
+                    break
+                _, _, attempt, deliveries = run_again(failure)
+            else:
+                ready = held.ready.find(offset)
+                if ready is None:
+                    break
+                attempt, deliveries = ready[2], once_more(ready[3])
+            found.append((offset, attempt, deliveries, hash_))
+        return found
+
+    def _scan_ordered(
+        self,
+        queue: Queue,
+        held: GroupQueue,
+        cursor: int,
+        visible: int,
+        room: int,
+        rows: list[tuple[int, int, int, int]],
+        parked: list[tuple[int, int]],
+        counts: dict[int, int],
+        budget: Budget,
+    ) -> int:
+        """Scan new rows: lease those of idle keys (and of keys leased here), park the others."""
+        ledger = self._ledger
+        lines = held.lines
+        assert lines is not None
+        ahead = held.ahead
+        may_park = ledger.limits.parked - held.ready.rows
+        known = lines.by_hash
+        # Keys of which some rows are left over by this pull, so that later rows must wait.
+        stay = {hash_ for hash_, count in counts.items() if count < len(known[hash_].offsets)}
+        while room > 0 and cursor < visible:
+            cursor = ahead.covering_end(cursor)
+            stop = ahead.next_start(cursor, visible)
+            if cursor >= stop:
+                break
+            places = ledger.index.locate(
+                queue.topic.number, queue.number, cursor, stop, ledger.limits.pull_bytes
+            )
+            if places.stop <= cursor:
+                break
+            stop = min(stop, places.stop)
+            for at, first in enumerate(places.first_offsets):
+                stored = messages.of_record(ledger.store.at_place(places, at))
+                hashes = Batch(stored.batch).ordering_hashes()
+                for offset in range(max(cursor, first), min(stop, first + stored.count)):
+                    hash_ = hashes[stored.row_of(offset)] if stored.runs else hashes[offset - first]
+                    if hash_ in stay or (hash_ in known and hash_ not in counts):
+                        if len(parked) >= may_park:
+                            return offset
+                        parked.append((offset, hash_))
+                    else:
+                        if room <= 0 or not budget.takes(places.positions[at], places.lengths[at]):
+                            return offset
+                        counts[hash_] = counts.get(hash_, 0) + 1
+                        rows.append((offset, 1, 1, hash_))
+                        room -= 1
+            cursor = stop
+        return cursor
+
+    def _locate_rows(
+        self, held: GroupQueue, rows: list[tuple[int, int, int, int]], max_bytes: int, plan: Plan
+    ) -> None:
+        rows.sort()
+        hashes = dict.fromkeys([row[0] for row in rows], 0)
+        for offset, _, _, hash_ in rows:
+            hashes[offset] = hash_
+        for start, stop, attempt, deliveries in merge(
+            [(offset, offset + 1, attempt, count) for offset, attempt, count, _ in rows]
+        ):
+            at = start
+            while at < stop:
+                places = self._shared.places(held, at, stop, max_bytes)
+                end = min(stop, places.stop)
+                plan.runs.append((at, end, attempt, deliveries))
+                plan.places.append(places)
+                plan.hashes += [hashes[offset] for offset in range(at, end)]
+                at = end

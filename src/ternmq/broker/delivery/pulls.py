@@ -1,0 +1,239 @@
+"""Decides pulls, for shared and for ordered groups.
+
+A decision reads the views, becomes one record, and is applied by the view that will replay it
+(`groupqueue`). Nothing is changed before the record is in the journal, so a decision that needs
+bytes that are not in memory may raise ``WouldBlock`` at any point before, and is then repeated.
+`shared` or `ordered` plans which rows a pull may hand out; settles and the ends of leases are
+decided in `settling` and `leases`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ternmq.broker.catalog.catalog import Queue, Subscription
+from ternmq.broker.clock.timers import Timer
+from ternmq.broker.delivery.ordered import OrderedPlanner
+from ternmq.broker.delivery.plan import Plan
+from ternmq.broker.delivery.shared import SharedPlanner
+from ternmq.broker.gate.replies import PullReply
+from ternmq.broker.group.lease import LEASE_BITS
+from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.ledger.factkinds import CURSOR
+from ternmq.broker.ledger.ledger import Ledger
+from ternmq.journal.index.tail import Places
+from ternmq.record.fact import facts
+from ternmq.record.fact.facts import ONE_PULLED, CursorMoved, LeasedRun, Move, Pulled, Span
+
+
+class Delivery:
+    """Decides pulls, and moves cursors.
+
+    Not thread-safe: call it from the broker's loop.
+    """
+
+    __slots__ = ("_lease", "_ledger", "_ordered", "_shared")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._lease = 0
+        self._shared = SharedPlanner(ledger)
+        self._ordered = OrderedPlanner(ledger, self._shared)
+
+    @property
+    def newest_lease(self) -> int:
+        """The id of the newest lease."""
+        return self._ledger.journal.epoch << LEASE_BITS | self._lease
+
+    def pull(
+        self,
+        now_us: int,
+        session: int,
+        subscription: Subscription,
+        queue: Queue,
+        held: GroupQueue,
+        max_messages: int,
+        max_bytes: int,
+        at_once: int = 0,
+    ) -> PullReply | None:
+        """Lease the next rows of one queue to a consumer.
+
+        Args:
+            now_us: Broker time.
+            session: The consumer's session.
+            subscription: The group on the topic.
+            queue: The queue.
+            held: The group's view of it.
+            max_messages: Maximum number of rows.
+            max_bytes: Approximate maximum of bytes; the first row is returned whatever its size.
+            at_once: Number of rows that the consumer works on at one time; 0: unknown.
+
+        Returns:
+            The leased rows; None when nothing is available.
+
+        Raises:
+            WouldBlock: bytes must be read first; nothing was changed.
+        """
+        ledger = self._ledger
+        spec = subscription.spec
+        room = min(max_messages, spec.window - held.leased_rows)
+        if room <= 0:
+            return None
+        journal = ledger.journal
+        limits, failures = ledger.limits, held.failures
+        ready, ahead = held.ready.runs, held.ahead.starts
+        if len(held.leases) + len(ready) + len(ahead) >= limits.intervals:  # see `open_runs`
+            visible = held.cursor  # owed rows only: otherwise the runs could never become fewer
+        elif queue.end <= journal.durable:
+            visible = queue.next
+        else:
+            visible = ledger.index.visible(queue.topic.number, queue.number, journal.durable)
+        if not (
+            subscription.ordered
+            or subscription.filter is not None
+            or ready
+            or failures.waiting_rows
+            or ahead
+            or held.cursor < queue.first
+            or held.cursor >= visible
+            or failures.dead_rows >= limits.failures
+        ):
+            # The usual pull: no row is delivered again, and none is passed over. It gets the next
+            # rows, if one lookup finds all of them.
+            cursor = held.cursor
+            stop = min(cursor + room, visible)
+            places = ledger.index.locate(queue.topic.number, queue.number, cursor, stop, max_bytes)
+            if places.stop >= stop:
+                return self._hand_out(
+                    now_us, session, subscription, queue, held,
+                    stop, [(cursor, stop, 1, 1)], [places], (), (), (), at_once,
+                )  # fmt: skip
+        plan = Plan(held.cursor)
+        if subscription.ordered:
+            self._ordered.plan(now_us, queue, held, visible, room, max_bytes, plan)
+        else:
+            self._shared.plan(now_us, subscription, queue, held, visible, room, max_bytes, plan)
+            held.turn_to_fresh = not held.turn_to_fresh  # not earlier: a plan may raise WouldBlock
+        if not plan.runs and not plan.parked:
+            if plan.cursor > held.cursor:
+                self._pass_over(now_us, held, plan.cursor)
+                if plan.cursor < visible:
+                    ledger.wakes.wake_for(held)  # the scan goes on in the next turn
+            return None
+        return self._hand_out(
+            now_us, session, subscription, queue, held,
+            plan.cursor, plan.runs, plan.places, plan.skipped, plan.parked, plan.hashes, at_once,
+        )  # fmt: skip
+
+    def pull_any(
+        self,
+        now_us: int,
+        session: int,
+        subscription: Subscription,
+        max_messages: int,
+        max_bytes: int,
+        at_once: int = 0,
+    ) -> PullReply | None:
+        """Lease the next rows of a queue of a topic that has some; the queues take turns.
+
+        Raises:
+            WouldBlock: bytes must be read first; nothing was changed.
+        """
+        queues, views = subscription.topic.queues, subscription.queues
+        count = len(queues)
+        for step in range(count):
+            at = (subscription.turn + step) % count
+            reply = self.pull(
+                now_us, session, subscription, queues[at], views[at], max_messages, max_bytes,
+                at_once,
+            )  # fmt: skip
+            if reply is not None:
+                subscription.turn = (at + 1) % count
+                return reply
+        return None
+
+    def _hand_out(
+        self,
+        now_us: int,
+        session: int,
+        subscription: Subscription,
+        queue: Queue,
+        held: GroupQueue,
+        cursor: int,
+        runs: Sequence[LeasedRun],
+        places: Sequence[Places],
+        skipped: Sequence[Span] = (),
+        parked: Sequence[Span] = (),
+        hashes: Sequence[int] = (),
+        at_once: int = 0,
+    ) -> PullReply | None:
+        ledger = self._ledger
+        epoch = ledger.journal.epoch
+        lease = self._lease + 1
+        until_us = now_us + subscription.spec.lease_us
+        topic = queue.topic.number
+        fact = Pulled(
+            held.group, topic, queue.number, session, lease, until_us, cursor,
+            runs, skipped, parked, hashes,
+        )  # fmt: skip
+        if len(runs) == 1 and not skipped and not parked and not hashes:
+            start, stop, attempt, deliveries = runs[0]
+            body = ONE_PULLED.pack(
+                1, 0, held.group, topic, queue.number, session, lease, until_us, cursor,
+                1, 0, 0, 0, start, stop - start, attempt, deliveries,
+            )  # fmt: skip
+        else:
+            body = facts.pack_pulled((fact,))
+        ledger.record_pulled(now_us, body, held, fact)
+        self._lease = lease
+        held.scan = 0
+        if not runs:
+            return None
+        if at_once:
+            held.leases[epoch << LEASE_BITS | lease].at_once = at_once
+        if until_us < held.lease_armed_us:
+            ledger.timers.arm_leases(held, until_us)
+        return PullReply(
+            topic,
+            queue.number,
+            epoch,
+            lease,
+            until_us,
+            runs,
+            places,
+            ledger.journal.end if subscription.ordered else 0,
+            ledger.suspect_below,
+        )
+
+    def _pass_over(self, now_us: int, held: GroupQueue, cursor: int) -> None:
+        """Pass over rows that do not match the filter or have expired; record it now or later."""
+        ledger = self._ledger
+        due = held.scan_since_us + ledger.limits.filter_cursor_us
+        if cursor - held.cursor < ledger.limits.filter_scan_rows and (
+            held.scan_since_us == 0 or now_us < due
+        ):
+            if held.scan_since_us == 0:
+                held.scan_since_us = now_us
+                # No other pull may follow, so a timer has to record it.
+                ledger.timers.set(now_us + ledger.limits.filter_cursor_us, Timer.PASSED, held)
+            held.scan = cursor
+            return
+        self.move_cursor(now_us, held, Move.FILTERED, cursor)
+
+    def record_passed(self, now_us: int, held: GroupQueue) -> None:
+        """Record the rows that were passed over, if that is not recorded yet.
+
+        Raises:
+            JournalFull: no segment is ready; the call must be repeated.
+        """
+        if held.scan > held.cursor:
+            self.move_cursor(now_us, held, Move.FILTERED, held.scan)
+        held.scan_since_us = 0
+
+    def move_cursor(self, now_us: int, held: GroupQueue, move: Move, cursor: int) -> int:
+        """Move a cursor without a pull; return the end of the record."""
+        round_ = held.round + (1 if move is Move.RESET else 0)
+        fact = CursorMoved(held.group, held.topic, held.queue, move, cursor, round_)
+        self._ledger.record(now_us, CURSOR, fact)
+        held.scan_since_us = 0
+        return self._ledger.end

@@ -1,0 +1,201 @@
+"""Plans pulls of shared groups: rows in order of offset, for any member.
+
+Rows that are delivered again come first, but take at most half of a pull while there are new rows;
+with a filter, rows that do not match are passed over without being delivered.
+"""
+
+from __future__ import annotations
+
+from ternmq.broker.catalog.catalog import Queue, Subscription
+from ternmq.broker.delivery.plan import Budget, Plan, once_more, one_place, run_again
+from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.runs import merge
+from ternmq.broker.ledger.ledger import Ledger
+from ternmq.journal.index.tail import Places
+from ternmq.model.errors import CorruptJournal
+from ternmq.record.batch.batch import Batch
+from ternmq.record.fact import messages
+from ternmq.record.fact.facts import LeasedRun
+
+
+class SharedPlanner:
+    """Plans the pulls of shared groups. Deterministic; changes at most volatile state.
+
+    Not thread-safe: call it from the broker's loop.
+    """
+
+    __slots__ = ("_ledger",)
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def plan(
+        self,
+        now_us: int,
+        subscription: Subscription,
+        queue: Queue,
+        held: GroupQueue,
+        visible: int,
+        room: int,
+        max_bytes: int,
+        plan: Plan,
+    ) -> None:
+        """Fill the plan of a pull; see ``Delivery.pull`` for the arguments.
+
+        Raises:
+            WouldBlock: nothing was changed.
+        """
+        fresh = held.cursor < visible
+        again = 0
+        if held.ready.runs or held.failures.waiting_rows:
+            # While there are new rows, others take at most half of a pull; single pulls take turns.
+            again = room if not fresh else (room + 1) // 2
+            if not (fresh and room == 1 and held.turn_to_fresh):
+                room, max_bytes = self._plan_again(now_us, held, again, room, max_bytes, plan)
+        if fresh and room > 0 and max_bytes > 0 and not self.failures_full(held):
+            if subscription.filter is None:
+                self._plan_fresh(queue, held, visible, room, max_bytes, plan)
+            else:
+                self._plan_filtered(subscription, queue, held, visible, room, max_bytes, plan)
+        if again and fresh and not plan.runs:
+            # It was the turn of new rows, but no new row is for this group.
+            self._plan_again(now_us, held, again, room, max_bytes, plan)
+            if plan.runs and not plan.skipped and plan.cursor > held.cursor:
+                plan.skip_between(held.cursor, plan.cursor)
+
+    def _plan_fresh(
+        self,
+        queue: Queue,
+        held: GroupQueue,
+        visible: int,
+        room: int,
+        max_bytes: int,
+        plan: Plan,
+    ) -> None:
+        index = self._ledger.index
+        topic, number = queue.topic.number, queue.number
+        cursor = held.cursor
+        if cursor < queue.first:
+            plan.skipped.append((cursor, queue.first))
+            cursor = queue.first
+        ahead = held.ahead
+        while room > 0 and max_bytes > 0 and cursor < visible:
+            stop = min(cursor + room, visible)
+            if ahead:
+                cursor = ahead.covering_end(cursor)
+                stop = ahead.next_start(cursor, min(cursor + room, visible))
+                if cursor >= visible:
+                    break
+            places = index.locate(topic, number, cursor, stop, max_bytes)
+            if places.stop <= cursor:
+                break
+            size = sum(places.lengths)
+            if size > max_bytes and plan.runs:
+                break  # only the first batch of a pull may be larger than was requested
+            stop = min(stop, places.stop)
+            plan.runs.append((cursor, stop, 1, 1))
+            plan.places.append(places)
+            room -= stop - cursor
+            max_bytes -= size
+            cursor = stop
+        plan.cursor = max(plan.cursor, cursor)
+
+    def _plan_again(
+        self, now_us: int, held: GroupQueue, again: int, room: int, max_bytes: int, plan: Plan
+    ) -> tuple[int, int]:
+        candidates: list[LeasedRun] = []
+        left = again
+        for start, stop, attempt, deliveries in held.ready.runs:
+            if left <= 0:
+                break
+            rows = min(stop - start, left)
+            candidates.append((start, start + rows, attempt, once_more(deliveries)))
+            left -= rows
+        if left > 0 and held.failures.waiting_rows:
+            candidates += [run_again(row) for row in held.due(now_us, left)]
+        budget = Budget(max_bytes)  # a batch that holds several of the rows counts once
+        for start, stop, attempt, deliveries in merge(candidates):
+            at = start
+            while at < stop:
+                places = self.places(held, at, stop, max(budget.left, 1))
+                if not budget.takes_all(places):
+                    return room, 0
+                end = min(stop, places.stop)
+                plan.runs.append((at, end, attempt, deliveries))
+                plan.places.append(places)
+                room -= end - at
+                at = end
+        return room, budget.left
+
+    def places(self, held: GroupQueue, start: int, stop: int, max_bytes: int) -> Places:
+        """Return where owed rows are stored: in their batches, or in a copy moved forward."""
+        index = self._ledger.index
+        places = index.locate(held.topic, held.queue, start, stop, max_bytes)
+        if places.positions:
+            return places
+        copy = index.moved(held.topic, held.queue, start)
+        if copy is None:
+            raise CorruptJournal(
+                f"offset {start} of queue {held.queue} of topic {held.topic} is owed to group "
+                f"{held.group} and kept nowhere"
+            )
+        return Places((start,), (copy.position,), (0,), start + 1)
+
+    def failures_full(self, held: GroupQueue) -> bool:
+        """Return whether new rows are withheld, because too many rows wait or are dead."""
+        return held.failures.waiting_rows + held.failures.dead_rows >= self._ledger.limits.failures
+
+    def _plan_filtered(
+        self,
+        subscription: Subscription,
+        queue: Queue,
+        held: GroupQueue,
+        visible: int,
+        room: int,
+        max_bytes: int,
+        plan: Plan,
+    ) -> None:
+        ledger = self._ledger
+        wanted = subscription.filter
+        assert wanted is not None
+        cursor = max(held.cursor, held.scan, queue.first)
+        budget = ledger.limits.filter_scan_rows
+        while room > 0 and max_bytes > 0 and budget > 0 and cursor < visible:
+            cursor = held.ahead.covering_end(cursor)
+            stop = held.ahead.next_start(cursor, min(cursor + budget, visible))
+            if cursor >= stop:
+                break
+            places = ledger.index.locate(
+                queue.topic.number, queue.number, cursor, stop, ledger.limits.pull_bytes
+            )
+            if places.stop <= cursor:
+                break
+            stop = min(stop, places.stop)
+            budget -= stop - cursor
+            for at, first in enumerate(places.first_offsets):
+                end = stop
+                if at + 1 < len(places.first_offsets):
+                    end = min(stop, places.first_offsets[at + 1])
+                if places.masks is not None and places.masks[at] & wanted.mask:
+                    stored = messages.of_record(ledger.store.at_place(places, at))
+                    matching = wanted.matching(Batch(stored.batch))
+                    fits = not plan.runs or places.lengths[at] <= max_bytes
+                    for offset in range(max(cursor, first), end):
+                        if matching is True or (
+                            matching is not False and matching[stored.row_of(offset)]
+                        ):
+                            if room <= 0 or not fits:
+                                room = 0
+                                end = stop = offset
+                                break
+                            room -= 1
+                            plan.lease_row(offset, 1, 1)
+                    if plan.runs and plan.runs[-1][1] > max(cursor, first):
+                        plan.places.append(one_place(places, at, end))
+                        max_bytes -= places.lengths[at]
+                if end >= stop:
+                    break
+            cursor = stop
+        if plan.runs:
+            plan.skip_between(held.cursor, cursor)
+        plan.cursor = max(plan.cursor, cursor)

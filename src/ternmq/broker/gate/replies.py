@@ -1,0 +1,136 @@
+"""The broker's replies, and the gate that holds them until what they depend on is committed.
+
+Every reply names the **position** that it depends on: the end of a write's own record, or for
+duplicates, refusals and reads, of the newest record that changed what they contain. 0 means
+"nothing": the reply may be sent at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from ternmq.journal.index.tail import Places
+from ternmq.model.marks import Rests
+from ternmq.record.fact.facts import LeasedRun, Span
+
+T = TypeVar("T")
+
+
+class RowOutcome(NamedTuple):
+    """A row of a batch with application ids that was not stored now."""
+
+    row: int
+    offset: int | None
+    """The first receipt's offset; None if the row is refused, or that receipt is forgotten."""
+    conflict: bool
+    """The id was used for another message: IdConflict for this row."""
+    queue: int | None = None
+    """The queue of ``offset``; None if ``offset`` is None."""
+
+
+class SendReply(msgspec.Struct, eq=False):
+    """The result of a send.
+
+    ``first_offset`` is None for topics of durability ``fast``, if no row was stored, and for a
+    duplicate whose record is gone.
+    """
+
+    topic: int
+    queue: int
+    first_offset: int | None
+    count: int
+    position: int
+    rests: Rests
+    duplicate: bool = False
+    rows: Sequence[RowOutcome] = ()
+
+
+class PrepareReply(msgspec.Struct, eq=False):
+    """A batch that was stored for a transaction; the commit refers to it by ``prepared``."""
+
+    topic: int
+    queue: int
+    prepared: int
+    count: int
+    position: int
+    duplicate: bool = False
+    rests: Rests = Rests.DURABLE
+
+
+class ResolveReply(msgspec.Struct, eq=False):
+    """The result of a commit or abort; ``repeated``: it was decided before."""
+
+    rows: int
+    position: int
+    repeated: bool = False
+    rests: Rests = Rests.DURABLE
+
+
+class PullReply(msgspec.Struct, eq=False):
+    """Rows delivered under one lease, with the places of the stored batches that hold them."""
+
+    topic: int
+    queue: int
+    epoch: int
+    lease: int
+    until_us: int
+    runs: Sequence[LeasedRun]
+    places: Sequence[Places]
+    position: int
+    suspect_below: int
+    """Rows delivered for the first time and stored below this position may have been delivered
+    before a power cut: they carry ``maybe_redelivered``."""
+    rests: Rests = Rests.DURABLE
+
+
+class SettleReply(msgspec.Struct, eq=False):
+    """Rows that were settled now; ``refused`` rows were no longer held under the lease."""
+
+    settled: Sequence[LeasedRun]
+    refused: Sequence[Span]
+    position: int
+    rests: Rests = Rests.DURABLE
+
+
+class DoneReply(msgspec.Struct, eq=False):
+    """The result of a change, or of a read, as of a position."""
+
+    position: int
+    value: object = None
+    rests: Rests = Rests.DURABLE
+
+
+Reply = SendReply | PrepareReply | ResolveReply | PullReply | SettleReply | DoneReply
+
+
+class Gate(Generic[T]):
+    """Holds replies until their position is committed. Those with equal ``rests`` stay in order."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: tuple[deque[tuple[int, T]], deque[tuple[int, T]]] = (deque(), deque())
+
+    def __len__(self) -> int:
+        return len(self._waiting[0]) + len(self._waiting[1])
+
+    def hold(self, position: int, rests: Rests, answer: T) -> None:
+        """Hold a reply; one with a lower position than the one before it waits for that one."""
+        queue = self._waiting[rests]
+        if queue and position < queue[-1][0]:
+            position = queue[-1][0]
+        queue.append((position, answer))
+
+    def release(self, durable: int, written: int) -> list[T]:
+        """Return the replies that may be sent now: those with a position at or below the mark."""
+        free: list[T] = []
+        by_sync, by_write = self._waiting
+        while by_sync and by_sync[0][0] <= durable:
+            free.append(by_sync.popleft()[1])
+        while by_write and by_write[0][0] <= written:
+            free.append(by_write.popleft()[1])
+        return free

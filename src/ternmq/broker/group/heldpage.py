@@ -1,0 +1,70 @@
+"""Pages of group queues: STATE stores their cursors as one object.
+
+A page has the cursors of 64 groups and 16 queues, so that a set goes through some hundred objects
+for 40,000 groups, not 40,000. Owed rows are stored in shards, objects of their own; a page whose
+groups are owed nothing is recognised without visiting each of its group queues.
+
+Ruler of an entry::
+
+     0  u32 group, u32 topic, u32 queue, u32 round
+    16  u64 cursor
+    24  u32 ordered, u32 0
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from ternmq.broker.group.discarded import Discarded
+from ternmq.broker.group.figures import Figures
+from ternmq.broker.group.lines import Lines
+
+if TYPE_CHECKING:
+    from ternmq.broker.group.progress import GroupQueue
+
+ENTRY: Final = struct.Struct("<IIIIQII")
+
+
+class HeldPage:
+    """Positions of the newest changes of a page: they decide what a set has to examine."""
+
+    __slots__ = ("changed", "discarded", "figures", "idle_at", "touched")
+
+    def __init__(self, figures: Figures | None = None, discarded: Discarded | None = None) -> None:
+        self.figures = Figures() if figures is None else figures
+        """Figures of all group queues; kept here so that a group queue needs no reference."""
+        self.discarded = Discarded() if discarded is None else discarded
+        """Takes the containers that a group queue discards; kept here for the same reason."""
+        self.changed = 0
+        """Newest record that moved a cursor of the page, or created or ended a group queue."""
+        self.touched = 0
+        """Newest record that changed rows of its group queues."""
+        self.idle_at = 0
+        """BEGIN of the newest set that found nothing owed in the page; 0: none did."""
+
+    def idle(self) -> bool:
+        """Return whether the finding of ``idle_at`` still holds: its groups are owed nothing."""
+        return self.changed < self.idle_at and self.touched < self.idle_at
+
+
+def encode_page(queues: Iterable[GroupQueue]) -> bytes:
+    """Return the cursors of group queues, packed for STATE."""
+    return b"".join(
+        [
+            ENTRY.pack(
+                held.group, held.topic, held.queue, held.round, held.cursor,
+                held.lines is not None, 0,
+            )
+            for held in queues
+        ]
+    )  # fmt: skip
+
+
+def load_entry(held: GroupQueue, cursor: int, round_: int, stamp: int, *, ordered: bool) -> None:
+    """Load a cursor as it was at ``stamp``."""
+    held.cursor, held.round = cursor, round_
+    if ordered and held.lines is None:
+        held.lines = Lines()
+    held.admission.load_main(stamp)

@@ -1,0 +1,28 @@
+"""A lease: rows handed out in one pull."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from ternmq.record.fact.facts import LeasedRun
+
+LEASE_BITS: Final = 40
+"""A lease id is ``epoch << LEASE_BITS | number``."""
+LEASE_LIMIT: Final = 1 << LEASE_BITS
+EPOCH_LIMIT: Final = 1 << 64 - LEASE_BITS
+"""An epoch below this fits into a lease id, which is u64 in STATE."""
+
+
+class Lease(msgspec.Struct, eq=False):
+    """Rows handed out in one pull that are not settled yet."""
+
+    id: int
+    session: int
+    until_us: int
+    runs: list[LeasedRun] = []
+    at_once: int = 0
+    """Number of the group's rows that its consumer works on at one time; 0: unknown.
+    Volatile: the record of a lease's end contains the result, and every row of a lease from before
+    a start counts."""

@@ -1,0 +1,77 @@
+"""Rows that are owed to a group: leased, ready, waiting for a retry, or dead.
+
+Before retention removes a segment, it looks for owed rows whose content, or whose known failures,
+are stored there: both must outlive the segment.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ternmq.broker.group.failedrows import SHARD_BITS, SHARD_ROWS
+from ternmq.broker.group.progress import GroupQueue
+
+
+class Owed(NamedTuple):
+    """A row that is owed to a group."""
+
+    offset: int
+    position: int
+    """Position of the record that describes its newest failure; 0 if it never failed."""
+    attempt: int
+    deliveries: int
+    when_us: int
+
+
+def owed_in(held: GroupQueue, key: int, below: int, told_below: int) -> list[Owed]:
+    """Return the owed rows of a shard that are affected when a segment is removed.
+
+    These are rows with an offset below ``below``, and rows whose newest failure is described in a
+    record below ``told_below``.
+    """
+    base = key << SHARD_BITS
+    end = base + SHARD_ROWS
+    found: list[Owed] = []
+    for rows in (held.failures.waiting.get(key), held.failures.dead.get(key)):
+        if rows is not None and (base < below or rows.oldest_told() < told_below):
+            found += [
+                Owed(row.offset, row.position, row.attempt, row.deliveries, row.when_us)
+                for row in rows
+                if row.offset < below or row.position < told_below
+            ]
+    history = held.failures.history
+    if base < below or history:
+        runs = [run for run, _ in held.leases_by_shard().get(key, ())]
+        runs += [run for run in held.ready.runs if run[0] < end and run[1] > base]
+        for start, stop, attempt, deliveries in sorted(runs):
+            for offset in range(max(start, base), min(stop, end)):
+                position = history.get(offset, 0)
+                if offset < below or 0 < position < told_below:
+                    found.append(Owed(offset, position, attempt, deliveries, 0))
+    return found
+
+
+def owed_row(held: GroupQueue, offset: int) -> Owed | None:
+    """Return the row if it is owed."""
+    row = held.failures.failure(offset) or held.failures.dead_letter(offset)
+    if row is not None:
+        return Owed(offset, row.position, row.attempt, row.deliveries, row.when_us)
+    told = held.failures.history.get(offset, 0)
+    for lease in held.leases.values():
+        for start, stop, attempt, deliveries in lease.runs:
+            if start <= offset < stop:
+                return Owed(offset, told, attempt, deliveries, 0)
+    run = held.ready.find(offset)
+    if run is not None:
+        return Owed(offset, told, run[2], run[3], 0)
+    return None
+
+
+def told_row(held: GroupQueue, offset: int) -> Owed | None:
+    """Return the row if it is owed and has failed before. Cheap if it has not failed."""
+    failures = held.failures
+    row = failures.failure(offset) or failures.dead_letter(offset)
+    if row is None and offset not in failures.history:
+        return None
+    owed = owed_row(held, offset)
+    return owed if owed is not None and owed.position else None

@@ -1,0 +1,471 @@
+"""What one consumer group holds of one queue, and how facts change it.
+
+Rows below the ``cursor`` are done unless they are *owed*: leased, ready (released, or parked behind
+a busy key), waiting for a retry, or dead. Rows at or above it were never handed out, except those
+in ``ahead``: they were settled, but the record of their hand-out was lost in a power cut, so pulls
+pass over them. Progress is therefore the cursor and a few runs, however many messages are settled.
+
+The rows are cut into **shards** of ``SHARD_ROWS`` offsets, which are objects of their own in STATE
+(`shards`). While a journal is replayed, a fact changes only the shards (and the cursor) whose chunk
+was written before it; `admission` filters the others, and filters nothing once the replay has
+passed the newest chunk. Rows that wait or are dead are in a store of their own (`failurestore`).
+
+Deterministic, no I/O. Facts are decided elsewhere (`delivery`); here they are only applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ternmq.broker.group.failedrows import SHARD_BITS, Failure
+from ternmq.broker.group.failurestore import FailureStore
+from ternmq.broker.group.figures import Share
+from ternmq.broker.group.heldpage import HeldPage
+from ternmq.broker.group.lease import LEASE_BITS, Lease
+from ternmq.broker.group.lines import Lines
+from ternmq.broker.group.runs import RunList, SpanSet, row_count, split, split_all, union
+from ternmq.broker.group.stamps import Admission
+from ternmq.record.fact.facts import (
+    CursorMoved,
+    Extended,
+    LeasedRun,
+    Move,
+    Outcome,
+    Pulled,
+    Settled,
+    Span,
+)
+from ternmq.record.fact.replay import Replayed
+
+_FOREVER: Final = 1 << 63
+_MUCH: Final = 256
+"""Number of owed rows from which the memory of a deleted group is freed piece by piece."""
+# Members as globals of the module: looking one up in its class takes 0.2 us (Python 3.11).
+_DONE: Final = Outcome.DONE
+_DEAD: Final = Outcome.DEAD
+_RELEASED: Final = Outcome.RELEASED
+
+
+class GroupQueue:
+    """The view of one (group, topic, queue)."""
+
+    __slots__ = (
+        "_by_shard",
+        "admission",
+        "ahead",
+        "all_changed",
+        "cursor",
+        "due_armed_us",
+        "failures",
+        "group",
+        "lease_armed_us",
+        "leased_rows",
+        "leases",
+        "lines",
+        "noted",
+        "page",
+        "queue",
+        "ready",
+        "round",
+        "scan",
+        "scan_since_us",
+        "shard_changed",
+        "share",
+        "topic",
+        "turn_to_fresh",
+    )
+
+    def __init__(
+        self,
+        group: int,
+        topic: int,
+        queue: int,
+        cursor: int,
+        page: HeldPage,
+        *,
+        ordered: bool = False,
+    ) -> None:
+        self.group = group
+        self.topic = topic
+        self.queue = queue
+        self.cursor = cursor
+        self.round = 0
+        self.ahead = SpanSet()
+        self.leases: dict[int, Lease] = {}
+        self.ready = RunList()
+        self.failures = FailureStore()
+        self.lines = Lines() if ordered else None
+        self.leased_rows = 0
+        # STATE and replay.
+        self.admission = Admission()
+        self.page = page
+        self.shard_changed: dict[int, int] = {}
+        """Shard -> newest record that changed it, if that is behind ``all_changed``."""
+        self.all_changed = 0
+        """Newest record that changed all shards."""
+        self._by_shard: dict[int, list[tuple[LeasedRun, Lease]]] | None = None
+        # Figures of all group queues, see `figures`.
+        self.share: Share | None = None
+        """The numbers already added to the figures; None: it is not counted (yet, or any more)."""
+        self.noted = False
+        """Whether it is in ``Figures.changed``."""
+        # Volatile.
+        self.scan = 0
+        self.scan_since_us = 0
+        self.lease_armed_us = _FOREVER
+        self.due_armed_us = _FOREVER
+        self.turn_to_fresh = False
+
+    # -- facts ------------------------------------------------------------------------------------
+
+    def apply_pulled(self, position: int, epoch: int, fact: Pulled) -> None:
+        """Apply a PULLED fact: rows were handed out."""
+        admission, failures = self.admission, self.failures
+        if position >= admission.main:
+            self.page.changed = position
+            if fact.cursor > self.cursor:
+                self.cursor = fact.cursor
+                if self.ahead.starts:
+                    self.ahead.remove(0, fact.cursor)
+                    self._note()
+        lease_id = epoch << LEASE_BITS | fact.lease
+        leased: Sequence[LeasedRun] = fact.leased
+        if position < admission.until:
+            leased = admission.runs(position, leased)
+        if leased:
+            lease = self.leases.get(lease_id)
+            if lease is None:
+                self.leases[lease_id] = Lease(lease_id, fact.session, fact.until_us, list(leased))
+                self.page.figures.lease_begun(self, fact.session)
+            else:
+                lease.runs.extend(leased)
+                if fact.until_us > lease.until_us:
+                    lease.until_us = fact.until_us
+            for start, stop, _, _ in leased:
+                if self.ready.runs:
+                    self.ready.take(start, stop)
+                if failures.waiting_rows or failures.dead_rows:
+                    failures.take(start, stop, keep_history=True)
+                self._touch(position, start, stop)
+                self.leased_rows += stop - start
+        if self.lines is not None:
+            self._line_up(position, fact)
+
+    def _line_up(self, position: int, fact: Pulled) -> None:
+        lines, admission = self.lines, self.admission
+        assert lines is not None
+        hashes = iter(fact.hashes)
+        for start, stop, _, _ in fact.leased:
+            for offset in range(start, stop):
+                hash_ = next(hashes)
+                if admission.admits(position, offset):
+                    lines.stand(offset, hash_)
+                    lines.lease(offset)
+        for start, stop in fact.parked:
+            for offset in range(start, stop):
+                hash_ = next(hashes)
+                if admission.admits(position, offset):
+                    lines.stand(offset, hash_)
+            for low, high in admission.spans(position, start, stop):
+                self.ready.add(low, high, 1, 0)
+                self._touch(position, low, high)
+
+    def apply_settled(self, position: int, fact: Settled) -> None:
+        """Apply a SETTLED or ENDED fact."""
+        lease = self.leases.get(fact.lease_epoch << LEASE_BITS | fact.lease)
+        outcome = fact.outcome
+        if (
+            outcome is _DONE
+            and lease is not None
+            and lease.runs == fact.runs
+            and position >= self.admission.until
+            and self.lines is None
+            and not self.failures.history
+        ):  # the whole lease, nothing ever failed: the common case
+            self._end_lease(lease)
+            for start, stop, _, _ in lease.runs:
+                self.leased_rows -= stop - start
+                self._touch(position, start, stop)
+            return
+        admission = self.admission
+        runs = admission.runs(position, fact.runs)
+        if lease is not None:
+            self._take_back(lease, runs)
+            if not lease.runs and not admission.shards:
+                self._end_lease(lease)
+        for run in runs:
+            self._settle(position, fact, run)
+
+    def _take_back(self, lease: Lease, runs: Sequence[LeasedRun]) -> None:
+        """Remove rows from a lease."""
+        if len(runs) == 1:
+            lease.runs, given_back = split(lease.runs, *runs[0][:2])
+        else:
+            lease.runs, given_back = split_all(lease.runs, union([run[:2] for run in runs]))
+        self.leased_rows -= row_count(given_back)
+        if self.lines is not None:
+            for start, stop, _, _ in given_back:
+                for offset in range(start, stop):
+                    self.lines.give_back(offset)
+
+    def _end_lease(self, lease: Lease) -> None:
+        del self.leases[lease.id]
+        self.page.figures.lease_ended(self, lease.session)
+
+    def _settle(self, position: int, fact: Settled, run: LeasedRun) -> None:
+        start, stop, attempt, deliveries = run
+        failures = self.failures
+        self._touch(position, start, stop)
+        if self.ready.runs:
+            self.ready.take(start, stop)
+        if failures.waiting_rows or failures.dead_rows:
+            failures.take(start, stop, keep_history=fact.outcome is _RELEASED)
+        if stop > self.cursor:
+            self.ahead.add(max(start, self.cursor), stop)
+        if fact.outcome is _RELEASED:
+            self.ready.add(start, stop, attempt, deliveries)
+        elif failures.history:
+            failures.forget_history(start, stop)
+        if self.lines is not None:
+            self._settle_lines(fact.outcome, start, stop)
+        if fact.outcome is not _DONE and fact.outcome is not _RELEASED:
+            failures.put(position, fact.outcome, run, fact.due_us)
+
+    def _settle_lines(self, outcome: Outcome, start: int, stop: int) -> None:
+        lines = self.lines
+        assert lines is not None
+        if outcome in (_DONE, _DEAD):
+            for offset in range(start, stop):
+                lines.leave(offset)
+        elif outcome is _RELEASED:
+            for offset in range(start, stop):
+                lines.offer(offset)
+
+    def apply_extended(self, position: int, fact: Extended) -> None:
+        """Apply an EXTENDED fact: a lease lasts longer."""
+        lease = self.leases.get(fact.lease_epoch << LEASE_BITS | fact.lease)
+        if lease is not None and fact.until_us > lease.until_us:
+            lease.until_us = fact.until_us
+            for start, stop, _, _ in lease.runs:
+                self._touch(position, start, stop)
+
+    def apply_cursor(self, position: int, fact: CursorMoved) -> None:
+        """Apply a CURSOR fact: the cursor moved, but not by a pull.
+
+        A reset makes every row from the new cursor on unread and forgets all leased, ready and
+        waiting rows; dead letters below the cursor stay. The other moves only go forward.
+        """
+        if position >= self.admission.main:
+            self.page.changed = position
+            if fact.move is Move.RESET:
+                self.cursor = fact.cursor
+                self.round = fact.round
+            else:
+                self.cursor = max(self.cursor, fact.cursor)
+            self.scan = 0
+        self._note()
+        if fact.move is not Move.RESET:
+            if self.ahead:
+                self.ahead.remove(0, self.cursor)
+            return
+        if position >= self.admission.until:
+            self._forget_all(position, fact.cursor)
+            return
+        for low, high in self.admission.spans(position, 0, _FOREVER):
+            self._forget(position, low, high, fact.cursor)
+        for lease in [one for one in self.leases.values() if not one.runs]:
+            self._end_lease(lease)
+
+    def end(self, position: int) -> None:
+        """End the view of a deleted group; if it was owed many rows, ticks free the memory."""
+        failures = self.failures
+        failed = failures.waiting_rows + failures.dead_rows
+        if failed + self.leased_rows + self.ready.rows + len(self.ahead.starts) >= _MUCH:
+            self._forget_all(position, 0)
+
+    def _forget_all(self, position: int, cursor: int) -> None:
+        """Forget all owed rows except dead letters below the cursor, in few steps."""
+        self._by_shard = None
+        self.page.touched = self.all_changed = position
+        discarded = self.page.discarded
+        discarded.put(self.leases, self.ready.runs, self.ahead.starts, self.ahead.stops)
+        discarded.put(self.shard_changed)
+        self.page.figures.leases_ended(self, {one.session for one in self.leases.values()})
+        self.leases, self.leased_rows = {}, 0
+        self.ready, self.ahead, self.shard_changed = RunList(), SpanSet(), {}
+        self.failures.forget_all(cursor, discarded)
+        if self.lines is not None:
+            self.lines.discard(discarded)
+            self.lines = Lines()
+
+    def _forget(self, position: int, low: int, high: int, cursor: int) -> None:
+        gone: list[Span] = []
+        for lease in self.leases.values():
+            lease.runs, inside = split(lease.runs, low, high)
+            gone += [run[:2] for run in inside]
+            self.leased_rows -= sum([run[1] - run[0] for run in inside])
+        if self.lines is not None:
+            for start, stop in gone:
+                for offset in range(start, stop):
+                    self.lines.give_back(offset)
+        gone += [run[:2] for run in self.ready.take(low, high)]
+        gone += self.failures.forget_waiting(low, high)
+        for key in self.failures.forget_dead(max(low, cursor), high):
+            self._touch(position, key << SHARD_BITS, (key << SHARD_BITS) + 1)
+        for start, stop in self.ahead:
+            if low < stop and start < high:
+                gone.append((start, stop))
+        self.ahead.remove(low, high)
+        for start, stop in gone:
+            self._touch(position, start, stop)
+            self.failures.forget_history(start, stop)
+            if self.lines is not None:
+                for offset in range(start, stop):
+                    self.lines.leave(offset)
+
+    def apply_replayed(self, position: int, fact: Replayed) -> None:
+        """Apply a REPLAY fact: rows are ready again, in a new round, whatever their state was."""
+        admission, failures, lines = self.admission, self.failures, self.lines
+        if position >= admission.main:
+            self.page.changed = position
+            self.round = fact.round
+        runs = admission.runs(position, fact.runs)
+        by_shard = self.leases_by_shard()
+        shards = {key for start, stop, _, _ in runs for key in _shards(start, stop)}
+        for lease in {
+            one.id: one for key in sorted(shards & by_shard.keys()) for _, one in by_shard[key]
+        }.values():
+            self._take_back(lease, runs)
+            if not lease.runs and not admission.shards:
+                self._end_lease(lease)
+        for start, stop, attempt, deliveries in runs:
+            self._touch(position, start, stop)
+            self.ready.take(start, stop)
+            failures.take(start, stop, keep_history=True)
+            self.ready.add(start, stop, attempt, deliveries)
+        for start, stop in fact.ahead:
+            for low, high in admission.spans(position, start, stop):
+                self._touch(position, low, high)
+                self.ahead.remove(low, high)
+                self.scan = 0
+        if lines is not None:
+            offsets = (offset for start, stop, _, _ in fact.runs for offset in range(start, stop))
+            for offset, hash_ in zip(offsets, fact.hashes, strict=True):
+                if admission.admits(position, offset):
+                    lines.stand(offset, hash_)
+                    lines.offer(offset)
+
+    def apply_moved(self, position: int, offset: int) -> None:
+        """Apply a MOVED fact: the record at ``position`` now contains a row's failures."""
+        if self.admission.admits(position, offset):
+            self.failures.refer(offset, position)
+            self._touch(position, offset, offset + 1)
+
+    # -- rows that failed -------------------------------------------------------------------------
+
+    def look_for_due(self, now_us: int, wanted: int = 0) -> int:
+        """Find the waiting rows that have come due; see ``FailureStore.look_for_due``."""
+        return self.failures.look_for_due(now_us, wanted, self.lines)
+
+    def due(self, now_us: int, limit: int) -> list[Failure]:
+        """Return waiting rows whose time has come, at most ``limit``; they stay until pulled."""
+        return self.failures.due(now_us, limit, self.lines)
+
+    # -- what is there ----------------------------------------------------------------------------
+
+    def open_runs(self) -> int:
+        """Return the number of leases, ready runs and runs ahead of the cursor."""
+        return len(self.leases) + len(self.ready.runs) + len(self.ahead.starts)
+
+    def share_now(self) -> Share:
+        """Return its present contribution to the figures of all group queues."""
+        failures = self.failures
+        return Share(
+            self.leased_rows,
+            self.ready.rows,
+            failures.waiting_rows,
+            failures.dead_rows,
+            self.open_runs(),
+        )
+
+    def floor(self) -> int:
+        """Return the offset below which every row is done, dead, or in the failure store."""
+        floor = self.cursor
+        if self.ready:
+            floor = min(floor, self.ready.runs[0][0])
+        for lease in self.leases.values():
+            for run in lease.runs:
+                floor = min(floor, run[0])
+        return floor
+
+    def finished(self, offset: int) -> bool:
+        """Return whether the floor is at or above an offset; cheap if no row is leased or ready."""
+        if self.cursor < offset:
+            return False
+        return (not self.leases and not self.ready) or self.floor() >= offset
+
+    def intervals(self) -> int:
+        """Return the number of runs of settled rows: 1 when nothing is owed."""
+        edges = len(self.ready) + len(self.ahead)
+        edges += sum([len(lease.runs) for lease in self.leases.values()])
+        return edges + self.failures.waiting_rows + self.failures.dead_rows + 1
+
+    # -- bookkeeping ------------------------------------------------------------------------------
+
+    def _touch(self, position: int, start: int, stop: int) -> None:
+        """Note that a record changed these rows."""
+        self._by_shard = None
+        page = self.page
+        page.touched = position
+        if not self.noted:
+            self.noted = True
+            page.figures.changed.append(self)
+        first = start >> SHARD_BITS
+        last = stop - 1 >> SHARD_BITS
+        self.shard_changed[first] = position
+        while first < last:
+            first += 1
+            self.shard_changed[first] = position
+
+    def _note(self) -> None:
+        """Mark the group queue as changed for the figures."""
+        if not self.noted:
+            self.noted = True
+            self.page.figures.changed.append(self)
+
+    def forget_shards(self, there: list[int]) -> None:
+        """Forget which records changed the shards that are not in ``there``.
+
+        They are empty, and STATE does not contain them. A shard that is filled again is written
+        again, since the set being written does not name it.
+        """
+        changed = self.shard_changed
+        if len(changed) > len(there):
+            self.shard_changed = {shard: changed[shard] for shard in there if shard in changed}
+
+    def leases_by_shard(self) -> dict[int, list[tuple[LeasedRun, Lease]]]:
+        """Return shard -> leased runs with their leases; cached until the next change."""
+        if self._by_shard is None:
+            self._by_shard = {}
+            for lease in self.leases.values():
+                for run in lease.runs:
+                    for number in _shards(run[0], run[1]):
+                        self._by_shard.setdefault(number, []).append((run, lease))
+        return self._by_shard
+
+    def finish_load(self) -> None:
+        """Compute what is derived, once everything is replayed."""
+        self.leases = {id_: lease for id_, lease in self.leases.items() if lease.runs}
+        for lease in self.leases.values():
+            lease.runs = sorted(lease.runs)
+        self.ahead.remove(0, self.cursor)
+        self.admission.finish()
+        self.failures.finish_load()
+        if self.lines is not None:
+            self.lines.offer_all()
+
+
+def _shards(start: int, stop: int) -> range:
+    """Return the shards of rows ``[start, stop)``."""
+    return range(start >> SHARD_BITS, (stop - 1 >> SHARD_BITS) + 1)

@@ -1,0 +1,160 @@
+"""The layout in STATE of the rows of one shard of a (group, queue).
+
+Ruler::
+
+     0  u32 leased, u32 ready, u32 ahead, u32 history    counts
+    16  u64 hashes                                       count
+    24  u64 0
+    32  leased  x (u64 lease id, u32 session, u32 rows, i64 until_us, u64 start, u16 attempt,
+                   u16 deliveries, u32 0)
+     .  ready   x (u64 start, u32 rows, u16 attempt, u16 deliveries)
+     .  ahead   x (u64 start, u64 stop)
+     .  history x (u64 offset, u64 position)              rows leased or ready that failed before
+     .  hashes  x (u64 offset, u64 ordering hash)         rows of ordered groups that are not dead
+     .  waiting rows, then dead rows, each as ``FailureRows.encode`` writes them:
+        u32 count, u32 0, count x i64 time, count x u64 (position << 16 | attempt),
+        count x u16 offset in the shard (padded to 8), count x u16 deliveries (padded to 8)
+
+A run that crosses a shard's edge is cut there. A lease id is ``epoch << 40 | number``.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from ternmq.broker.group.failedrows import SHARD_BITS, SHARD_ROWS, FailureRows
+from ternmq.broker.group.lease import Lease
+
+if TYPE_CHECKING:
+    from ternmq.broker.group.progress import GroupQueue
+
+_SHARD_HEAD: Final = struct.Struct("<IIII")
+_LEASE_RUN: Final = struct.Struct("<QIIqQHHI")
+_READY_RUN: Final = struct.Struct("<QIHH")
+_PAIR: Final = struct.Struct("<QQ")
+
+
+def shards_of(held: GroupQueue) -> list[int]:
+    """Return the numbers of the shards that hold rows, sorted."""
+    if not (
+        held.leases
+        or held.ready.runs
+        or held.ahead.starts
+        or held.failures.waiting
+        or held.failures.dead
+    ):
+        return []
+    keys = set(held.failures.waiting) | set(held.failures.dead) | set(held.leases_by_shard())
+    spans = [run[:2] for run in held.ready.runs]
+    for start, stop in [*spans, *held.ahead]:
+        keys.update(range(start >> SHARD_BITS, (stop - 1 >> SHARD_BITS) + 1))
+    return sorted(keys)
+
+
+def encode_shard(held: GroupQueue, key: int) -> bytes:
+    """Return everything known of the rows of one shard; layout in ``docs/format/state.md``."""
+    base = key << SHARD_BITS
+    end = base + SHARD_ROWS
+    leased = [
+        _LEASE_RUN.pack(
+            lease.id,
+            lease.session,
+            min(stop, end) - max(start, base),
+            lease.until_us,
+            max(start, base),
+            attempt,
+            deliveries,
+            0,
+        )
+        for (start, stop, attempt, deliveries), lease in sorted(
+            held.leases_by_shard().get(key, ()), key=lambda pair: pair[0]
+        )
+    ]
+    ready = [
+        _READY_RUN.pack(max(start, base), min(stop, end) - max(start, base), attempt, count)
+        for start, stop, attempt, count in held.ready.runs
+        if start < end and stop > base
+    ]
+    ahead = [
+        _PAIR.pack(max(start, base), min(stop, end))
+        for start, stop in held.ahead
+        if start < end and stop > base
+    ]
+    known = held.failures.history
+    history = (
+        [_PAIR.pack(offset, known[offset]) for offset in range(base, end) if offset in known]
+        if known
+        else []
+    )
+    hashes: list[bytes] = []
+    if held.lines is not None:
+        hash_of = held.lines.hash_of
+        hashes = [_PAIR.pack(o, hash_of[o]) for o in range(base, end) if o in hash_of]
+    empty = FailureRows(base)
+    return b"".join(
+        [
+            _SHARD_HEAD.pack(len(leased), len(ready), len(ahead), len(history)),
+            _PAIR.pack(len(hashes), 0),
+            *leased,
+            *ready,
+            *ahead,
+            *history,
+            *hashes,
+            held.failures.waiting.get(key, empty).encode(),
+            held.failures.dead.get(key, empty).encode(),
+        ]
+    )
+
+
+def load_shard(held: GroupQueue, key: int, payload: bytes, stamp: int) -> None:
+    """Load the rows of one shard as they were at ``stamp``."""
+    held.admission.load_shard(key, stamp)
+    if not payload:
+        return
+    failures = held.failures
+    leased, ready, ahead, history = _SHARD_HEAD.unpack_from(payload)
+    at = _SHARD_HEAD.size
+    hashes, _ = _PAIR.unpack_from(payload, at)
+    at += _PAIR.size
+    in_hand: list[int] = []
+    for _ in range(leased):
+        id_, session, rows, until_us, start, attempt, count, _ = _LEASE_RUN.unpack_from(payload, at)
+        at += _LEASE_RUN.size
+        lease = held.leases.get(id_)
+        if lease is None:
+            lease = held.leases[id_] = Lease(id_, session, until_us)
+        lease.until_us = max(lease.until_us, until_us)
+        lease.runs.append((start, start + rows, attempt, count))
+        held.leased_rows += rows
+        in_hand += range(start, start + rows) if held.lines is not None else ()
+    for _ in range(ready):
+        start, rows, attempt, count = _READY_RUN.unpack_from(payload, at)
+        at += _READY_RUN.size
+        held.ready.add(start, start + rows, attempt, count)
+    for _ in range(ahead):
+        held.ahead.add(*_PAIR.unpack_from(payload, at))
+        at += _PAIR.size
+    history_of = failures.history
+    for _ in range(history):
+        offset, position = _PAIR.unpack_from(payload, at)
+        history_of[offset] = position
+        at += _PAIR.size
+    for _ in range(hashes):
+        offset, hash_ = _PAIR.unpack_from(payload, at)
+        at += _PAIR.size
+        if held.lines is not None:
+            held.lines.stand(offset, hash_)
+    for offset in in_hand:
+        assert held.lines is not None
+        held.lines.lease(offset)
+    waiting = FailureRows(key << SHARD_BITS)
+    at = waiting.decode(payload, at)
+    if len(waiting):
+        failures.waiting[key] = waiting
+        failures.waiting_rows += len(waiting)
+    dead = FailureRows(key << SHARD_BITS)
+    dead.decode(payload, at)
+    if len(dead):
+        failures.dead[key] = dead
+        failures.dead_rows += len(dead)

@@ -1,0 +1,153 @@
+"""Which rows of a batch are not stored, because their application id is known already.
+
+An id is known if a message of the topic within deduplication's window has it, or an earlier row of
+the same batch. The row gets the receipt of that first message if it is the same message again;
+otherwise it is an `IdConflict`. Two messages are the same if these are equal: body (by its hash),
+key, ordering key, tag, content type, and headers except those of a trace, which differ from one
+attempt to the next. If retention has removed the first message, only the body's hash is compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ternmq.broker.catalog.catalog import Topic
+from ternmq.broker.dedup.dedup import IdEntry
+from ternmq.broker.gate.replies import RowOutcome
+from ternmq.broker.ledger.views import Views
+from ternmq.journal.store.store import RecordStore
+from ternmq.model.errors import MessageNotFound
+from ternmq.record.batch.batch import Batch, BatchError, Row
+from ternmq.record.fact import messages
+from ternmq.record.fact.messages import Messages, RowRun
+
+_OF_A_TRACE: Final = frozenset({"traceparent", "tracestate", "baggage", "b3", "uber-trace-id"})
+_OF_A_TRACE_TOO: Final = ("x-b3-", "x-amzn-trace-", "uberctx-")
+
+
+@dataclass(slots=True)
+class Known:
+    """The rows of a batch whose ids are known.
+
+    Attributes:
+        outcomes: Rows with the id of an earlier message, with its queue and offset if it is kept.
+        repeats: Row with the id of an earlier row of the batch -> (that row, whether they differ).
+        depends: Position up to which the journal must be durable for ``outcomes`` to hold.
+    """
+
+    outcomes: list[RowOutcome] = field(default_factory=list)
+    repeats: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    depends: int = 0
+
+    def runs(self, count: int) -> tuple[RowRun, ...]:
+        """Return the runs of new rows in a batch of ``count`` rows."""
+        left_out = {outcome.row for outcome in self.outcomes} | self.repeats.keys()
+        runs: list[RowRun] = []
+        for row in range(count):
+            if row in left_out:
+                continue
+            if runs and runs[-1][1] == row:
+                runs[-1] = (runs[-1][0], row + 1)
+            else:
+                runs.append((row, row + 1))
+        return tuple(runs)
+
+    def told(self, stored: Messages | None) -> list[RowOutcome]:
+        """Return the outcomes of all rows that are not stored, in order.
+
+        Args:
+            stored: The stored rows; None if no offset is to be reported.
+        """
+        rows = {outcome.row: outcome for outcome in self.outcomes}
+        for row, (first, differs) in self.repeats.items():
+            offset = None if differs or stored is None else stored.offset_of(first)
+            queue = None if offset is None or stored is None else stored.queue
+            rows[row] = RowOutcome(row, offset, differs, queue)
+        return [rows[row] for row in sorted(rows)]
+
+
+class GivenIds:
+    """Looks up application ids.
+
+    Not thread-safe: call it from the broker's loop.
+    """
+
+    __slots__ = ("_store", "_views")
+
+    def __init__(self, views: Views, store: RecordStore) -> None:
+        self._views = views
+        self._store = store
+
+    def known(self, now_us: int, topic: Topic, batch: bytes, below: int | None = None) -> Known:
+        """Return the rows of a batch whose ids are known.
+
+        Args:
+            now_us: Broker time.
+            topic: Topic of the batch.
+            batch: A verified batch with ids.
+            below: Only messages whose record is below this position count; None: all.
+
+        Raises:
+            WouldBlock: bytes must be read first; nothing was changed.
+        """
+        dedup = self._views.dedup
+        reader = Batch(batch)
+        hashes = reader.body_hashes()
+        known = Known()
+        here: dict[int, int] = {}
+        for row, (low, high) in enumerate(reader.application_ids()):
+            id_hash = low | high << 64
+            if not id_hash:
+                continue
+            entry = dedup.find_id(topic.number, id_hash, now_us)
+            if entry is not None and (below is None or entry.position < below):
+                self._known_before(known, reader, row, hashes[row], entry)
+            elif id_hash in here:
+                first = here[id_hash]
+                differs = hashes[first] != hashes[row] or not _same(reader, first, reader, row)
+                known.repeats[row] = (first, differs)
+            else:
+                here[id_hash] = row
+        return known
+
+    def _known_before(
+        self, known: Known, batch: Batch, row: int, body_hash: int, entry: IdEntry
+    ) -> None:
+        """Note a row with the id of an earlier message."""
+        conflict = entry.body_hash != body_hash
+        offset: int | None = None
+        queue: int | None = None
+        end = entry.position
+        try:
+            record = self._store.get(entry.position)
+        except MessageNotFound:
+            pass
+        else:
+            end += len(record)
+            if not conflict:
+                stored = messages.of_record(record)
+                conflict = not _same(Batch(stored.batch), entry.row, batch, row)
+                if not conflict:
+                    offset, queue = stored.offset_of(entry.row), stored.queue
+        known.outcomes.append(RowOutcome(row, offset, conflict, queue))
+        known.depends = max(known.depends, end)
+
+
+def _same(one: Batch, one_row: int, other: Batch, other_row: int) -> bool:
+    """Return whether two rows are equal, apart from their bodies."""
+    try:
+        return _compared(one.without_body(one_row)) == _compared(other.without_body(other_row))
+    except BatchError:
+        return False  # headers that cannot be decoded: the producer sent an invalid row
+
+
+def _compared(row: Row) -> Row:
+    if not row.headers:
+        return replace(row, headers={})
+    headers = {
+        name: value
+        for name, value in row.headers.items()
+        if (low := name.lower()) not in _OF_A_TRACE and not low.startswith(_OF_A_TRACE_TOO)
+    }
+    return replace(row, headers=headers)

@@ -1,0 +1,10 @@
+"""The only way for a fact into the broker: append it, then apply it.
+
+Reading order: ``ledger``, ``views`` (the table: what each kind of record changes) and
+``resolving`` (its rows for transactions), ``factkinds`` (how facts become bytes), ``room`` (who is
+refused when the journal is full), ``wakes`` (parked pulls to try again). STATE objects: ``types``
+(their numbers), ``objects``, ``heldobjects``, ``transactionobjects``.
+
+Invariants: a decision applies a record by the same function as the replay at a start; applying a
+record reads that record and the object that it names, nothing else.
+"""

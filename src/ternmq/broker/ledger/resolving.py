@@ -1,0 +1,77 @@
+"""Applies the records of transactions to the views: PREPARED and RESOLVED, live and at a start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ternmq.broker.ledger.factkinds import At
+from ternmq.broker.ledger.types import PREPARED_ROWS, TRANSACTION, WRITER
+from ternmq.broker.transaction.undecided import PAGE_BITS
+from ternmq.journal.index.batch_facts import facts_of
+from ternmq.record.fact.transactions import Prepared, Resolved
+
+if TYPE_CHECKING:
+    from ternmq.broker.ledger.views import Views
+
+
+class TransactionViews:
+    """The part of ``Views`` for transactions. Deterministic; no I/O.
+
+    Not thread-safe: call it from the broker's loop.
+    """
+
+    __slots__ = ("_views",)
+
+    def __init__(self, views: Views) -> None:
+        self._views = views
+
+    def apply_prepared(self, at: At, fact: Prepared) -> None:
+        """Apply a PREPARED record: invisible rows of a transaction."""
+        views, position, time_us = self._views, at.position, at.time_us
+        known = facts_of(fact.batch)
+        if position >= views.index_from:
+            views.index.add_prepared(
+                fact.topic,
+                known.rows,
+                position,
+                known.producer_id,
+                known.first_sequence,
+                known.key_hashes,
+                time_us,
+            )
+        if position >= views.begin:
+            views.dedup.add(
+                position, time_us, known.producer_id, known.first_sequence, known.rows, known.crc
+            )
+        undecided, writers = views.undecided, views.writers
+        undecided.next_number = max(undecided.next_number, fact.transaction + 1)
+        writers.next_number = max(writers.next_number, fact.writer + 1)
+        if position >= views.objects.stamp(WRITER, fact.writer):
+            writers.apply_prepared(position, time_us, fact)
+        page = fact.ordinal >> PAGE_BITS
+        if position >= views.objects.stamp(TRANSACTION, 0, 0, page, fact.transaction):
+            undecided.apply_prepared(position, at.length, time_us, fact, known.tag_mask)
+
+    def apply_resolved(self, at: At, fact: Resolved) -> None:
+        """Apply a RESOLVED record: the transaction's rows become messages, or never will."""
+        views, position, time_us = self._views, at.position, at.time_us
+        end = position + at.length
+        if position >= views.index_from:
+            views.index.add_resolved(position, time_us, fact.parts, fact.dropped)
+        rows = views.prepared_rows
+        for part in fact.parts:
+            stop = part.first_offset + part.rows
+            topic = views.catalog.topics.get(part.topic)
+            if topic is not None and part.queue < len(topic.queues):
+                queue = topic.queues[part.queue]
+                if position >= queue.stamp:
+                    queue.next = stop
+                    queue.end = end
+                    queue.page[0] = position
+            page = rows.page_of(part.position, part.topic, part.queue)
+            if position >= views.objects.stamp(PREPARED_ROWS, page[1], page[2], 0, page[0]):
+                rows.add(position, page, part.topic, part.queue, stop, time_us)
+        views.undecided.apply_resolved(fact.transaction)
+        views.writers.next_number = max(views.writers.next_number, fact.writer + 1)
+        if position >= views.objects.stamp(WRITER, fact.writer):
+            views.writers.apply_resolved(position, end, time_us, fact)

@@ -1,0 +1,33 @@
+"""Subscriptions that may have rows for parked pulls: `parking` tries them next."""
+
+from __future__ import annotations
+
+from ternmq.broker.catalog.catalog import Catalog, Subscription
+from ternmq.broker.group.progress import GroupQueue
+
+
+class Wakes:
+    """Subscriptions whose parked pulls are to be tried again, in the order of their waking.
+
+    Not thread-safe: call it from the broker's loop.
+
+    Attributes:
+        awake: The subscriptions; `parking` removes those that it tries.
+    """
+
+    __slots__ = ("_catalog", "awake")
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self.awake: dict[Subscription, None] = {}
+
+    def wake(self, subscription: Subscription) -> None:
+        """Try the parked pulls of a subscription again: rows may be available."""
+        if subscription.waiters:
+            self.awake[subscription] = None
+
+    def wake_for(self, held: GroupQueue) -> None:
+        """Do the same for the subscription of a group queue."""
+        subscription = self._catalog.consumer_of(held)
+        if subscription is not None:
+            self.wake(subscription)

@@ -1,0 +1,211 @@
+"""Decides changes of what operators set: topics, the groups that consume them, and apps.
+
+Each command is checked against the catalog and becomes a CONFIG record, which the views apply.
+"""
+
+from __future__ import annotations
+
+from ternmq.broker.catalog.apps import check_app
+from ternmq.broker.catalog.catalog import Subscription, Topic
+from ternmq.broker.catalog.filter import check as check_filter
+from ternmq.broker.delivery.parking import Parking
+from ternmq.broker.gate.replies import DoneReply
+from ternmq.broker.ledger.factkinds import CONFIG
+from ternmq.broker.ledger.ledger import Ledger
+from ternmq.model.errors import (
+    Busy,
+    GroupExists,
+    InvalidRequest,
+    ModeNotAllowed,
+    TopicExists,
+    UnknownApp,
+)
+from ternmq.model.specs import Mode, Start, SubscriptionSpec, TopicSpec, check_name
+from ternmq.model.words import counted
+from ternmq.record.fact import control
+
+
+class Administration:
+    """Decides changes of settings.
+
+    Not thread-safe: call it from the broker's loop.
+    """
+
+    __slots__ = ("_ledger", "_limits", "_parking", "_views")
+
+    def __init__(self, ledger: Ledger, parking: Parking) -> None:
+        self._ledger = ledger
+        self._views = ledger.views
+        self._limits = ledger.limits
+        self._parking = parking
+
+    def record(self, now_us: int, change: control.Config, value: object = None) -> DoneReply:
+        """Record a decided change."""
+        self._ledger.record(now_us, CONFIG, change)
+        return DoneReply(self._ledger.end, value)
+
+    # -- topics -----------------------------------------------------------------------------------
+
+    def create_topic(self, now_us: int, spec: TopicSpec) -> DoneReply:
+        """Create a topic; the reply's value is its number.
+
+        Raises:
+            InvalidRequest, TopicExists, Busy.
+        """
+        spec.check()
+        catalog = self._views.catalog
+        if spec.name in catalog.by_name:
+            raise TopicExists(f"topic {spec.name!r} is there already")
+        if len(catalog.topics) >= self._limits.topics:
+            raise Busy(f"there are {self._limits.topics} topics")
+        number = catalog.next_topic
+        return self.record(now_us, control.TopicCreated(number, spec), number)
+
+    def change_topic(self, now_us: int, spec: TopicSpec) -> DoneReply:
+        """Change a topic's settings. It cannot lose queues or its order.
+
+        Raises:
+            InvalidRequest, UnknownTopic, Busy.
+        """
+        spec.check()
+        topic = self._views.catalog.topic(spec.name)
+        if spec.queues < len(topic.queues):
+            raise InvalidRequest(
+                f"topic {spec.name!r} has {counted(len(topic.queues), 'queue')}, and cannot have "
+                "fewer"
+            )
+        if spec.ordered != topic.spec.ordered:
+            raise InvalidRequest("whether a topic is ordered cannot be changed")
+        if spec.ordered and spec.queues != len(topic.queues):
+            raise InvalidRequest(
+                f"ordered topic {spec.name!r} keeps its {counted(len(topic.queues), 'queue')}, "
+                "since an ordering key stays in its queue: create a new ordered topic with "
+                f"{counted(spec.queues, 'queue')}, and move producers and consumers to it"
+            )
+        if spec.queues > len(topic.queues):
+            self._check_places(len(topic.subscriptions), spec.queues)
+        self._ledger.judge_again()
+        reply = self.record(now_us, control.TopicChanged(topic.number, spec))
+        if any(one.waiters for one in topic.subscriptions.values()):
+            for queue in topic.queues:
+                queue.watched = True
+        return reply
+
+    def delete_topic(self, now_us: int, name: str) -> DoneReply:
+        """Delete a topic with its messages and subscriptions.
+
+        Raises:
+            UnknownTopic.
+        """
+        topic = self._views.catalog.topic(name)
+        for subscription in topic.subscriptions.values():
+            if subscription.waiters:
+                self._parking.dismiss(subscription)
+        self._parking.gone(topic)
+        return self.record(now_us, control.TopicDeleted(topic.number))
+
+    # -- groups -----------------------------------------------------------------------------------
+
+    def subscribe(
+        self, now_us: int, topic_name: str, group: str, spec: SubscriptionSpec | None = None
+    ) -> DoneReply:
+        """Let a group consume a topic; the default mode is the topic's: ordered, or shared.
+
+        Raises:
+            InvalidRequest, ModeNotAllowed, UnknownTopic, GroupExists, Busy.
+        """
+        check_name(group)
+        topic = self._views.catalog.topic(topic_name)
+        if spec is None:
+            spec = SubscriptionSpec(mode=Mode.ORDERED if topic.spec.ordered else Mode.SHARED)
+        _check_subscription(topic, group, spec)
+        check_filter(spec.tags)
+        if group in topic.by_group:
+            raise GroupExists(f"group {group!r} consumes {topic_name!r} already")
+        if len(topic.subscriptions) >= self._limits.groups:
+            raise Busy(f"there are {self._limits.groups} groups")
+        self._check_places(len(topic.subscriptions) + 1, len(topic.queues))
+        cursors = [
+            queue.next if spec.start is Start.LATEST else queue.first for queue in topic.queues
+        ]
+        self._ledger.judge_again()
+        number = self._views.catalog.next_group
+        return self.record(
+            now_us, control.Subscribed(number, group, topic.number, spec, cursors), number
+        )
+
+    def change_subscription(
+        self, now_us: int, topic_name: str, group: str, spec: SubscriptionSpec
+    ) -> DoneReply:
+        """Change a group's settings on a topic; its mode cannot change. Pausing is a setting.
+
+        Raises:
+            InvalidRequest, ModeNotAllowed, UnknownTopic, UnknownGroup.
+        """
+        subscription = self._views.catalog.subscription(topic_name, group)
+        _check_subscription(subscription.topic, group, spec)
+        if spec.tags != subscription.spec.tags:
+            check_filter(spec.tags)
+        if spec.mode is not subscription.spec.mode:
+            raise ModeNotAllowed("a group's mode cannot be changed; make another group")
+        reply = self.record(
+            now_us,
+            control.SubscriptionChanged(subscription.group, subscription.topic.number, spec),
+        )
+        self._ledger.wakes.wake(subscription)
+        return reply
+
+    def unsubscribe(self, now_us: int, topic_name: str, group: str) -> DoneReply:
+        """Delete a group's subscription of a topic and everything that the group was owed.
+
+        Raises:
+            UnknownTopic, UnknownGroup.
+        """
+        subscription = self._views.catalog.subscription(topic_name, group)
+        self._parking.dismiss(subscription)
+        return self.record(
+            now_us, control.Unsubscribed(subscription.group, subscription.topic.number)
+        )
+
+    def _check_places(self, groups: int, queues: int) -> None:
+        if groups * queues > self._limits.group_queues:
+            raise Busy(
+                f"{groups} groups of {queues} queues are {groups * queues} places; "
+                f"`limits.group_queues` allows {self._limits.group_queues}"
+            )
+
+    # -- apps -------------------------------------------------------------------------------------
+
+    def put_app(self, now_us: int, app: control.App) -> DoneReply:
+        """Create an app, or change its token, grants or owner.
+
+        Raises:
+            InvalidName, InvalidRequest, Busy.
+        """
+        check_app(app)
+        apps = self._views.catalog.apps
+        if app.name not in apps and len(apps) >= self._limits.apps:
+            raise Busy(f"there are {self._limits.apps} apps")
+        return self.record(now_us, app)
+
+    def delete_app(self, now_us: int, name: str) -> DoneReply:
+        """Delete an app; the shell closes its sessions.
+
+        Raises:
+            UnknownApp.
+        """
+        if name not in self._views.catalog.apps:
+            raise UnknownApp(f"no app {name[:40]!r}")
+        return self.record(now_us, control.AppDeleted(name))
+
+
+def _check_subscription(topic: Topic, group: str, spec: SubscriptionSpec) -> None:
+    spec.check()
+    if spec.mode is Mode.ORDERED and not topic.spec.ordered:
+        raise ModeNotAllowed(f"topic {topic.name!r} is not ordered")
+    if spec.mode is Mode.ORDERED and spec.tags.strip() not in {"", "*"}:
+        raise InvalidRequest(
+            f"group {group!r} keeps the order of topic {topic.name!r}, so it takes no tag filter: "
+            "leave the tags out, or make a group with mode shared"
+        )
+    Subscription(0, "check", topic, spec)

@@ -1,0 +1,548 @@
+"""Listings of topics, groups and their members, sessions, apps and transactions.
+
+Listings show the state of this moment; they are made from memory, ordered, and divided into pages.
+The cost of a page depends on its entries only, and each page contains where the next one begins and
+the position that it depends on. A page ends at its limit, when ``PAGE_WORK`` is done, or when so
+many entries that may not be shown were skipped that the turn would be long. So a page may be short,
+even empty, and others follow. Looking up the durable end of a queue may raise ``WouldBlock``: run
+the job, then call again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from heapq import heapify, heappop
+from itertools import islice
+from typing import Final, NamedTuple
+
+from ternmq.broker.catalog.catalog import Subscription, Topic
+from ternmq.broker.catalog.sessions import Session
+from ternmq.broker.containers.sortedkeys import SortedKeys
+from ternmq.broker.ledger.ledger import Ledger
+from ternmq.broker.query.messages import GroupStatus, Queries
+from ternmq.broker.query.sight import EVERYTHING, Sight, names_under
+from ternmq.broker.transaction.undecided import Transaction
+from ternmq.broker.transaction.writers import Decision, Writer
+from ternmq.model.errors import InvalidRequest
+from ternmq.model.specs import SubscriptionSpec, TopicSpec
+from ternmq.record.fact.control import App
+
+MAX_LISTED: Final = 1000
+"""Most entries of a page."""
+PAGE_WORK: Final = 300
+"""Work units that one page may take, 2 to 3 us each: a page takes less than a millisecond. Only the
+first entry of a page may take more."""
+ENTRY_WORK: Final = 2
+"""Work units of a topic, group, session or app, besides its queues, groups, leases or grants."""
+
+
+@dataclass(slots=True, frozen=True)
+class QueueEnds:
+    """The range of offsets of a queue."""
+
+    first: int
+    """Oldest offset that is kept."""
+    next: int
+    """Offset behind the newest durable message."""
+
+
+@dataclass(slots=True, frozen=True)
+class TopicStatus:
+    """A topic with its settings, queues and groups."""
+
+    name: str
+    number: int
+    spec: TopicSpec
+    queues: tuple[QueueEnds, ...]
+    groups: tuple[str, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class TopicPage:
+    """A page of topics, by name."""
+
+    topics: list[TopicStatus]
+    next: str
+    """The next page begins behind this name; empty: this is the last page."""
+    position: int
+
+
+@dataclass(slots=True, frozen=True)
+class TransactionStatus:
+    """An undecided transaction."""
+
+    writer: str
+    batch_id: int
+    app: str
+    topics: list[str]
+    batches: int
+    rows: int
+    bytes: int
+    opened_us: int
+    expires_us: int
+
+
+@dataclass(slots=True, frozen=True)
+class WriterStatus:
+    """A writer of transactions.
+
+    ``highest`` is its committed transaction with the highest batch id, ``newest`` its newest
+    decision.
+    """
+
+    name: str
+    app: str
+    last_us: int
+    highest: Decision | None
+    decisions: int
+    newest: Decision | None
+
+
+class TransactionPlace(NamedTuple):
+    """A place in both lists of a page: the last transaction's number, the last writer's name."""
+
+    number: int
+    writer: str
+
+
+@dataclass(slots=True, frozen=True)
+class TransactionPage:
+    """A page of undecided transactions, oldest first, and of writers by name."""
+
+    undecided: list[TransactionStatus]
+    writers: list[WriterStatus]
+    next: TransactionPlace | None
+    """The next page begins behind this place; None: this is the last page of both lists."""
+    position: int
+
+
+@dataclass(slots=True, frozen=True)
+class Member:
+    """A session that has leases of a group, or waits for messages."""
+
+    session: int
+    app: str
+    client: str
+    leased: int
+    """Number of leased rows."""
+    waiting: int
+    """Number of parked pulls."""
+
+
+@dataclass(slots=True, frozen=True)
+class GroupOverview:
+    """A group on a topic."""
+
+    topic: str
+    group: str
+    spec: SubscriptionSpec
+    queues: tuple[GroupStatus, ...]
+    members: tuple[str, ...]
+    """Sorted names of the clients, each once."""
+
+
+class GroupPlace(NamedTuple):
+    """A place in a list of groups: behind a group, or behind a topic that does not have it."""
+
+    topic: str
+    group: str
+
+
+@dataclass(slots=True, frozen=True)
+class GroupPage:
+    """A page of groups, by topic and name."""
+
+    groups: list[GroupOverview]
+    next: GroupPlace | None
+    """The next page begins behind this place; None: this is the last page."""
+    position: int
+
+
+@dataclass(slots=True, frozen=True)
+class SubscriptionPage:
+    """Groups as objects of the catalog: valid for this turn only."""
+
+    groups: list[Subscription]
+    more: bool
+    """Whether there may be others."""
+
+
+@dataclass(slots=True, frozen=True)
+class SessionStatus:
+    """A client instance that is connected, or within its grace."""
+
+    session: int
+    app: str
+    client: str
+    address: str
+    """Address from which the session was opened."""
+    pid: int
+    version: str
+    connected: bool
+    since_us: int
+
+
+@dataclass(slots=True, frozen=True)
+class SessionPage:
+    """A page of sessions, oldest first."""
+
+    sessions: list[SessionStatus]
+    next: int
+    """The next page begins behind this number; 0: this is the last page."""
+    position: int
+
+
+@dataclass(slots=True, frozen=True)
+class AppPage:
+    """A page of apps, by name."""
+
+    apps: list[App]
+    next: str
+    """The next page begins behind this name; empty: this is the last page."""
+    position: int
+
+
+_BEGINNING: Final = TransactionPlace(0, "")
+_DECISIONS_WORK: Final = 32
+"""Decisions of a writer that take one work unit."""
+
+
+class Listings:
+    """Lists topics, groups, members, sessions, apps and transactions.
+
+    Not thread-safe: call it from the broker's loop.
+    """
+
+    __slots__ = ("_ledger", "_queries")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._queries = Queries(ledger)
+
+    def topics(
+        self,
+        names: Iterable[str] | None = None,
+        after: str = "",
+        limit: int = MAX_LISTED,
+        sight: Sight = EVERYTHING,
+    ) -> TopicPage:
+        """Return topics by name.
+
+        Args:
+            names: Only these, as far as they exist; None: all. O(names).
+            after: Only topics behind this name.
+            limit: Number of topics at most.
+            sight: The topics that may be shown.
+
+        Raises:
+            InvalidRequest: the limit is not 1 to 1000.
+            WouldBlock: see the module.
+        """
+        if not 1 <= limit <= MAX_LISTED:
+            raise InvalidRequest(f"limit must be 1 to {MAX_LISTED}")
+        catalog = self._ledger.views.catalog
+        by_name, end = catalog.by_name, self._ledger.journal.end
+        if names is None:
+            wanted = names_under(sight.topics, catalog.topic_names, by_name, after)
+        else:
+            wanted = _ascending([one for one in set(names) if one > after and one in by_name])
+        listed: list[TopicStatus] = []
+        work, last = 0, after
+        for looks, name in enumerate(wanted):
+            if len(listed) == limit or looks >= sight.looks:
+                return TopicPage(listed, last, end)
+            if sight.sees_topic(name):
+                topic = by_name[name]
+                work += ENTRY_WORK + len(topic.queues) + len(topic.by_group)
+                if listed and work > PAGE_WORK:
+                    return TopicPage(listed, last, end)
+                listed.append(self._topic(topic))
+            last = name
+        return TopicPage(listed, "", end)
+
+    def _topic(self, topic: Topic) -> TopicStatus:
+        ends: list[QueueEnds] = []
+        for queue in topic.queues:
+            next_ = self._queries.visible(topic, queue)
+            ends.append(QueueEnds(min(queue.first, next_), next_))
+        return TopicStatus(
+            topic.name, topic.number, topic.spec, tuple(ends), tuple(topic.group_names())
+        )
+
+    def ends(self, topic: str, number: int) -> QueueEnds:
+        """Return the offsets of a queue.
+
+        Raises:
+            UnknownTopic, UnknownQueue.
+            WouldBlock: see the module.
+        """
+        found, queue = self._queries.queue(topic, number)
+        next_ = self._queries.visible(found, queue)
+        return QueueEnds(min(queue.first, next_), next_)
+
+    def groups(
+        self,
+        topic: str | None = None,
+        group: str | None = None,
+        after: GroupPlace | None = None,
+        limit: int = MAX_LISTED,
+        sight: Sight = EVERYTHING,
+    ) -> GroupPage:
+        """Return groups with their status, by topic and name.
+
+        Args:
+            topic: Only groups on this topic; None: on every topic.
+            group: Only groups of this name; None: all.
+            after: Only groups behind this place.
+            limit: Number of groups at most.
+            sight: The groups that may be shown.
+
+        Raises:
+            UnknownTopic: the named topic does not exist.
+            UnknownGroup: both are named, and the group does not exist.
+            InvalidRequest: the limit is not 1 to 1000.
+            WouldBlock: see the module.
+        """
+        if not 1 <= limit <= MAX_LISTED:
+            raise InvalidRequest(f"limit must be 1 to {MAX_LISTED}")
+        catalog, end = self._ledger.views.catalog, self._ledger.journal.end
+        if topic is not None and group is not None:
+            catalog.subscription(topic, group)
+        elif topic is not None:
+            catalog.topic(topic)
+        listed: list[GroupOverview] = []
+        work, last = 0, after
+        for looks, place in enumerate(self._places(topic, group, after, sight)):
+            if len(listed) == limit or looks >= sight.looks:
+                return GroupPage(listed, last, end)
+            one = catalog.by_name[place.topic].by_group.get(place.group)
+            if one is not None and sight.sees_group(*place):
+                work += _work_of(one)
+                if listed and work > PAGE_WORK:
+                    return GroupPage(listed, last, end)
+                listed.append(self._group(one))
+            last = place
+        return GroupPage(listed, None, end)
+
+    def places(self, limit: int, sight: Sight) -> SubscriptionPage:
+        """Return the first groups that may be shown, by topic and name, as catalog objects."""
+        catalog = self._ledger.views.catalog
+        found: list[Subscription] = []
+        work = 0
+        for looks, place in enumerate(self._places(None, None, None, sight)):
+            if len(found) == limit or looks >= sight.looks or work > PAGE_WORK:
+                return SubscriptionPage(found, more=True)
+            one = catalog.by_name[place.topic].by_group.get(place.group)
+            if one is not None and sight.sees_group(*place):
+                work += ENTRY_WORK + len(one.queues)
+                found.append(one)
+        return SubscriptionPage(found, more=False)
+
+    def _places(
+        self, topic: str | None, group: str | None, after: GroupPlace | None, sight: Sight
+    ) -> Iterator[GroupPlace]:
+        """Yield the places behind ``after`` where groups may be, at least one for each topic."""
+        catalog = self._ledger.views.catalog
+        begun = catalog.by_name.get(after.topic) if after is not None else None
+        if (
+            after is not None
+            and begun is not None
+            and group is None
+            and topic in (None, after.topic)
+        ):
+            names = begun.group_names()
+            for name in islice(names, bisect_right(names, after.group), None):
+                yield GroupPlace(after.topic, name)
+        above = "" if after is None else after.topic
+        if topic is None:
+            topics = names_under(sight.groups, catalog.topic_names, catalog.by_name, above)
+        else:
+            topics = iter([topic] if after is None else [])
+        for found in topics:
+            if group is not None:
+                yield GroupPlace(found, group)
+                continue
+            names = catalog.by_name[found].group_names()
+            if not names:
+                yield GroupPlace(found, "")
+            for name in names:
+                yield GroupPlace(found, name)
+
+    def _group(self, one: Subscription) -> GroupOverview:
+        queues = tuple(
+            [
+                self._queries.status(one.topic.name, one.name, number)
+                for number in range(len(one.queues))
+            ]
+        )
+        names = sorted({member.client for member in self._members(one)})
+        return GroupOverview(one.topic.name, one.name, one.spec, queues, tuple(names))
+
+    def members(self, topic: str, group: str) -> list[Member]:
+        """Return the members of a group on a topic, by session.
+
+        Raises:
+            UnknownTopic, UnknownGroup.
+        """
+        return self._members(self._ledger.views.catalog.subscription(topic, group))
+
+    def _members(self, subscription: Subscription) -> list[Member]:
+        leased: dict[int, int] = {}
+        for held in subscription.queues:
+            for lease in held.leases.values():
+                rows = sum([stop - start for start, stop, _, _ in lease.runs])
+                leased[lease.session] = leased.get(lease.session, 0) + rows
+        waiting: dict[int, int] = {}
+        for waiter in subscription.waiters.values():
+            waiting[waiter.session] = waiting.get(waiter.session, 0) + 1
+        known = self._ledger.views.sessions.by_number
+        return [
+            Member(
+                number,
+                known[number].info.app,
+                known[number].info.client,
+                leased.get(number, 0),
+                waiting.get(number, 0),
+            )
+            for number in sorted({*leased, *waiting})
+            if number in known
+        ]
+
+    def sessions(self, after: int = 0, limit: int = MAX_LISTED) -> SessionPage:
+        """Return sessions by number, which is the order in which they began."""
+        known = self._ledger.views.sessions
+        end = self._ledger.journal.end
+        most = min(limit, PAGE_WORK // ENTRY_WORK)
+        some = list(islice(known.numbers.behind(after), most + 1))
+        more = len(some) > most
+        if more:
+            some.pop()
+        listed = [_session_status(known.by_number[number]) for number in some]
+        return SessionPage(listed, some[-1] if more else 0, end)
+
+    def apps(self, after: str = "", limit: int = MAX_LISTED) -> AppPage:
+        """Return apps by name."""
+        catalog, end = self._ledger.views.catalog, self._ledger.journal.end
+        listed: list[App] = []
+        work = 0
+        for name in catalog.app_names.behind(after):
+            app = catalog.apps[name]
+            work += len(app.grants) + ENTRY_WORK
+            if len(listed) == limit or (listed and work > PAGE_WORK):
+                return AppPage(listed, listed[-1].name, end)
+            listed.append(app)
+        return AppPage(listed, "", end)
+
+    # -- transactions -----------------------------------------------------------------------------
+
+    def transactions(
+        self,
+        app: str | None,
+        writer: str | None,
+        limit: int,
+        after: TransactionPlace = _BEGINNING,
+    ) -> TransactionPage:
+        """Return the undecided transactions and the writers.
+
+        O(page), plus a short step for each undecided transaction (``limits.transactions`` at most).
+
+        Args:
+            app: Only transactions and writers of this app; None: all.
+            writer: Only this writer; None: all.
+            limit: Number of entries of either list at most.
+            after: Only entries behind this place.
+        """
+        views = self._ledger.views
+        undecided: list[TransactionStatus] = []
+        work, more = 0, False
+        number, name = after
+        for opened in views.undecided.by_number.values():
+            owner = views.writers.by_number[opened.writer]
+            if opened.number <= after.number or not _is_of(owner, app, writer):
+                continue
+            work += ENTRY_WORK + len(opened.topics)
+            if len(undecided) == limit or (undecided and work > PAGE_WORK // 2):
+                more = True
+                break
+            undecided.append(self._transaction(opened, owner))
+            number = opened.number
+        writers: list[WriterStatus] = []
+        work = 0
+        for found in self._writers(app, writer, after.writer):
+            work += ENTRY_WORK + len(found.decisions) // _DECISIONS_WORK
+            if len(writers) == limit or (writers and work > PAGE_WORK // 2):
+                more = True
+                break
+            writers.append(_writer_status(found))
+            name = found.name
+        place = TransactionPlace(number, name) if more else None
+        return TransactionPage(undecided, writers, place, self._ledger.journal.end)
+
+    def _writers(self, app: str | None, writer: str | None, after: str) -> Iterator[Writer]:
+        """Yield writers by name."""
+        writers = self._ledger.views.writers
+        if writer is not None:
+            found = writers.by_name.get(writer)
+            if found is not None and writer > after and _is_of(found, app, writer):
+                yield found
+            return
+        names = writers.names if app is None else writers.by_app.get(app, SortedKeys())
+        for name in names.behind(after):
+            yield writers.by_name[name]
+
+    def _transaction(self, opened: Transaction, owner: Writer) -> TransactionStatus:
+        ledger = self._ledger
+        return TransactionStatus(
+            owner.name,
+            opened.batch_id,
+            owner.app,
+            ledger.views.catalog.names_of(opened.topics),
+            opened.count,
+            opened.rows,
+            opened.bytes,
+            opened.opened_us,
+            opened.opened_us + ledger.limits.transaction_us,
+        )
+
+
+def _is_of(one: Writer, app: str | None, writer: str | None) -> bool:
+    return app in (None, one.app) and writer in (None, one.name)
+
+
+def _writer_status(one: Writer) -> WriterStatus:
+    highest = one.highest
+    return WriterStatus(
+        one.name,
+        one.app,
+        one.last_us,
+        None if highest is None else one.decisions[highest],
+        len(one.decisions),
+        next(reversed(one.decisions.values()), None),
+    )
+
+
+def _ascending(names: list[str]) -> Iterator[str]:
+    """Yield names in order; names that are not consumed are not sorted."""
+    heapify(names)
+    while names:
+        yield heappop(names)
+
+
+def _work_of(one: Subscription) -> int:
+    return 2 * ENTRY_WORK + sum([1 + len(held.leases) for held in one.queues])
+
+
+def _session_status(one: Session) -> SessionStatus:
+    info = one.info
+    return SessionStatus(
+        one.number,
+        info.app,
+        info.client,
+        info.address,
+        info.pid,
+        info.version,
+        one.connected,
+        info.since_us,
+    )

@@ -1,0 +1,431 @@
+"""Read-only queries: reading without a group, message lookups, the state of groups.
+
+Answers show committed data only: rows that are not durable yet are left out, and an answer about a
+group contains the position that it depends on. Every query may raise ``WouldBlock``: run the job
+and call again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from ternmq.broker.catalog.catalog import Catalog, Queue, Topic
+from ternmq.broker.gate.replies import PullReply
+from ternmq.broker.group.failedrows import HELD_US, Failure
+from ternmq.broker.group.history import LastFailures, failure_entries
+from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.rowstate import RowPlace, first_of_key, row_state
+from ternmq.broker.ledger.ledger import Ledger
+from ternmq.journal.index.tail import Places
+from ternmq.journal.store import lookup
+from ternmq.journal.store.lookup import Cursor, Found, Page
+from ternmq.journal.store.store import RecordStore
+from ternmq.model.errors import InvalidRequest, MessageNotFound, OffsetExpired, UnknownQueue
+from ternmq.record.fact.moved import FailureEntry
+
+MAX_LISTED: Final = 1000
+LISTED_WORK: Final = 160
+"""Work of a page of failed rows, about 1 ms: two units for a row, one for each of its failures, and
+one for every 512 bytes of the records that describe them."""
+_ROW_WORK: Final = 2
+_UNIT_SHIFT: Final = 9
+_EVER_US: Final = 2**63 - 1
+
+
+@dataclass(slots=True, frozen=True)
+class ReadReply:
+    """Rows ``[start, stop)`` of a queue, in the batches at ``places``."""
+
+    start: int
+    stop: int
+    places: Places
+
+
+@dataclass(slots=True, frozen=True)
+class GroupStatus:
+    """The state of a group on a queue, as of ``position``."""
+
+    cursor: int
+    """Next offset that was never delivered: the pull number."""
+    floor: int
+    """Below it every row is done, dead, or in the failure store: the ack number."""
+    end: int
+    """Next offset of the queue, as far as it is durable."""
+    leased: int
+    ready: int
+    waiting: int
+    dead: int
+    intervals: int
+    """Runs of settled rows: 1 when nothing is owed."""
+    position: int
+
+    @property
+    def lag(self) -> int:
+        """Number of messages that were not delivered yet."""
+        return max(0, self.end - self.cursor)
+
+
+@dataclass(slots=True, frozen=True)
+class FailedRow:
+    """A row that waits for a retry, is held, or is dead."""
+
+    offset: int
+    attempts: int
+    deliveries: int
+    when_us: int
+    """Due time, or when the row died."""
+    held: bool
+    failures: tuple[FailureEntry, ...]
+    """Oldest first; at most the newest 16."""
+
+
+@dataclass(slots=True, frozen=True)
+class FailedRows:
+    """A page of failed rows, by offset; ``more``: there are others after them."""
+
+    rows: list[FailedRow]
+    more: bool
+
+
+class _Counting:
+    """A record store that counts the bytes read."""
+
+    __slots__ = ("_store", "bytes_read")
+
+    def __init__(self, store: RecordStore) -> None:
+        self._store = store
+        self.bytes_read = 0
+
+    def get(self, position: int) -> bytes:
+        """Return the record at a position."""
+        record = self._store.get(position)
+        self.bytes_read += len(record)
+        return record
+
+
+@dataclass(slots=True, frozen=True)
+class ResetPreview:
+    """The effect of a reset."""
+
+    unread: int
+    """Rows that would be delivered, again or for the first time."""
+    forgotten: int
+    """Rows that would be no longer leased, ready or waiting."""
+
+
+class Queries:
+    """Answers queries about messages and groups.
+
+    Not thread-safe: call it from the broker's loop.
+    """
+
+    __slots__ = ("_ledger",)
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    @property
+    def catalog(self) -> Catalog:
+        """Topics, groups and apps."""
+        return self._ledger.views.catalog
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    def read(
+        self, topic_name: str, number: int, offset: int, max_messages: int, max_bytes: int
+    ) -> ReadReply:
+        """Return rows from an offset on, without a group; empty at the end of the queue.
+
+        Raises:
+            OffsetExpired: the offset was removed by retention; go on at the offset in the message.
+            UnknownTopic, UnknownQueue, InvalidRequest, WouldBlock.
+        """
+        topic, queue = self.queue(topic_name, number)
+        if offset < 0 or max_messages < 1:
+            raise InvalidRequest("offset must be 0 or more, max_messages 1 or more")
+        if offset < queue.first:
+            raise OffsetExpired(f"the oldest offset kept is {queue.first}")
+        end = self.visible(topic, queue)
+        if offset >= end:
+            return ReadReply(offset, offset, Places((), (), (), offset))
+        stop = min(end, offset + max_messages)
+        places = self._ledger.index.locate(topic.number, number, offset, stop, max_bytes)
+        return ReadReply(offset, min(stop, places.stop), places)
+
+    def by_offset(self, topic_name: str, number: int, offset: int) -> Found:
+        """Return the message at an offset, even if only a moved copy is left for a group.
+
+        Raises:
+            MessageNotFound, UnknownTopic, UnknownQueue, WouldBlock.
+        """
+        ledger = self._ledger
+        topic, queue = self.queue(topic_name, number)
+        found = None
+        if 0 <= offset < self.visible(topic, queue):
+            found = lookup.by_offset(
+                ledger.index,
+                ledger.store,
+                topic.number,
+                number,
+                offset,
+                below=ledger.journal.durable,
+            )
+        if found is None:
+            raise MessageNotFound(
+                f"no message at offset {offset} of queue {number} of {topic_name!r}"
+            )
+        return found
+
+    def by_id(self, producer: int, sequence: int) -> Found:
+        """Return the message with the id ``producer:sequence``.
+
+        Raises:
+            MessageNotFound, WouldBlock.
+        """
+        ledger = self._ledger
+        found = lookup.by_message_id(
+            ledger.index, ledger.store, producer, sequence, below=ledger.journal.durable
+        )
+        if found is None:
+            raise MessageNotFound(f"no message {producer:016x}:{sequence} is kept here")
+        return found
+
+    def by_application_id(self, topic_name: str, application_id: str) -> Found:
+        """Return the newest message of a topic with an application's own id.
+
+        Raises:
+            MessageNotFound, UnknownTopic, WouldBlock.
+        """
+        ledger = self._ledger
+        topic = ledger.views.catalog.topic(topic_name)
+        found = lookup.by_application_id(
+            ledger.index,
+            ledger.store,
+            topic.number,
+            application_id,
+            below=ledger.journal.durable,
+        )
+        if found is None:
+            raise MessageNotFound(f"no message {application_id} is kept in {topic_name!r}")
+        return found
+
+    def by_key(
+        self,
+        topic_name: str,
+        key: str,
+        *,
+        since_us: int = 0,
+        until_us: int = _EVER_US,
+        limit: int = lookup.DEFAULT_LIMIT,
+        after: Cursor | None = None,
+    ) -> Page:
+        """Return messages of a topic by business key, newest first; see ``lookup.by_key``.
+
+        Raises:
+            UnknownTopic, WouldBlock.
+        """
+        ledger = self._ledger
+        topic = ledger.views.catalog.topic(topic_name)
+        return lookup.by_key(
+            ledger.index,
+            ledger.store,
+            topic.number,
+            key,
+            since_us=since_us,
+            until_us=until_us,
+            limit=limit,
+            after=after,
+            below=ledger.journal.durable,
+        )
+
+    def offset_at(self, topic_name: str, number: int, time_us: int) -> int:
+        """Return the first kept offset that is not older than a time; the queue's end if none.
+
+        Raises:
+            UnknownTopic, UnknownQueue, WouldBlock.
+        """
+        topic, queue = self.queue(topic_name, number)
+        found = lookup.offset_at_time(
+            self._ledger.index, self._ledger.store, topic.number, number, time_us
+        )
+        end = self.visible(topic, queue)
+        return end if found is None else min(found, end)
+
+    # -- groups -----------------------------------------------------------------------------------
+
+    def status(self, topic_name: str, group: str, number: int) -> GroupStatus:
+        """Return the state of a group on a queue.
+
+        Raises:
+            UnknownTopic, UnknownGroup, UnknownQueue.
+        """
+        topic, queue, held = self._held(topic_name, group, number)
+        return GroupStatus(
+            max(held.cursor, held.scan),  # what the filter passed over is not unread
+            held.floor(),
+            self.visible(topic, queue),
+            held.leased_rows,
+            held.ready.rows,
+            held.failures.waiting_rows,
+            held.failures.dead_rows,
+            held.intervals(),
+            self._ledger.journal.end,
+        )
+
+    def ready_behind(self, topic_name: str, group: str, number: int, now_us: int) -> int:
+        """Return how many ready rows wait behind a row of their key that is not due yet, or held.
+
+        Examines every owed row of an ordered group; 0 for any other group.
+
+        Raises:
+            UnknownTopic, UnknownGroup, UnknownQueue.
+        """
+        _, _, held = self._held(topic_name, group, number)
+        count = 0
+        for line in () if held.lines is None else held.lines.by_hash.values():
+            first = None if line.leased else held.failures.failure(line.offsets[0])
+            if first is not None and first.when_us > now_us:
+                count += sum([held.ready.find(one) is not None for one in line.offsets])
+        return count
+
+    def due(self, topic_name: str, group: str, number: int, now_us: int) -> int:
+        """Return how many failed rows are due and first of their key: a pull delivers them.
+
+        Examines every row that waits.
+
+        Raises:
+            UnknownTopic, UnknownGroup, UnknownQueue.
+        """
+        _, _, held = self._held(topic_name, group, number)
+        return sum(
+            one.when_us <= now_us and first_of_key(held, one.offset) is None
+            for one in held.failures.failed(dead=False, after=-1)
+        )
+
+    def waiting(
+        self, topic_name: str, group: str, number: int, *, after: int = -1, limit: int = 100
+    ) -> FailedRows:
+        """Return rows above ``after`` that wait for a retry, by offset, with their failures.
+
+        A page is a bounded piece of work: it may have fewer than ``limit`` rows, but at least one
+        if there is one.
+
+        Raises:
+            UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
+        """
+        _, _, held = self._held(topic_name, group, number)
+        return self._listed(held, held.failures.failed(dead=False, after=after), limit)
+
+    def dead_letters(
+        self, topic_name: str, group: str, number: int, *, after: int = -1, limit: int = 100
+    ) -> FailedRows:
+        """Return dead letters, in pages as ``waiting`` returns rows.
+
+        Raises:
+            UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
+        """
+        _, _, held = self._held(topic_name, group, number)
+        return self._listed(held, held.failures.failed(dead=True, after=after), limit)
+
+    def row(
+        self, topic_name: str, group: str, number: int, offset: int
+    ) -> tuple[RowPlace, Sequence[FailureEntry]]:
+        """Return the state of a row and its failures, oldest first.
+
+        Raises:
+            UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
+        """
+        ledger = self._ledger
+        _, queue, held = self._held(topic_name, group, number)
+        place = row_state(held, offset, queue.first)
+        first = ledger.journal.first
+        return place, failure_entries(ledger.store, held, offset, place.position, first)
+
+    def dead_offsets(
+        self, topic_name: str, group: str, number: int, *, after: int, limit: int
+    ) -> list[int]:
+        """Return the offsets of dead letters above ``after``, at most ``limit``.
+
+        Raises:
+            UnknownTopic, UnknownGroup, UnknownQueue.
+        """
+        _, _, held = self._held(topic_name, group, number)
+        rows = held.failures.failed(dead=True, after=after)
+        return [row.offset for row in islice(rows, limit)]
+
+    def last_failures(self, topic_name: str, group: str, reply: PullReply) -> LastFailures:
+        """Return an object that finds how earlier attempts at the rows of a pull ended.
+
+        Raises:
+            UnknownTopic, UnknownGroup, UnknownQueue.
+        """
+        ledger = self._ledger
+        _, _, held = self._held(topic_name, group, reply.queue)
+        return LastFailures(ledger.store, held, reply.runs, ledger.journal.first)
+
+    def preview_reset(self, topic_name: str, group: str, number: int, offset: int) -> ResetPreview:
+        """Return the effect of a reset to an offset; refuses what the reset would refuse.
+
+        Raises:
+            UnknownTopic, UnknownGroup, UnknownQueue, InvalidRequest.
+        """
+        _, queue, held = self._held(topic_name, group, number)
+        queue.check_reset(offset)
+        forgotten = held.leased_rows + held.ready.rows + held.failures.waiting_rows
+        return ResetPreview(queue.next - offset, forgotten)
+
+    # -- parts ------------------------------------------------------------------------------------
+
+    def _listed(self, held: GroupQueue, rows: Iterator[Failure], limit: int) -> FailedRows:
+        ledger = self._ledger
+        store = _Counting(ledger.store)
+        listed: list[FailedRow] = []
+        work = 0
+        for row in rows:
+            if listed and work + (store.bytes_read >> _UNIT_SHIFT) >= LISTED_WORK:
+                return FailedRows(listed, more=True)
+            if len(listed) >= min(limit, MAX_LISTED):
+                return FailedRows(listed, more=True)
+            entries = failure_entries(store, held, row.offset, row.position, ledger.journal.first)
+            work += _ROW_WORK + len(entries)
+            listed.append(
+                FailedRow(
+                    row.offset,
+                    row.attempt,
+                    row.deliveries,
+                    row.when_us,
+                    row.when_us == HELD_US,
+                    tuple(entries),
+                )
+            )
+        return FailedRows(listed, more=False)
+
+    def visible(self, topic: Topic, queue: Queue) -> int:
+        """Return the next offset of a queue, counting durable messages only.
+
+        Raises:
+            WouldBlock.
+        """
+        durable = self._ledger.journal.durable
+        if queue.end <= durable:
+            return queue.next
+        return self._ledger.index.visible(topic.number, queue.number, durable)
+
+    def queue(self, topic_name: str, number: int) -> tuple[Topic, Queue]:
+        """Return a topic and one of its queues.
+
+        Raises:
+            UnknownTopic, UnknownQueue.
+        """
+        topic = self._ledger.views.catalog.topic(topic_name)
+        if not 0 <= number < len(topic.queues):
+            raise UnknownQueue(f"topic {topic_name!r} has no queue {number}")
+        return topic, topic.queues[number]
+
+    def _held(self, topic_name: str, group: str, number: int) -> tuple[Topic, Queue, GroupQueue]:
+        subscription = self._ledger.views.catalog.subscription(topic_name, group)
+        topic, queue = self.queue(topic_name, number)
+        return topic, queue, subscription.queues[number]

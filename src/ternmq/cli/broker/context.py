@@ -1,0 +1,124 @@
+"""``ternmq context``: names for brokers, instead of addresses and tokens on each command."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ternmq.cli.commands import Group
+from ternmq.cli.reach import contexts
+from ternmq.cli.reach.contexts import Context
+from ternmq.cli.reach.parameters import NAME
+from ternmq.cli.terminal import output
+from ternmq.cli.terminal.exits import Failed
+from ternmq.client.connection.address import parse
+
+
+@click.group(cls=Group)
+def context() -> None:
+    """Manage contexts: named brokers, with app and token.
+
+    Contexts and their tokens are stored in a file that only you can read. A command uses the first
+    of these that names a broker: --url; --context or TERNMQ_CONTEXT; TERNMQ_URL; the context in
+    use.
+    """
+
+
+@context.command()
+@click.argument("name", type=NAME)
+@click.option("--url", metavar="URL", required=True, help="Broker address: ternmq://HOST:PORT.")
+@click.option("--app", metavar="NAME", type=NAME, help="App to connect as.")
+@click.option(
+    "--token",
+    metavar="TOKEN|-",
+    help="Token of the app; -: read it from standard input. Default: ask for it, in a terminal.",
+)
+@click.option(
+    "--tables", metavar="DIR", help="Folder of the broker's tables, for `message` and `pipeline`."
+)
+@click.option("--use", is_flag=True, help="Use this context from now on.")
+@click.option("--replace", is_flag=True, help="Replace the context of this name if it exists.")
+def add(
+    name: str,
+    url: str,
+    app: str | None,
+    token: str | None,
+    tables: str | None,
+    use: bool,
+    replace: bool,
+) -> None:
+    """Add a context. The first one becomes the context in use."""
+    address = parse(url)
+    kept = contexts.read()
+    if name in kept.contexts and not replace:
+        raise Failed(f"there is a context {name!r} already; --replace changes it")
+    app = app or address.app
+    token = token or address.token
+    if token == "-":  # noqa: S105 - means standard input
+        token = sys.stdin.readline().strip()
+    elif app and not token and sys.stdin.isatty():
+        token = click.prompt(f"token of {app}", hide_input=True, err=True)
+    bare = str(address) + (f"?ca={address.ca}" if address.ca else "")
+    kept.contexts[name] = Context(bare, app, token or "", tables or "")
+    if use or not kept.current:
+        kept.current = name
+    contexts.write(kept)
+    used = ", and uses it" if kept.current == name else f"; `ternmq context use {name}` uses it"
+    output.note(f"keeps {bare} as {name} in {contexts.path()}{used}")
+
+
+@context.command("list")
+@output.json_option
+def list_(as_json: bool) -> None:
+    """List the contexts, without tokens."""
+    kept = contexts.read()
+    rows = sorted(kept.contexts.items())
+    if as_json:
+        output.document(
+            [
+                {"name": name, "url": one.url, "app": one.app, "token": bool(one.token),
+                 "current": name == kept.current}
+                for name, one in rows
+            ]
+        )  # fmt: skip
+        return
+    output.table(
+        ("used", "name", "app", "token", "url"),
+        [
+            ("*" if name == kept.current else "", name, one.app, "kept" if one.token else "",
+             one.url)
+            for name, one in rows
+        ],
+        "no contexts; `ternmq context add NAME --url ternmq://HOST:PORT` keeps one",
+    )  # fmt: skip
+
+
+@context.command()
+@click.argument("name", type=NAME)
+def use(name: str) -> None:
+    """Select the context that commands use by default."""
+    kept = contexts.read()
+    _check(kept, name)
+    kept.current = name
+    contexts.write(kept)
+    output.note(f"uses {name}: {kept.contexts[name].url}")
+
+
+@context.command()
+@click.argument("name", type=NAME)
+def remove(name: str) -> None:
+    """Remove a context and its token."""
+    kept = contexts.read()
+    _check(kept, name)
+    del kept.contexts[name]
+    if kept.current == name:
+        kept.current = ""
+        output.note("no context is used any more")
+    contexts.write(kept)
+    output.note(f"forgot {name}")
+
+
+def _check(kept: contexts.Contexts, name: str) -> None:
+    if name not in kept.contexts:
+        raise contexts.unknown(name, kept)

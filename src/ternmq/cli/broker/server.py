@@ -1,0 +1,169 @@
+"""``ternmq serve`` and ``ternmq dev``: run a broker in this process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+import click
+import msgspec
+
+from ternmq.cli.commands import Command
+from ternmq.cli.terminal.exits import ExitCode, Failed
+from ternmq.client.connection.connecting import APP, TOKEN, URL
+from ternmq.server.app import check_files, why_not_here
+from ternmq.server.app import serve as run
+from ternmq.server.telemetry.logs import set_up
+from ternmq.settings import Address, Mode, Settings, SettingsError, load
+
+_TRY: Final = """\
+A broker that forgets everything when it ends (Ctrl-C); `--data DIR` keeps it.
+Try, in another terminal:
+
+{where}    ternmq send greetings '{{"text": "hello"}}'
+    ternmq consume greetings --group readers
+    ternmq top
+
+or in Python{there}:
+
+    import ternmq.sync
+    with ternmq.sync.connect() as client:
+        client.send("greetings", {{"text": "hello"}})
+        print(client.pull("greetings", group="others").bodies)
+"""
+_KEEPS: Final = "A broker to try things with; it keeps what it stores in {data}."
+_ANY: Final = ("0.0.0.0", "::")  # noqa: S104
+_OPEN: Final = """\
+Others can reach this broker at {listen}, and there is no TLS: tokens and messages cross the network
+as they are. Clients connect as the app `admin` with the token in TERNMQ_ADMIN_TOKEN.
+"""
+
+
+def _run(
+    mode: Mode,
+    config: str | None,
+    flags: dict[str, object],
+    *,
+    new_admin_token: bool = False,
+    forgets: bool = False,
+    welcome: str | None = None,
+) -> None:
+    given = {name: value for name, value in flags.items() if value is not None}
+    try:
+        settings = load(config, environ=os.environ, flags=given, mode=mode)
+        check_files(settings)  # before `dev` prints its welcome
+    except SettingsError as error:
+        raise Failed(str(error), ExitCode.USAGE) from error
+    if new_admin_token and settings.admin_token is not None:
+        raise Failed(
+            "the settings have an admin_token, which says which it is: change it there, or take it"
+            " away (TERNMQ_ADMIN_TOKEN=off) to have a new one made",
+            ExitCode.USAGE,
+        )
+    why = why_not_here(settings)
+    if why is not None:
+        raise Failed(why)
+    if welcome is not None:
+        click.echo(_greeting(welcome, settings), err=True)
+    if mode is Mode.DEV and not settings.listen.is_loopback:
+        click.echo(_OPEN.format(listen=settings.listen), err=True)
+    set_up(settings)
+    settings = msgspec.structs.replace(settings, forgets=forgets)
+    sys.exit(run(settings, new_admin_token=new_admin_token))
+
+
+def _greeting(welcome: str, settings: Settings) -> str:
+    """Return the welcome text with the data folder and, unless it is the default, the address."""
+    listen = settings.listen
+    if str(listen) == str(Settings().listen):
+        return welcome.format(where="", there="", data=settings.data)
+    host = "127.0.0.1" if listen.host in _ANY else listen.host
+    scheme = "ternmqs" if settings.tls_cert else "ternmq"
+    if listen.port:
+        lines = f"    export {URL}={scheme}://{Address(host, listen.port)}\n"
+    else:
+        lines = f"    export {URL}={scheme}://HOST:PORT    # as `listening on` says below\n"
+    if settings.auth:
+        lines += f'    export {APP}=admin {TOKEN}="$TERNMQ_ADMIN_TOKEN"\n'
+    return welcome.format(where=lines, there=", in that terminal", data=settings.data)
+
+
+@click.command(cls=Command)
+@click.option(
+    "--data",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    help="Data folder; created if it does not exist.",
+)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Address for clients; port 0: a free port. Default: 127.0.0.1:7117.",
+)
+@click.option(
+    "--http",
+    metavar="HOST:PORT",
+    help="Loopback address of /metrics, /livez and /readyz; `off`: not served. Default: "
+    "127.0.0.1:7118.",
+)
+@click.option(
+    "--config",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Settings file. Default: $TERNMQ_CONFIG, or ternmq.toml in the current folder.",
+)
+@click.option(
+    "--new-admin-token",
+    is_flag=True,
+    help="Give the app `admin` all rights and a new token, written to admin.token in the data "
+    "folder. The old token becomes invalid.",
+)
+def serve(
+    data: str | None,
+    listen: str | None,
+    http: str | None,
+    config: str | None,
+    new_admin_token: bool,
+) -> None:
+    """Run a broker until SIGTERM. It prints `listening on HOST:PORT` when it is ready."""
+    _run(
+        Mode.SERVE,
+        config,
+        {"data": data, "listen": listen, "http": http},
+        new_admin_token=new_admin_token,
+    )
+
+
+@click.command(cls=Command)
+@click.option(
+    "--data",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    help="Data folder, kept at exit. Default: a temporary folder, deleted at exit.",
+)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Address for clients; port 0: a free port. Addresses other than loopback require "
+    "TERNMQ_ADMIN_TOKEN. Default: 127.0.0.1:7117.",
+)
+@click.option(
+    "--http",
+    metavar="HOST:PORT",
+    help="Loopback address of /metrics, /livez and /readyz; `off`: not served. Default: "
+    "127.0.0.1:7118.",
+)
+def dev(data: str | None, listen: str | None, http: str | None) -> None:
+    """Run a broker for development: no tokens needed, topics are created at first use.
+
+    Without --data, the data is deleted at exit.
+    """
+    if data is not None:
+        flags: dict[str, object] = {"data": data, "listen": listen, "http": http}
+        _run(Mode.DEV, None, flags, welcome=_KEEPS)
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="ternmq-dev-") as folder:
+        flags = {"data": folder, "listen": listen, "http": http}
+        _run(Mode.DEV, None, flags, forgets=True, welcome=_TRY)

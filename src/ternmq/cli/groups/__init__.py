@@ -1,0 +1,5 @@
+"""Commands about groups and failures.
+
+They are: ``group``, ``group_lag``, ``group_places``, ``group_replay``,
+``retry``, ``deadletter``, ``redrive``, ``failed``, ``hold``.
+"""

@@ -1,0 +1,365 @@
+"""Shared parts of ``retry`` and ``deadletter``: showing failed messages, and selecting them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from ternmq.cli.commands import Command
+from ternmq.cli.reach.connection import asks_broker, confirm, yes_option
+from ternmq.cli.reach.finding import known
+from ternmq.cli.reach.parameters import (
+    COUNT,
+    QUEUE,
+    check_one,
+    group_argument,
+    range_of,
+    ranges_of,
+    topic_argument,
+)
+from ternmq.cli.terminal import output
+from ternmq.cli.terminal.output import Cell
+from ternmq.cli.terminal.problems import not_found
+from ternmq.cli.terminal.shapes import details, plain, shown
+from ternmq.client.consumer.causes import reason_of
+from ternmq.model.words import counted
+
+if TYPE_CHECKING:  # imports the client that moves messages, which commands of groups do not need
+    from ternmq.client.admin.deadletters import FailedMessage
+    from ternmq.client.client import Client
+
+
+def columns(*, dead: bool) -> tuple[str, ...]:
+    """Return the heads of the columns: dead letters have died, others are due."""
+    return ("place", "attempts", "died" if dead else "due", "key", "reason")
+
+
+def rows_of(
+    client: Client, topic: str, group: str, queue: int | None, *, dead: bool
+) -> AsyncIterator[FailedMessage]:
+    """Return dead letters, or messages that wait for a retry."""
+    letters = client.deadletters
+    return (letters.browse if dead else letters.waiting)(topic, group, queue=queue)
+
+
+def cells(one: FailedMessage) -> tuple[Cell, ...]:
+    """Return the cells of ``columns``."""
+    when = "held" if one.held else output.iso(one.when)
+    key = one.message.key if one.message is not None else ""
+    return (f"{one.queue}/{one.offset}", one.attempts, when, key, said(one))
+
+
+def said(one: FailedMessage) -> str:
+    """Return the last failure's reason: the consumer's, or else the broker's."""
+    if not one.failures:
+        return ""
+    last = one.failures[-1]
+    return reason_of(last.reason, last.cause)
+
+
+def plain_failed(topic: str, group: str, one: FailedMessage) -> dict[str, object]:
+    """Return a failed message in the form of the JSON output."""
+    return {
+        "topic": topic,
+        "group": group,
+        "queue": one.queue,
+        "offset": one.offset,
+        "attempts": one.attempts,
+        "deliveries": one.deliveries,
+        "when": one.when,
+        "held": one.held,
+        "reason": said(one),
+        "failures": [
+            {
+                "time": output.of_us(failure.time_us),
+                "attempt": failure.attempt,
+                "outcome": failure.outcome,
+                "cause": failure.cause,
+                "reason": failure.reason,
+            }
+            for failure in one.failures
+        ],
+        "message": None if one.message is None else plain(shown(one.message)),
+    }
+
+
+def listing(about: str, *, dead: bool) -> click.Command:
+    """Return the command ``list``: of dead letters, or of messages that wait."""
+
+    @click.command("list", cls=Command, help=about)
+    @topic_argument()
+    @group_argument()
+    @click.option("--queue", type=QUEUE, help="Only this queue.")
+    @click.option(
+        "-n",
+        "--limit",
+        type=COUNT,
+        default=100,
+        help="Maximum number of messages to show. Default: 100.",
+    )
+    @output.ndjson_option
+    @asks_broker
+    async def list_(
+        client: Client, topic: str, group: str, queue: int | None, limit: int, as_json: bool
+    ) -> None:
+        await _list_rows(client, topic, group, queue, limit, dead=dead, as_json=as_json)
+
+    return list_
+
+
+async def _list_rows(
+    client: Client,
+    topic: str,
+    group: str,
+    queue: int | None,
+    limit: int,
+    *,
+    dead: bool,
+    as_json: bool,
+) -> None:
+    await known(client, topic, group, queue)
+    found: list[FailedMessage] = []
+    more = False
+    async for one in rows_of(client, topic, group, queue, dead=dead):
+        if len(found) >= limit:
+            more = True
+            break
+        found.append(one)
+    if as_json:
+        for one in found:
+            output.json_line(plain_failed(topic, group, one))
+    else:
+        what = "dead letters" if dead else "messages that wait for a retry"
+        output.table(
+            columns(dead=dead), map(cells, found), f"group {group} has no {what} on {topic}"
+        )
+    if more:
+        output.note(f"these are the first {limit:,}; there are more (--limit)")
+
+
+def showing(about: str, *, dead: bool) -> click.Command:
+    """Return the command ``show``: of a dead letter, or of a message that waits."""
+
+    @click.command("show", cls=Command, help=about + " OFFSET can also be a place (1/7).")
+    @topic_argument()
+    @group_argument()
+    @click.argument("place", metavar="OFFSET")
+    @click.option(
+        "--queue",
+        type=QUEUE,
+        help="Only this queue; required with offsets (7) if the topic has several queues.",
+    )
+    @output.json_option
+    @asks_broker
+    async def show(
+        client: Client, topic: str, group: str, place: str, queue: int | None, as_json: bool
+    ) -> None:
+        count = await known(client, topic, group, queue)
+        ((number, offsets),) = placed(topic, count, [place], queue).items()
+        if len(offsets) != 1:
+            raise click.UsageError(
+                f"{place!r}: one is shown at a time", click.get_current_context()
+            )
+        await _show_row(client, topic, group, offsets[0], number, dead=dead, as_json=as_json)
+
+    return show
+
+
+async def _show_row(
+    client: Client,
+    topic: str,
+    group: str,
+    offset: int,
+    queue: int,
+    *,
+    dead: bool,
+    as_json: bool,
+) -> None:
+    found = None
+    async for one in rows_of(client, topic, group, queue, dead=dead):
+        if one.offset >= offset:
+            found = one if one.offset == offset else None
+            break
+    if found is None:
+        what = "is no dead letter" if dead else "does not wait for a retry"
+        raise not_found(f"{topic}/{queue}/{offset} {what} of {group}")
+    if as_json:
+        output.document(plain_failed(topic, group, found))
+        return
+    output.details(
+        [
+            ("group", group),
+            ("attempts", found.attempts),
+            ("deliveries", found.deliveries),
+            ("dead since" if dead else "next attempt",
+             "held: `ternmq retry now` lets it go" if found.held else output.iso(found.when)),
+        ]
+    )  # fmt: skip
+    click.echo()
+    output.table(
+        ("time", "attempt", "outcome", "cause", "reason"),
+        [
+            (
+                output.iso(output.of_us(one.time_us)),
+                one.attempt,
+                one.outcome,
+                one.cause,
+                reason_of(one.reason, one.cause),
+            )
+            for one in found.failures
+        ],
+    )
+    click.echo()
+    if found.message is None:
+        output.note("its content is not kept any more")
+    else:
+        details(shown(found.message))
+
+
+def deleting(about: str, *, dead: bool) -> click.Command:
+    """Return the command ``delete``: of dead letters, or of messages that wait."""
+    what = "dead letter" if dead else "message"
+
+    @click.command("delete", cls=Command, help=about)
+    @topic_argument()
+    @group_argument()
+    @click.argument("offsets", metavar="[OFFSET]...", nargs=-1)
+    @click.option("--all", "everything", is_flag=True, help="Select all of them.")
+    @click.option(
+        "--queue",
+        type=QUEUE,
+        help="Only this queue; required with offsets (7) if the topic has several queues.",
+    )
+    @yes_option
+    @output.json_option
+    @asks_broker
+    async def delete(
+        client: Client,
+        topic: str,
+        group: str,
+        offsets: Sequence[str],
+        everything: bool,
+        queue: int | None,
+        yes: bool,
+        as_json: bool,
+    ) -> None:
+        named = await chosen(client, topic, group, offsets, queue, everything=everything, dead=dead)
+        found = named if everything else await _of_kind(client, topic, group, named, dead=dead)
+        missing = [
+            (number, offset)
+            for number, rows in named.items()
+            for offset in sorted(set(rows) - set(found[number]))
+        ]
+        total = sum(map(len, found.values()))
+        if total:
+            confirm(f"delete {counted(total, what)} of {group} on {topic}?", yes=yes)
+        count = total
+        for number, rows in found.items():
+            lost = await client.deadletters.delete(topic, group, rows, queue=number)
+            missing += [(number, offset) for offset in lost]
+            count -= len(lost)
+        if as_json:
+            output.document({"done": count, "missing": [offset for _, offset in missing]})
+        elif count or not missing:
+            output.note(f"deleted {counted(count, what)} of {group} on {topic}")
+        if missing and not everything:
+            were = "were no dead letters" if dead else "did not wait"
+            raise not_found(f"these {were}: {some(missing)}")
+
+    return delete
+
+
+async def _of_kind(
+    client: Client, topic: str, group: str, named: dict[int, list[int]], *, dead: bool
+) -> dict[int, list[int]]:
+    """Return those that are dead letters, or that wait; the broker would delete both kinds."""
+    found: dict[int, list[int]] = {}
+    for number, offsets in named.items():
+        meant, last = set(offsets), max(offsets)
+        there = found.setdefault(number, [])
+        async for one in rows_of(client, topic, group, number, dead=dead):
+            if one.offset > last:
+                break
+            if one.offset in meant:
+                there.append(one.offset)
+    return found
+
+
+async def chosen(
+    client: Client,
+    topic: str,
+    group: str,
+    offsets: Sequence[str],
+    queue: int | None,
+    *,
+    everything: bool,
+    dead: bool,
+) -> dict[int, list[int]]:
+    """Return the selected offsets, by queue.
+
+    Raises:
+        click.UsageError: Both or neither of offsets and --all are given; the queue is not clear.
+    """
+    check_one(bool(offsets), everything, of="offsets and --all")
+    count = await known(client, topic, group, queue)
+    if not everything:
+        return placed(topic, count, offsets, queue)
+    found: dict[int, list[int]] = {}
+    async for one in rows_of(client, topic, group, queue, dead=dead):
+        found.setdefault(one.queue, []).append(one.offset)
+    return found
+
+
+def placed(
+    topic: str, count: int, places: Sequence[str], queue: int | None
+) -> dict[int, list[int]]:
+    """Return the offsets of places, by queue.
+
+    A place is an offset or a range (``16``, ``10-12``), alone, as lists print it (``1/16``), or
+    with the topic as receipts print it (``orders/1/16``).
+
+    Raises:
+        click.UsageError: It is no place, is on another topic or queue, or the queue is not clear.
+        Failed: The topic has no such queue.
+    """
+    context = click.get_current_context()
+    by_queue: dict[int, list[str]] = {}
+    for place in places:
+        *where, offsets = place.split("/")
+        if len(where) == 2 and re.fullmatch("[0-9]+-[0-9]+", where[1]):  # 1/7-1/9
+            low, _, _ = where[1].partition("-")
+            raise click.UsageError(
+                f"{place!r} is no place: a range names its queue once, such as "
+                f"{where[0]}/{low}-{offsets}", context,
+            )  # fmt: skip
+        if len(where) == 2 and where[0] != topic:
+            raise click.UsageError(f"{place!r} is on topic {where[0]!r}, not {topic!r}", context)
+        if len(where) > 2 or (where and not (where[-1].isascii() and where[-1].isdigit())):
+            raise click.UsageError(
+                f"{place!r} is no place: an offset (16), a range (10-12), QUEUE/OFFSET (1/16) or "
+                "TOPIC/QUEUE/OFFSET", context,
+            )  # fmt: skip
+        range_of(offsets)
+        number = int(where[-1]) if where else queue
+        if where and queue not in {None, number}:
+            raise click.UsageError(f"{place!r} is on queue {number}, not {queue}", context)
+        if number is None:
+            if count > 1:
+                raise click.UsageError(
+                    f"{topic} has {count} queues: say which with --queue, or in the place, such as "
+                    f"1/{offsets}", context,
+                )  # fmt: skip
+            number = 0
+        if number >= count:
+            raise not_found(f"topic {topic!r} has no queue {number}: it has {count}")
+        by_queue.setdefault(number, []).append(offsets)
+    return {number: ranges_of(some) for number, some in by_queue.items()}
+
+
+def some(places: Sequence[tuple[int, int]]) -> str:
+    """Return queues and offsets as text; at most the first ten."""
+    text = ", ".join(f"{queue}/{offset}" for queue, offset in places[:10])
+    return f"{text} and {len(places) - 10:,} more" if len(places) > 10 else text

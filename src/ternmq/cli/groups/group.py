@@ -1,0 +1,361 @@
+"""``ternmq group``: consumer groups on topics; creating, showing and changing them."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+from typing import Any, Final
+
+import click
+
+from ternmq.cli.commands import Group
+from ternmq.cli.groups.group_lag import lag
+from ternmq.cli.groups.group_places import reset, skip
+from ternmq.cli.groups.group_replay import replay
+from ternmq.cli.reach.connection import administers, confirm, yes_option
+from ternmq.cli.reach.finding import group_of
+from ternmq.cli.reach.parameters import (
+    COUNT,
+    DURATION,
+    POSITIVE_DURATION,
+    given,
+    group_argument,
+    topic_argument,
+    unchangeable,
+)
+from ternmq.cli.terminal import output
+from ternmq.cli.terminal.exits import Failed
+from ternmq.client.admin.admin_client import AdminClient
+from ternmq.client.declaration.policy import RetryPolicy
+from ternmq.model import specs
+from ternmq.model.policies import write_retry
+from ternmq.model.specs import Exhausted, Mode, Start
+from ternmq.model.units import write_duration
+from ternmq.model.words import counted, verb
+from ternmq.wire.control import GroupInfo
+
+_MODE: Final = click.Choice([one.value for one in Mode])
+_START: Final = click.Choice([one.value for one in Start])
+_EXHAUSTED: Final = click.Choice([one.value for one in Exhausted])
+
+
+@click.group(cls=Group)
+def group() -> None:
+    """Manage consumer groups: settings, lag, positions."""
+
+
+@group.command()
+@topic_argument()
+@group_argument()
+@click.option(
+    "--tags",
+    metavar="FILTER",
+    help="Tag filter: deliver only matching messages, such as 'paid || refunded'.",
+)
+@click.option(
+    "--mode",
+    type=_MODE,
+    help="Mode of the group. Default: ordered on an ordered topic, else shared.",
+)
+@click.option(
+    "--start",
+    type=_START,
+    help="Where the group starts: oldest message, or new messages only. Default: earliest.",
+)
+@administers
+async def create(
+    client: AdminClient,
+    topic: str,
+    group: str,
+    tags: str | None,
+    mode: str | None,
+    start: str | None,
+) -> None:
+    """Create a group on a topic. A consumer also creates its group if it does not exist."""
+    await client.admin.topic(topic)
+    if await group_of(client, topic, group) is not None:
+        raise Failed(f"group {group!r} consumes {topic!r} already; `ternmq group set` changes it")
+    spec = await client.admin.create_group(topic, group, tags=tags, mode=mode, start=start)
+    output.note(f"made group {group} on {topic}, starting at {spec.start.value}")
+
+
+@group.command("list")
+@topic_argument(required=False)
+@output.json_option
+@administers
+async def list_(client: AdminClient, topic: str | None, as_json: bool) -> None:
+    """List the groups of a topic, or of all topics."""
+    if topic is not None:
+        await client.admin.topic(topic)
+    found = await client.admin.groups(topic)
+    if as_json:
+        output.document([plain(one) for one in found])
+        return
+    output.table(
+        ("topic", "group", "mode", "lag", "ready", "dead", "members", "state", "tags"),
+        [
+            (
+                one.topic,
+                one.group,
+                one.spec.mode.value,
+                sum([queue.lag for queue in one.queues]),
+                sum([queue.ready for queue in one.queues]),
+                sum([queue.dead for queue in one.queues]),
+                len(one.members),
+                "paused" if one.spec.paused else "running",
+                one.spec.tags,
+            )
+            for one in found
+        ],
+        f"{output.none_of('groups', client.admin.app)}; consuming makes one, or "
+        "`ternmq group create`",
+    )
+
+
+@group.command()
+@topic_argument()
+@group_argument()
+@output.json_option
+@administers
+async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> None:
+    """Show the settings of a group on a topic, and its progress on each queue."""
+    info = await client.admin.group(topic, group)
+    if as_json:
+        output.document(plain(info))
+        return
+    spec = info.spec
+    output.details(
+        [
+            ("topic", info.topic),
+            ("group", info.group),
+            ("state", "paused" if spec.paused else "running"),
+            ("mode", spec.mode.value),
+            ("tags", spec.tags),
+            ("start", spec.start.value),
+            ("retry", write_retry(spec.policy)),
+            ("lease", write_duration(spec.lease_us)),
+            ("window", spec.window),
+            ("members", ", ".join(info.members)),
+        ]
+    )
+    click.echo()
+    output.table(
+        ("queue", "floor", "cursor", "end", "lag", "ready", "leased", "retrying", "dead"),
+        [
+            (at, one.floor, one.cursor, one.end, one.lag, one.ready, one.leased, one.waiting,
+             one.dead)
+            for at, one in enumerate(info.queues)
+        ],
+    )  # fmt: skip
+
+
+@group.command("set")
+@topic_argument()
+@group_argument()
+@click.option(
+    "--tags",
+    metavar="FILTER",
+    help="Tag filter: deliver only matching messages; '' for all messages.",
+)
+@click.option(
+    "--lease",
+    type=POSITIVE_DURATION,
+    metavar="DURATION",
+    help="How long a message is leased to a consumer that does not extend it: 100ms to 1d.",
+)
+@click.option(
+    "--window", type=COUNT, help="Maximum number of leased messages per queue, at most 60,000."
+)
+@click.option("--retry/--no-retry", default=None, help="Whether to retry failed messages.")
+@click.option(
+    "--retry-first", type=DURATION, metavar="DURATION", help="Delay before the first retry."
+)
+@click.option("--retry-factor", type=float, help="Factor by which the delay grows with each retry.")
+@click.option("--retry-cap", type=DURATION, metavar="DURATION", help="Maximum delay.")
+@click.option(
+    "--retry-jitter",
+    type=float,
+    help="Random variation of each delay, 0 to below 1: 0.2 is up to 20 % more or less.",
+)
+@click.option(
+    "--retry-attempts", type=COUNT, help="Maximum number of attempts, including the first."
+)
+@click.option(
+    "--exhausted",
+    type=_EXHAUSTED,
+    help="What happens to a message after its last attempt: dead letter, or hold (ordered "
+    "groups only).",
+)
+@unchangeable(
+    "--mode",
+    "the mode of a group cannot be changed: make another group with `ternmq group create --mode`, "
+    "or delete this one and make it anew",
+)
+@unchangeable(
+    "--start",
+    "the start is where a new group begins, and cannot be changed: `ternmq group reset` sets where "
+    "this one goes on",
+)
+@administers
+async def set_(
+    client: AdminClient,
+    topic: str,
+    group: str,
+    tags: str | None,
+    lease: timedelta | None,
+    window: int | None,
+    **policy: Any,
+) -> None:
+    """Change settings of a group on a topic. Other settings stay as they are."""
+    own = given(tags=tags, lease=lease, window=window)
+    changes = _policy(**policy)
+    if not own and not changes:
+        raise click.UsageError("say what to change", click.get_current_context())
+    off = False
+    if changes:
+        now = RetryPolicy.of((await client.admin.group(topic, group)).spec.retry)
+        own["retry"] = changed = dataclasses.replace(now, **changes)
+        off = not changed.enabled and bool(_OF_RETRIES & changes.keys())
+    await client.admin.change_group(topic, group, **own)
+    output.note(f"changed group {group} on {topic}" + (f"; {_RETRY_IS_OFF}" if off else ""))
+    if policy["exhausted"] == Exhausted.HOLD.value:
+        info = await client.admin.group(topic, group)
+        if info.spec.mode is not Mode.ORDERED:
+            output.note(
+                f"group {group} is not ordered: its messages become dead letters, they are not held"
+            )
+
+
+_OF_RETRIES: Final = {"first", "factor", "cap", "jitter", "attempts"}
+"""Fields of a retry policy without effect while retry is off."""
+_RETRY_IS_OFF: Final = "retry is off: a message that fails once is not tried again until --retry"
+
+
+def _policy(
+    retry: bool | None,
+    retry_first: timedelta | None,
+    retry_factor: float | None,
+    retry_cap: timedelta | None,
+    retry_jitter: float | None,
+    retry_attempts: int | None,
+    exhausted: str | None,
+) -> dict[str, Any]:
+    """Return the fields of a retry policy to change."""
+    changes = given(
+        enabled=retry,
+        first=retry_first,
+        factor=retry_factor,
+        cap=retry_cap,
+        jitter=retry_jitter,
+        attempts=retry_attempts,
+        exhausted=None if exhausted is None else Exhausted(exhausted),
+    )
+    useless = [one for one in changes if retry is False and one in _OF_RETRIES]
+    if useless:
+        raise click.UsageError(
+            f"--retry-{useless[0]} says how failed messages come again, and --no-retry that they "
+            "do not: give one of them",
+            click.get_current_context(),
+        )
+    return changes
+
+
+@group.command()
+@topic_argument()
+@group_argument()
+@administers
+async def pause(client: AdminClient, topic: str, group: str) -> None:
+    """Pause delivery to a group, until it is resumed."""
+    await client.admin.pause_group(topic, group)
+    output.note(f"paused group {group} on {topic}; `ternmq group resume {topic} {group}` ends it")
+
+
+@group.command()
+@topic_argument()
+@group_argument()
+@administers
+async def resume(client: AdminClient, topic: str, group: str) -> None:
+    """Resume delivery to a group."""
+    await client.admin.resume_group(topic, group)
+    output.note(f"resumed group {group} on {topic}")
+
+
+@group.command()
+@topic_argument()
+@group_argument()
+@yes_option
+@administers
+async def delete(client: AdminClient, topic: str, group: str, yes: bool) -> None:
+    """Delete a group from a topic, with its position and its unfinished messages.
+
+    Stop its consumers first: a consumer that runs, or starts later, creates the group again. The
+    new group starts with the oldest message that is kept, unless the consumer states another start.
+    """
+    info = await client.admin.group(topic, group)
+    if info.members:
+        consume = f"{counted(len(info.members), 'member')} of group {group} "
+        consume += verb(len(info.members), "consumes", "consume")
+        output.note(
+            f"{consume} {topic} now: a consumer that runs on, or is started again, makes the group "
+            "anew, from the oldest message kept unless it states start='latest'"
+        )
+    if not yes:
+        lag = sum([one.lag for one in info.queues])
+        open_ = sum([one.leased + one.ready + one.waiting + one.dead for one in info.queues])
+        output.note(
+            f"group {group} on {topic} has {counted(lag, 'unread message')} and "
+            f"{counted(open_, 'open one')}"
+        )
+    confirm("delete it?", yes=yes)
+    await client.admin.delete_group(topic, group)
+    output.note(f"deleted group {group} on {topic}")
+
+
+group.add_command(lag)
+group.add_command(reset)
+group.add_command(skip)
+group.add_command(replay)
+
+
+def plain(info: GroupInfo) -> dict[str, object]:
+    """Return a group in the form of the JSON output."""
+    spec = info.spec
+    return {
+        "topic": info.topic,
+        "group": info.group,
+        "mode": spec.mode.value,
+        "tags": spec.tags,
+        "start": spec.start.value,
+        "paused": spec.paused,
+        "lease_s": spec.lease_us / 1e6,
+        "window": spec.window,
+        "retry": _plain_policy(spec.policy),
+        "members": info.members,
+        "queues": [
+            {
+                "queue": at,
+                "floor": one.floor,
+                "cursor": one.cursor,
+                "end": one.end,
+                "lag": one.lag,
+                "leased": one.leased,
+                "ready": one.ready,
+                "waiting": one.waiting,
+                "retrying": one.waiting,
+                "dead": one.dead,
+            }
+            for at, one in enumerate(info.queues)
+        ],
+    }
+
+
+def _plain_policy(policy: specs.RetryPolicy) -> dict[str, object]:
+    return {
+        "enabled": policy.enabled,
+        "first_s": policy.first_us / 1e6,
+        "factor": policy.factor,
+        "cap_s": policy.cap_us / 1e6,
+        "jitter": policy.jitter,
+        "attempts": policy.attempts,
+        "exhausted": policy.exhausted.value,
+    }

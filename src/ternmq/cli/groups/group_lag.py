@@ -1,0 +1,249 @@
+"""``ternmq group lag``: how far groups are behind, once or continuously."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import click
+
+from ternmq.cli.commands import Command
+from ternmq.cli.groups.hold import plain
+from ternmq.cli.groups.hold import row_of as row_of_hold
+from ternmq.cli.reach.connection import administers
+from ternmq.cli.reach.parameters import POSITIVE_DURATION, group_argument, topic_argument
+from ternmq.cli.terminal import output
+from ternmq.cli.terminal.live import Screen, every, looks
+from ternmq.cli.terminal.output import Cell
+from ternmq.client.admin.admin_client import AdminClient
+from ternmq.model.words import counted, verb
+from ternmq.wire.control import GroupInfo, HoldInfo
+
+COLUMNS: Final = (
+    "topic", "group", "lag", "ready", "leased", "retrying", "dead", "members", "state",
+)  # fmt: skip
+RATES: Final = ("in/s", "out/s", "left")
+SPARE: Final = ("members", "state", "retrying", "leased", "dead", "ready")
+"""Columns of groups that are dropped on a narrow terminal, the first one first."""
+_SPARE_OF_QUEUES: Final = ("floor", "cursor", "end", "retrying", "leased", "dead", "ready")
+
+
+@dataclass(slots=True)
+class Rates:
+    """Changes per second since the previous look.
+
+    A message comes in when it is stored, and goes out when it no longer waits: a consumer has it,
+    or it was passed over. A message behind another of its ordering key waits all the time.
+    """
+
+    _before: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    _at: float = 0.0
+
+    def of(
+        self, groups: Iterable[GroupInfo], now: float
+    ) -> dict[tuple[str, str], tuple[float, ...]]:
+        """Return messages in and out a second, by topic and group."""
+        found = {
+            (one.topic, one.group): (
+                sum([queue.end for queue in one.queues]),
+                sum([queue.cursor - queue.ready for queue in one.queues]),
+            )
+            for one in groups
+        }
+        passed, before = now - self._at, self._before
+        self._before, self._at = found, now
+        if not before or passed <= 0:
+            return {}
+        return {
+            name: tuple(max(0, one - two) / passed
+                        for one, two in zip(found[name], before[name], strict=True))
+            for name in found if name in before
+        }  # fmt: skip
+
+
+@click.command(cls=Command)
+@topic_argument(required=False)
+@group_argument(required=False)
+@click.option("--queues", "by_queue", is_flag=True, help="Show one row per queue.")
+@click.option("-w", "--watch", is_flag=True, help="Update the output, with rates, until Ctrl-C.")
+@click.option(
+    "--interval",
+    type=POSITIVE_DURATION,
+    default="1s",
+    metavar="DURATION",
+    help="Time between updates. Default: 1s.",
+)
+@output.ndjson_option
+@administers
+async def lag(
+    client: AdminClient,
+    topic: str | None,
+    group: str | None,
+    by_queue: bool,
+    watch: bool,
+    interval: timedelta,
+    as_json: bool,
+) -> None:
+    """Show how many messages each group has not consumed yet.
+
+    Lag and ready both count messages that wait for a consumer. Lag: messages that were never
+    delivered to the group. Ready: messages that were returned, or wait behind another message of
+    their ordering key; on an ordered topic, most of a backlog is ready. Failed messages that wait
+    for their retry, and dead letters, are counted separately. A retry that is due counts as
+    retrying until a consumer asks: while a group has no members, lag, ready and retrying all wait.
+    Holds on the journal are listed with the bytes that they keep.
+
+    With --watch, the column `left` estimates the time until no message waits: `done` if none waits,
+    `grows` if the number increases, `stands` if it does not change.
+    """
+    if topic is not None and group is not None:
+        await client.admin.group(topic, group)
+    elif topic is not None:
+        await client.admin.topic(topic)
+    rates = Rates()
+    with Screen(watch and not as_json) as screen:
+        if screen.on:
+            await _live(client, topic, group, screen, interval.total_seconds(), by_queue=by_queue)
+            return
+        async for turn in every(interval.total_seconds() if watch else None):
+            found, holds = await _look(client, topic, group)
+            at = datetime.fromtimestamp(time.time(), UTC)
+            if as_json:
+                for one in found:
+                    output.json_line({"time": at, **_plain(one)})
+                for hold in holds:
+                    output.json_line({"time": at, **plain(hold)})
+                continue
+            speed = rates.of(found, time.monotonic())
+            columns, rows = _table(found, holds, speed, by_queue=by_queue, watch=watch)
+            if watch:
+                stamp = output.iso(at)
+                rows = [(stamp, *row) for row in rows]
+                output.table(("time", *columns), rows, header=turn == 0)
+            else:
+                spare = _SPARE_OF_QUEUES if by_queue else SPARE
+                none = f"{output.none_of('groups', client.admin.app)}; consuming makes one"
+                output.table(columns, rows, none, spare=spare)
+                _note_unasked(found)
+
+
+async def _live(
+    client: AdminClient,
+    topic: str | None,
+    group: str | None,
+    screen: Screen,
+    seconds: float,
+    *,
+    by_queue: bool,
+) -> None:
+    """Draw until Ctrl-C; while the broker is away, the figures are marked as old."""
+    rates = Rates()
+
+    async def look() -> tuple[tuple[str, ...], list[tuple[Cell, ...]], str]:
+        found, holds = await _look(client, topic, group)
+        speed = rates.of(found, time.monotonic())
+        at = datetime.fromtimestamp(time.time(), UTC)
+        return (*_table(found, holds, speed, by_queue=by_queue, watch=True), f"{output.iso(at)}")
+
+    async with contextlib.aclosing(looks(look, seconds)) as seen:
+        async for one in seen:
+            columns, rows, at = one.view
+            spare = _SPARE_OF_QUEUES if by_queue else SPARE
+            screen.show(columns, rows, f"{at}, Ctrl-C ends it", one.below, spare)
+
+
+def _note_unasked(groups: Iterable[GroupInfo]) -> None:
+    """Note groups without members that have retries: nobody asks for those that are due."""
+    for one in groups:
+        retrying = sum([queue.waiting for queue in one.queues])
+        if retrying and not one.members:
+            output.note(
+                f"group {one.group} on {one.topic} has no member: its "
+                f"{counted(retrying, 'retrying message')} {verb(retrying, 'waits', 'wait')} for a "
+                "consumer to ask, also when the time of the retry is over"
+            )
+
+
+async def _look(
+    client: AdminClient, topic: str | None, group: str | None
+) -> tuple[list[GroupInfo], list[HoldInfo]]:
+    """Return groups, and holds if no topic is named."""
+    if topic is not None:
+        return await client.admin.groups(topic, group), []
+    found = await client.admin.standing(group)
+    return found.groups, found.holds
+
+
+def _table(
+    groups: list[GroupInfo],
+    holds: list[HoldInfo],
+    speed: dict[tuple[str, str], tuple[float, ...]],
+    *,
+    by_queue: bool,
+    watch: bool,
+) -> tuple[tuple[str, ...], list[tuple[Cell, ...]]]:
+    if by_queue:
+        return ("topic", "group", "queue", "lag", "ready", "leased", "retrying", "dead", "floor",
+                "cursor", "end"), [
+            (one.topic, one.group, at, queue.lag, queue.ready, queue.leased, queue.waiting,
+             queue.dead, queue.floor, queue.cursor, queue.end)
+            for one in groups
+            for at, queue in enumerate(one.queues)
+        ]  # fmt: skip
+    rows: list[tuple[Cell, ...]] = []
+    for one in groups:
+        row = row_of(one)
+        if watch:
+            row = (*row, *speed_of(one, speed.get((one.topic, one.group))))
+        rows.append(row)
+    columns = (*COLUMNS, *RATES) if watch else COLUMNS
+    blank = (None,) * (len(columns) - len(COLUMNS))
+    rows += [(*row_of_hold(hold), *blank) for hold in holds]
+    return columns, rows
+
+
+def row_of(one: GroupInfo) -> tuple[Cell, ...]:
+    """Return the cells of ``COLUMNS``."""
+    queues = one.queues
+    return (
+        one.topic,
+        one.group,
+        sum([queue.lag for queue in queues]),
+        sum([queue.ready for queue in queues]),
+        sum([queue.leased for queue in queues]),
+        sum([queue.waiting for queue in queues]),
+        sum([queue.dead for queue in queues]),
+        len(one.members),
+        "paused" if one.spec.paused else "running",
+    )
+
+
+def speed_of(one: GroupInfo, speed: tuple[float, ...] | None) -> tuple[Cell, ...]:
+    """Return messages in and out per second, and how long lag and ready last at these rates."""
+    if speed is None:
+        return (None, None, None)
+    into, out = speed
+    gain = out - into
+    waits = sum([queue.lag + queue.ready for queue in one.queues])
+    left = "done" if not waits else output.span(waits / gain) if gain > 0 else "grows"
+    if waits and gain == 0:
+        left = "stands"
+    return (into, out, left)
+
+
+def _plain(one: GroupInfo) -> dict[str, object]:
+    row = row_of(one)
+    told = dict(zip(COLUMNS, row, strict=True))
+    return {
+        **told,
+        "queues": [
+            {"queue": at, "lag": queue.lag, "ready": queue.ready, "leased": queue.leased,
+             "retrying": queue.waiting, "dead": queue.dead, "floor": queue.floor,
+             "cursor": queue.cursor, "end": queue.end}
+            for at, queue in enumerate(one.queues)
+        ],
+    }  # fmt: skip

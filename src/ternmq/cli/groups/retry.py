@@ -1,0 +1,83 @@
+"""``ternmq retry``: messages that failed and wait for another attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from ternmq.cli.commands import Group
+from ternmq.cli.groups.failed import chosen, deleting, listing, showing, some
+from ternmq.cli.reach.connection import asks_broker
+from ternmq.cli.reach.parameters import QUEUE, group_argument, topic_argument
+from ternmq.cli.terminal import output
+from ternmq.cli.terminal.problems import not_found
+from ternmq.client.client import Client
+from ternmq.model.words import counted, verb
+
+
+@click.group(cls=Group)
+def retry() -> None:
+    """List, show and delete messages that wait for a retry, or retry them now."""
+
+
+retry.add_command(
+    listing(
+        "List messages that wait for a retry or are held, with their last failure.\n\n"
+        "An ordered group with `--exhausted hold` holds a message after its last attempt, until "
+        "`retry now` or `retry delete`.",
+        dead=False,
+    )
+)
+retry.add_command(
+    showing("Show a message that waits for a retry or is held, with all its failures.", dead=False)
+)
+retry.add_command(
+    deleting(
+        "Delete messages that wait for a retry or are held: the group does not receive them again. "
+        "Later messages of their ordering key are then delivered.\n\n"
+        "Select messages by offset (7), range (10-12) or place (1/7), or use --all.",
+        dead=False,
+    )
+)
+
+
+@retry.command()
+@topic_argument()
+@group_argument()
+@click.argument("offsets", metavar="[OFFSET]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Select all that wait or are held.")
+@click.option(
+    "--queue",
+    type=QUEUE,
+    help="Only this queue; required with offsets (7) if the topic has several queues.",
+)
+@output.json_option
+@asks_broker
+async def now(
+    client: Client,
+    topic: str,
+    group: str,
+    offsets: Sequence[str],
+    everything: bool,
+    queue: int | None,
+    as_json: bool,
+) -> None:
+    """Retry messages now, without waiting for their delay. Held messages are retried too.
+
+    Select messages by offset (7), range (10-12) or place (1/7), or use --all.
+    """
+    found = await chosen(client, topic, group, offsets, queue, everything=everything, dead=False)
+    missing: list[tuple[int, int]] = []
+    count = 0
+    for number, rows in found.items():
+        lost = await client.deadletters.retry(topic, group, rows, queue=number)
+        missing += [(number, offset) for offset in lost]
+        count += len(rows) - len(lost)
+    if as_json:
+        output.document({"done": count, "missing": [offset for _, offset in missing]})
+    elif count or not missing:
+        comes = verb(count, "comes", "come")
+        output.note(f"{counted(count, 'message')} of {topic} {comes} again to {group} now")
+    if missing and not everything:
+        raise not_found(f"these did not wait: {some(missing)}")

@@ -1,0 +1,228 @@
+"""Values on the command line: durations, sizes, times, names, properties."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from ternmq.model.errors import InvalidName
+from ternmq.model.specs import check_name
+from ternmq.model.units import read_duration, read_size
+
+_TIMEOUT_S: Final = 1.0
+_CLOCK: Final = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?\Z")
+_FORM: Final = "a time such as 10m (ago), 14:30, 2026-01-31, 2026-01-31T14:30 or ...T14:30Z"
+
+
+class _Type(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3 only
+    """A type of values, parsed by a function that raises ValueError with the reason."""
+
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name = name
+        self._read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value of a text."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._read(value)
+        except ValueError as error:
+            self.fail(f"{value!r} {error}", param, ctx)
+
+
+class _Number(click.IntRange):
+    """A number, with this name in help texts."""
+
+    name = "number"
+
+
+def _duration(text: str) -> timedelta:
+    try:
+        return timedelta(microseconds=read_duration(text))
+    except OverflowError as error:
+        raise ValueError("is longer than anything lasts") from error
+
+
+def _positive_duration(text: str) -> timedelta:
+    found = _duration(text)
+    if not found:
+        raise ValueError("must be more than nothing")
+    return found
+
+
+def read_when(text: str, now: float | None = None) -> datetime:
+    """Parse a time; a duration means that long ago, a time without zone is local.
+
+    Raises:
+        ValueError: It is not a time.
+    """
+    stamp = time.time() if now is None else now
+    text = text.strip()
+    if text == "now":
+        return datetime.fromtimestamp(stamp, UTC)
+    clock = _CLOCK.match(text)
+    try:
+        if clock is not None:
+            today = datetime.fromtimestamp(stamp, UTC).astimezone()
+            hour, minute, second = (int(part or 0) for part in clock.groups())
+            return today.replace(hour=hour, minute=minute, second=second, microsecond=0)
+        if text[:4].isdigit() and "-" in text:
+            return datetime.fromisoformat(text).astimezone()
+        ago = timedelta(microseconds=read_duration(text.removeprefix("-")))
+        return datetime.fromtimestamp(stamp, UTC) - ago
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"is not {_FORM}") from error
+
+
+def read_property(text: str) -> tuple[str, str]:
+    """Return name and value of ``name=value``.
+
+    Raises:
+        ValueError: It has another form.
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ValueError("is not NAME=VALUE")
+    return name, value
+
+
+def _name(text: str) -> str:
+    try:
+        return check_name(text)
+    except InvalidName as error:
+        raise ValueError(f"cannot be a name: {error.hint}") from error
+
+
+DURATION: Final = _Type("duration", _duration)
+POSITIVE_DURATION: Final = _Type("duration", _positive_duration)
+SIZE: Final = _Type("size", read_size)
+WHEN: Final = _Type("time", read_when)
+
+
+def check_span(since: datetime | None, until: datetime | None) -> None:
+    """Check that a span of time is not empty.
+
+    Raises:
+        click.UsageError: The first time is not before the second.
+    """
+    if since is not None and until is not None and since >= until:
+        first, second = (f"{one:%Y-%m-%d %H:%M:%S}" for one in (since, until))
+        raise click.UsageError(
+            f"--since ({first}) must be before --until ({second})", click.get_current_context()
+        )
+
+
+PROPERTY: Final = _Type("name=value", read_property)
+NAME: Final = _Type("name", _name)
+COUNT: Final = _Number(min=1)
+OFFSET: Final = _Number(min=0)
+QUEUE: Final = _Number(min=0)
+
+
+def _ask(context: click.Context, what: str) -> list[str]:
+    """Return names for completion from the broker; none if it does not answer quickly."""
+    from ternmq.cli.reach.connection import names_of
+
+    try:
+        return names_of(context, what, _TIMEOUT_S)
+    except Exception:  # noqa: BLE001 - a shell that completes needs words, not errors
+        return []
+
+
+def _completing(what: str) -> Callable[..., list[CompletionItem]]:
+    def complete(context: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in _ask(context, what) if name.startswith(begun)]
+
+    return complete
+
+
+def topic_argument(name: str = "topic", **more: Any) -> Callable[[Any], Any]:
+    """Return the argument TOPIC, which the shell can complete."""
+    shown = "TOPIC" if more.get("required", True) else "[TOPIC]"
+    return click.argument(
+        name, metavar=shown, type=NAME, shell_complete=_completing("topics"), **more
+    )
+
+
+def group_argument(**more: Any) -> Callable[[Any], Any]:
+    """Return the argument GROUP, which the shell can complete."""
+    shown = "GROUP" if more.get("required", True) else "[GROUP]"
+    return click.argument(
+        "group", metavar=shown, type=NAME, shell_complete=_completing("groups"), **more
+    )
+
+
+def given(**values: Any) -> dict[str, Any]:
+    """Return the options that were given."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def check_one(*given: bool, of: str) -> None:
+    """Check that exactly one of several ways to name something was given.
+
+    Args:
+        given: For each, whether it was given.
+        of: Their names, for the error.
+
+    Raises:
+        click.UsageError: None was given, or more than one.
+    """
+    count = sum(given)
+    if count != 1:
+        only = "only one" if count else "one"
+        raise click.UsageError(f"give {only} of {of}", click.get_current_context())
+
+
+def unchangeable(name: str, why: str, *, flag: bool = False) -> Callable[[Any], Any]:
+    """Return a hidden option that only explains why a setting cannot be changed."""
+
+    def refuse(context: click.Context, _: click.Parameter, value: Any) -> None:
+        if value:
+            raise click.UsageError(why, context)
+
+    return click.option(
+        name,
+        is_flag=flag,
+        hidden=True,
+        expose_value=False,
+        callback=refuse,
+        help=f"{why[0].upper()}{why[1:]}.",
+    )
+
+
+def ranges_of(texts: Sequence[str]) -> list[int]:
+    """Return the offsets of arguments such as ``7`` and ``10-12``, sorted.
+
+    Raises:
+        click.UsageError: One has another form.
+    """
+    found: set[int] = set()
+    for text in texts:
+        found.update(range_of(text))
+    return sorted(found)
+
+
+def range_of(text: str) -> range:
+    """Return the offsets of ``7`` or ``10-12``.
+
+    Raises:
+        click.UsageError: It has another form.
+    """
+    low, dash, high = text.partition("-")
+    if not low.isdecimal() or (dash and not high.isdecimal()):
+        raise click.UsageError(f"{text!r} is neither an offset (7) nor a range (10-12)")
+    first, last = int(low), int(high or low)
+    if last < first:
+        raise click.UsageError(f"{text!r} names no offsets: a range begins with the lower one")
+    if last - first >= 1_000_000:
+        raise click.UsageError(f"{text!r} names more than a million offsets")
+    if last >= 2**63:
+        raise click.UsageError(f"{text!r} is above every offset that there can be")
+    return range(first, last + 1)

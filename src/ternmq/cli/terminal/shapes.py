@@ -1,0 +1,303 @@
+"""The forms of messages: a line for people, and JSON that ``send --json-in`` accepts."""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import click
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from ternmq.cli.terminal import output
+from ternmq.client.admin.lookup import FoundMessage
+from ternmq.client.consumer.delivery import Delivery
+from ternmq.client.content.codecs import JSON, TEXT
+from ternmq.client.content.message import Message
+from ternmq.model.printing import printable
+from ternmq.model.words import counted
+
+
+@dataclass(slots=True, frozen=True)
+class Found:
+    """A found message, with the attributes of a delivery that commands show."""
+
+    id: str
+    topic: str
+    queue: int
+    offset: int
+    stored_at: datetime
+    born_at: datetime
+    key: str
+    ordering_key: str
+    tag: str
+    headers: Mapping[str, str]
+    application_id: str
+    content_type: str
+    body: bytes
+
+
+def shown(found: FoundMessage) -> Found:
+    """Return a found message in the form that commands show."""
+    row = found.row
+    return Found(
+        found.id,
+        found.topic,
+        found.queue,
+        found.offset,
+        found.stored_at,
+        found.born_at,
+        row.key,
+        row.ordering_key,
+        row.tag,
+        row.headers,
+        row.application_id,
+        row.content_type,
+        row.body,
+    )
+
+
+Shown = Delivery | Found
+
+
+def plain(message: Shown) -> dict[str, Any]:
+    """Return a message in the form of the JSON output.
+
+    ``body`` is the text of a JSON body, or a string; any other body is in ``body_base64``. A JSON
+    body whose bytes cannot be part of a line unchanged (it has several lines, or blanks around it)
+    is in both: without blanks in ``body``, exact in ``body_base64``.
+    """
+    told: dict[str, Any] = {
+        "id": message.id,
+        "topic": message.topic,
+        "queue": message.queue,
+        "offset": message.offset,
+        "stored_at": output.iso(message.stored_at),
+        "born_at": output.iso(message.born_at),
+        "key": message.key,
+        "ordering_key": message.ordering_key,
+        "tag": message.tag,
+        "headers": dict(message.headers),
+        "application_id": message.application_id,
+        "content_type": message.content_type,
+    }
+    body = message.body
+    if message.content_type == JSON:
+        if is_json(body):
+            kept = _kept(body)
+            told["body"] = Raw(body if kept else msgspec.json.format(body, indent=-1))
+            if kept:
+                return told
+    elif message.content_type in {"", TEXT}:
+        try:
+            told["body"] = body.decode()
+            return told
+        except UnicodeDecodeError:
+            pass
+    told["body_base64"] = base64.b64encode(body).decode()
+    return told
+
+
+class _Line(msgspec.Struct):
+    """The fields of a line whose exact bytes are needed."""
+
+    body: Raw | UnsetType = UNSET
+    message: Raw | UnsetType = UNSET
+
+
+def is_json(text: bytes) -> bool:
+    """Return whether bytes are JSON that every reader accepts: no NaN, no number beyond doubles."""
+    try:
+        msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _kept(text: bytes) -> bool:
+    """Return whether a JSON body can be read back from a line as the same bytes."""
+    if b"\n" in text or b"\r" in text:
+        return False
+    # Blanks around a value are lost when it is read again.
+    return text[:1].strip() == text[:1] and text[-1:].strip() == text[-1:]
+
+
+def text_of(body: bytes) -> str:
+    """Return a body as a line for people."""
+    try:
+        return printable(body.decode())
+    except UnicodeDecodeError:
+        return repr(body)[2:-1]
+
+
+def line(message: Shown) -> str:
+    """Return a message as one line: when, where, properties, body."""
+    parts = [
+        output.iso(message.stored_at) or "",
+        f"{message.topic}/{message.queue}/{message.offset}",
+    ]
+    for name in ("key", "ordering_key", "tag"):
+        value = getattr(message, name)
+        if value:
+            parts.append(f"{name}={_quoted(value)}")
+    parts += [f"{_quoted(name)}:{_quoted(value)}" for name, value in message.headers.items()]
+    parts.append(text_of(message.body))
+    return "  ".join(parts)
+
+
+def _quoted(text: str) -> str:
+    shown = printable(text)
+    return json.dumps(shown, ensure_ascii=False) if " " in shown else shown
+
+
+def details(message: Shown) -> None:
+    """Print all properties of a message, and its body."""
+    output.details(
+        [
+            ("id", message.id),
+            ("place", f"{message.topic}/{message.queue}/{message.offset}"),
+            ("stored at", output.iso(message.stored_at)),
+            ("born at", output.iso(message.born_at)),
+            ("key", message.key),
+            ("ordering key", message.ordering_key),
+            ("tag", message.tag),
+            *[(f"header {name}", value) for name, value in message.headers.items()],
+            ("application id", message.application_id),
+            ("content type", message.content_type),
+            ("size", counted(len(message.body), "byte")),
+        ]
+    )
+    click.echo()
+    click.echo(_whole(message))
+
+
+def _whole(message: Shown) -> str:
+    """Return a body over several lines, if it is text."""
+    try:
+        lines = message.body.decode().splitlines()
+    except UnicodeDecodeError:
+        return text_of(message.body)
+    return "\n".join(printable(one) for one in lines)
+
+
+_IGNORED: Final = frozenset(
+    {"topic", "queue", "offset", "stored_at", "born_at", "group", "attempt", "deliveries",
+     "maybe_redelivered", "failures", "attempts", "when", "held", "reason"}
+)  # fmt: skip
+_TEXTS: Final = ("key", "ordering_key", "tag")
+
+
+def message_of(text: bytes, properties: Message) -> Message:
+    """Return the message that a line of JSON describes; missing fields come from options.
+
+    It accepts the output of ``tail --json`` and ``deadletter export``. An ``id`` in the broker's
+    own form is ignored; any other one is the application's. The application id of a dead letter is
+    ignored: with it the broker would take the new message for a duplicate, and store nothing. A
+    JSON body is sent with the same bytes as in the line.
+
+    Raises:
+        ValueError: The line does not describe a message.
+    """
+    text = text.removeprefix(codecs.BOM_UTF8)
+    try:
+        told = json.loads(text, parse_constant=no_constant)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"is no JSON: {error}") from error
+    if not isinstance(told, dict):
+        raise ValueError("is no JSON object")
+    line = _line(text)
+    nested = told.get("message")
+    if isinstance(nested, dict):  # a line of `deadletter export`
+        told = {name: nested[name] for name in nested.keys() - {"id", "application_id"}}
+        assert line.message is not UNSET
+        line = _line(bytes(line.message))
+    known = {*_IGNORED, *_TEXTS, "headers", "content_type", "id", "application_id", "body",
+             "body_base64"}  # fmt: skip
+    unknown = sorted(told.keys() - known)
+    if unknown:
+        raise ValueError(f"has a field {unknown[0]!r}, which messages do not have")
+    if "body" not in told and "body_base64" not in told:
+        raise ValueError("needs a body or a body_base64")
+    for name in (*_TEXTS, "content_type", "id", "application_id"):
+        if not isinstance(told.get(name, ""), str):
+            raise ValueError(f"has a {name} that is no text")
+    headers = told.get("headers", {})
+    if not isinstance(headers, dict):
+        raise ValueError("has headers that are no object")
+    content_type = told.get("content_type", properties.content_type or None)
+    if not content_type and "body" in told and not isinstance(told["body"], str):
+        content_type = JSON
+    own = told.get("application_id") or _own_id(told.get("id", "")) or properties.id
+    return Message(
+        _body(told, line, content_type),
+        headers={**properties.headers, **headers},
+        content_type=content_type or "",
+        id=own,
+        queue=properties.queue,
+        **{name: told.get(name) or getattr(properties, name) for name in _TEXTS},
+    )
+
+
+def no_constant(name: str) -> object:
+    """Refuse ``NaN``, ``Infinity`` and ``-Infinity``, which Python accepts but JSON does not have.
+
+    Raises:
+        ValueError: Always.
+    """
+    raise ValueError(f"{name} is no JSON")
+
+
+def _own_id(text: str) -> str:
+    """Return an id, or "" if it is one of the broker's, which ``tail --json`` prints."""
+    producer, colon, sequence = text.partition(":")
+    broker = colon and len(producer) == 16 and _hexadecimal(producer) and _hexadecimal(sequence)
+    return "" if broker else text
+
+
+def _hexadecimal(text: str) -> bool:
+    return bool(text) and all(sign in "0123456789abcdef" for sign in text)
+
+
+def _line(text: bytes) -> _Line:
+    try:
+        return msgspec.json.decode(text, type=_Line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"is no JSON: {error}") from error
+
+
+def _body(told: dict[str, Any], line: _Line, content_type: str | None) -> object:
+    if "body_base64" in told:
+        try:
+            exact = base64.b64decode(told["body_base64"], validate=True)
+        except (ValueError, TypeError) as error:
+            raise ValueError("has a body_base64 that is not base64") from error
+        if "body" in told and not _says(exact, told["body"]):
+            raise ValueError("has a body and a body_base64 that differ: leave one of them out")
+        return exact
+    body = told["body"]
+    if content_type == JSON:
+        assert line.body is not UNSET
+        raw = bytes(line.body)
+        try:
+            msgspec.json.decode(raw)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"has a body that is no JSON: {error}") from error
+        return raw
+    if content_type is not None and isinstance(body, str):
+        return body.encode()
+    return body
+
+
+def _says(exact: bytes, body: object) -> bool:
+    """Return whether bytes are the same JSON value as a line's body."""
+    try:
+        value = json.loads(exact, parse_constant=no_constant)
+    except (ValueError, RecursionError):
+        return False
+    # Compared as text: in Python, 1, 1.0 and true are equal.
+    return json.dumps(value, sort_keys=True) == json.dumps(body, sort_keys=True)

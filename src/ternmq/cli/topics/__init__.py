@@ -1,0 +1,5 @@
+"""Commands about messages and topics.
+
+They are: ``topic``, ``send``, ``tail``, ``consume``, ``message``,
+``message_trace``, ``transaction``.
+"""

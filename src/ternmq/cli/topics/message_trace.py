@@ -1,0 +1,428 @@
+"""``ternmq message trace``: the history of a message, at the broker and in the table ``trace``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ternmq.cli.commands import Command
+from ternmq.cli.reach import archived
+from ternmq.cli.reach.connection import asks_broker
+from ternmq.cli.reach.parameters import COUNT, NAME, check_one
+from ternmq.cli.terminal import output
+from ternmq.cli.terminal.problems import not_found
+from ternmq.cli.terminal.shapes import Found, shown
+from ternmq.client.client import Client
+from ternmq.client.consumer.causes import reason_of
+from ternmq.model.errors import (
+    Forbidden,
+    InvalidRequest,
+    MessageNotFound,
+    UnknownGroup,
+    UnknownQueue,
+    UnknownTopic,
+)
+from ternmq.wire.commands import Command as Request
+from ternmq.wire.control import RightsQuestion, RowStanding
+
+if TYPE_CHECKING:
+    from ternmq.pipeline.trace.lookup import TraceLookup
+
+_FIELDS: Final = (
+    "state", "state_time", "deliveries", "attempts", "first_delivered", "last_delivered",
+    "first_client", "last_client", "last_app", "last_cause", "last_reason", "round",
+)  # fmt: skip
+_ELSEWHERE: Final = {
+    False: "; --tables DIR finds what the pipeline has archived",
+    True: "",
+}
+
+
+_MOST_NAMED: Final = 5
+"""Most topics named in the note about topics that were not searched."""
+
+NOT_OWED: Final = "not owed"
+"""State of a message that a group finished or was never to receive; the broker keeps no more."""
+_ABOUT_NOT_OWED: Final = (
+    "not owed: done, or skipped, or deleted as a dead letter, or not for the group (its filter or "
+    "start): the broker does not keep which of them. With --tables the table `trace` says it, if "
+    "the pipeline keeps one"
+)
+
+
+@dataclass(slots=True)
+class Life:
+    """A message and its history.
+
+    Attributes:
+        id: Its id.
+        place: Topic, queue, offset.
+        stored_at: When it was stored.
+        born_at: When it was sent.
+        key: Its key, if known.
+        application_id: The id that its sender gave, if known.
+        kept: Whether the broker has it.
+        traced: Rows of the table, by group.
+        now: Its state at the broker in words, by group.
+        stands: Its state at the broker with failures, by group.
+    """
+
+    id: str
+    place: tuple[str, int, int]
+    stored_at: datetime | None
+    born_at: datetime | None
+    key: str = ""
+    application_id: str = ""
+    kept: bool = False
+    traced: dict[str, dict[str, Any]] = field(default_factory=dict)
+    now: dict[str, str] = field(default_factory=dict)
+    stands: dict[str, RowStanding] = field(default_factory=dict)
+
+    def told(self, group: str) -> dict[str, Any]:
+        """Return the message's row in a group: from the table, or else from the broker."""
+        stands = self.stands.get(group)
+        if group in self.traced or stands is None or not (stands.deliveries or stands.failures):
+            return self.traced.get(group, {})
+        failures = [
+            {"time": one.time, "attempt": one.attempt, "outcome": one.outcome, "cause": one.cause,
+             "reason": one.reason}
+            for one in stands.failures
+        ]  # fmt: skip
+        return {
+            "state_time": failures[-1]["time"] if failures else None,
+            "deliveries": stands.deliveries,
+            "attempts": stands.attempts,
+            "failures": failures,
+        }
+
+
+@click.command(cls=Command)
+@click.argument("id_", metavar="[ID|TOPIC/QUEUE/OFFSET]", required=False, default="")
+@click.option("-k", "--key", help="Trace the messages with this key, newest first.")
+@click.option("--topic", type=NAME, metavar="TOPIC", help="Search only this topic.")
+@click.option(
+    "-n",
+    "--limit",
+    type=COUNT,
+    default=10,
+    help="Maximum number of messages with the key. Default: 10.",
+)
+@archived.tables_option
+@output.json_option
+@asks_broker
+async def trace(
+    client: Client,
+    id_: str,
+    key: str | None,
+    topic: str | None,
+    limit: int,
+    tables: str | None,
+    as_json: bool,
+) -> None:
+    """Show what happened to a message in each group.
+
+    Select the message by the id in its receipt, your own id or its place, or all messages of a key
+    with --key.
+
+    The broker shows the current state and, until the message is done, its failed attempts with
+    their reasons. With --tables, the pipeline's table `trace` adds the time and consumer of each
+    delivery and every failure, also for messages that the broker no longer keeps.
+
+    `handed out`: a consumer has the message. `waits for a consumer`: it was returned, its retry is
+    due, or it was not requested yet. `waits behind offset N of its ordering key`: offset N must be
+    done first. `not owed`: the group is finished with it. It is done, skipped, deleted as a dead
+    letter, or excluded by the group's filter or start; the broker does not keep which.
+
+    Without --topic or a place, all topics that the app may read are searched. This needs the right
+    `consume` on a topic and all its groups.
+    """
+    check_one(bool(id_), key is not None, of="an id or place, and --key")
+    tables = archived.folder(tables)
+    placed, refusal = await _placed(client, id_, topic)
+    unread: list[str] = []
+    if placed is not None:
+        id_, kept = placed.id, [placed]
+    else:
+        names, unread = ([topic], []) if topic else await _readable(client)
+        kept = await _kept(client, names, id_, key, limit)
+    lives: dict[tuple[str, int, int], Life] = {}
+    for found in kept:
+        life = _life(found)
+        life.kept = True
+        lives[life.place] = life
+    with _traces(tables) as traces:
+        if tables:
+            _add_older(lives, tables, topic, id_, key, limit)
+        if traces is not None:
+            _add_traced(lives, traces, topic, id_)
+    chosen = sorted(lives.values(), key=_when, reverse=True)[:limit]
+    for life in chosen:
+        if life.kept:
+            await _look(client, life)
+    if not chosen:
+        if refusal is not None:
+            raise refusal
+        app = client.admin.app
+        where = f"in the topics that app {app!r} may read" if app and not topic else "by the broker"
+        raise not_found(
+            f"no message {id_ or f'with key {key!r}'} is kept {where}"
+            + (f" and in {tables}" if tables else "")
+            + (f" ({_unsearched(unread)})" if unread else "")
+            + _ELSEWHERE[bool(tables)]
+        )
+    if unread and key is not None:
+        output.note(_unsearched(unread))
+    if as_json:
+        output.document([_plain(one) for one in chosen])
+        return
+    for number, life in enumerate(chosen):
+        if number:
+            click.echo()
+        _show(life)
+    if any(said == NOT_OWED and not one.traced for one in chosen for said in one.now.values()):
+        output.note(_ABOUT_NOT_OWED)
+
+
+async def _placed(
+    client: Client, text: str, topic: str | None
+) -> tuple[Found | None, Forbidden | None]:
+    """Return the message at a place, or the error if it may not be read; None if it is no place.
+
+    An application may choose ids that look like places: the place is tried first.
+    """
+    at = text.split("/")
+    if len(at) != 3 or not (at[1].isdecimal() and at[2].isdecimal()) or topic not in {None, at[0]}:
+        return None, None
+    try:
+        return shown(await client.get(at[0], queue=int(at[1]), offset=int(at[2]))), None
+    except Forbidden as error:
+        return None, error
+    except (MessageNotFound, UnknownTopic, UnknownQueue, InvalidRequest):
+        return None, None
+
+
+async def _readable(client: Client) -> tuple[list[str], list[str]]:
+    """Return the topics that the app may read, and those on which it has other rights only.
+
+    Rights are queried first, because each refused read is a line in the broker's audit log.
+    """
+    names = [one.spec.name for one in await client.admin.topics()]
+    refusals = await client.admin.refusals(
+        RightsQuestion(command=Request.FIND, topic=name) for name in names
+    )
+    if refusals is None:  # an older broker: the first refused read reports it
+        return names, []
+    told = list(zip(names, refusals, strict=True))
+    return [name for name, lacks in told if not lacks], [name for name, lacks in told if lacks]
+
+
+def _unsearched(topics: Sequence[str]) -> str:
+    """Return a text that names the topics that were not searched because a right is missing."""
+    more = f" and {len(topics) - _MOST_NAMED} more" if len(topics) > _MOST_NAMED else ""
+    named = ", ".join(topics[:_MOST_NAMED]) + more
+    return f"not searched, without the right to consume them for every group: {named}"
+
+
+async def _kept(
+    client: Client, topics: Iterable[str], id_: str, key: str | None, limit: int
+) -> list[Found]:
+    """Return the messages that the broker has."""
+    found: list[Found] = []
+    for topic in topics:
+        try:
+            if key is None:
+                found.append(shown(await client.get(topic, id_)))
+            else:
+                found += [shown(one) for one in await client.find(topic, key=key, limit=limit)]
+        except (MessageNotFound, UnknownTopic):
+            continue
+    return found
+
+
+@contextmanager
+def _traces(tables: str) -> Iterator[TraceLookup | None]:
+    """Open the table ``trace``; None if it does not exist."""
+    if not tables:
+        yield None
+        return
+    try:
+        from ternmq.pipeline.tables.folder import Folder
+        from ternmq.pipeline.trace.lookup import TraceLookup
+        from ternmq.pipeline.trace.schema import TRACE
+    except ImportError as error:
+        raise archived.missing(error, "tables cannot be read without") from None
+    folder = Folder(tables)
+    if not folder.inside(TRACE.name).exists():
+        yield None
+        return
+    lookup = TraceLookup(folder)
+    try:
+        yield lookup
+    finally:
+        lookup.close()
+
+
+def _add_older(
+    lives: dict[tuple[str, int, int], Life],
+    tables: str,
+    topic: str | None,
+    id_: str,
+    key: str | None,
+    limit: int,
+) -> None:
+    """Add the messages that the archive has."""
+    from ternmq.pipeline.archive.schema import ARCHIVE
+    from ternmq.pipeline.tables.folder import Folder
+
+    if not Folder(tables).inside(ARCHIVE.name).exists():
+        return
+    with archived.archive(tables) as lookup:
+        if key is not None:
+            rows = lookup.by_key(key, topic=topic, limit=min(limit, 1000))
+        else:
+            one = lookup.by_id(id_) if archived.is_printed(id_) else None
+            rows = lookup.by_application_id(id_, topic=topic) if one is None else [one]
+    for row in rows:
+        life = _life(archived.shown(row))
+        if topic is None or row.topic == topic:
+            lives.setdefault(life.place, life)
+
+
+def _add_traced(
+    lives: dict[tuple[str, int, int], Life], traces: TraceLookup, topic: str | None, id_: str
+) -> None:
+    """Add the rows of the table ``trace``."""
+    rows = [row for place in list(lives) for row in traces.at(*place)]
+    if not lives and id_:
+        rows = traces.by_id(id_)
+    for row in rows:
+        if topic is not None and row["topic"] != topic:
+            continue
+        place = row["topic"], row["queue"], row["offset"]
+        life = lives.setdefault(
+            place, Life(row["message_id"] or id_, place, row["stored_time"], row["born_time"])
+        )
+        if not row["message_id"] or row["message_id"] == life.id:
+            # Otherwise the row is of another message, on a deleted topic of the same name.
+            life.traced[row["group"] or ""] = row
+
+
+async def _look(client: Client, life: Life) -> None:
+    """Get the state of the message in each group from the broker."""
+    topic, queue, offset = life.place
+    for info in await client.admin.groups(topic):
+        if info.group.startswith("spark."):
+            continue
+        try:
+            stands = await client.deadletters.standing(topic, info.group, offset, queue=queue)
+        except UnknownGroup:  # deleted meanwhile
+            continue
+        if stands is None:
+            life.now[info.group] = "unknown: the broker is older than this command"
+        else:
+            life.stands[info.group] = stands
+            life.now[info.group] = _now(stands)
+
+
+_NOW: Final = {
+    "unread": "not handed out yet", "leased": "handed out", "ready": "waits for a consumer",
+    "waiting": "waits for a retry", "not_owed": NOT_OWED,
+}  # fmt: skip
+"""Texts for the broker's states; other states are shown by name."""
+
+
+def _now(stands: RowStanding) -> str:
+    """Return the state of a message as text, with the reason if it failed."""
+    if stands.state == "ready":
+        if stands.behind is not None:
+            return f"waits behind offset {stands.behind} of its ordering key"
+        return f"{_NOW[stands.state]}: given back" if stands.deliveries else _NOW[stands.state]
+    what = _NOW.get(stands.state, stands.state)
+    if stands.due:
+        since = output.iso(output.of_us(stands.retry_us))
+        what = f"{_NOW['ready']}, its retry has been due since {since}"
+    reason = stands.failures[-1].reason if stands.failures else ""
+    return f"{what}: {reason}" if reason and stands.state in {"waiting", "held", "dead"} else what
+
+
+def _life(found: Found) -> Life:
+    place = found.topic, found.queue, found.offset
+    return Life(found.id, place, found.stored_at, found.born_at, found.key, found.application_id)
+
+
+def _when(life: Life) -> tuple[float, tuple[str, int, int]]:
+    return (life.stored_at.timestamp() if life.stored_at else 0.0), life.place
+
+
+def _show(life: Life) -> None:
+    topic, queue, offset = life.place
+    given = [("application id", life.application_id)] if life.application_id else []
+    output.details(
+        [
+            ("id", life.id),
+            *given,
+            ("place", f"{topic}/{queue}/{offset}"),
+            ("born at", output.iso(life.born_at)),
+            ("stored at", output.iso(life.stored_at)),
+            ("key", life.key),
+            ("kept by the broker", "yes" if life.kept else "no"),
+        ]
+    )
+    click.echo()
+    groups = sorted({*life.traced, *life.now} - {""})
+    rows: list[tuple[output.Cell, ...]] = []
+    for group in groups:
+        row = life.told(group)
+        rows.append(
+            (group, row.get("state"), output.iso(row.get("state_time")), row.get("deliveries"),
+             row.get("attempts"), row.get("last_client"), life.now.get(group))
+        )  # fmt: skip
+    columns = ("group", "state", "since", "deliveries", "attempts", "client", "now")
+    # Without the table, some columns are known for some messages only.
+    shown_ = [at for at in range(len(columns)) if any(row[at] not in {None, ""} for row in rows)]
+    output.table(
+        [columns[at] for at in shown_],
+        [tuple(row[at] for at in shown_) for row in rows],
+        "no group gets it",
+    )
+    failures: list[tuple[output.Cell, ...]] = [
+        (group, output.iso(one["time"]), one["attempt"], one["outcome"], one["cause"],
+         reason_of(one["reason"], one["cause"]))
+        for group in groups for one in life.told(group).get("failures") or ()
+    ]  # fmt: skip
+    if failures:
+        click.echo()
+        output.table(
+            ("failed_in", "time", "attempt", "outcome", "cause", "reason"),
+            failures,
+            spare=("cause",),
+        )
+
+
+def _plain(life: Life) -> dict[str, Any]:
+    topic, queue, offset = life.place
+    return {
+        "id": life.id,
+        "topic": topic,
+        "queue": queue,
+        "offset": offset,
+        "stored_at": life.stored_at,
+        "born_at": life.born_at,
+        "key": life.key,
+        "application_id": life.application_id,
+        "kept": life.kept,
+        "groups": [
+            {
+                "group": group,
+                "now": life.now.get(group),
+                **{name: life.told(group).get(name) for name in _FIELDS},
+                "failures": [dict(one) for one in life.told(group).get("failures") or ()],
+            }
+            for group in sorted({*life.traced, *life.now} - {""})
+        ],
+    }

@@ -1,0 +1,437 @@
+"""``ternmq send``: sends messages from arguments, lines, files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import click
+
+from ternmq.cli.commands import Command
+from ternmq.cli.reach.connection import asks_broker
+from ternmq.cli.reach.parameters import PROPERTY, QUEUE, topic_argument
+from ternmq.cli.terminal import output
+from ternmq.cli.terminal.exits import ExitCode, Failed
+from ternmq.cli.terminal.problems import text_of as text_of_error
+from ternmq.cli.terminal.shapes import message_of, no_constant
+from ternmq.client.client import Client
+from ternmq.client.content.codecs import JSON, TEXT
+from ternmq.client.content.message import Message, Receipt
+from ternmq.model.errors import ConnectionLost, SendTimeout, TernMQError
+from ternmq.model.words import counted, verb
+
+_MOST: Final = 1000
+"""Most messages sent at a time."""
+_MOST_BYTES: Final = 8 << 20
+_LINE_BYTES: Final = 16 << 20
+_CHUNK_BYTES: Final = 1 << 18
+_FAILURES_SHOWN: Final = 10
+_BEHIND: Final = "it and the lines behind it were not sent"
+
+
+@click.command(cls=Command)
+@topic_argument()
+@click.argument("bodies", metavar="[BODY]...", nargs=-1)
+@click.option(
+    "-f",
+    "--file",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Send a whole file as one message. May be repeated.",
+)
+@click.option(
+    "-l",
+    "--lines",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    help="Send each line of a file as a message; -: standard input.",
+)
+@click.option(
+    "--json-in",
+    is_flag=True,
+    help="Read messages as JSON, as `tail --json` prints them (body, key, tag, headers ...), "
+    "or dead letters from `deadletter export`, which are sent without their own id.",
+)
+@click.option("-k", "--key", default="", help="Key by which the messages can be looked up.")
+@click.option(
+    "-o",
+    "--ordering-key",
+    default="",
+    help="Ordering key: on an ordered topic, messages with the same one are delivered in order.",
+)
+@click.option(
+    "-t", "--tag", default="", help="Tag: the kind of the message, for filters of groups."
+)
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    type=PROPERTY,
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Header of the message. May be repeated.",
+)
+@click.option(
+    "--id",
+    "application_id",
+    help="Your own id, for a single message: sent again with the same id, it is stored only "
+    "once (for 10m by default).",
+)
+@click.option(
+    "--content-type",
+    help="Content type. Default: JSON for a JSON object or array, text for other text, else none.",
+)
+@click.option(
+    "--queue",
+    type=QUEUE,
+    help="Queue number. Default: by ordering key or key; without one, each batch goes to the "
+    "next queue.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Do not print what was stored.")
+@output.ndjson_option
+@asks_broker
+async def send(
+    client: Client,
+    topic: str,
+    bodies: Sequence[str],
+    files: Sequence[str],
+    lines: str | None,
+    json_in: bool,
+    key: str,
+    ordering_key: str,
+    tag: str,
+    headers: Sequence[tuple[str, str]],
+    application_id: str | None,
+    content_type: str | None,
+    queue: int | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Send messages: arguments, whole files, or the lines of a file or of standard input.
+
+    Without BODY, --file and --lines, each line of standard input is a message. The command ends
+    when all messages are stored; each message that was not stored is reported on standard error.
+    """
+    _check_headers(headers)
+    properties = Message(
+        b"", key, ordering_key, tag, dict(headers), content_type or "", application_id, queue
+    )
+    if lines is None and not bodies and not files:
+        lines = "-"
+    if application_id is not None and (lines is not None or len(bodies) + len(files) != 1):
+        raise click.UsageError("--id is for one message", click.get_current_context())
+    if json_in and files:
+        raise click.UsageError("--json-in is for lines and BODY", click.get_current_context())
+    made = Maker(properties, content_type, json_in=json_in)
+    told = Told(topic, each=lines is None, quiet=quiet, as_json=as_json)
+    given = [made.of(one.encode(errors="surrogateescape"), f"message {at}")
+             for at, one in enumerate(bodies, 1)]  # fmt: skip
+    given += [made.of(_read(one), one) for one in files]
+    if given:
+        await _send(client, topic, given, told)
+    if lines is not None:
+        if lines == "-" and sys.stdin.isatty():
+            output.note("a message a line; Ctrl-D ends")
+        await _send_lines(client, topic, lines, made, told)
+    told.end()
+
+
+class Maker:
+    """Makes messages from bodies."""
+
+    def __init__(self, properties: Message, content_type: str | None, *, json_in: bool) -> None:
+        self._properties = properties
+        self._content_type = content_type
+        self._json_in = json_in
+
+    def of(self, body: bytes, place: str, unsent: str = "nothing was sent") -> Message:
+        """Return a message.
+
+        Args:
+            body: Its content, or JSON that describes it.
+            place: Where it was read, for the error.
+            unsent: What is not sent if the body is not valid, for the error.
+
+        Raises:
+            Failed: The body does not describe a message.
+        """
+        if self._json_in:
+            try:
+                return message_of(body, self._properties)
+            except ValueError as error:
+                raise Failed(f"{place} {error}; {unsent}", ExitCode.USAGE) from error
+        kind = self._content_type
+        return replace(
+            self._properties, body=body, content_type=kind_of(body) if kind is None else kind
+        )
+
+
+def kind_of(body: bytes) -> str:
+    """Return the content type of bytes: JSON for an object or array, text, or none."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return ""
+    if text.lstrip()[:1] in {"{", "["}:
+        try:
+            json.loads(text, parse_constant=no_constant)
+        except (ValueError, RecursionError):
+            return TEXT
+        return JSON
+    return TEXT
+
+
+class Told:
+    """Prints and counts the results of sends: each message, or totals."""
+
+    def __init__(self, topic: str, *, each: bool, quiet: bool, as_json: bool) -> None:
+        self._topic = topic
+        self._each = each
+        self._quiet = quiet
+        self._as_json = as_json
+        self._began = self._shown = time.monotonic()
+        self._live = sys.stderr.isatty() and not each
+        self.stored = 0
+        self.duplicates = 0
+        self.failed = 0
+        self.uncertain = 0
+        self.first: TernMQError | None = None
+
+    def stored_one(self, receipt: Receipt) -> None:
+        """Process the receipt of a message."""
+        self.stored += 1
+        self.duplicates += receipt.duplicate
+        if self._quiet:
+            return
+        if self._as_json:
+            output.json_line(
+                {
+                    "id": receipt.id,
+                    "topic": receipt.topic,
+                    "queue": receipt.queue,
+                    "offset": receipt.offset,
+                    "durable": receipt.durable,
+                    "duplicate": receipt.duplicate,
+                    "application_id": receipt.application_id,
+                }
+            )
+        elif self._each:
+            offset = "?" if receipt.offset is None else receipt.offset
+            extra = "  duplicate" if receipt.duplicate else ""
+            output.line(f"{receipt.topic}/{receipt.queue}/{offset}  {receipt.id}{extra}")
+
+    def failed_one(self, number: int, error: Exception) -> None:
+        """Process a message that is not stored, or of which that is not known."""
+        self.failed += 1
+        self.uncertain += isinstance(error, SendTimeout | ConnectionLost)
+        if isinstance(error, TernMQError):
+            self.first = self.first or error
+            text = text_of_error(error)
+        else:
+            text = str(error)
+        if self.failed <= _FAILURES_SHOWN:
+            self._clear()
+            output.note(f"ternmq: message {number} was not stored: {text}")
+
+    def progress(self) -> None:
+        """Show the progress from time to time, in a terminal."""
+        now = time.monotonic()
+        if self._live and now - self._shown > 0.2:
+            self._shown = now
+            rate = self.stored / max(now - self._began, 1e-3)
+            click.echo(f"\r\x1b[K{self.stored:,} stored, {rate:,.0f}/s", err=True, nl=False)
+
+    def _clear(self) -> None:
+        if self._live:
+            click.echo("\r\x1b[K", err=True, nl=False)
+
+    def broken_off(self, error: Failed) -> Failed:
+        """Return the failure that ends sending, with the number stored so far."""
+        self._clear()
+        failed = f", {self.failed:,} not" if self.failed else ""
+        return Failed(f"{error}; stored {counted(self.stored, 'message')}{failed}", error.code)
+
+    def end(self) -> None:
+        """Print the result.
+
+        Raises:
+            Failed: Not all messages are stored.
+        """
+        self._clear()
+        if self.failed:
+            sent = counted(self.stored + self.failed, "message")
+            text = f"{self.failed:,} of {sent} {verb(self.failed, 'was', 'were')} not stored"
+            code = ExitCode.UNKNOWN if self.uncertain else ExitCode.FAILED
+            raise Failed(text, code)
+        if not (self._each or self._quiet or self._as_json):
+            more = (
+                f"; not stored again: {counted(self.duplicates, 'message')} with an id that "
+                "was stored before" if self.duplicates else ""
+            )  # fmt: skip
+            new = self.stored - self.duplicates
+            output.note(f"stored {counted(new, 'message')} in {self._topic}{more}")
+
+
+def _check_headers(headers: Sequence[tuple[str, str]]) -> None:
+    """Refuse a header that is given twice: a message has one value of each.
+
+    Raises:
+        click.UsageError: It names the header.
+    """
+    names = [name for name, _ in headers]
+    for name in names:
+        if names.count(name) > 1:
+            raise click.UsageError(
+                f"header {name!r} is given twice; a message has one value of each",
+                click.get_current_context(),
+            )
+
+
+async def _send_lines(client: Client, topic: str, path: str, made: Maker, told: Told) -> None:
+    """Send the lines of a file; lines before an invalid one are still sent.
+
+    Raises:
+        Failed: A line is not valid, or the file cannot be read.
+    """
+    batches = line_batches(path)
+    while True:
+        messages: list[Message] = []
+        failed: Failed | None = None
+        try:
+            for at, line in await anext(batches):
+                messages.append(made.of(line, f"line {at}", _BEHIND))
+        except StopAsyncIteration:
+            return
+        except Failed as error:
+            failed = error
+        except OSError as error:
+            failed = _unreadable(path, error)
+        if messages:
+            await _send(client, topic, messages, told)
+        if failed is not None:
+            raise told.broken_off(failed)
+
+
+async def _send(client: Client, topic: str, messages: list[Message], told: Told) -> None:
+    """Send messages and wait for all of them.
+
+    Raises:
+        TernMQError: None of the first batch was stored, so that the rest would fail too.
+    """
+    before = told.stored + told.failed
+    if len(messages) == 1 and not before:
+        told.stored_one(await _send_one(client, topic, messages[0]))
+        return
+    results = await client.send_many(topic, messages, return_errors=True)
+    for at, result in enumerate(results, before + 1):
+        if isinstance(result, Receipt):
+            told.stored_one(result)
+        else:
+            told.failed_one(at, result)
+    told.progress()
+    if told.first is not None and not told.stored and told.failed >= len(messages):
+        if len(messages) > 1:
+            output.note(
+                f"none of the first {len(messages):,} messages was stored: no more are sent"
+            )
+        raise told.first
+
+
+async def _send_one(client: Client, topic: str, message: Message) -> Receipt:
+    return await client.send(
+        topic,
+        message.body,
+        key=message.key,
+        ordering_key=message.ordering_key,
+        tag=message.tag,
+        headers=message.headers,
+        content_type=message.content_type,
+        id=message.id,
+        queue=message.queue,
+    )
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str, error: OSError) -> Failed:
+    return Failed(f"{path} cannot be read: {error.strerror}", ExitCode.USAGE)
+
+
+async def line_batches(path: str) -> AsyncIterator[list[tuple[int, bytes]]]:
+    """Yield lines with their numbers, as many at a time as are available.
+
+    A thread reads them, because a person or program that writes them may be slow; it reads ahead at
+    most two batches.
+    """
+    loop = asyncio.get_running_loop()
+    waiting: asyncio.Queue[tuple[int, bytes] | BaseException | None] = asyncio.Queue()
+    room = threading.Semaphore(2 * _MOST)
+
+    def tell(item: tuple[int, bytes] | BaseException | None) -> None:
+        loop.call_soon_threadsafe(waiting.put_nowait, item)
+
+    def read() -> None:
+        try:
+            descriptor = 0 if path == "-" else os.open(path, os.O_RDONLY)
+            for number, line in enumerate(_lines(descriptor), 1):
+                room.acquire()
+                tell((number, line))
+            tell(None)
+        except BaseException as error:  # noqa: BLE001 - raised again by the reader of the queue
+            tell(error)
+
+    threading.Thread(target=read, daemon=True, name="lines").start()
+    ended = False
+    while not ended:
+        batch: list[tuple[int, bytes]] = []
+        size = 0
+        item = await waiting.get()
+        while True:
+            if item is None:
+                ended = True
+            elif isinstance(item, BaseException):
+                if batch:
+                    yield batch
+                raise item
+            else:
+                room.release()
+                batch.append(item)
+                size += len(item[1])
+            if ended or len(batch) >= _MOST or size >= _MOST_BYTES or waiting.empty():
+                break
+            item = waiting.get_nowait()
+        if batch:
+            yield batch
+
+
+def _lines(descriptor: int) -> Iterator[bytes]:
+    """Yield lines without their ends; a line larger than any broker accepts is an error.
+
+    Reads the descriptor itself: a thread that waits inside Python's buffered reader would disturb
+    the end of the process.
+    """
+    number, rest = 0, b""
+    while chunk := os.read(descriptor, _CHUNK_BYTES):
+        *whole, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else [rest + chunk]
+        for line in whole:
+            number += 1
+            yield line.removesuffix(b"\r")
+        if len(rest) > _LINE_BYTES:
+            raise Failed(f"line {number + 1} has more than 16 MiB", ExitCode.USAGE)
+    if rest:
+        yield rest.removesuffix(b"\r")

@@ -1,0 +1,226 @@
+"""``ternmq topic``: makes, lists, shows, changes and deletes topics."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Final
+
+import click
+
+from ternmq.cli.commands import Group
+from ternmq.cli.reach.connection import administers, confirm, yes_option
+from ternmq.cli.reach.parameters import (
+    COUNT,
+    NAME,
+    POSITIVE_DURATION,
+    given,
+    topic_argument,
+    unchangeable,
+)
+from ternmq.cli.terminal import output
+from ternmq.client.admin.admin_client import AdminClient
+from ternmq.model.specs import Durability
+from ternmq.model.units import write_duration
+from ternmq.model.words import counted
+from ternmq.wire.control import TopicInfo
+
+_DURABILITY: Final = click.Choice([one.value for one in Durability])
+
+
+@click.group(cls=Group)
+def topic() -> None:
+    """Create, change and list topics."""
+
+
+@topic.command()
+@click.argument("name", type=NAME)
+@click.option(
+    "--queues", type=COUNT, default=1, help="Number of queues; several spread the load. Default: 1."
+)
+@click.option("--ordered", is_flag=True, help="Deliver the messages of each ordering key in order.")
+@click.option(
+    "--durability",
+    type=_DURABILITY,
+    default="normal",
+    help="When a send is answered. normal: synced to disk; strict: two copies stored; fast: "
+    "written, not yet synced. Default: normal.",
+)
+@click.option(
+    "--retention",
+    type=POSITIVE_DURATION,
+    metavar="DURATION",
+    help="How long messages are kept. Default: 7d.",
+)
+@click.option(
+    "--keep-until-consumed/--drop-unread",
+    default=True,
+    help="Whether messages that a group has not consumed are kept longer, while the disk has "
+    "room. Default: keep.",
+)
+@click.option(
+    "--ignore-ordering-keys",
+    is_flag=True,
+    help="Accept messages with ordering keys although the topic is not ordered; their order "
+    "is not kept.",
+)
+@administers
+async def create(
+    client: AdminClient,
+    name: str,
+    queues: int,
+    ordered: bool,
+    durability: str,
+    retention: timedelta | None,
+    keep_until_consumed: bool,
+    ignore_ordering_keys: bool,
+) -> None:
+    """Create a topic."""
+    await client.admin.create_topic(
+        name,
+        queues=queues,
+        ordered=ordered,
+        durability=durability,
+        retention=retention,
+        keep_until_consumed=keep_until_consumed,
+        ignore_ordering_keys=ignore_ordering_keys,
+    )
+    output.note(f"made topic {name}")
+    if durability == Durability.STRICT.value:
+        output.note(
+            "sends to it are refused while the broker has no replica to store a second copy"
+        )
+
+
+@topic.command("list")
+@output.json_option
+@administers
+async def list_(client: AdminClient, as_json: bool) -> None:
+    """List the topics on which this app has a right."""
+    found = await client.admin.topics()
+    if as_json:
+        output.document([_plain(one) for one in found])
+        return
+    output.table(
+        ("topic", "queues", "kind", "durability", "retention", "messages", "groups"),
+        [
+            (
+                one.spec.name,
+                one.spec.queues,
+                "ordered" if one.spec.ordered else "plain",
+                one.spec.durability.value,
+                write_duration(one.spec.retention_us),
+                messages_kept(one),
+                len(one.groups),
+            )
+            for one in found
+        ],
+        f"{output.none_of('topics', client.admin.app)}; `ternmq topic create` makes one",
+    )
+
+
+@topic.command()
+@topic_argument()
+@output.json_option
+@administers
+async def show(client: AdminClient, topic: str, as_json: bool) -> None:
+    """Show the settings, queues and groups of a topic."""
+    info = await client.admin.topic(topic)
+    if as_json:
+        output.document(_plain(info))
+        return
+    spec = info.spec
+    output.details(
+        [
+            ("topic", spec.name),
+            ("kind", "ordered" if spec.ordered else "plain"),
+            ("durability", spec.durability.value),
+            ("retention", write_duration(spec.retention_us)),
+            *([("ordering keys", "stored, and ignored")] if spec.ignore_ordering_keys else []),
+            ("unread", "kept while there is room" if spec.keep_until_consumed else "dropped too"),
+            ("groups", ", ".join(info.groups)),
+        ]
+    )
+    click.echo()
+    output.table(
+        ("queue", "first", "next", "messages"),
+        [(at, one.first, one.next, one.next - one.first) for at, one in enumerate(info.queues)],
+    )
+
+
+@topic.command("set")
+@topic_argument()
+@click.option("--queues", type=COUNT, help="Number of queues; it can only be increased.")
+@click.option(
+    "--durability",
+    type=_DURABILITY,
+    help="When a send is answered. normal: synced to disk; strict: two copies stored; fast: "
+    "written, not yet synced.",
+)
+@click.option(
+    "--retention", type=POSITIVE_DURATION, metavar="DURATION", help="How long messages are kept."
+)
+@click.option(
+    "--keep-until-consumed/--drop-unread",
+    default=None,
+    help="Whether messages that a group has not consumed are kept longer, while the disk has room.",
+)
+@click.option(
+    "--ignore-ordering-keys/--refuse-ordering-keys",
+    default=None,
+    help="Whether a topic that is not ordered accepts messages with ordering keys, or refuses "
+    "them.",
+)
+@unchangeable(
+    "--ordered",
+    "whether a topic is ordered cannot be changed: make another one with `ternmq topic create "
+    "NAME --ordered`",
+    flag=True,
+)
+@administers
+async def set_(client: AdminClient, topic: str, **changes: Any) -> None:
+    """Change settings of a topic. Other settings stay as they are."""
+    stated = given(**changes)
+    if not stated:
+        raise click.UsageError("say what to change", click.get_current_context())
+    await client.admin.change_topic(topic, **stated)
+    output.note(f"changed topic {topic}")
+
+
+@topic.command()
+@topic_argument()
+@yes_option
+@administers
+async def delete(client: AdminClient, topic: str, yes: bool) -> None:
+    """Delete a topic with all its messages and groups."""
+    info = await client.admin.topic(topic)
+    groups = f" and {counted(len(info.groups), 'group')}" if info.groups else ""
+    lost = f"topic {topic} with {counted(messages_kept(info), 'message')}{groups}"
+    if not yes:
+        output.note(f"this deletes {lost}; it cannot be undone")
+    confirm("delete it?", yes=yes)
+    await client.admin.delete_topic(topic)
+    output.note(f"deleted {lost}")
+
+
+def messages_kept(info: TopicInfo) -> int:
+    """Return the number of messages that a topic keeps."""
+    return sum([one.next - one.first for one in info.queues])
+
+
+def _plain(info: TopicInfo) -> dict[str, object]:
+    spec = info.spec
+    return {
+        "topic": spec.name,
+        "number": info.number,
+        "ordered": spec.ordered,
+        "durability": spec.durability.value,
+        "retention_s": spec.retention_us / 1e6,
+        "keep_until_consumed": spec.keep_until_consumed,
+        "ignore_ordering_keys": spec.ignore_ordering_keys,
+        "messages": messages_kept(info),
+        "queues": [
+            {"queue": at, "first": one.first, "next": one.next}
+            for at, one in enumerate(info.queues)
+        ],
+        "groups": info.groups,
+    }

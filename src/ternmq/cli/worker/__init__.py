@@ -1,0 +1,1 @@
+"""``ternmq worker``: ``worker``, ``processes`` (several), ``sources`` (reloading), ``logs``."""

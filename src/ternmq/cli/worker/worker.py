@@ -1,0 +1,388 @@
+"""``ternmq worker module:client``: runs the handlers of an application."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import pkgutil
+import sys
+import traceback
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from itertools import dropwhile, takewhile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, ParamSpec, TypeVar
+
+import click
+
+import ternmq
+from ternmq.cli.commands import Command
+from ternmq.cli.reach.connection import CONTEXT, Where, connection_options, given_options, resolve
+from ternmq.cli.reach.parameters import DURATION
+from ternmq.cli.terminal.exits import ExitCode, Failed, Interrupted
+from ternmq.cli.terminal.problems import code_of, one_line, text_of
+from ternmq.cli.worker import logs
+from ternmq.cli.worker.processes import is_supervised, supervise
+from ternmq.client.client import Client
+from ternmq.client.connection.connecting import APP, TOKEN, URL, options_of
+from ternmq.client.handler.lifespans import broken_of
+from ternmq.client.process import exiting
+from ternmq.model.errors import TernMQError, UnknownTopic
+from ternmq.model.printing import printable_lines
+from ternmq.model.version import __version__
+from ternmq.sync.client import Client as BlockingClient
+
+log: Final = logging.getLogger("ternmq")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_IMPORTING: Final = (
+    __file__, pkgutil.__file__, "importlib/__init__.py",
+    "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>",
+)  # fmt: skip
+"""Files of the frames that belong to importing."""
+_LIBRARY: Final = f"{Path(ternmq.__file__).parent}{os.sep}"
+"""Folder of this library's frames."""
+_CANCEL_TIMEOUT: Final = 0.5
+
+
+def find(target: str) -> Client | BlockingClient:
+    """Import the client named ``package.module:name``, with the current folder on the path.
+
+    Raises:
+        click.UsageError: There is no such module or name, or it is not a client.
+    """
+    module, colon, name = target.partition(":")
+    if not (module and colon and name):
+        raise click.UsageError(f"{target!r} is not MODULE:CLIENT, such as shop.consumers:client")
+    if module.endswith(".py"):
+        right = module.removesuffix(".py").removeprefix("./").replace("/", ".")
+        raise click.UsageError(f"{target!r} names a file; name the module: {right}:{name}")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        found = pkgutil.resolve_name(target)
+    except ModuleNotFoundError as error:
+        missing = error.name or module
+        if f"{module}.".startswith(f"{missing}."):
+            raise click.UsageError(f"no module {missing!r} here; are you in its folder?") from error
+        at = _own_frames(error)[-1:]
+        where = f" ({at[0].filename}, line {at[0].lineno})" if at else ""
+        raise click.UsageError(
+            f"module {module!r} imports {missing!r}, which is not there{where}; is it installed?"
+        ) from error
+    except AttributeError as error:
+        if _own_frames(error):
+            raise _broken(module, error) from error
+        raise click.UsageError(f"module {module!r} has no {name!r}") from error
+    except ValueError as error:
+        if _own_frames(error):
+            raise _broken(module, error) from error
+        raise click.UsageError(f"{target!r} is not MODULE:CLIENT") from error
+    except TernMQError as error:
+        # Show the application's line that caused it.
+        own = takewhile(lambda one: not one.filename.startswith(_LIBRARY), _own_frames(error))
+        for frame in list(own)[-1:]:
+            click.echo(
+                f"importing {module!r} failed in {frame.filename}, line {frame.lineno}:", err=True
+            )
+        raise
+    except Exception as error:  # the application's code can raise anything
+        raise _broken(module, error) from error
+    if not isinstance(found, Client | BlockingClient):
+        raise click.UsageError(
+            f"{target!r} is of type {type(found).__name__}; a worker runs a client that the "
+            "module has as a variable, such as client = ternmq.connect(...)"
+        )
+    return found
+
+
+def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """Return the application's frames of an error raised while importing it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = dropwhile(lambda one: one.filename.endswith(_IMPORTING), frames)
+    return [one for one in own if not one.filename.startswith("<frozen ")]
+
+
+def _broken(module: str, error: Exception) -> Failed:
+    """Print an import error with the application's own frames; return how the command ends.
+
+    Errors that a repetition cannot cure (syntax, a name missing in another module) have the status
+    of a missing module: supervisors that restart workers stop at that status.
+    """
+    shown = traceback.TracebackException.from_exception(error)
+    shown.stack = traceback.StackSummary.from_list(_own_frames(error))
+    lines = shown.format(chain=False) if shown.stack else shown.format_exception_only()
+    click.echo("".join(lines), err=True, nl=False)
+    return Failed(
+        f"module {module!r} cannot be imported: {type(error).__name__}, see above",
+        _code_of_own(error),
+    )
+
+
+def _code_of_own(error: Exception) -> ExitCode:
+    """Return the exit status for an error of the application's code."""
+    return ExitCode.USAGE if isinstance(error, SyntaxError | ImportError) else ExitCode.FAILED
+
+
+def _print_from(
+    begin: TracebackType | None, error: Exception, inner: BaseException | None = None
+) -> None:
+    """Print an error with its traceback from a frame on, and with what the code caught before.
+
+    Args:
+        begin: The first frame that is shown.
+        error: The error.
+        inner: An error that is printed elsewhere: it is not repeated as the context.
+    """
+    shown = traceback.TracebackException(type(error), error, begin)
+    if inner is not None and error.__context__ is inner and error.__cause__ is None:
+        shown.__context__ = None
+    click.echo(printable_lines("".join(shown.format())), err=True, nl=False)
+
+
+def told(context: click.Context) -> Callable[[Client | BlockingClient], None]:
+    """Direct clients made from here on to the broker of the options; return a check of a client.
+
+    The context in use is ignored: what someone uses to look at brokers must not decide what is
+    consumed.
+
+    Raises:
+        click.UsageError: By the check: the code names another broker, app or token, and which of
+            the two is right cannot be known: handlers that ran at the wrong broker cannot be
+            undone. Or at once: an option does not apply to a worker.
+    """
+    given = given_options(context)
+    if "timeout" in given:
+        raise click.UsageError("the timeout is the client's: ternmq.connect(..., timeout=...)")
+    named = given.get("context") or (None if "url" in given else os.environ.get(CONTEXT)) or None
+    place = Where(url=given.get("url"), app=given.get("app"), token=given.get("token"))
+    if named is not None:
+        place = resolve(place.url, place.app, place.token, named)
+    wanted = {URL: place.url, APP: place.app, TOKEN: place.token}
+    os.environ.update({name: value for name, value in wanted.items() if value is not None})
+
+    def check(client: Client | BlockingClient) -> None:
+        if all(value is None for value in wanted.values()):
+            return
+        meant = options_of(place.url, place.app, place.token, 1.0, 1.0)
+        made = client.options
+        address, other_address = str(made.address), str(meant.address)
+        here = f"the context {named}" if named is not None else "the command line"
+        for name, stated, same, one, other in (
+            ("address", None, address == other_address, address, other_address),
+            ("app", place.app, made.app == meant.app, repr(made.app), repr(meant.app)),
+            ("token", place.token, made.token == meant.token, "one", "another"),
+        ):
+            if same or (place.url is None and stated is None):
+                continue  # not given here: the code decides, unless the broker is another one
+            raise click.UsageError(
+                f"the code names the {name} {one}, and {here} {other}: a worker takes neither "
+                "before the other; leave it out of ternmq.connect(...), or out here"
+            )
+
+    return check
+
+
+@click.command(cls=Command)
+@click.argument("target", metavar="MODULE:CLIENT")
+@click.option(
+    "--drain-timeout",
+    type=DURATION,
+    metavar="DURATION",
+    help="How long running handlers may take to finish after SIGTERM. Default: the drain "
+    "timeout of the client (30s).",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 512),
+    default=1,
+    metavar="N",
+    help="Number of processes; a process that dies is started again. Default: 1.",
+)
+@click.option(
+    "--reload",
+    is_flag=True,
+    help="Restart when a .py file below the current folder changes; for development.",
+)
+@click.option(
+    "-v",
+    "--verbose",
+    count=True,
+    help="Also log INFO messages of libraries; -vv: also DEBUG messages.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Log only warnings and errors.")
+@connection_options
+def worker(
+    target: str,
+    drain_timeout: timedelta | None,
+    processes: int,
+    reload: bool,
+    verbose: int,
+    quiet: bool,
+    **connection: object,
+) -> int:
+    """Run the handlers that are declared on a client, until SIGTERM.
+
+    The address comes from the code, from --url, or from a context named by --context or
+    TERNMQ_CONTEXT; if none of these names one, from TERNMQ_URL. If the code and the command line or
+    context name different addresses, apps or tokens, the worker does not start (exit status 2). The
+    context in use is ignored.
+
+    On SIGTERM, Ctrl-C or SIGHUP (the terminal was closed), the worker stops pulling, returns
+    messages that were not started, and waits for running handlers. It logs those that still run
+    after the drain timeout, and ends. A second SIGTERM or Ctrl-C ends it at once.
+    """  # fmt: skip
+    del connection
+    check = told(click.get_current_context())
+    supervised = is_supervised()
+    logs.set_up(
+        verbose,
+        package=target.partition(":")[0].partition(".")[0],
+        quiet=quiet,
+        numbered=supervised and (processes > 1 or reload),
+    )
+    if not supervised and (processes > 1 or reload):
+        return supervise(processes, reload=reload)
+    client = find(target)
+    check(client)
+    if drain_timeout is not None:
+        client.options = replace(client.options, drain_timeout=drain_timeout.total_seconds())
+    log.info("ternmq %s, worker %s, process %d", __version__, target, os.getpid())
+    try:
+        _run(client)
+    except BrokenPipeError as error:
+        if broken_of(error) is None:
+            raise
+        return _shown(error, target)
+    except Exception as error:  # noqa: BLE001 - a lifespan can raise anything
+        return _shown(error, target)
+    return ExitCode.DONE
+
+
+def _run(client: Client | BlockingClient) -> None:
+    """Run a client's handlers; end even if some of them do not."""
+    threads = _Threads()
+    if isinstance(client, BlockingClient):
+        _run_blocking(client, threads)
+        return
+    runner = asyncio.Runner()
+    runner.get_loop().set_default_executor(threads)
+    try:
+        runner.run(client.run(signals=True))
+    except KeyboardInterrupt:
+        _leave(runner, threads, ExitCode.INTERRUPTED)
+        raise Interrupted from None
+    except SystemExit as error:
+        _tell_exit(error)
+        _leave(runner, threads, ExitCode.FAILED)
+        raise
+    except Exception as error:
+        _leave(runner, threads, error)
+        raise
+    _leave(runner, threads, ExitCode.DONE)
+
+
+def _run_blocking(client: BlockingClient, threads: _Threads) -> None:
+    loop = client.reach()[0].loop
+    loop.call_soon_threadsafe(loop.set_default_executor, threads)
+    try:
+        client.run(signals=True)  # at its end, its loop has ended too
+    except KeyboardInterrupt:
+        _end_without(threads.unfinished, ExitCode.INTERRUPTED)
+        raise Interrupted from None
+    except SystemExit as error:
+        _tell_exit(error)
+        _end_without(threads.unfinished, ExitCode.FAILED)
+        raise
+    except Exception as error:
+        _end_without(threads.unfinished, error)
+        raise
+    _end_without(threads.unfinished, ExitCode.DONE)
+
+
+def _tell_exit(error: SystemExit) -> None:
+    """Log a sys.exit() that ends the worker; in a handler it only fails the handler's message."""
+    broken = broken_of(error)
+    if broken is None:
+        log.error("a task called sys.exit(): the worker ends", exc_info=error)
+    else:
+        log.error("lifespan %s called sys.exit(%r): the worker ends", broken.name, error.code)
+
+
+def _leave(runner: asyncio.Runner, threads: _Threads, end: ExitCode | Exception) -> None:
+    """Close the loop; if something in it does not end, end the process all the same.
+
+    Closing the loop waits for coroutines that ignore their cancellation, and for threads of
+    ``asyncio.to_thread``.
+    """
+    _end_without(runner.run(_cancel_rest()) or threads.unfinished, end)
+    runner.close()
+
+
+def _end_without(unfinished: object, end: ExitCode | Exception) -> None:
+    """End the process at once if something is unfinished: its usual end waits for threads."""
+    if not unfinished:
+        return
+    log.warning("ended at once: something that a handler began does not end")
+    exiting.tell()
+    code = _shown(end) if isinstance(end, Exception) else end
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _shown(error: Exception, target: str = "MODULE:CLIENT") -> ExitCode:
+    """Print an error that ends the worker; return the exit status."""
+    broken = broken_of(error)
+    if broken is not None:
+        if isinstance(broken.inner, TernMQError):  # by it the worker ended
+            logs.tell_end(text_of(broken.inner))
+        if not isinstance(error, TernMQError):
+            _print_from(broken.traceback, error, broken.inner)
+            kind, text = type(error).__name__, one_line(str(error))
+            logs.tell_end(f"lifespan {broken.name} failed: {kind}" + (f": {text}" if text else ""))
+            return _code_of_own(error)
+        at = traceback.extract_tb(broken.traceback, 1)
+        where = f" in {at[0].filename}, line {at[0].lineno}" if at else ""
+        logs.tell_end(f"lifespan {broken.name} failed{where}:")
+    if isinstance(error, TernMQError):
+        if isinstance(error, UnknownTopic):
+            error.hint = (
+                f"declare it (ternmq.Topic) and run `ternmq apply {target}`, or make it with "
+                "`ternmq topic create`; `ternmq topic list` shows those there are"
+            )
+        logs.tell_end(text_of(error))
+        return code_of(error)
+    sys.excepthook(type(error), error, error.__traceback__)
+    return ExitCode.FAILED
+
+
+async def _cancel_rest() -> bool:
+    """Cancel the remaining tasks of the loop; return whether some of them do not end."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    _, pending = await asyncio.wait(tasks, timeout=_CANCEL_TIMEOUT) if tasks else (set(), set())
+    return bool(pending)
+
+
+class _Threads(ThreadPoolExecutor):
+    """The threads of ``asyncio.to_thread``, with their unfinished calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unfinished: set[Future[Any]] = set()
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Run a function in a thread."""
+        future = super().submit(fn, *args, **kwargs)
+        self.unfinished.add(future)
+        future.add_done_callback(self.unfinished.discard)
+        return future

@@ -1,0 +1,5 @@
+"""Control requests and look-ups.
+
+Reading order: ``admin``, ``admin_client`` (a client that only administers), ``grants``, ``lookup``
+with ``places`` (the queue of an offset), ``deadletters``, ``replay``.
+"""

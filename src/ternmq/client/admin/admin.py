@@ -1,0 +1,530 @@
+"""Administration of a broker: topics, groups, apps, holds, sessions, and its state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final, Literal, TypeVar
+
+import msgspec
+
+from ternmq.client.admin.grants import grants_of
+from ternmq.client.connection.session import Session
+from ternmq.client.content.validation import (
+    choose,
+    flag,
+    lease_us_of,
+    seconds_us,
+    text,
+    time_us,
+    whole,
+)
+from ternmq.client.declaration.policy import RetryPolicy, spec_of
+from ternmq.client.declaration.redeclaring import Redeclaring
+from ternmq.client.declaration.source import Source
+from ternmq.client.declaration.topic import Topic, name_of
+from ternmq.client.declaration.topic import spec_of as topic_spec_of
+from ternmq.client.handler.unawaited import looked_after
+from ternmq.model.errors import InvalidRequest, UnknownCommand, UnknownGroup, UnknownTopic
+from ternmq.model.specs import (
+    Durability,
+    Mode,
+    Start,
+    SubscriptionSpec,
+    TopicSpec,
+    check_name,
+)
+from ternmq.wire import control
+from ternmq.wire.commands import Command
+from ternmq.wire.control import (
+    AppInfo,
+    ClientInfo,
+    GrantInfo,
+    GroupInfo,
+    Groups,
+    HoldInfo,
+    ResetQueue,
+    Status,
+    TopicInfo,
+    Transactions,
+)
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+PAGE: Final = 1000
+"""Most entries of a list per request; the broker may return fewer, to keep its turns short."""
+RIGHTS_AT_ONCE: Final = 32
+"""Most questions about rights per request."""
+Place = int | datetime | Start | Literal["earliest", "latest"]
+"""A position from which a group continues."""
+
+
+@looked_after("client.admin")
+class Admin:
+    """Topics, groups, apps, and the state of the broker. Each call needs a right on its object."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.redeclaring = Redeclaring(session)
+        """What was declared over this client, for a broker that lost its data."""
+
+    @property
+    def app(self) -> str:
+        """The app whose rights are used; empty if the client names none."""
+        return self._session.options.app
+
+    # -- topics
+
+    async def create_topic(
+        self,
+        name: str | Topic,
+        *,
+        queues: int = 1,
+        ordered: bool = False,
+        durability: Durability | str = Durability.NORMAL,
+        retention: float | timedelta | None = None,
+        keep_until_consumed: bool = True,
+        ignore_ordering_keys: bool = False,
+    ) -> TopicSpec:
+        """Make a topic.
+
+        Args:
+            name: Its name; or a ``Topic`` with its settings, and then no other argument.
+            queues: Several queues spread the load; consumers need only one.
+            ordered: Messages have ordering keys, and groups keep the order of each key.
+            durability: When sends are answered: ``normal``, ``strict``, ``fast``.
+            retention: How long messages are kept, in seconds or as a timedelta; None: 7 days.
+            keep_until_consumed: Keep unread ones longer, while the disk has room.
+            ignore_ordering_keys: For a topic that is not ordered: store messages with an ordering
+                key, and keep no order by it. Otherwise they are refused.
+
+        Raises:
+            TopicExists: There is a topic of that name.
+            InvalidName, InvalidRequest: A value is not valid.
+        """
+        topic = Topic(
+            name_of(name),
+            queues=queues,
+            ordered=ordered,
+            durability=durability,
+            retention=retention,
+            keep_until_consumed=keep_until_consumed,
+            ignore_ordering_keys=ignore_ordering_keys,
+        )
+        spec = topic_spec_of(topic)
+        if isinstance(name, Topic):
+            if spec != TopicSpec(name=name.name):
+                raise InvalidRequest(
+                    f"create_topic is given topic {name.name!r} with its settings, and others "
+                    "beside them: state them in the Topic"
+                )
+            spec = topic_spec_of(name)
+        return await self.make_topic(spec)
+
+    async def make_topic(self, spec: TopicSpec) -> TopicSpec:
+        """Make a topic from all its settings; see ``create_topic``."""
+        asked = control.TopicCreate(topic=spec.name, spec=spec.check())
+        await self._do(Command.TOPIC_CREATE, asked)
+        return spec
+
+    async def change_topic(
+        self,
+        name: str | Topic,
+        *,
+        queues: int | None = None,
+        durability: Durability | str | None = None,
+        retention: float | timedelta | None = None,
+        keep_until_consumed: bool | None = None,
+        ignore_ordering_keys: bool | None = None,
+    ) -> TopicSpec:
+        """Change settings of a topic; None leaves one unchanged.
+
+        Raises:
+            UnknownTopic: There is no such topic.
+        """
+        name = name_of(name)
+        spec = (await self.topic(name)).spec
+        Topic(  # checks these values
+            name,
+            queues=queues,
+            keep_until_consumed=keep_until_consumed,
+            ignore_ordering_keys=ignore_ordering_keys,
+        )
+        if queues is not None:
+            spec = msgspec.structs.replace(spec, queues=queues)
+        if durability is not None:
+            spec = msgspec.structs.replace(spec, durability=_durability(durability))
+        if retention is not None:
+            spec = msgspec.structs.replace(spec, retention_us=seconds_us("retention", retention))
+        if keep_until_consumed is not None:
+            spec = msgspec.structs.replace(spec, keep_until_consumed=keep_until_consumed)
+        if ignore_ordering_keys is not None:
+            spec = msgspec.structs.replace(spec, ignore_ordering_keys=ignore_ordering_keys)
+        await self._do(Command.TOPIC_CHANGE, control.TopicChange(topic=name, spec=spec.check()))
+        return spec
+
+    async def delete_topic(self, name: str | Topic) -> None:
+        """Remove a topic, with its messages and groups.
+
+        Raises:
+            UnknownTopic: There is no such topic.
+        """
+        await self._do(Command.TOPIC_DELETE, control.TopicDelete(topic=name_of(name)))
+
+    async def topics(self, names: Iterable[str | Topic] | None = None) -> list[TopicInfo]:
+        """Return the topics that this app has a right on, sorted by name."""
+        if names is not None and (isinstance(names, str) or not isinstance(names, Iterable)):
+            raise InvalidRequest(f"names is a list of topics, not {type(names).__name__}")
+        wanted = None if names is None else [name_of(name) for name in names]
+        found: list[TopicInfo] = []
+        after = ""
+        while True:
+            asked = control.TopicList(names=wanted, after=after)
+            page = await self._ask(Command.TOPIC_LIST, asked, control.Topics)
+            found += page.topics
+            if not page.more or not (page.next or page.topics):
+                return found
+            after = page.next or page.topics[-1].spec.name  # an older broker has no `next`
+            if wanted is not None:
+                wanted = [name for name in wanted if name > after]
+
+    async def topic(self, name: str | Topic) -> TopicInfo:
+        """Return a topic.
+
+        Raises:
+            UnknownTopic: There is no such topic, or this app has no right on it.
+        """
+        name = name_of(name)
+        for info in await self.topics([name]):
+            return info
+        raise UnknownTopic(f"there is no topic {name!r}, or this app has no right on it")
+
+    # -- groups
+
+    async def create_group(
+        self,
+        topic: str | Topic,
+        group: str,
+        *,
+        tags: str | None = None,
+        mode: Mode | str | None = None,
+        start: Start | str | None = None,
+        retry: RetryPolicy | None = None,
+        lease: float | timedelta | None = None,
+    ) -> SubscriptionSpec:
+        """Create a group on a topic, or check that it has these settings; consuming does the same.
+
+        Args:
+            topic: The topic.
+            group: The group.
+            tags: Filter, such as ``paid || refunded``.
+            mode: ``shared`` or ``ordered``; None: the topic's.
+            start: Where it begins, ``earliest`` or ``latest``.
+            retry: When failed messages are delivered again.
+            lease: How long messages are leased, in seconds or as a timedelta; 0.1 s to a day.
+
+        Raises:
+            GroupSettingsMismatch: The group exists with other settings.
+        """
+        source = Source(name_of(topic), group, tags, mode, start, retry, lease)
+        return await self.join_group(source)
+
+    async def join_group(self, source: Source) -> SubscriptionSpec:
+        """Create a group on a topic, or check that it has the settings that a handler states."""
+        asked = source.join()
+        return (await self._ask(Command.GROUP_JOIN, asked, control.GroupJoined)).spec
+
+    async def change_group(
+        self,
+        topic: str | Topic,
+        group: str,
+        *,
+        tags: str | None = None,
+        retry: RetryPolicy | None = None,
+        lease: float | timedelta | None = None,
+        window: int | None = None,
+        paused: bool | None = None,
+    ) -> SubscriptionSpec:
+        """Change settings of a group on a topic; None leaves one unchanged.
+
+        Raises:
+            UnknownTopic, UnknownGroup: There is no such topic or group.
+        """
+        topic = name_of(topic)
+        if window is not None:
+            whole("window", window)
+        spec = (await self.group(topic, group)).spec
+        if tags is not None:
+            spec = msgspec.structs.replace(spec, tags=tags)
+        if retry is not None:
+            spec = msgspec.structs.replace(spec, retry=spec_of(retry))
+        if lease is not None:
+            spec = msgspec.structs.replace(spec, lease_us=lease_us_of(lease))
+        if window is not None:
+            spec = msgspec.structs.replace(spec, window=window)
+        if paused is not None:
+            spec = msgspec.structs.replace(spec, paused=paused)
+        asked = control.GroupChange(topic=topic, group=group, spec=spec.check())
+        await self._do(Command.GROUP_CHANGE, asked)
+        return spec
+
+    async def pause_group(self, topic: str | Topic, group: str) -> None:
+        """Deliver no more messages to a group until it is resumed."""
+        await self.change_group(topic, group, paused=True)
+
+    async def resume_group(self, topic: str | Topic, group: str) -> None:
+        """Deliver messages to a group again."""
+        await self.change_group(topic, group, paused=False)
+
+    async def delete_group(self, topic: str | Topic, group: str) -> None:
+        """Remove a group from a topic, with its cursors, retries and dead letters."""
+        await self._do(
+            Command.GROUP_DELETE,
+            control.GroupDelete(topic=name_of(topic), group=check_name(group, "group")),
+        )
+
+    async def groups(
+        self, topic: str | Topic | None = None, group: str | None = None
+    ) -> list[GroupInfo]:
+        """Return the groups that this app has a right on, with their progress.
+
+        Args:
+            topic: Only groups on this topic; none if there is no such topic.
+            group: Only groups of this name; none if there is no such group.
+        """
+        try:
+            return await self._groups(
+                None if topic is None else name_of(topic),
+                None if group is None else text("group", group),
+            )
+        except (UnknownTopic, UnknownGroup):
+            return []
+
+    async def _groups(self, topic: str | None, group: str | None) -> list[GroupInfo]:
+        return (await self._standing(topic, group)).groups
+
+    async def _standing(self, topic: str | None, group: str | None) -> Groups:
+        asked = control.GroupList(topic=topic, group=group, limit=PAGE)
+        first = page = await self._ask(Command.GROUP_LIST, asked, control.Groups)
+        while page.next:
+            asked = control.GroupList(topic=topic, group=group, limit=PAGE, after=page.next)
+            try:
+                page = await self._ask(Command.GROUP_LIST, asked, control.Groups)
+            except (UnknownTopic, UnknownGroup):  # the topic or group was deleted meanwhile
+                break
+            first.groups.extend(page.groups)
+        return first
+
+    async def standing(self, group: str | None = None) -> Groups:
+        """Return the progress of groups on every topic, and the holds on the journal: both can lag.
+
+        Args:
+            group: Only groups of this name.
+        """
+        return await self._standing(None, None if group is None else check_name(group, "group"))
+
+    async def group(self, topic: str | Topic, group: str) -> GroupInfo:
+        """Return a group on a topic.
+
+        Raises:
+            UnknownTopic: There is no such topic.
+            UnknownGroup: The group does not consume it, or this app has no right on it.
+        """
+        topic = name_of(topic)
+        for info in await self._groups(topic, check_name(group, "group")):
+            return info
+        raise UnknownGroup(f"group {group!r} does not consume topic {topic!r}")
+
+    async def reset_group(
+        self,
+        topic: str | Topic,
+        group: str,
+        to: Place,
+        *,
+        queue: int | None = None,
+        dry_run: bool = False,
+    ) -> list[ResetQueue]:
+        """Set the position from which a group continues.
+
+        Args:
+            topic: The topic.
+            group: The group.
+            to: An offset (of one queue), a time, ``Start.EARLIEST`` or ``LATEST``, or their names.
+            queue: The queue; None: all.
+            dry_run: Only return what would happen.
+
+        Returns:
+            Where the group continues on each queue, how many messages are unread then, and how many
+            leases and pending retries are dropped.
+        """
+        if isinstance(to, bool) or not isinstance(to, int | datetime | Start | str):
+            raise InvalidRequest(
+                f"to is an offset, a datetime, Start.EARLIEST or Start.LATEST; "
+                f"not {type(to).__name__}"
+            )
+        if isinstance(to, int) and queue is None:
+            raise InvalidRequest("an offset is a place in one queue: say queue=0 or another")
+        asked = control.GroupReset(
+            topic=name_of(topic),
+            group=check_name(group, "group"),
+            queue=queue,
+            offset=to if isinstance(to, int) else None,
+            time_us=max(0, time_us("to", to)) if isinstance(to, datetime) else None,
+            to=choose("to", Start, to) if isinstance(to, Start | str) else None,
+            dry_run=dry_run,
+        )
+        return (await self._ask(Command.GROUP_RESET, asked, control.ResetDone)).queues
+
+    async def skip(self, topic: str | Topic, group: str, *, queue: int, offset: int) -> None:
+        """Make a group skip the unread messages below an offset."""
+        asked = control.GroupSkip(
+            topic=name_of(topic), group=check_name(group, "group"), queue=queue, offset=offset
+        )
+        await self._do(Command.GROUP_SKIP, asked)
+
+    # -- apps
+
+    async def put_app(
+        self,
+        app: str,
+        grants: Iterable[GrantInfo | str] = (),
+        *,
+        owner: str = "",
+        new_token: bool = False,
+    ) -> str:
+        """Make an app, change its grants, or give it a new token.
+
+        Args:
+            app: Its name.
+            grants: All grants it has from now on: ``GrantInfo``, or text as on the command line,
+                such as ``produce:orders`` or ``consume:orders.*:billing``.
+            owner: For people: a contact.
+            new_token: Give it a new token; the previous one is no longer valid.
+
+        Returns:
+            The token, if it is new. It is returned only this once.
+        """
+        asked = control.AppPut(
+            app=check_name(app, "app"),
+            grants=grants_of(grants),
+            owner=text("owner", owner),
+            new_token=flag("new_token", new_token),
+        )
+        return (await self._ask(Command.APP_PUT, asked, control.AppToken)).token
+
+    async def delete_app(self, app: str) -> None:
+        """Remove an app; its connections are closed."""
+        await self._do(Command.APP_DELETE, control.AppDelete(app=check_name(app, "app")))
+
+    async def apps(self) -> list[AppInfo]:
+        """Return the apps, sorted by name."""
+        found: list[AppInfo] = []
+        after = ""
+        while True:
+            asked = control.AppList(after=after, limit=PAGE)
+            page = await self._ask(Command.APP_LIST, asked, control.Apps)
+            found += page.apps
+            if not page.next:
+                return found
+            after = page.next
+
+    async def refusals(self, asked: Iterable[control.RightsQuestion]) -> list[str] | None:
+        """Return the refusals that this app would get for missing rights; empty if none.
+
+        Returns:
+            Refusals in the order of the questions. None: the broker is too old to report them.
+        """
+        questions = list(asked)
+        found: list[str] = []
+        for at in range(0, len(questions), RIGHTS_AT_ONCE):
+            check = control.RightsCheck(questions=questions[at : at + RIGHTS_AT_ONCE])
+            try:
+                told = await self._ask(Command.RIGHTS_CHECK, check, control.RightsChecked)
+            except UnknownCommand:
+                return None
+            found += told.refusals
+        return found
+
+    # -- the journal
+
+    async def put_hold(
+        self, name: str, position: int, *, note: str = "", back: bool = False
+    ) -> int:
+        """Keep the journal from a position on, until the hold moves on or is deleted.
+
+        While the disk is at its watermark and a hold is far behind, sends are refused, and nothing
+        is removed. Needs the right to audit or to manage everything.
+
+        Args:
+            name: Name of the hold.
+            position: Its position; 0: as far back as the journal reaches.
+            note: For people.
+            back: It may also move back; otherwise a lower position has no effect.
+
+        Returns:
+            Its position.
+        """
+        asked = control.HoldPut(name=check_name(name), position=position, note=note, back=back)
+        return (await self._ask(Command.HOLD_PUT, asked, control.HoldPlaced)).position
+
+    async def delete_hold(self, name: str) -> None:
+        """Remove a hold; no error if there is none."""
+        await self._do(Command.HOLD_DELETE, control.HoldDelete(name=check_name(name)))
+
+    async def holds(self) -> list[HoldInfo]:
+        """Return the holds on the journal, sorted by name."""
+        return (await self._ask(Command.HOLD_LIST, control.HoldList(), control.Holds)).holds
+
+    # -- transactions
+
+    async def transactions(self, writer: str = "", *, limit: int = 100) -> Transactions:
+        """Return undecided transactions, oldest first, and the writers with their decisions.
+
+        They are those of this app; with the right to manage everything, those of every app, and
+        then ``client.abort_prepared`` can roll them back.
+
+        Args:
+            writer: Only those of this writer.
+            limit: Most transactions, and most writers; ``more`` is true if there are others.
+        """
+        limit = whole("limit", limit)
+        asked = control.TransactionList(writer=writer or None, limit=limit)
+        page = await self._ask(Command.TRANSACTION_LIST, asked, Transactions)
+        undecided, writers = page.undecided, page.writers
+        while page.next and (len(undecided) < limit or len(writers) < limit):
+            asked = msgspec.structs.replace(asked, after=page.next)
+            page = await self._ask(Command.TRANSACTION_LIST, asked, Transactions)
+            undecided += page.undecided
+            writers += page.writers
+        more = page.more or len(undecided) > limit or len(writers) > limit
+        return Transactions(undecided=undecided[:limit], writers=writers[:limit], more=more)
+
+    # -- the broker
+
+    async def clients(self) -> list[ClientInfo]:
+        """Return the sessions, oldest first."""
+        found: list[ClientInfo] = []
+        after = 0
+        while True:
+            asked = control.ClientList(after=after, limit=PAGE)
+            page = await self._ask(Command.CLIENT_LIST, asked, control.Clients)
+            found += page.clients
+            if not page.next:
+                return found
+            after = page.next
+
+    async def status(self) -> Status:
+        """Return the state of the broker."""
+        return await self._ask(Command.STATUS, control.StatusAsk(), control.Status)
+
+    # -- requests
+
+    async def _do(self, command: Command, asked: msgspec.Struct) -> None:
+        await self._session.control(command, asked, control.Nothing)
+
+    async def _ask(self, command: Command, asked: msgspec.Struct, answer: type[T]) -> T:
+        return await self._session.control(command, asked, answer)
+
+
+def _durability(name: Durability | str) -> Durability:
+    return choose("durability", Durability, name)

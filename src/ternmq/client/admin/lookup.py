@@ -1,0 +1,198 @@
+"""Look-up of messages: by id, offset, or key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeVar
+
+from ternmq.client.admin.places import queue_meant
+from ternmq.client.connection.session import Session
+from ternmq.client.content.codecs import Codecs
+from ternmq.client.content.message import message_id
+from ternmq.client.content.validation import check_positive, text, time_us, whole
+from ternmq.client.declaration.topic import Topic, name_of
+from ternmq.model.errors import InvalidRequest, MessageNotFound
+from ternmq.record.batch.batch import Batch, Row
+from ternmq.wire import control
+from ternmq.wire.commands import Command
+
+T = TypeVar("T")
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ID: Final = re.compile(r"[0-9a-f]{1,16}:[0-9a-f]{1,16}\Z")
+_PAGE: Final = 1000
+
+
+@dataclass(slots=True, frozen=True)
+class FoundMessage:
+    """A stored message.
+
+    Attributes:
+        id: The broker's id of it.
+        topic: Its topic.
+        queue: Number of its queue.
+        offset: Its offset there.
+        stored_at: When the broker stored it.
+        born_at: When its sender sent it.
+        row: Body and properties.
+        value: The body, decoded according to its content type; as bytes, if it cannot be decoded.
+    """
+
+    id: str
+    topic: str
+    queue: int
+    offset: int
+    stored_at: datetime
+    born_at: datetime
+    row: Row
+    value: Any
+    _codecs: Codecs = field(default_factory=Codecs, repr=False, compare=False)
+
+    def __getstate__(self) -> tuple[object, ...]:
+        # Codecs may be functions that cannot be pickled.
+        return (
+            self.id, self.topic, self.queue, self.offset, self.stored_at, self.born_at, self.row,
+            self.value,
+        )  # fmt: skip
+
+    def __setstate__(self, state: tuple[object, ...]) -> None:
+        for one, value in zip(fields(self), (*state, Codecs()), strict=True):
+            object.__setattr__(self, one.name, value)
+
+    def decode(self, kind: type[T]) -> T:
+        """Return its body as a value of a type.
+
+        Raises:
+            DecodeError: The body cannot be decoded as that type.
+        """
+        place = self.topic, self.queue, self.offset
+        return self._codecs.decode_at(place, self.body, self.content_type, kind)
+
+    @property
+    def body(self) -> bytes:
+        """Its body, as it was sent."""
+        return self.row.body
+
+    @property
+    def key(self) -> str:
+        """Its key."""
+        return self.row.key
+
+    @property
+    def ordering_key(self) -> str:
+        """Its ordering key; empty: none."""
+        return self.row.ordering_key
+
+    @property
+    def tag(self) -> str:
+        """Its tag; empty: none."""
+        return self.row.tag
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Its headers."""
+        return self.row.headers
+
+    @property
+    def content_type(self) -> str:
+        """Content type of its body; empty: not given."""
+        return self.row.content_type
+
+    @property
+    def application_id(self) -> str:
+        """The id that its sender gave it; empty: none."""
+        return self.row.application_id
+
+
+def found_message(found: control.FoundMessage, codecs: Codecs) -> FoundMessage:
+    """Return a message that the broker found."""
+    batch = Batch(found.batch)
+    row = batch.row(found.row)
+    try:
+        value = codecs.decode(row.body, row.content_type)
+    except Exception:  # noqa: BLE001 - a look-up returns the message, decodable or not
+        value = row.body
+    return FoundMessage(
+        message_id(batch.producer_id, batch.first_sequence + found.row),
+        found.topic,
+        found.queue,
+        found.offset,
+        of_us(found.stored_us),
+        of_us(batch.born_us),
+        row,
+        value,
+        codecs,
+    )
+
+
+class Lookup:
+    """Requests messages from the broker. Not thread-safe: call it from the client's loop."""
+
+    def __init__(self, session: Session, codecs: Codecs) -> None:
+        self._session = session
+        self._codecs = codecs
+
+    async def get(
+        self, topic: str | Topic, id_: str, queue: int | None, offset: int | None
+    ) -> FoundMessage:
+        """Return a message as ``Client.get``."""
+        topic = name_of(topic)
+        text("id", id_)
+        if queue is not None:
+            whole("queue", queue)
+        if bool(id_) is (offset is not None):
+            raise InvalidRequest("state either an id or an offset")
+        if offset is not None:
+            queue = await queue_meant(self._session, topic, queue)
+            page = await self._find(control.Find(topic=topic, queue=queue, offset=offset))
+        elif _ID.match(id_):
+            page = await self._find(control.Find(topic=topic, id=id_))
+        else:
+            page = await self._find(control.Find(topic=topic, application_id=id_))
+        if not page.found:
+            raise MessageNotFound(f"no message {id_ or offset} is kept in {topic!r}")
+        return found_message(page.found[0], self._codecs)
+
+    async def find(
+        self,
+        topic: str | Topic,
+        key: str,
+        since: datetime | None,
+        until: datetime | None,
+        limit: int,
+    ) -> list[FoundMessage]:
+        """Return messages as ``Client.find``."""
+        topic = name_of(topic)
+        check_positive("limit", limit)
+        text("key", key)
+        if not key:
+            raise InvalidRequest("state a key")
+        found: list[FoundMessage] = []
+        after = ""
+        while len(found) < limit:
+            page = await self._find(
+                control.Find(
+                    topic=topic,
+                    key=key,
+                    since_us=0 if since is None else time_us("since", since),
+                    until_us=2**63 - 1 if until is None else time_us("until", until),
+                    limit=min(limit - len(found), _PAGE),
+                    after=after,
+                )
+            )
+            found += [found_message(one, self._codecs) for one in page.found]
+            after = page.next
+            if not after:
+                break
+        return found
+
+    async def _find(self, asked: control.Find) -> control.FoundPage:
+        return await self._session.control(Command.FIND, asked, control.FoundPage)
+
+
+def of_us(time_us: int) -> datetime:
+    """Return a time of the broker as a datetime."""
+    return _EPOCH + timedelta(microseconds=time_us)

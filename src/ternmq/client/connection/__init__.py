@@ -1,0 +1,9 @@
+"""Connections to a broker.
+
+Reading order: ``address``, ``options``, ``connecting`` (the environment), ``backoff`` (when to try
+again), ``link`` (one connection), ``session`` (one connection after the other), ``requests``
+(control requests and their errors), ``stats``, ``signals`` (ends of the process); ``line`` (a
+connection without an event loop).
+
+Invariants: one connection at a time; a session survives a lost connection.
+"""

@@ -1,0 +1,158 @@
+"""Options from arguments and the environment, and errors of failed connections."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import ssl
+from datetime import timedelta
+from typing import Final
+
+from ternmq.client.connection.address import DEFAULT_URL, Address, parse
+from ternmq.client.connection.options import Options
+from ternmq.model.errors import CannotConnect, InvalidRequest, InvalidUrl, NotABroker, TernMQError
+from ternmq.model.specs import check_name
+
+URL: Final = "TERNMQ_URL"
+APP: Final = "TERNMQ_APP"
+TOKEN: Final = "TERNMQ_TOKEN"  # noqa: S105 - the name of a variable
+
+
+def options_of(
+    url: str | None,
+    app: str | None,
+    token: str | None,
+    timeout: float | timedelta,
+    max_processing_time: float | timedelta,
+    drain_timeout: float | timedelta = 30.0,
+) -> Options:
+    """Return options; what is None comes from the url, then from the environment.
+
+    Raises:
+        InvalidUrl, InvalidName, InvalidRequest: A value is not valid; the text names it.
+    """
+    if url is not None and not isinstance(url, str):
+        raise InvalidUrl(f"url is a str, not {type(url).__name__}: {url!r:.80}")
+    address = parse(url or os.environ.get(URL) or DEFAULT_URL)
+    app = app if app is not None else address.app or os.environ.get(APP, "")
+    if app:
+        check_name(app, "app")
+    token = token if token is not None else address.token or os.environ.get(TOKEN, "")
+    if not isinstance(token, str):
+        raise InvalidRequest(f"token is a str, not {type(token).__name__}")
+    token = token.strip()  # a file that it was read from ends with a newline
+    return Options(
+        address=address,
+        app=app,
+        token=token,
+        timeout=timeout,
+        max_processing_time=max_processing_time,
+        drain_timeout=drain_timeout,
+    )
+
+
+def why_not_yet(error: CannotConnect) -> str:
+    """Return in a few words why there is no connection, for a line that names the address."""
+    cause = error.__cause__
+    return _words(cause) if isinstance(cause, OSError) else str(error.args[0])
+
+
+def _words(error: OSError) -> str:
+    """Return why a connection failed, without error numbers; addresses as in the error."""
+    if isinstance(error, ssl.SSLError):  # its number is not an errno
+        return str(error)
+    if isinstance(error, socket.gaierror):
+        return _NAMES.get(error.errno or 0, error.strerror or str(error))
+    # An error for several addresses has no number of its own.
+    number = error.errno or next(map(int, _ERRNO.findall(str(error))), 0)
+    return os.strerror(number).lower() if number > 0 else str(error)
+
+
+_ERRNO: Final = re.compile(r"\[Errno (\d+)\]")
+_NAMES: Final = {
+    getattr(socket, name, 0): text
+    for name, text in (
+        ("EAI_NONAME", "there is no host of that name"),
+        ("EAI_AGAIN", "the host's name cannot be resolved"),
+        ("EAI_NODATA", "the host's name has no address"),
+    )
+    if hasattr(socket, name)
+}
+
+
+def refused(address: Address, error: OSError) -> TernMQError:
+    """Return the error for a connection that could not be made."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        untrusted = CannotConnect(
+            f"no broker at {address}: its certificate is not trusted: {error.verify_message}"
+        )
+        advice = _OTHER_AUTHORITY if address.ca else _NO_AUTHORITY
+        untrusted.hint = _UNTRUSTED.get(
+            error.verify_code, advice.format(address=address, ca=address.ca)
+        )
+        return untrusted
+    if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
+        return NotABroker(f"{address}: this port speaks no TLS; say ternmq:// if that is meant")
+    return CannotConnect(f"no broker at {address} ({_words(error)})")
+
+
+def none_in_time(address: Address, failure: TernMQError | None) -> CannotConnect:
+    """Return the error for a timeout without a connection; ``failure``: of the last attempt."""
+    if failure is None:
+        return CannotConnect(f"no connection to {address}")
+    why = str(failure.args[0])
+    error = CannotConnect(why if str(address) in why else f"no connection to {address}: {why}")
+    error.hint = failure.hint
+    return error
+
+
+_NO_AUTHORITY: Final = (
+    "{address}?ca=FILE trusts the certificates in a PEM file, such as those of a CA of your own;"
+    " the variable SSL_CERT_FILE names one for every program"
+)
+_OTHER_AUTHORITY: Final = (
+    "no certificate in {ca} signed it; ca= names the PEM file of the CA that did"
+)
+_UNTRUSTED: Final = {
+    9: "it is not valid yet: look at the clocks of both machines",
+    10: "it has expired: the broker needs another one",
+    62: "connect by a name that it is for, or have one made for this one",
+    64: "connect by a name or address that it is for, or have one made for this one",
+}
+"""Advice by OpenSSL's ``X509_V_ERR_*``, for errors that another file to trust would not fix."""
+_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
+"""Reasons that OpenSSL gives when the other side's first bytes are not TLS."""
+
+
+def known_at(address: Address, error: TernMQError) -> TernMQError:
+    """Return an error in place of the answer to HELLO, with the address where it helps."""
+    if not isinstance(error, NotABroker):
+        return error
+    known = NotABroker(f"{address}: {error.args[0]}")
+    known.hint = error.hint
+    return known
+
+
+_ANOTHER: Final = (
+    "something listens there: if it is another program, TERNMQ_URL or connect(url) says where the"
+    " broker is; if it is the broker, it is held up"
+)
+
+
+def silent(address: Address, *, accepted: bool) -> CannotConnect:
+    """Return the error for a connection that got no answer in time."""
+    if not accepted:
+        return CannotConnect(f"{address} does not answer")
+    error = CannotConnect(f"{address} takes connections, but does not answer as a broker does")
+    error.hint = _ANOTHER
+    return error
+
+
+def closed_at_once(address: Address, error: Exception | None) -> CannotConnect:
+    """Return the error for a connection that ended before HELLO was answered."""
+    why = f": {error}" if error else ""
+    tls = "" if address.tls else "; a port that speaks TLS does so: then say ternmqs://"
+    closed = CannotConnect(f"{address} closed the connection at once{why}{tls}")
+    closed.hint = _ANOTHER
+    return closed

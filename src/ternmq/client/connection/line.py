@@ -1,0 +1,418 @@
+"""A blocking connection for bulk work: few large answers, no event loop, no thread.
+
+``BulkLine`` is one connection after the other: a lost one is replaced, a limited number of times,
+and the unanswered request is sent again. So only requests that may be repeated go over it. ``Bulk``
+has the requests.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import socket
+import time
+from collections import deque
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Final, NamedTuple, Protocol
+
+from ternmq.client.connection.backoff import Backoff
+from ternmq.client.connection.connecting import closed_at_once, known_at, options_of, refused
+from ternmq.client.connection.options import Options
+from ternmq.client.content.validation import length_of, seconds_of
+from ternmq.model.errors import (
+    Busy,
+    CannotConnect,
+    ClientClosed,
+    ConnectionLost,
+    InvalidRequest,
+    NotABroker,
+    ProtocolError,
+    ShuttingDown,
+    TernMQError,
+    Unreadable,
+)
+from ternmq.model.version import __version__
+from ternmq.wire import control
+from ternmq.wire.commands import Command
+from ternmq.wire.session import Answer, ClientSession, Refusal
+
+_READ_BYTES: Final = 1 << 20
+_STALE: Final = 0.8
+"""Share of three heartbeats of the broker: a connection that was silent for longer is replaced."""
+_AGAIN: Final = (Busy, ShuttingDown, Unreadable)
+"""Refusals that may pass later."""
+_LIBRARY: Final = "ternmq-python"
+PAGE_BYTES: Final = 1 << 17
+"""With twice as much, live sends during two readers took a millisecond longer (p99)."""
+
+
+@dataclass(slots=True, frozen=True, init=False)
+class BulkOptions:
+    """How to reach a broker for bulk work; plain values, so that a worker process can get them.
+
+    Attributes:
+        url: Address of the broker, as for ``ternmq.connect``; it may contain app and token. Empty:
+            from the environment, as for ``ternmq.connect``; likewise the next two.
+        app: The app; empty if the broker requires none.
+        token: Its secret; it is never shown.
+        timeout: Most time for an answer, besides the wait that was requested. Times are seconds, or
+            are given as timedeltas.
+        connect_timeout: Most time for one attempt to connect.
+        tries: Most tries when the connection is lost, or the broker is busy.
+        first_backoff: Pause before the second try; each further one is twice as long.
+        longest_backoff: Longest pause.
+        read_bytes: Bytes of records in one answer: small enough that other clients of the broker
+            wait no longer than a few milliseconds for their turn.
+    """
+
+    url: str
+    app: str
+    token: str
+    timeout: float
+    connect_timeout: float
+    tries: int
+    first_backoff: float
+    longest_backoff: float
+    read_bytes: int
+
+    def __init__(
+        self,
+        *,
+        url: str = "",
+        app: str = "",
+        token: str = "",
+        timeout: float | timedelta = 30.0,
+        connect_timeout: float | timedelta = 5.0,
+        tries: int = 6,
+        first_backoff: float | timedelta = 0.1,
+        longest_backoff: float | timedelta = 2.0,
+        read_bytes: int = PAGE_BYTES,
+    ) -> None:
+        """Times are seconds or timedeltas.
+
+        Raises:
+            InvalidRequest: A number or a time is not valid; the text names the argument.
+        """
+        if tries < 1:
+            raise InvalidRequest(f"tries must be 1 or more, not {tries}")
+        if not 4096 <= read_bytes <= 1 << 30:
+            raise InvalidRequest(f"read_bytes must be 4096 to 2^30, not {read_bytes}")
+        put = object.__setattr__
+        put(self, "url", url)
+        put(self, "app", app)
+        put(self, "token", token)
+        put(self, "timeout", length_of("timeout", timeout))
+        put(self, "connect_timeout", length_of("connect_timeout", connect_timeout))
+        put(self, "tries", tries)
+        put(self, "first_backoff", seconds_of("first_backoff", first_backoff))
+        put(self, "longest_backoff", seconds_of("longest_backoff", longest_backoff))
+        put(self, "read_bytes", read_bytes)
+
+    @property
+    def backoff(self) -> Backoff:
+        """The pauses between tries."""
+        return Backoff(self.first_backoff, self.longest_backoff)
+
+    def __repr__(self) -> str:
+        """Show no secret: neither the token nor what precedes the host in the url."""
+        scheme, colon, rest = self.url.partition("://")
+        shown = f"{scheme}{colon}{rest.rpartition('@')[2]}"
+        token = "***" if self.token else ""
+        return f"BulkOptions(url={shown!r}, app={self.app!r}, token={token!r})"
+
+    def resolved(self) -> Options:
+        """Return client options; what is empty comes from the url and the environment.
+
+        Raises:
+            InvalidUrl, InvalidName, InvalidRequest: A value is not valid; the text names it.
+        """
+        made = options_of(
+            self.url or None, self.app or None, self.token or None, self.timeout, self.timeout
+        )
+        return replace(made, connect_timeout=self.connect_timeout)
+
+
+class Asked(NamedTuple):
+    """A request whose answer is taken later."""
+
+    command: Command
+    body: bytes
+    wait: float
+    """Seconds that the broker was asked to wait for data."""
+
+
+class _Attempt(Protocol):
+    """A function that may be tried again."""
+
+    def __call__(self) -> bytes | None:
+        """Try, or raise."""
+        ...
+
+
+class BulkLine:
+    """Connections for bulk requests. One thread at a time; a forked child makes its own.
+
+    Attributes:
+        connections: Number of connections made.
+        bytes_received: Total over all of them.
+    """
+
+    def __init__(self, options: BulkOptions) -> None:
+        self.options = options
+        self.connections = 0
+        self.bytes_received = 0
+        self._resolved = options.resolved()
+        self._client = secrets.token_hex(16)
+        self._pid = os.getpid()
+        self._socket: socket.socket | None = None
+        self._state = ClientSession()
+        self._answers: dict[int, Answer | Refusal] = {}
+        self._waiting: deque[tuple[int, Asked]] = deque()
+        self._heard = 0.0
+        self._closed = False
+
+    @property
+    def welcome(self) -> control.Welcome:
+        """The broker's WELCOME; connects if needed.
+
+        Raises:
+            CannotConnect, RefusedError: There is no connection, and none can be made.
+        """
+        self._see_process()
+        if self._state.welcome is None:
+            self._again(self._connected)
+        welcome = self._state.welcome
+        assert welcome is not None
+        return welcome
+
+    def ask(self, command: Command, body: bytes, wait: float = 0.0) -> bytes:
+        """Return the answer to a request that may be repeated.
+
+        Raises:
+            RefusedError: The broker refused it.
+            ConnectionLost, CannotConnect: There was no answer, after all tries.
+        """
+        self.send(command, body, wait)
+        return self.take()
+
+    def send(self, command: Command, body: bytes, wait: float = 0.0) -> None:
+        """Send a request; ``take`` returns the answers in the order of the requests."""
+        asked = Asked(command, body, wait)
+        try:
+            self._send(asked)
+        except (OSError, ConnectionLost, CannotConnect, *_AGAIN):
+            self._hang_up()
+            self._waiting.append((0, asked))  # sent again when its answer is taken
+
+    def take(self) -> bytes:
+        """Return the answer to the oldest unanswered request; raises as ``ask``."""
+        if not self._waiting:
+            raise ClientClosed("nothing was asked")
+        try:
+            body = self._again(self._take)
+        except BaseException:
+            self.drop()  # the next caller must not get the answer to this request
+            raise
+        assert body is not None
+        return body
+
+    def drop(self) -> None:
+        """Discard pending requests and close the connection."""
+        if self._waiting:
+            self._waiting.clear()
+            self._hang_up()
+
+    def close(self) -> None:
+        """End the connection, and the session with it. May be repeated."""
+        self._closed = True
+        self._waiting.clear()
+        if self._socket is not None and self._pid == os.getpid():
+            try:
+                id_, frame = self._state.ask(Command.BYE)
+                self._socket.settimeout(1.0)
+                self._socket.sendall(frame)
+                self._receive(id_)
+            except (OSError, TernMQError):
+                pass  # the session ends by its grace
+        self._hang_up()
+
+    # -- tries
+
+    def _again(self, attempt: _Attempt) -> bytes | None:
+        """Run an attempt until it succeeds, or the tries are used up."""
+        options = self.options
+        pauses = options.backoff.pauses()
+        failure: Exception = ConnectionLost("nothing was tried")
+        for left in reversed(range(options.tries)):
+            try:
+                return attempt()
+            except _AGAIN as error:
+                failure = error
+                if isinstance(error, ShuttingDown):
+                    self._hang_up()
+            except (OSError, ConnectionLost, CannotConnect) as error:
+                failure = error
+                self._hang_up()
+            except ProtocolError:
+                self._hang_up()
+                raise
+            if left:
+                time.sleep(next(pauses))
+        if isinstance(failure, TernMQError):
+            raise failure
+        raise ConnectionLost(
+            f"no answer from {self._resolved.address} after {options.tries} tries: {failure}"
+        ) from failure
+
+    def _take(self) -> bytes:
+        """Return the oldest answer; send requests of a lost connection again."""
+        self._connected()
+        for at, (id_, asked) in enumerate(self._waiting):
+            if not id_:
+                frame_id, frame = self._state.ask(asked.command, asked.body)
+                self._write(frame)
+                self._waiting[at] = frame_id, asked
+        id_, asked = self._waiting[0]
+        event = self._receive(id_, asked.wait)
+        if isinstance(event, Refusal):
+            if isinstance(event.error, _AGAIN):
+                self._waiting[0] = 0, asked
+            else:
+                self._waiting.popleft()
+            raise event.error
+        self._waiting.popleft()
+        return event.body
+
+    # -- the connection
+
+    def _send(self, asked: Asked) -> None:
+        self._connected()
+        id_, frame = self._state.ask(asked.command, asked.body)
+        self._write(frame)
+        self._waiting.append((id_, asked))
+
+    def _connected(self) -> None:
+        """Make sure that there is a connection.
+
+        Raises:
+            CannotConnect, RefusedError, ProtocolError: There is none.
+        """
+        if self._closed:
+            raise ClientClosed("this client is closed")
+        self._see_process()
+        if self._socket is not None:
+            welcome = self._state.welcome
+            assert welcome is not None
+            quiet = time.monotonic() - self._heard
+            if self._waiting or quiet < 3 * _STALE * welcome.heartbeat_us / 1e6:
+                return
+            self._hang_up()
+        self._connect()
+
+    def _see_process(self) -> None:
+        """Start over in a forked child: connection, session and client id are the parent's."""
+        if self._pid != os.getpid():
+            self._hang_up()  # closes this process's descriptor, not the connection
+            self._state = ClientSession()
+            self._client = secrets.token_hex(16)
+            self._pid = os.getpid()
+
+    def _connect(self) -> None:
+        welcome = self._state.welcome
+        self._state = ClientSession()
+        try:
+            self._greet(0 if welcome is None else welcome.session)
+        except BaseException:
+            self._hang_up()
+            raise
+        self.connections += 1
+
+    def _greet(self, session: int) -> None:
+        options = self._resolved
+        address = options.address
+        try:
+            line = socket.create_connection(
+                (address.host, address.port), timeout=options.connect_timeout
+            )
+        except OSError as error:
+            raise refused(address, error) from error
+        self._socket = line
+        context = address.ssl_context()
+        if context is not None:
+            try:
+                self._socket = context.wrap_socket(line, server_hostname=address.host)
+            except OSError as error:
+                raise refused(address, error) from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        hello = control.Hello(
+            app=options.app,
+            token=options.token,
+            client=self._client,
+            session=session,
+            library=f"{_LIBRARY} {__version__}",
+            language=f"python {platform.python_version()}",
+            pid=self._pid,
+        )
+        self._write(self._state.hello(hello))
+        try:
+            event = self._receive(1)
+        except NotABroker as error:
+            raise known_at(address, error) from error
+        except ConnectionLost as error:
+            raise closed_at_once(address, None) from error
+        if isinstance(event, Refusal):
+            raise event.error
+
+    def _write(self, frame: bytes) -> None:
+        assert self._socket is not None
+        self._socket.settimeout(self.options.timeout)
+        self._socket.sendall(frame)
+
+    def _receive(self, id_: int, wait: float = 0.0) -> Answer | Refusal:
+        """Return the answer to a request; others that come first are kept.
+
+        Raises:
+            ConnectionLost, OSError, TernMQError: There will be no answer over this connection.
+        """
+        event = self._answers.pop(id_, None)
+        line = self._socket
+        assert line is not None
+        until = time.monotonic() + self.options.timeout + wait
+        while event is None:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise ConnectionLost(f"{self._resolved.address} did not answer in time")
+            line.settimeout(left)
+            data = line.recv(_READ_BYTES)
+            if not data:
+                raise ConnectionLost(f"{self._resolved.address} closed the connection")
+            self.bytes_received += len(data)
+            self._heard = time.monotonic()
+            for one in self._state.receive(data):
+                if isinstance(one, Answer):
+                    self._answers[one.id] = one
+                elif isinstance(one, Refusal):
+                    if not one.id:  # the broker's reason for closing
+                        raise _lost(one.error)
+                    self._answers[one.id] = one
+            event = self._answers.pop(id_, None)
+        return event
+
+    def _hang_up(self) -> None:
+        line = self._socket
+        if line is not None:
+            line.close()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop the connection; pending requests are to be sent again."""
+        self._socket = None
+        self._answers.clear()
+        self._waiting = deque((0, asked) for _, asked in self._waiting)
+
+
+def _lost(error: TernMQError) -> TernMQError:
+    """Return the error for a closing reason: bytes that break the protocol are not sent twice."""
+    return error if isinstance(error, ProtocolError) else ConnectionLost(str(error))

@@ -1,0 +1,95 @@
+"""Settings of a client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from ternmq.client.connection.address import Address
+from ternmq.client.connection.backoff import Backoff
+from ternmq.client.content.validation import length_of, seconds_of
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+
+@dataclass(slots=True, frozen=True, init=False)
+class Options:
+    """Settings of a client. Times are seconds, or are given as timedeltas.
+
+    Attributes:
+        address: Address of the broker.
+        app: Name of the app; empty if the broker requires none.
+        token: Secret of the app.
+        timeout: Most time for a request in all, including resending it.
+        connect_timeout: Most time for one attempt to connect.
+        buffer_bytes: Most bytes that wait to be sent or answered; beyond, ``send`` waits and
+            ``send_soon`` and ``send_oneway`` raise BufferFull.
+        batch_bytes: Most bytes of bodies and properties in one batch, unless one message is larger.
+        batch_rows: Most messages in one batch.
+        window_bytes: Most bytes of unanswered sends; the rest waits in the client.
+        max_processing_time: How long leases are extended; while a handler runs, until it ends.
+        drain_timeout: How long a stopping client waits for running handlers; 0: not at all.
+    """
+
+    address: Address
+    app: str
+    token: str
+    timeout: float
+    connect_timeout: float
+    buffer_bytes: int
+    batch_bytes: int
+    batch_rows: int
+    window_bytes: int
+    max_processing_time: float
+    drain_timeout: float
+    first_backoff: float
+    longest_backoff: float
+
+    def __init__(
+        self,
+        *,
+        address: Address,
+        app: str = "",
+        token: str = "",
+        timeout: float | timedelta = 10.0,
+        connect_timeout: float | timedelta = 5.0,
+        buffer_bytes: int = 64 * MIB,
+        batch_bytes: int = 256 * KIB,
+        batch_rows: int = 4096,
+        window_bytes: int = 4 * MIB,
+        max_processing_time: float | timedelta = 600.0,
+        drain_timeout: float | timedelta = 30.0,
+        first_backoff: float | timedelta = 0.05,
+        longest_backoff: float | timedelta = 2.0,
+    ) -> None:
+        """Times are seconds or timedeltas.
+
+        Raises:
+            InvalidRequest: A time is not valid; the text names the argument.
+        """
+        put = object.__setattr__
+        put(self, "address", address)
+        put(self, "app", app)
+        put(self, "token", token)
+        put(self, "timeout", length_of("timeout", timeout))
+        put(self, "connect_timeout", length_of("connect_timeout", connect_timeout))
+        put(self, "buffer_bytes", buffer_bytes)
+        put(self, "batch_bytes", batch_bytes)
+        put(self, "batch_rows", batch_rows)
+        put(self, "window_bytes", window_bytes)
+        longest = length_of("max_processing_time", max_processing_time)
+        put(self, "max_processing_time", longest)
+        drain = seconds_of("drain_timeout", drain_timeout)
+        put(self, "drain_timeout", drain and length_of("drain_timeout", drain))
+        put(self, "first_backoff", seconds_of("first_backoff", first_backoff))
+        put(self, "longest_backoff", seconds_of("longest_backoff", longest_backoff))
+
+    @property
+    def backoff(self) -> Backoff:
+        """The pauses between tries."""
+        return Backoff(self.first_backoff, self.longest_backoff)
+
+    def __repr__(self) -> str:
+        return f"Options({self.address}, app={self.app!r}, token={'***' if self.token else ''!r})"

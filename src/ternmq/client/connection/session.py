@@ -1,0 +1,583 @@
+"""A client's session: one connection after the other, under one number.
+
+A lost connection is replaced, with a backoff, until the session is closed; the broker keeps the
+session (and what was leased in it) for a grace. Members (producer, settler, consumers) are notified
+of every connection that opens and of every one that is lost, and repeat unanswered requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+import os
+import random
+import sys
+import threading
+from contextlib import suppress
+from datetime import timedelta
+from typing import Final, TypeVar
+
+import msgspec
+
+from ternmq.client.connection.connecting import (
+    closed_at_once,
+    known_at,
+    none_in_time,
+    refused,
+    silent,
+)
+from ternmq.client.connection.link import Link, Waiting
+from ternmq.client.connection.options import Options
+from ternmq.client.connection.requests import encoded
+from ternmq.client.connection.stats import Traffic
+from ternmq.client.content.validation import seconds_of
+from ternmq.model.errors import (
+    ClientClosed,
+    ClientForked,
+    ConnectionLost,
+    TernMQError,
+    WrongEventLoop,
+)
+from ternmq.model.version import __version__
+from ternmq.wire import control
+from ternmq.wire.commands import Command
+from ternmq.wire.session import Push
+
+log: Final = logging.getLogger("ternmq")
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+LIBRARY: Final = "ternmq-python"
+
+
+class Member:
+    """A part of the client that is notified of connections. Called in the client's loop."""
+
+    __slots__ = ()
+
+    def opened(self, link: Link, *, resumed: bool) -> None:
+        """Handle a new connection; ``resumed``: the session continues, with its leases."""
+
+    def lost(self) -> None:
+        """Handle the end of the connection; the askers of its requests are called as well."""
+
+    def refused(self, error: TernMQError) -> None:
+        """Handle that no connection will come: the broker refuses this client."""
+
+    def pushed(self, push: Push) -> None:
+        """Handle a message that the broker sends on its own."""
+
+    def writable(self) -> None:
+        """Handle that more may be written."""
+
+    def asking(self) -> None:
+        """Prepare for a request: send first what happened before it."""
+
+    def closing(self) -> None:
+        """Take no more: the client is about to close."""
+
+
+class BeganAnew(Exception):
+    """The broker lost its data, and with it the requested object. Never leaves the client."""
+
+
+class Session:
+    """The session of a client. Not thread-safe: call it from the client's loop, unless noted.
+
+    Attributes:
+        number: The session's number; 0 before the first connection.
+        library: Name and version of this library.
+        language: Its language, with the running version.
+        closed: Whether requests are no longer accepted.
+        traffic: Counts the traffic of its connections.
+    """
+
+    def __init__(self, options: Options, *, served: bool = False) -> None:
+        self._served = served
+        self.options = options
+        self.client = os.urandom(16).hex()
+        self.number = 0
+        self.closed = False
+        self.draining = False
+        self.traffic = Traffic()
+        self.members: list[Member] = []
+        self.library = f"{LIBRARY} {__version__}"
+        self.language = f"python {sys.version.split()[0]}"
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0  # process of the loop
+        self.home: int | None = None
+        """Thread of the loop, once bound; None for the client in ``ternmq.sync``, used by any
+        thread."""
+        self._link: Link | None = None
+        self._welcome: control.Welcome | None = None
+        self.anew = 0
+        """Number of times that the broker was found restarted without its data."""
+        self._connecting: asyncio.Task[None] | None = None
+        self._opening: asyncio.Future[Link] | None = None
+        self._waiters: set[asyncio.Future[Link]] = set()
+        self._trying: set[asyncio.Future[bool]] = set()
+        """Futures of callers that wait for one attempt; see ``_tried``."""
+        self._hurry = asyncio.Event()
+        """Set if a caller waits for the next attempt: it is made without a pause."""
+        self._lost_at: float | None = None
+        self.failure: TernMQError | None = None
+        """Why the last attempt to connect failed."""
+
+    # -- the loop
+
+    @property
+    def used(self) -> bool:
+        """Whether a loop was bound: there are, or were, connections."""
+        return self._loop is not None
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process was forked from the session's process. Callable from any thread."""
+        return self._loop is not None and self._pid != os.getpid()
+
+    @property
+    def known_loop(self) -> asyncio.AbstractEventLoop | None:
+        """The client's loop; None: it was not used yet. Callable from any thread."""
+        return self._loop
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The client's loop: the one in which it was used first.
+
+        Raises:
+            WrongEventLoop: It was not used yet, and no loop runs here.
+        """
+        if self._loop is None:
+            self.bind()
+        loop = self._loop
+        assert loop is not None
+        return loop
+
+    def bind(self) -> asyncio.AbstractEventLoop:
+        """Bind to the running loop, and return it.
+
+        Raises:
+            ClientForked, ClientClosed: The client is no longer usable.
+            WrongEventLoop: It is bound to another loop, or none runs here.
+        """
+        if self.closed and not self.forked:
+            raise ClientClosed("the client is closed")
+        if self._loop is None:
+            self._loop = _running()
+            if not self._served:
+                self.home = threading.get_ident()
+            self._pid = os.getpid()
+            return self._loop
+        return self.here()
+
+    def here(self) -> asyncio.AbstractEventLoop:
+        """Return the client's loop; it is the one that runs here.
+
+        Raises:
+            ClientForked: The client belongs to another process.
+            WrongEventLoop: It belongs to another loop, or none runs here.
+        """
+        try:
+            running = asyncio.get_running_loop()
+            if running is self._loop:  # checked for every message
+                return running
+        except RuntimeError:
+            pass  # none runs in this thread: raised below
+        if self.forked:
+            raise ClientForked("this client was connected before the process forked")
+        _running()
+        loop = self._loop
+        if loop is None:
+            raise WrongEventLoop("the client was not used in an event loop yet")
+        state = "has ended" if loop.is_closed() else "is another than this one"
+        raise WrongEventLoop(f"the event loop that the client was first used in {state}")
+
+    def renew(self) -> None:
+        """Take a new client id, in a process that was forked before the client was used."""
+        self.client = os.urandom(16).hex()
+
+    def leave_behind(self) -> None:
+        """Become unusable: this process was forked from the one that used the client."""
+        self._pid = -1  # no process: process numbers are reused
+        if self._link is not None:
+            self._link.leave_behind()
+
+    # -- connections
+
+    @property
+    def link(self) -> Link | None:
+        """The connection, if one is open."""
+        link = self._link
+        return link if link is not None and link.usable else None
+
+    @property
+    def welcome(self) -> control.Welcome | None:
+        """The broker's last WELCOME; None before the first connection."""
+        return self._welcome
+
+    async def connect(self) -> None:
+        """Connect, if there is no connection: one attempt, or the one that is under way.
+
+        An attempt that waits for its backoff is made at once.
+
+        Raises:
+            CannotConnect: There is no broker, or it does not answer.
+            Unauthenticated: The broker does not accept the app and token; or another refusal.
+            ClientClosed: The client was closed, before or meanwhile.
+        """
+        self.bind()
+        while self._connecting is not None and not self._connecting.done():
+            if self.link is not None or await self._tried():
+                return
+        if self.link is not None:
+            return
+        # As a task, so that no other caller begins another one meanwhile.
+        self._connecting = attempt = self.loop.create_task(self._attempt())
+        try:
+            await attempt
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if not self.closed or caller is None or caller.cancelling():
+                raise
+            raise ClientClosed("the client was closed") from None  # only the attempt was cancelled
+        finally:
+            if self._connecting is attempt:
+                self._connecting = None
+                if self._waiters and not self.closed:
+                    self.wake()
+
+    async def _tried(self) -> bool:
+        """Wait for the attempt that is under way or due; False: it was cancelled.
+
+        Raises:
+            TernMQError: Why it failed.
+        """
+        told: asyncio.Future[bool] = self.loop.create_future()
+        self._trying.add(told)
+        self._hurry.set()
+        try:
+            return await told
+        finally:
+            self._trying.discard(told)
+
+    def wake(self) -> None:
+        """Begin to connect, if there is no connection and the client is open."""
+        if self.closed or self.forked:
+            return
+        if self.link is None and self._connecting is None:
+            self.bind()
+            self._connecting = self.loop.create_task(self._reconnect())
+
+    async def opened(self, timeout: float | None = None, *, to_pull: bool = False) -> Link:
+        """Wait for a connection; with ``to_pull``, to a broker that is not about to stop.
+
+        Raises:
+            CannotConnect: There was none in time.
+            TernMQError: The broker refused it.
+        """
+        link = self.link
+        if link is not None and not (to_pull and self.draining):
+            return link
+        self.bind()
+        self.wake()
+        waiter: asyncio.Future[Link] = self.loop.create_future()
+        self._waiters.add(waiter)
+        try:
+            return await asyncio.wait_for(waiter, timeout)
+        except TimeoutError:
+            raise none_in_time(self.options.address, self.failure) from self.failure
+        finally:
+            self._waiters.discard(waiter)
+
+    async def _reconnect(self) -> None:
+        try:
+            for pause in self.options.backoff.pauses():
+                if self.closed:
+                    return
+                try:
+                    await self._attempt()
+                    return
+                except TernMQError as error:
+                    if not error.retriable:
+                        self._give_up(error)
+                        return
+                    log.debug("%s; again in %.2f s", error, pause)
+                # Randomized, so that a thousand clients do not return in the same millisecond.
+                self._hurry.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause * random.uniform(0.5, 1.0)):  # noqa: S311
+                        await self._hurry.wait()
+        finally:
+            self._connecting = None
+
+    async def _attempt(self) -> None:
+        try:
+            await self._open()
+        except asyncio.CancelledError:
+            self._tell_tried(False)
+            raise
+        except Exception as error:
+            self._tell_tried(error)
+            raise
+        self._tell_tried(True)
+
+    def _tell_tried(self, outcome: bool | Exception) -> None:
+        for told in self._trying:
+            if told.done():
+                continue
+            if isinstance(outcome, Exception):
+                told.set_exception(_own(outcome))
+            else:
+                told.set_result(outcome)
+
+    async def _open(self) -> None:
+        options, loop = self.options, self.loop
+        hello = control.Hello(
+            app=options.app,
+            token=options.token,
+            client=self.client,
+            session=self.number,
+            library=self.library,
+            language=self.language,
+            pid=os.getpid(),
+        )
+        link = Link(loop, self, hello, self.traffic)
+        opening: asyncio.Future[Link] = loop.create_future()
+        self._link, self._opening = link, opening
+        address = options.address
+        try:
+            async with asyncio.timeout(options.connect_timeout):
+                await loop.create_connection(
+                    lambda: link, address.host, address.port, ssl=address.ssl_context()
+                )
+                await opening
+        except TimeoutError:
+            self._drop(link)
+            self.failure = silent(address, accepted=link.accepted)
+            raise self.failure from None
+        except OSError as error:
+            self.failure = refused(address, error)
+            raise self.failure from error
+        except TernMQError as error:
+            self.failure = error
+            raise
+        except asyncio.CancelledError:
+            self._drop(link)
+            raise
+        finally:
+            self._opening = None
+
+    def _drop(self, link: Link) -> None:
+        """End an attempt; the later end of its connection is ignored."""
+        if self._link is link:
+            self._link = None
+        link.abort()
+
+    def _give_up(self, error: TernMQError) -> None:
+        # At DEBUG: waiting callers get the error, later ones get it from their own attempt.
+        log.debug("%s refuses this client: %s", self.options.address, error)
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(_own(error))
+        for member in self.members:
+            member.refused(error)
+
+    # -- events of the link
+
+    def link_opened(self, link: Link) -> None:
+        """Start to use a connection: notify members and waiting callers."""
+        before, self._welcome = self._welcome, link.welcome
+        welcome = link.welcome
+        resumed = welcome.resumed
+        if self._lost_at is not None:
+            log.info(
+                "connected to %s again after %.1f s%s", self.options.address,
+                self.loop.time() - self._lost_at,
+                "" if resumed else ", under a new session: the broker no longer has the one before",
+            )  # fmt: skip
+            if before is not None and before.software != welcome.software:
+                log.info("the broker runs %s now", welcome.software or "an older version")
+            self._lost_at = None
+        if before is not None and _is_another(before, welcome):
+            self.anew += 1
+            log.warning("the broker at %s began anew: it has nothing of what was stored before",
+                        self.options.address)  # fmt: skip
+        self.number = welcome.session
+        self.traffic.opened += 1
+        self.draining = False
+        self.failure = None
+        if self._opening is not None and not self._opening.done():
+            self._opening.set_result(link)
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(link)
+        for member in self.members:
+            member.opened(link, resumed=resumed)
+        link.flush()
+
+    def link_lost(self, link: Link, error: Exception | None) -> None:
+        """Report the end of a connection, and begin to connect again."""
+        if link is not self._link:
+            return
+        self._link = None
+        opening = self._opening
+        if opening is not None and not opening.done():
+            known = error if isinstance(error, TernMQError) else None
+            address = self.options.address
+            opening.set_exception(
+                known_at(address, known) if known is not None else closed_at_once(address, error)
+            )
+            return
+        for member in self.members:
+            member.lost()
+        if not self.closed:
+            self._lost_at = self.loop.time()
+            log.info("the connection to %s is lost: %s; connecting again", self.options.address,
+                     error or "the broker closed it")  # fmt: skip
+            self.wake()
+
+    def link_pushed(self, link: Link, push: Push) -> None:
+        """Pass a message of the broker on to the members."""
+        if push.command is Command.DRAIN:
+            self.draining = True
+            log.info("the broker at %s is about to stop", self.options.address)
+        for member in self.members:
+            member.pushed(push)
+
+    def link_writable(self, link: Link) -> None:
+        """Notify the members that more may be written."""
+        for member in self.members:
+            member.writable()
+
+    # -- requests
+
+    async def ask(
+        self,
+        command: Command,
+        body: bytes,
+        timeout: float | timedelta | None = None,
+        *,
+        anew: int | None = None,
+    ) -> bytes:
+        """Send a request and return the body of its answer; repeat it after a lost connection.
+
+        Args:
+            command: The command.
+            body: Body of the request.
+            timeout: Seconds in all; None: as in the options.
+            anew: ``Session.anew`` when the object of the request was found, if the request would be
+                meaningless at a broker that lost its data since; None: it may be sent there too.
+
+        Raises:
+            BeganAnew: The broker has lost its data since.
+            CannotConnect: There was no connection in time; nothing was sent.
+            ConnectionLost: There was no answer in time.
+            TernMQError: The broker refused it; a temporary refusal is raised after the timeout.
+        """
+        self.bind()
+        timeout = self.options.timeout if timeout is None else seconds_of("timeout", timeout)
+        until = self.loop.time() + timeout
+        pauses = self.options.backoff.pauses()
+        while True:
+            left = until - self.loop.time()
+            link = await self.opened(max(0.0, left))
+            if anew is not None and anew != self.anew:
+                raise BeganAnew("the broker is another, which has nothing of what was before")
+            waiting = Waiting(self.loop)
+            for member in self.members:
+                member.asking()
+            link.ask(command, body, waiting)
+            try:
+                async with asyncio.timeout_at(until):
+                    return await waiting.future
+            except TimeoutError:
+                raise ConnectionLost(f"no answer to {command.name} within {timeout:g} s") from None
+            except ConnectionLost:
+                if self.closed or self.loop.time() >= until:
+                    raise
+            except TernMQError as error:
+                pause = next(pauses)
+                if not error.retriable or self.loop.time() + pause >= until:
+                    raise
+                await asyncio.sleep(pause)
+
+    async def control(
+        self,
+        command: Command,
+        request: msgspec.Struct,
+        answer: type[T],
+        timeout: float | timedelta | None = None,
+    ) -> T:
+        """Send a control request and return its answer; raises as ``ask``."""
+        body = await self.ask(command, encoded(request), timeout)
+        return control.decode_answer(body, answer)
+
+    # -- the end
+
+    def closing(self) -> None:
+        """Notify the members that the client is about to close."""
+        for member in list(self.members):
+            member.closing()
+
+    async def close(self, *, leave: bool = True) -> None:
+        """End the connection, and the session with it.
+
+        Args:
+            leave: False: the session goes on, over an auxiliary connection.
+        """
+        link = self.link
+        self.closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(ClientClosed("the client was closed"))
+        self._tell_tried(ClientClosed("the client was closed"))
+        if link is None:
+            return
+        if leave:
+            await self._say_bye(link)
+        link.close()
+        # TLS closes only after the broker's answer; a loop that ends first leaves the socket open.
+        await asyncio.wait([link.over], timeout=1.0)
+        if not link.over.done():
+            link.abort()
+            await asyncio.wait([link.over], timeout=1.0)
+
+    async def _say_bye(self, link: Link) -> None:
+        waiting = Waiting(self.loop)
+        link.ask(Command.BYE, b"", waiting)
+        try:
+            async with asyncio.timeout(1.0):
+                await waiting.future
+        except (TimeoutError, TernMQError):
+            log.debug("the broker did not answer BYE")
+
+
+def _running() -> asyncio.AbstractEventLoop:
+    """Return the loop that runs in this thread."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise WrongEventLoop(
+            "no event loop runs in this thread; for code without one there is ternmq.sync"
+        ) from None
+
+
+def _own(error: Exception) -> Exception:
+    """Return a copy of an error for one of several callers: each adds its own traceback."""
+    if not isinstance(error, TernMQError):
+        return error
+    own = copy.copy(error)
+    own.__cause__ = error.__cause__
+    return own
+
+
+def _is_another(before: control.Welcome, now: control.Welcome) -> bool:
+    """Return whether the broker lost its data since the previous connection.
+
+    A broker with durable data never does: what a client does not find there, an operator has
+    deleted.
+    """
+    return (before.forgets or now.forgets) and before.epoch != now.epoch

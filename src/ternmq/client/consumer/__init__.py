@@ -1,0 +1,11 @@
+"""Receiving: pulled messages, their leases, and their settles.
+
+Reading order: ``consumer``, ``puller`` with ``prefetch`` (how much is pulled ahead) and ``chunk``
+(a batch as it arrived); ``delivery`` and ``deliveries`` with ``ordering`` (batches of ordered
+groups); ``lease``, ``settler``, ``settles``, ``keeper`` (extends leases from a thread of its own);
+``running`` (a handler under way); failures: ``causes``, ``learning`` (retry policies), ``telling``
+(log texts); ``reading`` (without a group).
+
+Invariants: a delivery is settled once; a lease without a holder is released; a message is not
+given back while a handler runs on it.
+"""

@@ -1,0 +1,418 @@
+"""Extends leases, on a thread and a connection of its own.
+
+The thread exists so that a blocked loop (a long computation, a slow call that does not await) does
+not lose what it holds. It begins with the first lease. A lease is extended when a third of its time
+is left, until ``max_processing_time`` has passed; then it ends by itself, and the messages are
+delivered again. While a handler runs on one of its messages it is extended all the same: no other
+consumer may get that message before the handler ends.
+
+A client that is closed while handlers still run leaves them to the keeper: it extends their leases
+on its own connection, which keeps the session, settles each message as its handler ends, and leaves
+when there are no more. If the process ends first, it has their messages tried again: ``exiting``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from ternmq.client.connection.options import Options
+from ternmq.client.connection.session import Session
+from ternmq.client.connection.stats import Traffic
+from ternmq.client.consumer.delivery import MAX_REASON, Retry, delay_us, verdict_of
+from ternmq.client.consumer.lease import Lease
+from ternmq.client.consumer.running import Running
+from ternmq.client.consumer.settler import Settler
+from ternmq.client.consumer.settles import extended, extension
+from ternmq.client.consumer.telling import fate_of
+from ternmq.client.process import exiting
+from ternmq.client.process.forking import let_go
+from ternmq.model.errors import (
+    ConnectionLost,
+    LeaseExpired,
+    RefusedError,
+    TernMQError,
+    UnknownGroup,
+    UnknownTopic,
+)
+from ternmq.record.fact.facts import Outcome
+from ternmq.wire import bodies, control
+from ternmq.wire.commands import Command
+from ternmq.wire.session import Answer, ClientSession, Refusal
+
+log: Final = logging.getLogger("ternmq")
+
+_SHARE: Final = 1 / 3
+"""Fraction of its duration that a lease has left when it is extended."""
+_LAST_LOOK: Final = 0.1
+"""Seconds before the end of a lease without extension at which it is checked once more: a handler
+may have begun since."""
+_LEAST_GAIN: Final = 0.01
+"""Seconds by which an extension must lengthen a lease; with less, the next would be due at once."""
+_LONGEST_NAP: Final = 1.0
+_SHORTEST_NAP: Final = 0.005
+_PAUSE: Final = 0.2
+_READ_BYTES: Final = 65536
+ENDED: Final = "the worker stopped while the handler ran"
+"""Reason of an attempt that was cut short by the end of its process."""
+_SETTLED: Final = {
+    Outcome.DONE: "its message is acked",
+    Outcome.DEAD: "its message is a dead letter now",
+    Outcome.RELEASED: "its message is given back",
+}
+"""The fate of a message whose handler outlived its client, for the log."""
+
+
+class Keeper:
+    """Extends the leases of a client. Call ``start`` and ``stop`` from the client's loop.
+
+    Args:
+        session: The session of the leases.
+        settler: Knows the leases.
+
+    Attributes:
+        traffic: Counts the traffic of its connections.
+    """
+
+    def __init__(self, session: Session, settler: Settler) -> None:
+        self._session = session
+        self._settler = settler
+        self._thread: threading.Thread | None = None
+        self._ended = False
+        self._wake = threading.Event()
+        self._looks_at = float("inf")
+        self._line: _Line | None = None
+        self._left: list[Running] = []
+        self._exiting = False
+        self._overdue: weakref.WeakSet[Lease] = weakref.WeakSet()
+        self._over = asyncio.Event()
+        """Set when the thread has ended. Only for the client's loop."""
+        self.traffic = Traffic()
+        settler.on_lease = self._began
+
+    @property
+    def connected(self) -> bool:
+        """Whether it has a connection now. Callable from any thread."""
+        return self._line is not None
+
+    async def stop(self, timeout: float, left: Sequence[Running] = ()) -> None:
+        """Stop the thread.
+
+        This uses no thread of the loop's executor: an application may have them all in use.
+
+        Args:
+            timeout: Seconds to wait for the thread, which may wait for an answer itself.
+            left: Handlers that still run: the thread continues until they have ended.
+        """
+        self._left = list(left)
+        self._ended = True
+        self._wake.set()
+        thread = self._thread
+        if thread is None:
+            return
+        if left:
+            exiting.before_exit(self)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._over.wait()
+                thread.join()
+
+    def end_with_process(self) -> None:
+        """Have the messages of running handlers tried again, and leave; for ``exiting``."""
+        self._exiting = True
+        self._wake.set()
+
+    def wait(self, timeout: float) -> None:
+        """Wait for the end of the thread; for ``exiting``."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def leave_behind(self) -> None:
+        """Close this process's copy of the connection after a fork: it belongs to the parent."""
+        line = self._line
+        if line is not None:
+            let_go(line.fileno())
+
+    # -- the thread
+
+    def _run(self) -> None:
+        try:
+            while not self._ended and not self._session.loop.is_closed():
+                self._sleep(self._nap())
+                self._beat()
+                self._extend_due()
+            if self._left:
+                self._stay()
+        finally:
+            self._hang_up()
+            exiting.forget(self)
+            with suppress(RuntimeError):  # the loop is closed: no caller waits
+                self._session.loop.call_soon_threadsafe(self._over.set)
+
+    def _stay(self) -> None:
+        """After the client's close: extend the leases of running handlers, and settle for them."""
+        self._wake.clear()
+        self._say(Command.PING, b"")  # the session lives as long as it has a connection
+        loop = self._session.loop
+        cut: dict[Running, str] = {}
+        while self._left:
+            if loop.is_closed():
+                for run in self._left:
+                    if run.handler.is_async and not run.over:
+                        run.error = asyncio.CancelledError()
+                        run.ended()
+                        cut[run] = "still ran when its event loop was closed"
+            if self._exiting:
+                for run in self._left:
+                    if not (run.over or run.returned):
+                        run.error = Retry(ENDED)
+                        run.ended()
+                        cut[run] = "still ran when its process ended"
+            # A stopped loop, closed or not, runs no callbacks of returned threads.
+            runs = loop.is_running()
+            for run in [one for one in self._left if one.over or (one.returned and not runs)]:
+                if self._settle(run, cut.get(run, "ended after its client was closed")):
+                    self._left.remove(run)
+            self._sleep(self._nap())
+            self._beat()
+            self._extend_due()
+        self._say(Command.BYE, b"")
+
+    def _say(self, command: Command, body: bytes) -> None:
+        try:
+            self._ask(command, body)
+        except (TernMQError, OSError) as error:
+            log.debug("the keeper's connection is lost: %s", error)
+            self._hang_up()
+
+    def _settle(self, run: Running, end: str) -> bool:
+        """Settle the message of a handler that was left to the keeper.
+
+        Args:
+            run: The call of the handler.
+            end: How it ended, or that it did not, for the log.
+
+        Returns:
+            Whether it is finished: settled, or impossible to settle. Otherwise, try again.
+        """
+        held = run.ended()
+        lease = held.lease
+        outcome, delay, reason = (
+            (Outcome.DONE, None, "") if run.error is None else verdict_of(run.error)
+        )
+        said = fate_of(held) if outcome is Outcome.RETRY else _SETTLED[outcome]
+        settle = bodies.Settle(
+            lease.topic,
+            lease.group,
+            lease.queue,
+            lease.epoch,
+            lease.number,
+            outcome,
+            ((held.offset, held.offset + 1),),
+            delay_us(delay),
+            reason[:MAX_REASON],
+        )
+        try:
+            refused = bodies.unpack_settled(self._ask(Command.SETTLE, bodies.pack_settle(settle)))
+            if refused.refused:
+                said = "too late: its message is delivered again"
+        except (TernMQError, OSError) as error:
+            self._hang_up()
+            if not isinstance(error, RefusedError) and time.monotonic() < lease.until:
+                self._sleep(_PAUSE)
+                return False
+            said = f"not settled: {error}"
+        log.warning("%s %s: %s", run, end, said)
+        return True
+
+    def _sleep(self, seconds: float) -> None:
+        self._looks_at = time.monotonic() + seconds
+        self._wake.wait(seconds)
+        if not self._ended or self._left:
+            self._wake.clear()
+
+    def _began(self, lease: Lease) -> None:
+        """Start the thread, or wake it for a short lease. Call it from the client's loop."""
+        if self._thread is None and not self._ended:
+            self._thread = threading.Thread(target=self._run, name="ternmq-keeper", daemon=True)
+            self._thread.start()
+        elif self._due(lease) < self._looks_at:
+            self._wake.set()
+
+    def _nap(self) -> float:
+        """Return the seconds until something is due."""
+        now = time.monotonic()
+        naps = [self._due(lease) - now for lease in self._settler.held()]
+        return min(_LONGEST_NAP, max(_SHORTEST_NAP, min(naps, default=_LONGEST_NAP)))
+
+    def _due(self, lease: Lease) -> float:
+        """Return the time from which a lease needs attention. Callable from any thread."""
+        ahead = lease.duration * _SHARE
+        if not (lease.running or self._may_grow(lease)):
+            ahead = min(ahead, _LAST_LOOK)
+        return lease.until - ahead
+
+    def _may_grow(self, lease: Lease) -> bool:
+        """Return whether ``max_processing_time`` allows a longer lease."""
+        longest = self._session.options.max_processing_time
+        return lease.began + longest - lease.until >= _LEAST_GAIN
+
+    def _extend_due(self) -> None:
+        now = time.monotonic()
+        longest = self._session.options.max_processing_time
+        for lease in self._settler.held():
+            if lease.lost or self._due(lease) > now:
+                continue
+            left = lease.began + longest - now
+            seconds = min(lease.duration, left) if self._may_grow(lease) else 0.0
+            if lease.running:
+                if left <= 0 and lease not in self._overdue:
+                    self._overdue.add(lease)
+                    log.warning(
+                        "a handler has worked on a message of topic=%s group=%s for more than %g s "
+                        "(max_processing_time): nobody else gets it before the handler ends",
+                        lease.topic, lease.group, longest,
+                    )  # fmt: skip
+                    self._tell(self._settler.overdue, lease)
+                seconds = lease.duration
+            if seconds > 0:
+                if not self._extend(lease, seconds):
+                    return
+            elif now >= lease.until:
+                self._tell(self._settler.lose, lease)
+
+    def _extend(self, lease: Lease, seconds: float) -> bool:
+        """Extend a lease; return False if there is no connection for it now."""
+        try:
+            extended(lease, self._ask(Command.EXTEND, extension(lease, seconds)))
+        except (LeaseExpired, UnknownGroup, UnknownTopic):
+            self._tell(self._settler.lose, lease)
+        except RefusedError as error:
+            log.warning("a lease of %s cannot be extended now: %s", lease.topic, error)
+            self._hang_up()
+            self._sleep(_PAUSE)
+            return False
+        except (TernMQError, OSError) as error:
+            log.debug("the keeper's connection is lost: %s", error)
+            self._hang_up()
+            self._sleep(_PAUSE)
+            return False
+        return True
+
+    def _ask(self, command: Command, body: bytes) -> bytes:
+        line = self._line
+        if line is not None:
+            try:
+                return line.ask(command, body)
+            except (OSError, ConnectionLost):
+                self._hang_up()  # it was silent for long; a new connection may work
+        line = self._line = _Line(self._session, self.traffic)
+        return line.ask(command, body)
+
+    def _beat(self) -> None:
+        """Send a PING if it is due, so that the broker keeps the connection."""
+        line = self._line
+        if line is not None and time.monotonic() - line.said > line.heartbeat:
+            try:
+                line.ask(Command.PING, b"")
+            except (TernMQError, OSError):
+                self._hang_up()
+
+    def _tell(self, what: Callable[[Lease], None], lease: Lease) -> None:
+        """Call a method of the settler for a lease in the client's loop."""
+        if self._left:
+            lease.lost = lease.lost or what == self._settler.lose
+            return
+        with suppress(RuntimeError):  # the loop is closed: the lease has no holder
+            self._session.loop.call_soon_threadsafe(what, lease)
+
+    def _hang_up(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()
+
+
+class _Line:
+    """A second, blocking connection of a session.
+
+    Attributes:
+        said: Monotonic time of the last request.
+        heartbeat: Seconds after which a request is due.
+
+    Raises:
+        OSError, TernMQError: It cannot be made.
+    """
+
+    def __init__(self, session: Session, traffic: Traffic) -> None:
+        self._traffic = traffic
+        options: Options = session.options
+        address = options.address
+        self._state = ClientSession()
+        self.said = time.monotonic()
+        self._socket: socket.socket = socket.create_connection(
+            (address.host, address.port), timeout=options.connect_timeout
+        )
+        try:
+            context = address.ssl_context()
+            if context is not None:
+                self._socket = context.wrap_socket(self._socket, server_hostname=address.host)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            hello = control.Hello(
+                app=options.app,
+                token=options.token,
+                client=session.client,
+                session=session.number,
+                auxiliary=True,
+                library=session.library,
+                language=session.language,
+                pid=os.getpid(),
+            )
+            self._exchange(lambda: (1, self._state.hello(hello)))
+            traffic.opened += 1
+            welcome = self._state.welcome
+            self.heartbeat = welcome.heartbeat_us / 1e6 if welcome is not None else 1.0
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def ask(self, command: Command, body: bytes) -> bytes:
+        """Return the answer to a request.
+
+        Raises:
+            OSError, TernMQError: There is no answer, or it is a refusal.
+        """
+        return self._exchange(lambda: self._state.ask(command, body))
+
+    def _exchange(self, make: Callable[[], tuple[int, bytes]]) -> bytes:
+        id_, frame = make()
+        self.said = time.monotonic()
+        self._socket.sendall(frame)
+        self._traffic.requests += 1
+        self._traffic.bytes_sent += len(frame)
+        while True:
+            data = self._socket.recv(_READ_BYTES)
+            if not data:
+                raise ConnectionLost("the broker closed the keeper's connection")
+            self._traffic.bytes_received += len(data)
+            for event in self._state.receive(data):
+                if isinstance(event, Answer) and event.id == id_:
+                    return event.body
+                if isinstance(event, Refusal):
+                    raise event.error
+
+    def fileno(self) -> int:
+        """Return its descriptor; -1 after it was closed."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """End the connection."""
+        self._socket.close()

@@ -1,0 +1,246 @@
+"""Pulls: joins a group, and requests its rows."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from ternmq.client.connection.link import Link
+from ternmq.client.connection.session import Session
+from ternmq.client.consumer.chunk import chunks_of
+from ternmq.client.consumer.deliveries import Leased
+from ternmq.client.consumer.lease import Lease
+from ternmq.client.consumer.ordering import OrderedRows
+from ternmq.client.consumer.settler import Settler
+from ternmq.client.declaration.making import Making
+from ternmq.client.declaration.source import Source
+from ternmq.model.errors import CannotConnect, ConnectionLost, TernMQError, UnknownTopic
+from ternmq.model.specs import Mode
+from ternmq.model.words import nearest
+from ternmq.record.fact.facts import Outcome
+from ternmq.wire import bodies, control
+from ternmq.wire.commands import Command
+
+log: Final = logging.getLogger("ternmq")
+
+LONGEST_WAIT: Final = 60.0
+"""Seconds that one PULL may be parked in the broker."""
+_LATE_S: Final = 0.5
+"""Seconds after the end of its wait at which the client ends an unanswered pull."""
+_MOST: Final = 2**31
+
+
+class Puller:
+    """Joins groups and pulls. Not thread-safe: call it from the client's loop."""
+
+    def __init__(self, session: Session, settler: Settler, making: Making) -> None:
+        self.session = session
+        self.settler = settler
+        self._making = making
+        self._joined: dict[tuple[object, ...], tuple[int, control.GroupJoined]] = {}
+        """By what was stated: ``Session.anew`` at the join, and its answer."""
+
+    async def join(self, source: Source) -> control.GroupJoined:
+        """Join the group, and create it if it is missing; one request for each stated source.
+
+        Raises:
+            GroupSettingsMismatch: A stated setting differs from the group's.
+            UnknownTopic, Forbidden, ModeNotAllowed: The group cannot be joined.
+        """
+        known = self._joined.get(source.stated)
+        if known is not None and known[0] == self.session.anew:
+            return known[1]
+        await self._making.before_join(source.topic)
+        try:
+            joined = await self.session.control(
+                Command.GROUP_JOIN, source.join(), control.GroupJoined
+            )
+        except UnknownTopic as error:
+            raise await self._suggested(source.topic, error) from None
+        self._joined[source.stated] = self.session.anew, joined
+        self.settler.policies.joined(source.topic, source.group, joined.spec.policy)
+        if joined.created:
+            log.info("made group %s on topic %s, starting at %s", source.group, source.topic,
+                     joined.spec.start.value)  # fmt: skip
+        return joined
+
+    async def _suggested(self, topic: str, error: UnknownTopic) -> UnknownTopic:
+        """Return the error with the name of an existing topic that is similar."""
+        try:
+            found = await self.session.control(
+                Command.TOPIC_LIST, control.TopicList(), control.Topics
+            )
+        except TernMQError:
+            return error
+        like = nearest(topic, [info.spec.name for info in found.topics])
+        meant = f"; did you mean {like!r}?" if like else ""
+        told = UnknownTopic(f"{error.args[0]}{meant}")
+        told.hint = UnknownTopic.hint  # shown as it would be without the suggestion
+        return told
+
+    def outdated(self, source: Source) -> bool:
+        """Return whether the broker lost its data since the group was joined."""
+        known = self._joined.get(source.stated)
+        return known is not None and known[0] != self.session.anew
+
+    def forget(self, source: Source) -> None:
+        """Forget a join: the group does not exist any more."""
+        self._joined.pop(source.stated, None)
+
+    async def pull(self, source: Source, max_messages: int, wait: float) -> Leased | None:
+        """Return rows, or None if none came within ``wait`` seconds.
+
+        It waits for a new connection if one is lost. If cancelled, it gives back rows that still
+        come.
+
+        Raises:
+            CannotConnect: There was no connection in time.
+            ConnectionLost: The broker did not answer in time.
+            TernMQError: The broker refused it.
+        """
+        session = self.session
+        loop = session.loop
+        until = loop.time() + wait
+        patience = max(wait, session.options.timeout)
+        connect_until = loop.time() + patience
+        while True:
+            try:
+                link = await session.opened(max(0.0, connect_until - loop.time()), to_pull=True)
+            except CannotConnect:
+                if session.draining:
+                    return None
+                raise
+            if self.outdated(source):
+                await self.join(source)
+                continue
+            left = min(max(0.0, until - loop.time()), LONGEST_WAIT)
+            ask = _Pull(self, source, loop)
+            self.settler.asking()  # settles first: this pull may return what they release
+            id_ = link.ask(Command.PULL, pull_body(link, source, max_messages, left), ask)
+            # The broker's clock may be slower than ours: that of the testing kit stops.
+            ends = loop.call_later(left + _LATE_S, _end, link, id_)
+            try:
+                # The broker answers in time; the additional time is for a link that is silent.
+                async with asyncio.timeout(left + session.options.timeout):
+                    leased = await ask.future
+            except asyncio.CancelledError:
+                self._abandon(ask, link, id_)
+                raise
+            except TimeoutError:
+                self._abandon(ask, link, id_)
+                raise ConnectionLost("the broker did not answer a pull in time") from None
+            except ConnectionLost:
+                if session.closed or loop.time() >= connect_until:
+                    raise
+                continue
+            except TernMQError as error:
+                if not error.retriable or loop.time() >= until:
+                    raise
+                await asyncio.sleep(min(0.2, max(0.0, until - loop.time())))
+                continue
+            finally:
+                ends.cancel()
+            if leased is not None:
+                return self._in_hand(source, leased)
+            if loop.time() >= until or session.closed:
+                return None
+            if session.draining:
+                continue
+
+    def _in_hand(self, source: Source, leased: Leased) -> Leased:
+        """Keep the order of keys within rows that are handed out as a batch."""
+        joined = self._joined.get(source.stated)
+        if joined is None or joined[1].spec.mode is not Mode.ORDERED:
+            return leased
+        leased.lease.owner = OrderedRows(leased.chunks)
+        return Leased(leased.lease, leased.chunks, ordered=True)
+
+    def _abandon(self, ask: _Pull, link: Link, id_: int) -> None:
+        """Withdraw a pull that has no caller any more, and give back rows that still come."""
+        future = ask.future
+        if future.done() and not future.cancelled() and future.exception() is None:
+            leased = future.result()
+            if leased is not None:
+                give_back(leased.lease)
+            return
+        future.cancel()
+        _end(link, id_)
+
+    def leased(self, source: Source, body: bytes) -> Leased | None:
+        """Return the rows in the answer to a PULL; None without rows.
+
+        Raises:
+            ProtocolError: The answer is damaged.
+        """
+        told = bodies.unpack_delivery(body)
+        if not told.lease:
+            return None
+        chunks = chunks_of(told.queue, told.records, told.runs, told.suspect_below)
+        lease = Lease(
+            self.settler,
+            source.topic,
+            source.group,
+            told.queue,
+            told.epoch,
+            told.lease,
+            [(start, start + rows) for start, rows, _, _ in told.runs],
+            told.lease_until_us,
+            told.now_us,
+            told.failures,
+        )
+        self.settler.began(lease)
+        return Leased(lease, chunks)
+
+
+def pull_body(
+    link: Link, source: Source, max_messages: int, wait: float, at_once: int = 0
+) -> bytes:
+    """Return the body of a PULL; ``at_once`` as in ``bodies.Pull``, if the broker supports it."""
+    most = min(max_messages, link.welcome.pull_messages or _MOST)
+    said = at_once if link.welcome.pull_at_once else 0
+    return bodies.pack_pull(
+        bodies.Pull(source.topic, source.group, None, most, 0, int(wait * 1000), said)
+    )
+
+
+def _end(link: Link, id_: int) -> None:
+    """Make the broker answer a waiting pull: with nothing, or with rows that have just come."""
+    if link.usable:
+        link.tell(Command.CANCEL, bodies.pack_cancel(id_))
+
+
+def give_back(lease: Lease) -> None:
+    """Release the rows that are left of a lease."""
+    if not lease.lost and lease.left:
+        lease.owner = None
+        lease.settle_rest(Outcome.RELEASED)
+
+
+class _Pull:
+    """A PULL that a caller waits for."""
+
+    __slots__ = ("_puller", "_source", "future")
+
+    def __init__(self, puller: Puller, source: Source, loop: asyncio.AbstractEventLoop) -> None:
+        self._puller = puller
+        self._source = source
+        self.future: asyncio.Future[Leased | None] = loop.create_future()
+
+    def answered(self, body: bytes) -> None:
+        """Return the rows to the caller; give them back if it is gone."""
+        leased = self._puller.leased(self._source, body)
+        if not self.future.done():
+            self.future.set_result(leased)
+        elif leased is not None:
+            give_back(leased.lease)
+
+    def refused(self, error: TernMQError) -> None:
+        """Raise the refusal in the caller."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def lost(self) -> None:
+        """Raise ``ConnectionLost`` in the caller."""
+        if not self.future.done():
+            self.future.set_exception(ConnectionLost("the connection ended before the answer"))

@@ -1,0 +1,77 @@
+"""Log texts about a failed message: its fate, and where its handler failed."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+from ternmq.model.specs import Exhausted, RetryPolicy
+
+if TYPE_CHECKING:
+    from ternmq.client.consumer.delivery import Delivery
+
+log: Final = logging.getLogger("ternmq")
+
+LIBRARY: Final = str(Path(__file__).parents[2]) + "/"
+_Info = tuple[type[BaseException], BaseException, TracebackType | None]
+
+
+def last_attempt(delivery: Delivery) -> bool:
+    """Return whether the group's policy has no attempt after this one, as far as is known."""
+    policy = delivery.lease.policy
+    return policy is not None and (not policy.enabled or delivery.attempt >= policy.attempts)
+
+
+def fate_of(delivery: Delivery) -> str:
+    """Return the fate of a failed message, for the log."""
+    policy, attempt = delivery.lease.policy, delivery.attempt
+    if policy is None:  # it was just changed: a request for it is under way
+        return f"attempt {attempt}: the retry policy says what becomes of it"
+    if last_attempt(delivery):
+        return f"{_count(policy, attempt)}: {_end(policy)}"
+    return f"{_count(policy, attempt)}: it is tried again by the retry policy"
+
+
+def last_fate_of(delivery: Delivery) -> str:
+    """Return the fate of a message after its last attempt, and why, for the log."""
+    policy = delivery.lease.policy
+    assert policy is not None, "else nobody knows which attempt is the last"
+    return f"{_count(policy, delivery.attempt)} was the last: {_end(policy)}"
+
+
+def _count(policy: RetryPolicy, attempt: int) -> str:
+    most = policy.attempts if policy.enabled else 1
+    if attempt <= most:
+        return f"attempt {attempt} of {most}"
+    return f"attempt {attempt} (the retry policy has {most})"  # an operator had it tried again
+
+
+def _end(policy: RetryPolicy) -> str:
+    if policy.exhausted is Exhausted.HOLD:
+        return "its ordering key waits for an operator now (`ternmq retry list`)"
+    return "it is a dead letter now"
+
+
+def where(error: BaseException) -> BaseException | _Info:
+    """Return an error for ``exc_info``, with a traceback that begins at the user's code.
+
+    The frames of this library before it are of no use to readers of the log. They are kept at level
+    DEBUG, and in the error itself. A traceback without the user's code is left out if a note of the
+    error, or its cause, shows that code.
+    """
+    if log.isEnabledFor(logging.DEBUG):
+        return error
+    found = outside(error.__traceback__)
+    inside = found is not None and found.tb_frame.f_code.co_filename.startswith(LIBRARY)
+    told = hasattr(error, "__notes__") or error.__cause__ is not None
+    return type(error), error, None if inside and told else found
+
+
+def outside(traceback: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames of this library at its begin; all if none is left."""
+    found = traceback
+    while found is not None and found.tb_frame.f_code.co_filename.startswith(LIBRARY):
+        found = found.tb_next
+    return found or traceback

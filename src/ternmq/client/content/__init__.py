@@ -1,0 +1,6 @@
+"""Messages and their bodies, without a connection.
+
+Reading order: ``message``, ``codecs`` with ``models`` (dataclasses, pydantic, msgspec),
+``tracing`` (OpenTelemetry's context in headers), ``validation`` (checks of arguments),
+``reasons`` (texts of failures).
+"""

@@ -1,0 +1,320 @@
+"""Checks of arguments before anything is sent, each with its own error."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import ItemsView, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from operator import index
+from typing import TYPE_CHECKING, Final, SupportsIndex, TypeVar, cast
+
+from ternmq.model.errors import InvalidRequest, MessageTooLarge
+from ternmq.model.specs import LONGEST_US, MAX_LEASE_US, check_name, check_tag
+from ternmq.model.words import article
+
+if TYPE_CHECKING:
+    from ternmq.client.producer.load import Outgoing
+
+LARGEST_BODY: Final = 16 * 1024 * 1024
+"""Bytes; the highest value of the broker's setting `body`."""
+MAX_ID_BYTES: Final = 128
+MAX_TEXT_BYTES: Final = 4096
+MAX_HEADER_BYTES: Final = 16 * MAX_TEXT_BYTES
+MAX_PROPERTIES_BYTES: Final = 768 * 1024
+"""Per message, in total: a frame has room for the largest body and 1 MiB more."""
+LEAST_LEASE_US: Final = 100_000
+"""With less, a client cannot extend in time: messages are delivered again while being handled."""
+_MICROSECOND: Final = timedelta(microseconds=1)
+_DAY: Final = 86_400.0
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def check_topic(name: object) -> str:
+    """Return the name of a topic.
+
+    Raises:
+        InvalidName: It is not a valid name.
+    """
+    if not isinstance(name, str):
+        raise InvalidRequest(f"a topic's name is a str, not {type(name).__name__}")
+    return check_name(name)
+
+
+E = TypeVar("E", bound=enum.Enum)
+
+
+def choose(what: str, kind: type[E], value: E | str) -> E:
+    """Return the member of an enum that a value names.
+
+    Raises:
+        InvalidRequest: There is none; the text lists them.
+    """
+    try:
+        return kind(value)
+    except ValueError as error:
+        known = ", ".join([str(one.value) for one in kind])
+        raise InvalidRequest(f"{what} {value!r}: it is one of {known}") from error
+
+
+def whole(what: str, number: object) -> int:
+    """Return a whole number.
+
+    Raises:
+        InvalidRequest: It is not one; the text names the argument.
+    """
+    if isinstance(number, bool) or not hasattr(number, "__index__"):
+        raise InvalidRequest(f"{what} is a whole number, not {type(number).__name__}")
+    return index(cast("SupportsIndex", number))
+
+
+def unsigned(what: str, number: object) -> int:
+    """Return a whole number of 64 bits without a sign.
+
+    Raises:
+        InvalidRequest: It is not one; the text names the argument.
+    """
+    value = whole(what, number)
+    if not 0 <= value < 1 << 64:
+        raise InvalidRequest(f"{what} is a whole number from 0 to 2**64 - 1, not {value}")
+    return value
+
+
+def real(what: str, number: object) -> float:
+    """Return a number.
+
+    Raises:
+        InvalidRequest: It is not one; the text names the argument.
+    """
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise InvalidRequest(f"{what} is a number, not {type(number).__name__}")
+    return number
+
+
+def flag(what: str, value: object) -> bool:
+    """Return True or False.
+
+    Raises:
+        InvalidRequest: It is neither; the text names the argument.
+    """
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"{what} is True or False, not {type(value).__name__}")
+    return value
+
+
+def text(what: str, value: object) -> str:
+    """Return a text.
+
+    Raises:
+        InvalidRequest: It is not one; the text names the argument.
+    """
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{what} is a str, not {type(value).__name__}")
+    return value
+
+
+def wholes(what: str, numbers: object) -> list[int]:
+    """Return several whole numbers.
+
+    Raises:
+        InvalidRequest: They are not; the text names the argument.
+    """
+    if not isinstance(numbers, Iterable) or isinstance(numbers, str | bytes):
+        raise InvalidRequest(
+            f"{what} are whole numbers, such as [3, 5], not {type(numbers).__name__}"
+        )
+    return [whole(what, number) for number in numbers]
+
+
+def check_positive(what: str, number: int) -> None:
+    """Refuse numbers below 1.
+
+    Raises:
+        InvalidRequest: It is below 1; the text names the argument.
+    """
+    if whole(what, number) < 1:
+        raise InvalidRequest(f"{what} must be 1 or more, not {number}")
+
+
+def seconds_of(what: str, seconds: object) -> float:
+    """Return a number of seconds, or the seconds of a timedelta; infinity is allowed.
+
+    Raises:
+        InvalidRequest: It is neither, below 0, or NaN.
+    """
+    if isinstance(seconds, timedelta):
+        seconds = seconds.total_seconds()
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        kind = type(seconds).__name__
+        raise InvalidRequest(f"{what} is a number of seconds or a timedelta, not {kind}")
+    if not seconds >= 0:  # NaN is not
+        raise InvalidRequest(f"{what} must be 0 seconds or more, not {seconds}")
+    return seconds
+
+
+def length_of(what: str, seconds: object) -> float:
+    """Return the seconds of a duration: more than 0, and finite.
+
+    Raises:
+        InvalidRequest: It is not such a time.
+    """
+    length = seconds_of(what, seconds)
+    if not 0 < length < float("inf"):
+        raise InvalidRequest(f"{what} must be more than 0 seconds, and finite, not {length:g}")
+    return length
+
+
+def timeout_of(what: str, seconds: object) -> float:
+    """Return the seconds of a timeout: more than 0; infinity is allowed.
+
+    Raises:
+        InvalidRequest: It is not such a time.
+    """
+    if isinstance(seconds, int | float | timedelta) and not isinstance(seconds, bool):
+        length = seconds.total_seconds() if isinstance(seconds, timedelta) else float(seconds)
+        if length > 0:
+            return length
+        raise InvalidRequest(f"{what} must be more than 0 seconds, not {length:g}")
+    return seconds_of(what, seconds)
+
+
+def wait_of(what: str, seconds: object) -> float:
+    """Return the seconds for which the broker is to wait: 0 to a day.
+
+    Raises:
+        InvalidRequest: It is not a time, or more than a day.
+    """
+    wait = seconds_of(what, seconds)
+    if wait > _DAY:
+        raise InvalidRequest(f"{what} must be at most a day, not {wait} s")
+    return wait
+
+
+def time_us(what: str, time: object) -> int:
+    """Return a datetime in µs since the epoch.
+
+    Raises:
+        InvalidRequest: It is not a datetime, or has no time zone.
+    """
+    if not isinstance(time, datetime):
+        raise InvalidRequest(
+            f"{what} is a datetime with a time zone, such as datetime.now(UTC), "
+            f"not {type(time).__name__}"
+        )
+    if time.utcoffset() is None:
+        raise InvalidRequest(
+            f"{what} names no time zone ({time}): use datetime.now(UTC) or .astimezone()"
+        )
+    return (time - _EPOCH) // _MICROSECOND
+
+
+def seconds_us(what: str, seconds: object) -> int:
+    """Return the µs of a number of seconds, or of a timedelta.
+
+    Raises:
+        InvalidRequest: It is neither, below 0, or more than a hundred years.
+    """
+    number = seconds_of(what, seconds)
+    if not number * 1e6 <= LONGEST_US:
+        raise InvalidRequest(f"{what} must be at most a hundred years, not {number} s")
+    return round(number * 1e6)
+
+
+def lease_us_of(lease: object) -> int:
+    """Return the µs of a group's lease.
+
+    Groups that got a shorter one from an earlier version, or from another client, keep it.
+
+    Raises:
+        InvalidRequest: It is not in the allowed range.
+    """
+    lease_us = seconds_us("lease", lease)
+    if not LEAST_LEASE_US <= lease_us <= MAX_LEASE_US:
+        raise InvalidRequest(
+            f"lease must be {LEAST_LEASE_US / 1e6:g} s to a day, not {lease_us / 1e6:g} s: it is "
+            "how long a consumer that says nothing keeps a message, not how long a handler may take"
+        )
+    return lease_us
+
+
+def check_message(message: Outgoing) -> int:
+    """Check all fields of a message but its body; return their size in bytes.
+
+    Raises:
+        InvalidRequest: A field is not valid; the text names it.
+    """
+    size = _check_text("id", message.application_id, MAX_ID_BYTES)
+    for name in ("key", "ordering_key", "tag", "content_type"):
+        size += _check_text(name, getattr(message, name), MAX_TEXT_BYTES)
+    if message.tag:
+        check_tag(message.tag)
+    headers: object = message.headers
+    if not isinstance(headers, Mapping):
+        raise InvalidRequest(f"headers map str to str; {article(type(headers).__name__)} does not")
+    pairs: ItemsView[object, object] = message.headers.items()
+    for key, value in pairs:
+        if not isinstance(key, str):
+            raise InvalidRequest(
+                f"headers map str to str; the name {key!r} is of type {type(key).__name__}: "
+                f"write str({key!r})"
+            )
+        if not isinstance(value, str):
+            raise InvalidRequest(
+                f"headers map str to str; the value of {key!r} is of type "
+                f"{type(value).__name__}: write str(...)"
+            )
+        size += _check_text("a header's name", key, MAX_TEXT_BYTES)
+        size += _check_text(f"header {key!r}", value, MAX_HEADER_BYTES)
+    check_properties(size)
+    return size
+
+
+def check_properties(size: int) -> None:
+    """Check the size of a message without its body.
+
+    Raises:
+        InvalidRequest: It is more than a message may have.
+    """
+    if size > MAX_PROPERTIES_BYTES:
+        raise InvalidRequest(
+            f"headers, key and the like have {size} bytes, at most {MAX_PROPERTIES_BYTES} are "
+            "allowed for a message"
+        )
+
+
+def check_body(size: int, most: int) -> None:
+    """Check the size of a body.
+
+    Raises:
+        MessageTooLarge: It is more than the broker accepts.
+    """
+    if size <= most:
+        return
+    if most < LARGEST_BODY:
+        raise MessageTooLarge(f"a body of {size} bytes; the broker takes {most}")
+    error = MessageTooLarge(f"a body of {size} bytes; no broker takes more than {most}")
+    error.hint = "send less, or store it elsewhere and send where it is"
+    raise error
+
+
+def check_size(name: str, size: int, most: int) -> None:
+    """Check the size of a text as UTF-8.
+
+    Raises:
+        InvalidRequest: It is more than ``most``; the error names the text.
+    """
+    if size > most:
+        raise InvalidRequest(f"{name} has {size} bytes, at most {most} are allowed")
+
+
+def _check_text(name: str, text: object, most: int) -> int:
+    """Check a text; return its length as UTF-8."""
+    if type(text) is not str:
+        raise InvalidRequest(f"{name} is a str, not {type(text).__name__}")
+    if len(text) * 4 <= most and text.isascii():
+        return len(text)
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{name} cannot be written as UTF-8: {error}") from error
+    check_size(name, size, most)
+    return size

@@ -1,0 +1,72 @@
+"""A group on a topic, with its stated settings."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from ternmq.client.content.validation import choose, lease_us_of, text
+from ternmq.client.declaration.policy import RetryPolicy, spec_of
+from ternmq.model.errors import InvalidRequest
+from ternmq.model.specs import Mode, Start, check_name
+from ternmq.model.tag_filter import check_filter, tags_of
+from ternmq.wire import control
+
+
+class Source:
+    """A group on a topic, as requested.
+
+    Attributes:
+        topic: Name of the topic.
+        group: Name of the group.
+    """
+
+    __slots__ = ("group", "lease_us", "mode", "retry", "start", "tags", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        group: str,
+        tags: str | None = None,
+        mode: Mode | str | None = None,
+        start: Start | str | None = None,
+        retry: RetryPolicy | None = None,
+        lease: float | timedelta | None = None,
+    ) -> None:
+        self.topic = check_name(topic, "a topic's name")
+        self.group = check_name(group, "group")
+        self.tags = tags
+        if tags is not None:
+            check_filter(text("tags", tags))
+        self.mode = None if mode is None else choose("mode", Mode, mode)
+        if self.mode is Mode.ORDERED and tags_of(tags or "") is not None:
+            raise InvalidRequest(
+                f"group {group!r} on topic {topic!r} states a tag filter and mode ordered: a group "
+                'that keeps order has no filter; state mode="shared", or leave tags out'
+            )
+        self.start = None if start is None else choose("start", Start, start)
+        self.retry = None if retry is None else spec_of(retry)
+        self.lease_us = None if lease is None else lease_us_of(lease)
+
+    @property
+    def settings_stated(self) -> bool:
+        """Whether a setting is stated that may differ from the group's."""
+        return any(one is not None for one in self.stated[2:])
+
+    def join(self) -> control.GroupJoin:
+        """Return the request that joins the group, and creates it if it is missing."""
+        return control.GroupJoin(
+            topic=self.topic,
+            group=self.group,
+            tags=self.tags,
+            mode=self.mode,
+            start=self.start,
+            retry=self.retry,
+            lease_us=self.lease_us,
+        )
+
+    @property
+    def stated(self) -> tuple[object, ...]:
+        """All that is stated; identifies a join."""
+        return (
+            self.topic, self.group, self.tags, self.mode, self.start, self.retry, self.lease_us,
+        )  # fmt: skip

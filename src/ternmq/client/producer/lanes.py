@@ -1,0 +1,277 @@
+"""Lanes: the queues of a topic's unsent loads, by destination."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from operator import index
+from typing import TYPE_CHECKING, Final
+
+from ternmq.client.connection.options import Options
+from ternmq.client.producer.load import Choice, Load, Outgoing
+from ternmq.client.producer.singles import OneWay, Singles
+from ternmq.model.errors import (
+    InvalidRequest,
+    OrderingKeyRequired,
+    TopicNotOrdered,
+    UnknownQueue,
+)
+from ternmq.record.batch.batch import topic_seed
+from ternmq.record.batch.hashes import key_hash
+from ternmq.wire import bodies
+
+if TYPE_CHECKING:
+    from ternmq.client.producer.producer import Producer
+
+_ANY_QUEUE: Final = None
+_APART: Final = 0.05
+"""A message joins an earlier load if that shortens its timeout by at most this fraction."""
+
+
+@dataclass(slots=True, frozen=True)
+class TopicFacts:
+    """Facts about a topic that a producer needs.
+
+    Attributes:
+        ordered: Whether every message needs an ordering key.
+        queues: Number of queues.
+        ignores_keys: Whether it is not ordered, and accepts messages with ordering keys all the
+            same.
+        there: False: the broker has none, or does not show it. A first message may create it.
+    """
+
+    ordered: bool = False
+    queues: int = 1
+    ignores_keys: bool = False
+    there: bool = True
+
+
+class Lane:
+    """Loads to one topic (and queue), in order. Not thread-safe: call it from the client's loop.
+
+    Attributes:
+        keyed: Whether the topic is ordered: a load is sent after the previous one was answered, so
+            that a load that is refused for now is not overtaken.
+        alone: Whether the number of queues is still unknown, so that a load has one message: those
+            with other keys might belong to other queues.
+        under_way: Number of loads that were sent and are not finished.
+        moved: Loop time at which a load of this lane was stored last.
+    """
+
+    __slots__ = (
+        "alone", "dirty", "keyed", "limits", "loads", "moved", "open", "prefix", "producer",
+        "queue", "topic", "under_way",
+    )  # fmt: skip
+
+    def __init__(self, producer: Producer, topic: TopicLanes, queue: int | None) -> None:
+        self.producer = producer
+        self.topic = topic
+        self.queue = queue
+        self.limits: Options = producer.options
+        self.prefix = bodies.send_prefix(topic.name, queue)
+        self.loads: deque[Load] = deque()
+        self.open: Singles | None = None
+        self.keyed = False
+        self.alone = False
+        self.under_way = 0
+        self.dirty = False
+        self.moved = 0.0
+
+    def put(
+        self, message: Outgoing, deadline: float, timeout: float, *, one_way: bool = False
+    ) -> int:
+        """Add a message to the last load, or to a new one; return the bytes that it counts for."""
+        load = self.open
+        if (
+            load is None
+            or self.alone
+            or load.one_way is not one_way
+            or load.timeout != timeout
+            or deadline - load.deadline > timeout * _APART
+            or not load.takes(message)
+        ):
+            load = self.open = (OneWay if one_way else Singles)(self, deadline, timeout)
+            self.loads.append(load)
+            self.producer.began(load)
+        before = load.size_bytes
+        load.add(message)
+        return load.size_bytes - before
+
+
+class TopicLanes:
+    """The lanes of a topic. Not thread-safe: call it from the client's loop.
+
+    Attributes:
+        facts: The facts; None: not known yet, or to be requested again.
+        laid: The facts for which ``lanes`` were made.
+        only: The lane of all messages without queue and ordering key, if there is only one.
+        absent: Whether the topic did not exist at the last request.
+        undecided: Lane of messages whose place is not known until the facts are.
+        lanes: All other lanes.
+    """
+
+    __slots__ = (
+        "absent", "asking", "facts", "laid", "lanes", "name", "only", "producer", "seed", "tries",
+        "undecided", "_by_queue", "_keyed",
+    )  # fmt: skip
+
+    def __init__(self, producer: Producer, name: str) -> None:
+        self.name = name
+        self.seed = topic_seed(name)
+        self.producer = producer
+        self.facts: TopicFacts | None = None
+        self.laid: TopicFacts | None = None
+        self.absent = False
+        self.asking = False
+        self.tries = 0
+        self.only: Lane | None = None
+        self.undecided = Lane(producer, self, _ANY_QUEUE)
+        self.lanes: list[Lane] = []
+        self._by_queue: dict[int, Lane] = {}
+        self._keyed: Lane | None = None
+        """For a topic that does not exist: lane of messages with ordering keys, which make it
+        ordered."""
+
+    def every(self) -> list[Lane]:
+        """Return all lanes."""
+        return [self.undecided, *self.lanes]
+
+    def lane_of(self, message: Outgoing) -> Lane:
+        """Return the lane of a message.
+
+        On ordered topics the ordering key decides, else ``queue``, else the key; for a message
+        without them the broker chooses: the queues in turn.
+
+        Raises:
+            UnknownQueue: There is no such queue.
+            InvalidRequest: The topic is ordered and the ordering key belongs to another queue, or
+                the selector failed.
+            OrderingKeyRequired: The topic is ordered, and the message has no ordering key.
+            TopicNotOrdered: The topic is not ordered, and the message has an ordering key.
+        """
+        choice = message.queue
+        if choice is None and self.only is not None and not message.ordering_key:
+            return self.only
+        facts = self.laid
+        if facts is None:
+            return self.undecided
+        if message.ordering_key and not (facts.ordered or facts.ignores_keys):
+            return self._keyed_lane(choice)
+        if facts.ordered:
+            if not message.ordering_key:
+                raise OrderingKeyRequired(f"topic {self.name!r} is ordered")
+            # The broker finds the queue of a key in the same way.
+            home = key_hash(message.ordering_key.encode()) % facts.queues
+            if choice is not None:
+                chosen = _chosen(choice, facts.queues)
+                if chosen != home and 0 <= chosen < facts.queues:
+                    raise InvalidRequest(
+                        f"topic {self.name!r} is ordered: ordering key {message.ordering_key!r} "
+                        f"belongs to queue {home}, not {chosen}; name no queue"
+                    )
+                if chosen != home:
+                    return self.of_queue(chosen)
+            return self.of_queue(home)
+        if choice is not None:
+            return self.of_queue(_chosen(choice, facts.queues))
+        if message.key:
+            return self.of_queue(key_hash(message.key.encode()) % facts.queues)
+        return self.lanes[0]
+
+    def _keyed_lane(self, choice: Choice) -> Lane:
+        """Return the lane of a message with an ordering key, for a topic that is not ordered."""
+        if self.facts is None:
+            return self.undecided  # it may just have been created, or accept such messages now
+        if self._keyed is None:
+            raise TopicNotOrdered(f"topic {self.name!r} is not ordered")
+        if choice is not None:
+            raise InvalidRequest(
+                f"topic {self.name!r} is not there yet, and its first message with an ordering key "
+                "makes it ordered: such a message goes by its key; name no queue"
+            )
+        return self._keyed
+
+    def of_queue(self, queue: int | None) -> Lane:
+        """Return the lane of a queue; for None, that of any queue.
+
+        Raises:
+            UnknownQueue: There is no queue of that number.
+        """
+        facts = self.laid
+        if facts is None:
+            return self.undecided
+        if queue is None:
+            return self.lanes[0]
+        if not 0 <= queue < facts.queues:
+            if self.facts is None:
+                return self.undecided  # it may just have been created
+            last = facts.queues - 1
+            there = f"queues 0 to {last}" if last else "queue 0 only"
+            raise UnknownQueue(f"topic {self.name!r} has {there}, not {queue}")
+        lane = self._by_queue.get(queue)
+        if lane is None:
+            lane = self._by_queue[queue] = Lane(self.producer, self, queue)
+            self.lanes.append(lane)
+        return lane
+
+    def learn(self, facts: TopicFacts) -> list[Load]:
+        """Store new facts; return the loads that waited for them and must be placed again."""
+        self.asking = False
+        self.tries = 0
+        if facts == self.facts and not self.undecided.loads:
+            return []
+        self.facts = facts
+        # Lanes made for the same facts stay: loads under way in them still keep the order.
+        changed = facts != self.laid
+        emptied = self.every() if changed else [self.undecided]
+        before = [load for lane in emptied for load in lane.loads]
+        for lane in emptied:
+            lane.loads.clear()
+            lane.open = None
+        if changed:
+            self._lay(facts)
+        return before
+
+    def _lay(self, facts: TopicFacts) -> None:
+        """Make lanes for a topic with these facts."""
+        self.laid = facts
+        self.absent = not facts.there
+        self._by_queue = {}
+        self._keyed = None
+        self.only = None
+        if facts.ordered and facts.queues > 1:
+            self.lanes = [Lane(self.producer, self, queue) for queue in range(facts.queues)]
+        else:
+            self.lanes = [Lane(self.producer, self, _ANY_QUEUE)]
+            if facts.queues == 1 and not facts.ordered:
+                self.only = self.lanes[0]
+        if facts.ordered:
+            # One lane per queue, however it was chosen: within it nothing is overtaken.
+            self._by_queue = dict(enumerate(self.lanes))
+        for lane in self.lanes:
+            lane.keyed = facts.ordered
+        if not facts.there:
+            self._keyed = lane = Lane(self.producer, self, _ANY_QUEUE)
+            lane.keyed = lane.alone = True
+            self.lanes.append(lane)
+
+
+def _chosen(choice: Choice, queues: int) -> int:
+    """Return the number of the queue of a message; it may not exist.
+
+    Raises:
+        InvalidRequest: The selector failed, or returned something else.
+    """
+    if not callable(choice):
+        assert choice is not None
+        return choice
+    try:
+        chosen = choice(range(queues))
+    except Exception as error:  # in the application's own code
+        raise InvalidRequest(f"the function queue= failed: {error!r}") from error
+    try:
+        return index(chosen)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidRequest(
+            f"the function queue= returned {chosen!r}, not the number of a queue"
+        ) from None

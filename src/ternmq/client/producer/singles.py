@@ -1,0 +1,122 @@
+"""Loads of single messages: those of ``send``, ``send_soon`` and ``send_oneway`` in one turn."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from ternmq.client.content.message import Receipt
+from ternmq.client.producer.heard import will_be_heard
+from ternmq.client.producer.load import MESSAGE_BYTES, Load, Outgoing, encode_messages
+from ternmq.client.producer.receipts import row_receipts
+from ternmq.model.errors import TernMQError
+from ternmq.wire import bodies
+
+if TYPE_CHECKING:
+    from ternmq.client.producer.lanes import Lane
+
+
+class Singles(Load):
+    """Messages of ``send`` and ``send_soon`` of one turn of the loop."""
+
+    __slots__ = ("ids", "messages", "plain")
+
+    def __init__(self, lane: Lane, deadline: float, timeout: float) -> None:
+        super().__init__(lane, deadline, timeout)
+        self.messages: list[Outgoing] = []
+        self.ids: set[str] | None = None
+        self.plain = True
+        """Whether all messages have only a body."""
+
+    def takes(self, message: Outgoing) -> bool:
+        """Return whether a message can join this batch."""
+        limits = self.lane.limits
+        if (
+            self.count >= limits.batch_rows
+            or self.size_bytes + message.size_bytes + MESSAGE_BYTES > limits.batch_bytes
+        ):
+            return False
+        # The broker refuses a batch that contains an id twice.
+        return not (
+            message.application_id and self.ids is not None and message.application_id in self.ids
+        )
+
+    def add(self, message: Outgoing) -> None:
+        """Add a message."""
+        self.messages.append(message)
+        self.count += 1
+        self.size_bytes += message.size_bytes + MESSAGE_BYTES
+        if (
+            message.key
+            or message.ordering_key
+            or message.tag
+            or message.headers
+            or message.content_type
+            or message.application_id
+        ):
+            self.plain = False
+            if message.application_id:
+                if self.ids is None:
+                    self.ids = set()
+                self.ids.add(message.application_id)
+
+    def contents(self) -> Sequence[Outgoing]:
+        """Return its messages."""
+        return self.messages
+
+    def encode(self, producer_id: int) -> bytes:
+        """Return the batch."""
+        return encode_messages(self, self.messages, producer_id, plain=self.plain)
+
+    def stored(self, receipt: bodies.Receipt, producer_id: int) -> None:
+        """Set the receipts, and the errors of refused messages."""
+        if receipt.others:
+            for message, told in zip(
+                self.messages, row_receipts(self, receipt, producer_id), strict=True
+            ):
+                future = message.future
+                if future is None or future.done():
+                    continue
+                if isinstance(told, Receipt):
+                    future.set_result(told)
+                else:
+                    if not will_be_heard(future):
+                        self.lane.producer.unheard(self, [message], told)
+                    future.set_exception(told)
+            return
+        topic, queue, offset = self.lane.topic.name, receipt.queue, receipt.first_offset
+        durable, duplicate = not receipt.written, receipt.duplicate
+        sequence = self.first_sequence
+        for message in self.messages:
+            future = message.future
+            if future is not None and not future.done():
+                future.set_result(
+                    Receipt(
+                        topic, queue, offset, durable, duplicate, producer_id, sequence,
+                        message.application_id,
+                    )
+                )  # fmt: skip
+            sequence += 1
+            if offset is not None:
+                offset += 1
+
+    def failed(self, error: TernMQError) -> None:
+        """Set the error in every waiting future; report the other messages as unheard."""
+        waiting = [one for one in self.messages if one.future is None or not one.future.done()]
+        self.lane.producer.unheard(
+            self,
+            [one for one in waiting if one.future is None or not will_be_heard(one.future)],
+            error,
+        )
+        for message in waiting:
+            if message.future is not None:
+                # A copy each: the code that awaits it adds its traceback.
+                message.future.set_exception(copy.copy(error))
+
+
+class OneWay(Singles):
+    """Messages without an answer."""
+
+    __slots__ = ()
+    one_way: ClassVar[bool] = True

@@ -1,0 +1,258 @@
+"""A page of the journal for a client: whole durable records, in order, without secrets.
+
+``PageRead`` is a job for a worker thread: it reads a stretch of one segment with a descriptor of
+its own, checks every record, and builds the page. Most records are sent as they are stored, in one
+piece with their neighbours. These are replaced by a record with less content (``FLAG_MADE`` in its
+header, the same position and times):
+
+* STATE and PAD: only their header is sent;
+* CONFIG of an app: without salt and hash of its token;
+* JOINED: with the beginning of the client's name only, since the whole name opens the session;
+* large MESSAGES and PREPARED, if bodies are not wanted: the batch ends behind the offsets of its
+  bodies.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import msgspec
+from google_crc32c import value as crc32c
+
+from ternmq.journal.disk.port import Disk
+from ternmq.journal.log.segment import segment_name
+from ternmq.model.errors import (
+    CorruptJournal,
+    DiskError,
+    DiskReadError,
+    FileMissing,
+    InvalidRequest,
+    TernMQError,
+)
+from ternmq.model.types import Position
+from ternmq.record.batch.layout import BODIES
+from ternmq.record.fact import control, transactions
+from ternmq.record.fact.header import FLAG_MADE, HEADER, HEADER_BYTES, MAGIC, Kind, header_of
+from ternmq.record.fact.messages import PREFIX, PREFIX_BYTES, RUN
+
+MAX_BYTES: Final = 8 << 20
+CHUNK_BYTES: Final = 128 << 10
+SMALL_BYTES: Final = 4096
+"""Records up to this size keep their bodies: cutting them costs more than it saves."""
+CLIENT_SHOWN: Final = 8
+
+_CRC: Final = struct.Struct("<I")
+_REST: Final = struct.Struct("<IIBBHQQqII")
+_U32: Final = struct.Struct("<I")
+_BATCH_COUNTS: Final = struct.Struct("<II")  # flags and count, at byte 16 of a batch
+_STATE, _PAD, _CONFIG, _JOINED, _MESSAGES, _PREPARED = map(
+    int, (Kind.STATE, Kind.PAD, Kind.CONFIG, Kind.JOINED, Kind.MESSAGES, Kind.PREPARED)
+)
+_SPECIAL: Final = frozenset({_STATE, _PAD, _CONFIG, _JOINED})
+_WITH_BATCH: Final = frozenset({_MESSAGES, _PREPARED})
+_BELOW_BODIES: Final = (1 << BODIES) - 1
+
+
+class PageRead:
+    """Reads records of one segment, from ``position`` to below ``upto``. ``run`` blocks.
+
+    Args:
+        disk: The data root.
+        segment_size: Bytes of every segment file.
+        position: Position at which a record begins.
+        upto: The durable position; above ``position``.
+        max_bytes: Most bytes of the journal to read; at least one record is read.
+        with_bodies: False: large records are sent without bodies, see the module.
+
+    Attributes:
+        records: The page: the records to send.
+        next: Position of the record behind the last one.
+        error: Why there is no page: InvalidRequest when no record begins at ``position``.
+    """
+
+    __slots__ = (
+        "_disk",
+        "_max_bytes",
+        "_segment_size",
+        "_upto",
+        "_with_bodies",
+        "error",
+        "next",
+        "position",
+        "records",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        segment_size: int,
+        position: int,
+        upto: int,
+        max_bytes: int,
+        *,
+        with_bodies: bool = True,
+    ) -> None:
+        self._disk = disk
+        self._segment_size = segment_size
+        self._upto = upto
+        self._max_bytes = max(HEADER_BYTES, min(max_bytes, MAX_BYTES))
+        self._with_bodies = with_bodies
+        self.position = position
+        self.next = position
+        self.records = b""
+        self.error: TernMQError | None = None
+
+    def run(self) -> None:
+        """Read the page; an error is stored in ``error``, for the loop to report."""
+        try:
+            self._read()
+        except FileMissing as error:
+            self.error = error
+        except (InvalidRequest, CorruptJournal, DiskReadError) as error:
+            self.error = error
+        except DiskError as error:
+            self.error = DiskReadError(f"reading the journal at {self.position}: {error}")
+
+    def _read(self) -> None:
+        """Read in small pieces: the loop's thread can run between them, so it never waits long."""
+        size = self._segment_size
+        base = self.position - self.position % size
+        name = segment_name(base)
+        limit = min(size, self._upto - base)
+        begin = offset = self.position - base
+        parts: list[bytes] = []
+        file = self._disk.open(name)
+        try:
+            while offset < limit:
+                left = self._max_bytes - (offset - begin)
+                if offset > begin and left < HEADER_BYTES:
+                    break
+                data = file.pread(min(CHUNK_BYTES, max(left, HEADER_BYTES), limit - offset), offset)
+                length = _U32.unpack_from(data, 8)[0] if len(data) >= HEADER_BYTES else 0
+                if length > len(data) and data[13] != _PAD:
+                    if offset > begin and length > left:
+                        break
+                    if length <= limit - offset:
+                        data = file.pread(length, offset)
+                try:
+                    offset += self._take(data, base, offset, name, parts)
+                except CorruptJournal:
+                    if offset == begin:
+                        raise
+                    break  # the page that begins there reports it
+        finally:
+            file.close()
+        self.records = b"".join(parts)
+        self.next = Position(base + min(offset, size))
+
+    def _take(self, data: bytes, base: int, offset: int, name: str, parts: list[bytes]) -> int:
+        """Check the whole records in ``data`` and add them to ``parts``; return their bytes.
+
+        Raises:
+            InvalidRequest: No record begins where the page does.
+            CorruptJournal: The first record is damaged.
+        """
+        raw = at = 0
+        have = len(data)
+        place = base + offset
+        unpack, special = HEADER.unpack_from, _SPECIAL
+        while have - at >= HEADER_BYTES:
+            crc, magic, length, _, kind, _, own, _, _, _, _ = unpack(data, at)
+            if magic != MAGIC or own != place + at or length < HEADER_BYTES or length & 7:
+                if place + at == self.position:
+                    raise InvalidRequest(f"no record begins at position {self.position}")
+                break
+            stop = at + (HEADER_BYTES if kind == _PAD else length)
+            if stop > have or crc32c(data[at + 4 : stop]) != crc:
+                break
+            if kind in special or (kind in _WITH_BATCH and self._cuts(length)):
+                made = _made(data[at:stop], kind)
+                if made is not None:
+                    parts += (data[raw:at], made)
+                    raw = stop
+            at = stop
+            if kind == _PAD:
+                parts.append(data[raw:at])
+                return self._segment_size - offset
+        if not at:
+            raise _corrupt(name, offset, place)
+        parts.append(data[raw:at])
+        return at
+
+    def _cuts(self, length: int) -> bool:
+        return not self._with_bodies and length > SMALL_BYTES
+
+
+def _corrupt(name: str, byte: int, position: int) -> CorruptJournal:
+    return CorruptJournal(f"no valid record at position {position}", file=name, byte=byte)
+
+
+def _made(record: bytes, kind: int) -> bytes | None:
+    """Return the record to send instead of this one; None: send it as it is."""
+    if kind == _CONFIG:
+        return _without_token(record)
+    if kind == _JOINED:
+        joined = control.unpack_joined(record[HEADER_BYTES:])
+        shown = msgspec.structs.replace(joined, client=joined.client[:CLIENT_SHOWN])
+        return reframed(record, control.pack(shown))
+    if kind == _MESSAGES:
+        return reframed(record, without_bodies(record[HEADER_BYTES:]))
+    if kind == _PREPARED:
+        return reframed(record, prepared_without_bodies(record[HEADER_BYTES:]))
+    return reframed(record, b"")
+
+
+def _without_token(record: bytes) -> bytes | None:
+    change = control.unpack_config(record[HEADER_BYTES:])
+    if not isinstance(change, control.App):
+        return None
+    return reframed(record, control.pack(msgspec.structs.replace(change, salt=b"", hash=b"")))
+
+
+def without_bodies(body: bytes) -> bytes:
+    """Return a MESSAGES body whose batch ends behind the offsets of its bodies."""
+    topic, queue, first, count, run_count, zero, _, rest = PREFIX.unpack_from(body)
+    at = PREFIX_BYTES + RUN.size * run_count
+    cut = _below_bodies(body, at)
+    prefix = PREFIX.pack(topic, queue, first, count, run_count, zero, cut, rest)
+    return prefix + body[PREFIX_BYTES : at + cut]
+
+
+def prepared_without_bodies(body: bytes) -> bytes:
+    """Return a PREPARED body whose batch ends behind the offsets of its bodies."""
+    at = transactions.batch_start(body)
+    cut = _below_bodies(body, at)
+    head = list(transactions.PREPARED.unpack_from(body))
+    head[transactions.BATCH_LENGTH] = cut
+    return transactions.PREPARED.pack(*head) + body[transactions.PREPARED.size : at + cut]
+
+
+def _below_bodies(body: bytes, at: int) -> int:
+    """Return how many bytes of the batch at ``at`` come before the bytes of its bodies."""
+    flags, rows = _BATCH_COUNTS.unpack_from(body, at + 16)
+    before = (flags & _BELOW_BODIES).bit_count()
+    (start,) = _U32.unpack_from(body, at + 48 + 4 * before)
+    return int(start) + 4 * int(rows + 1)
+
+
+def reframed(record: bytes, body: bytes) -> bytes:
+    """Return a record with another body, the same position and times, and ``FLAG_MADE`` set."""
+    header = header_of(record)
+    padded = body + bytes(-len(body) & 7)
+    data = (
+        _REST.pack(
+            MAGIC,
+            HEADER_BYTES + len(padded),
+            header.version,
+            header.kind,
+            header.flags | FLAG_MADE,
+            header.position,
+            header.durable,
+            header.time_us,
+            header.epoch,
+            header.prev_crc,
+        )
+        + padded
+    )
+    return _CRC.pack(crc32c(data)) + data

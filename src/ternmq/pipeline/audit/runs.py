@@ -1,0 +1,373 @@
+"""What the audit keeps of the journal's facts: runs, not messages.
+
+``gather`` makes runs of facts (on a worker, if there are workers), ``merged`` joins runs that
+follow each other, ``placed`` finds the window in which the rows were born that a group received or
+finished. All are functions of Arrow tables with the schema ``audit_schemas.RUNS``; runs of a table
+may be gathered and merged in any pieces and any order with the same result.
+
+kinds    | fill, besides bucket, topic and topic_number
+``stored``                   | queue, [start, stop), producer_id, sequence, late, position, closed:
+                             | true if a transaction made the rows visible
+``prepared``                 | producer_id, [sequence, until), position: not decided yet
+``resolved``, ``withdrawn``  | position of the prepared rows: visible at queue, [start, stop), or
+                             | never; until: windows that ended before it got the rows late
+``left_out``                 | producer_id, [sequence, until): their application id was stored
+``counts``                   | producer_id, [sequence, until), sent, given_up, left_out, closed,
+                             | position
+``given_up``                 | producer_id, [sequence, until): given up, or reported as left out
+``delivered``, ``settled``   | group, queue, [start, stop)
+``passed``                   | the same: never meant for the group (filter, start of the group)
+``dropped``                  | the same: an operator took them from the group (skip, reset)
+``expired``                  | the same: retention removed them before the group was done
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ternmq.pipeline.audit.schema import BUCKET_US, RUNS
+from ternmq.pipeline.audit.spans import Ints, Spans, factor, joined, sweep
+
+EVENTS: Final = (
+    "position", "time", "kind", "topic_number", "topic", "queue", "group", "start", "stop", "rows",
+    "producer_id", "sequence", "born_time", "outcome", "cause", "cursor", "sent", "given_up",
+    "detail", "refers_to",
+)  # fmt: skip
+"""The columns of ``format("ternmq.journal")`` that are read."""
+KEPT: Final = pa.schema([one for one in RUNS.schema if one.name not in {"hour", "schema_version"}])
+"""The columns that the functions of this module use."""
+OF_GROUPS: Final = ("delivered", "settled", "passed", "dropped", "expired")
+_MOVES: Final = {
+    "filtered": "passed", "commit": "passed", "start": "passed",
+    "skip": "dropped", "reset": "dropped", "expired": "expired",
+}  # fmt: skip
+
+
+def gather(events: pa.Table | pa.RecordBatch, grace_us: int) -> pa.Table:
+    """Return the runs of the journal's facts; those of groups without a bucket.
+
+    Args:
+        events: Events with the columns ``EVENTS``.
+        grace_us: Messages stored later than this after the end of their window are late.
+    """
+    if isinstance(events, pa.RecordBatch):
+        events = pa.Table.from_batches([events])
+    withdrawn = _withdrawn(events.filter(pc.equal(events["kind"], "resolved")))
+    events = events.filter(pc.is_valid(events["topic_number"]))
+    kinds = events["kind"]
+    found = [
+        withdrawn,
+        _prepared(events.filter(pc.equal(kinds, "prepared"))),
+        _resolved(events.filter(pc.equal(kinds, "resolved")), grace_us),
+        _stored(events.filter(pc.equal(kinds, "stored")), grace_us),
+        _left_out(events.filter(pc.equal(kinds, "duplicate"))),
+        _counts(events.filter(pc.equal(kinds, "counts"))),
+        *_of_groups(events.filter(pc.is_valid(events["group"]))),
+    ]
+    return merged(pa.concat_tables(found))
+
+
+def table(count: int, **columns: object) -> pa.Table:
+    """Return rows of ``KEPT``; missing columns are null, a bare text is repeated for all rows."""
+    arrays = []
+    for one in KEPT:
+        given = columns.get(one.name)
+        if given is None:
+            arrays.append(pa.nulls(count, one.type))
+        elif isinstance(given, str):
+            arrays.append(pa.repeat(pa.scalar(given, one.type), count))
+        elif isinstance(given, pa.Array | pa.ChunkedArray):
+            arrays.append(given.cast(one.type))
+        else:
+            arrays.append(pa.array(given).cast(one.type))
+    return pa.table(arrays, schema=KEPT)
+
+
+def ints(column: pa.ChunkedArray | pa.Array) -> Ints:
+    """Return a column as integers; null is -1."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    elif pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    found = pc.fill_null(column, pa.scalar(-1, column.type)).to_numpy()
+    return np.asarray(found, np.int64)
+
+
+def codes(column: pa.ChunkedArray) -> Ints:
+    """Number the distinct texts of a column."""
+    return ints(column.combine_chunks().dictionary_encode().indices)
+
+
+def _buckets(events: pa.Table) -> Ints:
+    born = ints(events["born_time"])
+    return born - born % BUCKET_US
+
+
+def _stored(events: pa.Table, grace_us: int) -> pa.Table:
+    bucket = _buckets(events)
+    return table(
+        len(events),
+        kind="stored",
+        bucket=bucket,
+        late=ints(events["time"]) > bucket + BUCKET_US + grace_us,
+        **_columns(
+            events, "topic", "topic_number", "queue", "start", "stop", "producer_id", "sequence",
+            "position",
+        ),
+    )  # fmt: skip
+
+
+def _columns(events: pa.Table, *names: str) -> dict[str, pa.ChunkedArray]:
+    return {name: events[name] for name in names}
+
+
+def _left_out(events: pa.Table) -> pa.Table:
+    return table(
+        len(events),
+        kind="left_out",
+        bucket=_buckets(events),
+        until=pc.add(events["sequence"], events["rows"]),
+        **_columns(events, "topic", "topic_number", "producer_id", "sequence"),
+    )
+
+
+def _prepared(events: pa.Table) -> pa.Table:
+    return table(
+        len(events),
+        kind="prepared",
+        bucket=_buckets(events),
+        until=pc.add(events["sequence"], events["rows"]),
+        **_columns(events, "topic", "topic_number", "producer_id", "sequence", "position"),
+    )
+
+
+def _resolved(events: pa.Table, grace_us: int) -> pa.Table:
+    return table(
+        len(events),
+        kind="resolved",
+        position=events["refers_to"],
+        until=ints(events["time"]) - grace_us,
+        **_columns(events, "topic", "topic_number", "queue", "start", "stop"),
+    )
+
+
+def _withdrawn(events: pa.Table) -> pa.Table:
+    some = events.filter(
+        pc.and_(pc.is_null(events["topic_number"]), pc.is_valid(events["refers_to"]))
+    )
+    return table(len(some), kind="withdrawn", position=some["refers_to"])
+
+
+def _counts(events: pa.Table) -> pa.Table:
+    """Return the counts, and the sequences that they report as given up; these are few."""
+    told = [json.loads(one) if one else {} for one in events["detail"].to_pylist()]
+    counts = table(
+        len(events),
+        kind="counts",
+        bucket=_buckets(events),
+        until=pa.array([_signed(one.get("stop", 0)) for one in told], pa.int64()),
+        closed=pa.array([bool(one.get("closed")) for one in told], pa.bool_()),
+        left_out=pa.array([one.get("left_out", 0) for one in told], pa.int64()),
+        **_columns(
+            events, "topic", "topic_number", "producer_id", "sequence", "sent", "given_up",
+            "position",
+        ),
+    )  # fmt: skip
+    runs = [
+        (row, _signed(first), _signed(stop))
+        for row, one in enumerate(told)
+        for first, stop in one.get("runs", ())
+    ]
+    rows, firsts, stops = zip(*runs, strict=True) if runs else ((), (), ())
+    whose = counts.take(pa.array(rows, pa.int64()))
+    given_up = table(
+        len(rows),
+        kind="given_up",
+        sequence=pa.array(firsts, pa.int64()),
+        until=pa.array(stops, pa.int64()),
+        **_columns(whose, "bucket", "topic", "topic_number", "producer_id"),
+    )
+    return pa.concat_tables([counts, given_up])
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def _of_groups(events: pa.Table) -> Iterable[pa.Table]:
+    """Return the runs of rows that groups received, finished or passed over."""
+    kind, outcome = events["kind"], events["outcome"]
+    ended = pc.is_in(kind, pa.array(["settled", "ended"]))
+    over = pc.is_in(outcome, pa.array(["done", "dead"]))
+    for name, chosen in (
+        ("delivered", pc.equal(kind, "pulled")),
+        ("passed", pc.equal(kind, "skipped")),
+        ("settled", pc.and_(ended, over)),
+    ):
+        some = events.filter(chosen)
+        names = ("topic", "topic_number", "group", "queue", "start", "stop")
+        yield table(len(some), kind=name, **_columns(some, *names))
+    moves = events.filter(pc.equal(kind, "cursor"))
+    for cause, name in _MOVES.items():
+        some = moves.filter(pc.equal(moves["cause"], cause))
+        yield table(
+            len(some),
+            kind=name,
+            start=np.zeros(len(some), np.int64),
+            stop=some["cursor"],
+            **_columns(some, "topic", "topic_number", "group", "queue"),
+        )
+
+
+# -- joining runs --------------------------------------------------------------------------------
+
+
+def merged(runs: pa.Table) -> pa.Table:
+    """Return the same runs in the fewest rows."""
+    kinds = runs["kind"]
+    parts = [
+        _following(runs.filter(pc.is_in(kinds, pa.array(["stored", "archived"])))),
+        _newest(runs.filter(pc.equal(kinds, "counts"))),
+        runs.filter(pc.is_in(kinds, pa.array(["prepared", "resolved", "withdrawn"]))),
+    ]
+    for name in ("left_out", "given_up"):
+        some = runs.filter(pc.equal(kinds, name))
+        parts.append(_united(some, ("bucket", "topic_number", "producer_id"), "sequence", "until"))
+    for name in OF_GROUPS:
+        some = runs.filter(pc.equal(kinds, name))
+        keys = ("bucket", "topic_number", "group", "queue")
+        parts.append(_united(some, keys, "start", "stop"))
+    return pa.concat_tables(parts).combine_chunks()
+
+
+def _keys(runs: pa.Table, names: Iterable[str]) -> list[Ints]:
+    return [
+        codes(runs[name]) if pa.types.is_string(runs[name].type) else ints(runs[name])
+        for name in names
+    ]
+
+
+def _united(runs: pa.Table, keys: Iterable[str], low: str, high: str) -> pa.Table:
+    """Join spans that overlap or touch, so that facts reported twice count once."""
+    if len(runs) < 2:
+        return runs
+    code, first = factor(_keys(runs, keys))
+    found = joined(Spans(code, ints(runs[low]), ints(runs[high])))
+    whose = runs.take(pa.array(first[found.space]))
+    for name, values in ((low, found.start), (high, found.stop)):
+        at = runs.schema.get_field_index(name)
+        whose = whose.set_column(at, runs.schema.field(name), pa.array(values))
+    return whose
+
+
+def _following(runs: pa.Table) -> pa.Table:
+    """Join rows whose offsets and sequences both continue; duplicates stay duplicates."""
+    if len(runs) < 2:
+        return runs
+    keys = _keys(runs, ("kind", "topic_number", "queue", "bucket", "producer_id", "late", "closed"))
+    start, stop, sequence = (ints(runs[name]) for name in ("start", "stop", "sequence"))
+    order = np.lexsort((start, *keys))
+    new = np.ones(len(order), np.bool_)
+    same = np.ones(len(order) - 1, np.bool_)
+    for key in keys:
+        same &= key[order][1:] == key[order][:-1]
+    start, stop, sequence = start[order], stop[order], sequence[order]
+    same &= (start[1:] == stop[:-1]) & (sequence[1:] - sequence[:-1] == stop[:-1] - start[:-1])
+    new[1:] = ~same
+    begin = new.nonzero()[0]
+    end = np.append(begin[1:], len(order)) - 1
+    whose = runs.take(pa.array(order[begin]))
+    at = runs.schema.get_field_index("stop")
+    return whose.set_column(at, runs.schema.field("stop"), pa.array(stop[end]))
+
+
+def _newest(counts: pa.Table) -> pa.Table:
+    """Join the reports on a window: counts only grow; the newest states whether it is complete."""
+    if len(counts) < 2:
+        return counts
+    code, first = factor(_keys(counts, ("bucket", "topic_number", "producer_id")))
+    position = ints(counts["position"])
+    order = np.lexsort((position, code))
+    last = order[np.append(code[order][1:] != code[order][:-1], [True])]
+    newest = counts.take(pa.array(last))
+    columns = {name: newest[name] for name in KEPT.names}
+    for name in ("sent", "given_up", "left_out", "until"):
+        most = np.full(len(first), np.iinfo(np.int64).min)
+        np.maximum.at(most, code, ints(counts[name]))
+        columns[name] = pa.array(most[code[last]])
+    told = ints(counts["sent"]) > 0
+    least = np.full(len(first), np.iinfo(np.int64).max)
+    np.minimum.at(least, code[told], ints(counts["sequence"])[told])
+    columns["sequence"] = pa.array(np.where(least == np.iinfo(np.int64).max, 0, least)[code[last]])
+    return pa.table([columns[one.name].cast(one.type) for one in KEPT], schema=KEPT)
+
+
+# -- transactions ---------------------------------------------------------------------------------
+
+
+def decided(runs: pa.Table) -> pa.Table:
+    """Replace prepared runs by stored ones, or drop them, where their outcome is known."""
+    kinds = runs["kind"]
+    prepared = runs.filter(pc.equal(kinds, "prepared"))
+    resolved = runs.filter(pc.equal(kinds, "resolved"))
+    over = runs.filter(pc.is_in(kinds, pa.array(["resolved", "withdrawn"])))
+    others = runs.filter(
+        pc.invert(pc.is_in(kinds, pa.array(["prepared", "resolved", "withdrawn"])))
+    )
+    rest = prepared.filter(pc.invert(pc.is_in(prepared["position"], over["position"])))
+    at = pc.index_in(resolved["position"], prepared["position"])
+    known = pc.is_valid(at)
+    resolved, whose = resolved.filter(known), prepared.take(at.filter(known))
+    stored = table(
+        len(whose),
+        kind="stored",
+        late=ints(resolved["until"]) > ints(whose["bucket"]) + BUCKET_US,
+        closed=np.ones(len(whose), np.bool_),
+        **_columns(whose, "bucket", "topic", "topic_number", "producer_id", "sequence"),
+        **_columns(resolved, "queue", "start", "stop", "position"),
+    )
+    return pa.concat_tables([others, rest, stored])
+
+
+# -- which window --------------------------------------------------------------------------------
+
+
+def placed(runs: pa.Table, stored: pa.Table) -> pa.Table:
+    """Return runs of groups, each in the window in which its rows were born.
+
+    Args:
+        runs: Runs with kinds of ``OF_GROUPS``, without a bucket.
+        stored: All rows that they may cover; facts about other rows are left out.
+    """
+    stored = stored.filter(pc.equal(stored["kind"], "stored"))
+    if not len(runs) or not len(stored):
+        return runs.slice(0, 0)
+    both = pa.concat_tables([stored, runs])
+    space, _ = factor(_keys(both, ("topic_number", "queue")))
+    rows = Spans(space[: len(stored)], ints(stored["start"]), ints(stored["stop"]))
+    facts = Spans(space[len(stored) :], ints(runs["start"]), ints(runs["stop"]))
+    sort, first = factor(_keys(runs, ("kind", "group")))
+    names = stored.column_names
+    parts = []
+    for number, example in enumerate(first.tolist()):
+        pieces = sweep(rows, joined(facts.where(sort == number)))
+        chosen = (pieces.depths[0] > 0) & (pieces.depths[1] > 0)
+        whose = stored.take(pa.array(pieces.run[chosen]))
+        parts.append(
+            table(
+                len(whose),
+                kind=runs["kind"][example].as_py(),
+                group=runs["group"][example].as_py(),
+                start=pieces.spans.start[chosen],
+                stop=pieces.spans.stop[chosen],
+                **_columns(whose, *(n for n in names if n in {"bucket", "topic", "topic_number",
+                                                              "queue"})),
+            )
+        )  # fmt: skip
+    return merged(pa.concat_tables(parts))

@@ -1,0 +1,235 @@
+"""Causes of dead letters; causes that differ only in names and numbers share a fingerprint.
+
+A fingerprint is made of the exception's class and the message with everything replaced that differs
+from one failure to the next: quoted texts, paths, addresses, ids, hexadecimal and other numbers.
+Pure functions on rows of the trace; the job is ``deadletters_job``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from xxhash import xxh3_64_hexdigest
+
+from ternmq.client.consumer.causes import UNSAID_BY_NAME
+from ternmq.pipeline.archive.schema import INSTANT
+from ternmq.pipeline.tables.datafile import TableSpec
+from ternmq.pipeline.tables.table import Table
+from ternmq.pipeline.trace.schema import TRACE
+
+DEAD_LETTERS: Final = TableSpec(
+    name="dead_letters",
+    version=1,
+    schema=pa.schema(
+        [
+            ("topic", pa.string()),
+            ("group", pa.string()),
+            ("fingerprint", pa.string()),
+            ("exception", pa.string()),
+            ("message", pa.string()),
+            ("cause", pa.string()),
+            ("count", pa.int64()),
+            ("first", INSTANT),
+            ("last", INSTANT),
+            ("day_before", pa.int64()),
+            ("sample_ids", pa.list_(pa.string())),
+            ("sample_reason", pa.string()),
+            ("day", pa.string()),
+            ("schema_version", pa.int32()),
+        ]
+    ),
+    partition_by=("day",),
+    bounds=("first", "last"),
+)
+"""One row for each day, topic, group and fingerprint."""
+
+SAMPLES: Final = 5
+_LONGEST: Final = 300
+_CLASS: Final = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?::\s*|$)")
+_REPLACED: Final = tuple(
+    (re.compile(pattern), by)
+    for pattern, by in (
+        (r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`", "<text>"),
+        (r"\b[a-z][a-z0-9+.-]*://\S+", "<address>"),
+        (r"[\w.+-]+@[\w-]+\.[\w.-]+", "<address>"),
+        (r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b", "<id>"),
+        (r"\b[0-9a-f]{16}:[0-9a-f]+\b", "<id>"),
+        (r"(?<![\w<])(?:[A-Za-z]:\\|~?/)[\w.@+~-]+(?:[\\/][\w.@+~-]*)*", "<path>"),
+        (r"\b0[xX][0-9a-fA-F]+\b", "<number>"),
+        (r"\b(?=[a-fA-F]*[0-9])(?=[0-9]*[a-fA-F])[0-9a-fA-F]{8,}\b", "<id>"),
+        (r"(?<![A-Za-z\d])[-+]?\d+(?:[.,:]\d+)*(?:[eE][-+]?\d+)?", "<number>"),
+        (r"\d+", "<number>"),
+        (r"\s+", " "),
+    )
+)
+
+
+class Fingerprint(NamedTuple):
+    """A cause of dead letters.
+
+    Attributes:
+        id: 16 hexadecimal digits.
+        exception: The class; empty if the reason names none.
+        message: The message, normalised.
+    """
+
+    id: str
+    exception: str
+    message: str
+
+
+def fingerprint(reason: str | None, cause: str | None) -> Fingerprint:
+    """Return the fingerprint of a failure.
+
+    Args:
+        reason: The consumer's reason; None: it gave none.
+        cause: The broker's cause; used if there is no reason.
+    """
+    text = (reason or "").strip()
+    if cause is not None and text == UNSAID_BY_NAME.get(cause):  # clients show it for no reason
+        text = ""
+    found = _CLASS.match(text)
+    exception = found[1] if found else ""
+    message = normalised(text[found.end() :] if found else text)
+    if not text:
+        message = f"({cause or 'unknown'})"
+    return Fingerprint(xxh3_64_hexdigest(f"{exception}\n{message}".encode()), exception, message)
+
+
+def normalised(text: str) -> str:
+    """Return a text with the parts replaced that differ from one failure to the next."""
+    for pattern, by in _REPLACED:
+        text = pattern.sub(by, text)
+    return text.strip()[:_LONGEST]
+
+
+@dataclass(slots=True)
+class _Count:
+    fingerprint: Fingerprint
+    cause: str | None
+    reason: str | None
+    count: int
+    first: datetime
+    last: datetime
+    ids: list[str]
+
+
+def of_day(rows: pa.Table, day: str, before: Mapping[tuple[str, str, str], int]) -> pa.Table:
+    """Return the dead letters of a day, by topic, group and fingerprint.
+
+    Args:
+        rows: Rows of the trace; those without a failure are ignored.
+        day: The day in UTC, as ``2026-11-21``.
+        before: Counts of the day before, by topic, group and fingerprint.
+    """
+    deaths = _deaths(rows)
+    begin = datetime.fromisoformat(day).replace(tzinfo=UTC)
+    end = begin + timedelta(days=1)
+    inside = pc.and_(
+        pc.greater_equal(deaths["time"], pa.scalar(begin, INSTANT)),
+        pc.less(deaths["time"], pa.scalar(end, INSTANT)),
+    )
+    found: dict[tuple[str, str, str], _Count] = {}
+    known: dict[tuple[str | None, str | None], Fingerprint] = {}
+    for row in deaths.filter(inside).sort_by("time").to_pylist():
+        said = row["reason"], row["cause"]
+        if said not in known:
+            known[said] = fingerprint(*said)
+        key = row["topic"], row["group"], known[said].id
+        one = found.get(key)
+        if one is None:
+            time = row["time"]
+            one = found[key] = _Count(known[said], row["cause"], row["reason"], 0, time, time, [])
+        one.count += 1
+        one.last = row["time"]
+        if row["message_id"] and len(one.ids) < SAMPLES and row["message_id"] not in one.ids:
+            one.ids.append(row["message_id"])
+    told = [
+        {
+            "topic": topic, "group": group, "fingerprint": id_,
+            "exception": one.fingerprint.exception or None, "message": one.fingerprint.message,
+            "cause": one.cause, "count": one.count, "first": one.first, "last": one.last,
+            "day_before": before.get((topic, group, id_), 0), "sample_ids": one.ids,
+            "sample_reason": one.reason, "day": day, "schema_version": DEAD_LETTERS.version,
+        }
+        for (topic, group, id_), one in sorted(found.items())
+    ]  # fmt: skip
+    return pa.Table.from_pylist(told, DEAD_LETTERS.schema)
+
+
+def _deaths(rows: pa.Table) -> pa.Table:
+    """Return a row for each time that a message became a dead letter or was held."""
+    lists = rows["failures"].combine_chunks()
+    flat = lists.flatten()
+    parent = pc.list_parent_indices(lists)
+    names = ["topic", "queue", "offset", "group", "message_id", "state"]
+    found = rows.select(names).take(parent)
+    for name in ("time", "outcome", "cause", "reason"):
+        found = found.append_column(name, flat.field(name))
+    return found.filter(pc.is_in(found["outcome"], value_set=pa.array(["dead", "held"])))
+
+
+COLUMNS: Final = ("topic", "queue", "offset", "group", "message_id", "state", "failures")
+"""The columns of the trace that are read."""
+
+
+def rows_since(trace: Table, time_us: int) -> pa.Table:
+    """Return rows of the trace with a failure, from files that changed at or after a time."""
+    parts = [TRACE.schema.empty_table().select(list(COLUMNS))]
+    for file in trace.files():
+        newest = file.high.get("state_time")
+        if isinstance(newest, int) and newest >= time_us:
+            rows = trace.read_files([file], COLUMNS)
+            parts.append(rows.filter(pc.greater(pc.list_value_length(rows["failures"]), 0)))
+    return pa.concat_tables(parts)
+
+
+def places(rows: pa.Table, topic: str, group: str, wanted: str) -> list[tuple[int, int]]:
+    """Return queue and offset of each dead letter of a group whose last failure has a fingerprint.
+
+    Args:
+        rows: Rows of the trace; ``rows_since(trace, 0)`` for all.
+        topic: The topic.
+        group: The group.
+        wanted: The fingerprint's id.
+    """
+    lying = pc.is_in(rows["state"], value_set=pa.array(["dead", "held"]))
+    there = pc.and_(pc.equal(rows["topic"], topic), pc.equal(rows["group"], group))
+    found = []
+    for row in rows.filter(pc.and_(lying, pc.fill_null(there, False))).to_pylist():
+        last = row["failures"][-1] if row["failures"] else {"reason": None, "cause": None}
+        if fingerprint(last["reason"], last["cause"]).id == wanted:
+            found.append((row["queue"], row["offset"]))
+    return sorted(found)
+
+
+class Redriving(Protocol):
+    """What redrives dead letters: ``client.deadletters`` of ``ternmq.sync``."""
+
+    def redrive(
+        self, topic: str, group: str, offsets: Iterable[int], *, queue: int, dry_run: bool = False
+    ) -> Sequence[Any]:
+        """Redrive dead letters, as ``ternmq.client.admin.deadletters`` does."""
+
+
+def redrive(
+    deadletters: Redriving, topic: str, group: str, chosen: Iterable[tuple[int, int]], *,
+    dry_run: bool = False,
+) -> list[Any]:  # fmt: skip
+    """Redrive chosen dead letters; return the result for each.
+
+    Messages that are no dead letters any more stay unchanged: the result says so.
+    """
+    by_queue: dict[int, list[int]] = {}
+    for queue, offset in chosen:
+        by_queue.setdefault(queue, []).append(offset)
+    told: list[Any] = []
+    for queue, offsets in sorted(by_queue.items()):
+        told += deadletters.redrive(topic, group, offsets, queue=queue, dry_run=dry_run)
+    return told

@@ -1,0 +1,1 @@
+"""What every job of the pipeline has in common: ``job``."""

@@ -1,0 +1,346 @@
+"""A table: Parquet files, and a Delta log that lists those that belong to it.
+
+The only module that uses the library which writes the log: that library renames things often. Used
+of it: creating a table, the list of files, and one kind of commit, which adds files, removes files
+and stores numbers (``app -> version``), all or nothing. Of two concurrent commits that store a
+number for the same app, or that remove files, only one succeeds: the other raises TableConflict,
+and its caller decides again (tests check this for the installed release). The same holds for a
+commit that adds files while another removes rows; it succeeds at the second attempt.
+
+Only tables that declare themselves ours in their properties are used: ``ternmq.owner`` is
+``ternmq``, and ``ternmq.schema_version`` is one that this program knows.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final, TypeVar
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+
+from ternmq.model.errors import TableConflict, TableError
+from ternmq.pipeline.tables import deltalog
+from ternmq.pipeline.tables.datafile import DataFile, TableSpec, Value, bounds, parts, plain, text
+from ternmq.pipeline.tables.folder import Folder
+
+T = TypeVar("T")
+
+OWNER: Final = "ternmq"
+_OWNER: Final = "ternmq.owner"
+_VERSION: Final = "ternmq.schema_version"
+_REMOVALS: Final = "ternmq/removals"
+COMPRESSION: Final = {"compression": "zstd", "compression_level": 1}
+
+
+class Table:
+    """A table as of its opening or the last ``refresh``.
+
+    Attributes:
+        spec: Its description.
+        folder: Its folder.
+    """
+
+    def __init__(
+        self, spec: TableSpec, folder: Folder, delta: DeltaTable, storage: Mapping[str, str] | None
+    ) -> None:
+        self.spec = spec
+        self.folder = folder
+        self._delta = delta
+        self._storage = storage
+        self._files: list[DataFile] | None = None
+
+    @classmethod
+    def open(
+        cls,
+        tables: Folder,
+        spec: TableSpec,
+        *,
+        create: bool = True,
+        storage: Mapping[str, str] | None = None,
+    ) -> Table:
+        """Open a table of a folder of tables.
+
+        Args:
+            tables: The folder that holds all tables.
+            spec: The table.
+            create: Create it if it does not exist.
+            storage: Options of the Delta library for an object store.
+
+        Raises:
+            TableError: It does not exist and ``create`` is not set; or the folder holds something
+                else, a foreign table, or a table with another schema version.
+        """
+        folder = tables.inside(spec.name)
+        options = dict(storage) if storage else None
+        try:
+            delta = DeltaTable(folder.uri, storage_options=options)
+        except TableNotFoundError:
+            if not create:
+                raise TableError(
+                    f"there is no table {spec.name} in {tables.uri}",
+                ) from None
+            if folder.exists():
+                raise TableError(
+                    f"{folder.uri} holds files that are no table; the table {spec.name} is not made"
+                    " among them"
+                ) from None
+            delta = _made(spec, folder, options)
+        _check(spec, folder, delta.metadata().configuration)
+        return cls(spec, folder, delta, options)
+
+    def refresh(self) -> None:
+        """Load commits made since."""
+        self._delta.update_incremental()
+        self._files = None
+
+    @property
+    def version(self) -> int:
+        """Number of commits, not counting the creation."""
+        return int(self._delta.version())
+
+    def remembered(self, app: str) -> int | None:
+        """Return the number that the last commit of an app stored; None if there was none."""
+        found = self._delta.transaction_version(app)
+        return None if found is None else int(found)
+
+    def all_remembered(self, apps: Iterable[str]) -> dict[str, int]:
+        """Return the stored numbers of many apps at once; for planning, perhaps not the newest."""
+        known = deltalog.remembered(self.folder)
+        if known is None:
+            found = {app: self.remembered(app) for app in apps}
+            return {app: version for app, version in found.items() if version is not None}
+        return {app: known[app] for app in apps if app in known}
+
+    def files(self, **partition: str) -> list[DataFile]:
+        """Return its files, by path; only those of a partition if one is named."""
+        if self._files is None:
+            self._files = self._listed()
+        wanted = partition.items()
+        return [one for one in self._files if wanted <= one.partition.items()]
+
+    def uris(self, **partition: str) -> list[str]:
+        """Return the locations of its files, as DuckDB and Spark accept them."""
+        return [self.folder.uri_of(one.path) for one in self.files(**partition)]
+
+    def _listed(self) -> list[DataFile]:
+        listed = pa.table(self._delta.get_add_actions(flatten=True))
+        rows = listed.to_pylist()
+        found = [
+            DataFile(
+                path=unquote(row["path"]),
+                size=row["size_bytes"],
+                rows=row["num_records"] or 0,
+                partition={name: text(row[f"partition.{name}"]) for name in self.spec.partition_by},
+                low={name: plain(row.get(f"min.{name}")) for name in self.spec.bounds},
+                high={name: plain(row.get(f"max.{name}")) for name in self.spec.bounds},
+            )
+            for row in rows
+        ]
+        return sorted(found, key=lambda one: one.path)
+
+    def removed_since(self, time_us: int) -> set[str]:
+        """Return the paths of files that commits removed from the table at or after a time."""
+        return deltalog.removed_since(self.folder, time_us)
+
+    def commit(
+        self,
+        add: Iterable[DataFile] = (),
+        remove: Iterable[DataFile] = (),
+        remember: Mapping[str, int] | None = None,
+        *,
+        changes: bool = True,
+    ) -> None:
+        """Add files, remove files and store numbers, all or nothing. Durable at return.
+
+        Removed files no longer belong to the table; they stay on disk until they are cleaned up.
+
+        Args:
+            add: Finished files.
+            remove: Files as ``files`` returned them.
+            remember: app -> version.
+            changes: False: the rows are the same ones, in other files.
+
+        Raises:
+            TableConflict: A concurrent commit changed what this one depends on; ``refresh`` and
+                decide again. Nothing was changed.
+            TableError: A file to be added does not exist.
+        """
+        now_ms = time.time_ns() // 1_000_000
+        actions: list[AddAction | RemoveAction] = []
+        for one in add:
+            if self.folder.size(one.path) != one.size:
+                raise TableError(
+                    f"{self.folder.uri_of(one.path)} was to be added to the table and is not there "
+                    "any more as it was written"
+                )
+            actions.append(self._adding(one, now_ms, changes=changes))
+        added = len(actions)
+        actions += [
+            RemoveAction(one.path, changes, now_ms, one.size, dict(one.partition)) for one in remove
+        ]
+        numbers = [Transaction(app, version) for app, version in (remember or {}).items()]
+        if len(actions) > added:
+            # The library does not detect that two commits remove the same file if one of them
+            # declares its rows unchanged. It does detect two that store a number for the same app.
+            numbers.append(Transaction(_REMOVALS, self.version + 1))
+        if not actions and not numbers:
+            return
+        try:
+            self._delta.create_write_transaction(
+                actions,
+                "append",
+                self._delta.schema(),
+                list(self.spec.partition_by),
+                commit_properties=CommitProperties(app_transactions=numbers or None),
+            )
+        except CommitFailedError as error:
+            self.refresh()
+            raise TableConflict(
+                f"the table {self.folder.uri} was changed by somebody else at once: {error}"
+            ) from error
+        self.folder.sync_log()
+        self.refresh()
+
+    def _adding(self, one: DataFile, now_ms: int, *, changes: bool) -> AddAction:
+        stats = {
+            "numRecords": one.rows,
+            "minValues": {name: self._shown(name, value) for name, value in one.low.items()},
+            "maxValues": {name: self._shown(name, value) for name, value in one.high.items()},
+            "nullCount": {},
+        }
+        return AddAction(
+            path=one.path,
+            size=one.size,
+            partition_values=dict(one.partition),
+            modification_time=now_ms,
+            data_change=changes,
+            stats=json.dumps(stats),
+        )
+
+    def _shown(self, name: str, value: Value) -> Value:
+        """Return a bound as the log stores it."""
+        if isinstance(value, int) and pa.types.is_timestamp(self.spec.schema.field(name).type):
+            seconds, micros = divmod(value, 1_000_000)
+            return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{micros:06d}Z"
+        return value
+
+    def stage(self, rows: pa.Table, *, durable: bool = True) -> list[DataFile]:
+        """Write rows to files of their partitions, for a later commit.
+
+        For tables of modest size; the archive writes its own files.
+        """
+        rows = rows.select(self.spec.schema.names).cast(self.spec.schema)
+        return [
+            self._staged(part, partition, durable=durable)
+            for partition, part in parts(rows, self.spec.partition_by)
+        ]
+
+    def _staged(self, rows: pa.Table, partition: dict[str, str], *, durable: bool) -> DataFile:
+        folders = [f"{name}={quote(value, safe='')}" for name, value in partition.items()]
+        path = "/".join([*folders, f"{self.spec.name}-{secrets.token_hex(8)}.parquet"])
+        stored = rows.select(self.spec.stored.names)
+        with self.folder.begin(path) as sink:
+            pq.write_table(stored, sink, **COMPRESSION)
+        done = self.folder.finish(path, durable=durable)
+        low, high = bounds(rows, self.spec.bounds)
+        return DataFile(done.path, done.size, len(rows), partition, low, high)
+
+    def append(self, rows: pa.Table, remember: Mapping[str, int] | None = None) -> None:
+        """Add rows and store numbers, all or nothing."""
+        self.commit(self.stage(rows) if len(rows) else [], remember=remember)
+
+    def replace(
+        self,
+        rows: pa.Table,
+        remember: Mapping[str, int] | None = None,
+        **partition: str,
+    ) -> None:
+        """Replace all rows of a partition; readers see all of the change or nothing.
+
+        Raises:
+            TableError: Rows belong to another partition.
+        """
+        added = self.stage(rows) if len(rows) else []
+        for one in added:
+            if not partition.items() <= one.partition.items():
+                raise TableError(f"rows of {one.partition} were to replace those of {partition}")
+        self.commit(added, self.files(**partition), remember)
+
+    def read(self, columns: Sequence[str] | None = None, **partition: str) -> pa.Table:
+        """Return rows, partition columns included; for tables of modest size."""
+        return self.read_files(self.files(**partition), columns)
+
+    def read_files(
+        self, files: Iterable[DataFile], columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Return the rows of some of its files, partition columns included."""
+        names = list(columns or self.spec.schema.names)
+        chosen = pa.schema([self.spec.schema.field(name) for name in names])
+        stored = [name for name in names if name not in self.spec.partition_by]
+        found = []
+        for one in files:
+            with self.folder.open(one.path) as source:
+                part = pq.ParquetFile(source).read(stored)
+            for name in self.spec.partition_by:
+                if name in names:
+                    kind = self.spec.schema.field(name).type
+                    value = pa.scalar(one.partition[name]).cast(kind)
+                    part = part.append_column(name, pa.repeat(value, one.rows))
+            found.append(part.select(names).cast(chosen))
+        return pa.concat_tables(found) if found else chosen.empty_table()
+
+
+def deciding_anew(table: Table, attempt: Callable[[], T]) -> T:
+    """Call a function that ends in a commit; after a conflict, refresh the table and call it again.
+
+    Raises:
+        TableConflict: The second attempt failed too.
+    """
+    try:
+        return attempt()
+    except TableConflict:
+        table.refresh()
+        return attempt()
+
+
+def _made(spec: TableSpec, folder: Folder, options: dict[str, str] | None) -> DeltaTable:
+    if folder.local:
+        folder.begin("made").close()  # the library requires the folder to exist
+        folder.abandon("made")
+    try:
+        made = DeltaTable.create(
+            folder.uri,
+            Schema.from_arrow(spec.schema),
+            partition_by=list(spec.partition_by),
+            name=spec.name,
+            configuration={_OWNER: OWNER, _VERSION: str(spec.version)},
+            raise_if_key_not_exists=False,
+            storage_options=options,
+        )
+    except DeltaError:
+        # Another process may have created it just now; if not, this fails for the same reason.
+        return DeltaTable(folder.uri, storage_options=options)
+    folder.sync_log()
+    return made
+
+
+def _check(spec: TableSpec, folder: Folder, properties: Mapping[str, str | None]) -> None:
+    if properties.get(_OWNER) != OWNER:
+        raise TableError(
+            f"{folder.uri} is a table that TernMQ did not make; name another folder for the tables"
+        )
+    made = properties.get(_VERSION)
+    if made != str(spec.version):
+        raise TableError(
+            f"{folder.uri} has schema version {made}, and this TernMQ writes {spec.version}: use "
+            "the version that made it, or another folder"
+        )

@@ -1,0 +1,235 @@
+"""Adds a piece of the journal to the tables: the trace, and statistics by minute.
+
+Three commits, in this order: statistics, the state of the fold, the trace. Each stores the position
+up to which its table has the journal; the next piece begins at the trace's position. A run that
+stops between them is repeated from there: statistics leave out what they have counted, and the
+state is ahead, which does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ternmq.pipeline.stats import stats
+from ternmq.pipeline.stats.schema import STATS_MINUTE, STEPS_US
+from ternmq.pipeline.tables.datafile import DataFile, TableSpec
+from ternmq.pipeline.tables.table import Table
+from ternmq.pipeline.trace.fold import Place
+from ternmq.pipeline.trace.known import Known, Queue, Subscription, of_catalog
+from ternmq.pipeline.trace.queue import KINDS, Done, Work, fold_queue
+from ternmq.pipeline.trace.rows import Numbers, numbers
+from ternmq.pipeline.trace.schema import KNOWN, TRACE
+
+APP: Final = "trace"
+"""The app under which the tables store positions."""
+PIPELINE: Final = "spark."
+"""Prefix of the pipeline's own groups; they have no rows."""
+
+Dones = Callable[[Sequence[Work]], Iterable[Done]]
+
+
+class TracePass:
+    """Folds pieces of the journal into the tables.
+
+    Args:
+        open_: Opens a table.
+        before: Returns the groups that existed before a position, for tables that are new.
+    """
+
+    def __init__(
+        self,
+        open_: Callable[[TableSpec], Table],
+        before: Callable[[int], Sequence[Subscription]] = lambda _position: (),
+    ) -> None:
+        self.trace = open_(TRACE)
+        self._known_table = open_(KNOWN)
+        self._stats = open_(STATS_MINUTE)
+        self._before = before
+
+    @property
+    def position(self) -> int | None:
+        """Position up to which the trace has the journal; None: it is new."""
+        return self.trace.remembered(APP)
+
+    def refresh(self) -> None:
+        """Load commits of other processes."""
+        for table in (self.trace, self._known_table, self._stats):
+            table.refresh()
+
+    def known(self, begin: int) -> Known:
+        """Return the state before the piece that begins at a position."""
+        position = self._known_table.remembered(APP)
+        if position is None:
+            return of_catalog(self._before(begin))
+        return Known.of(self._known_table.read(), position)
+
+    def fold(self, begin: int, stop: int, events: pa.Table) -> int:
+        """Fold the events between two positions; return the number of rows written.
+
+        Raises:
+            TableConflict: Another process committed: ``refresh``, and read ``position`` again.
+        """
+        known = self.known(begin)
+        was = known.position
+        known.learn(events, stop)
+        events = events.filter(_of_users(events))
+        cut = _by_queue(events)
+        topics = {key[0]: known.topics.get(key[0], f"topic-{key[0]}") for key in cut}
+        works = self.works(known, was, begin, cut, topics)
+        nothing = events.slice(0, 0)
+        dones = [
+            fold_queue(self.trace, one, cut.get((one.place.topic_number, one.place.queue), nothing))
+            for one in works
+        ]
+        return self.commit(known, begin, stop, dones)
+
+    def works(
+        self,
+        known: Known,
+        was: int,
+        begin: int,
+        queues: Iterable[Queue],
+        topics: Mapping[int, str] | None = None,
+    ) -> list[Work]:
+        """Return the work for the queues with events.
+
+        Args:
+            known: The state after the events.
+            was: Position of the state before them.
+            begin: Where the piece begins.
+            queues: The queues with events.
+            topics: Names of topics, for those missing in ``known``.
+        """
+        files: dict[Queue, list[DataFile]] = {}
+        for one in self.trace.files():
+            topic, queue = one.low["topic_number"], one.low["queue"]
+            assert isinstance(topic, int)
+            assert isinstance(queue, int)
+            files.setdefault((topic, queue), []).append(one)
+        turns = known.turns(begin)
+        wanted = sorted({*queues, *[key for key in files if key[0] in turns]})
+        counted = max(self._stats.remembered(APP) or 0, begin)
+        cursors: dict[Queue, dict[int, int]] = {}
+        for (topic, queue, group), cursor in known.cursors.items():
+            cursors.setdefault((topic, queue), {})[group] = cursor
+        told, names = known.told(), dict(topics or {}) | known.topics
+        return [
+            Work(
+                Place(names.get(topic, f"topic-{topic}"), topic, queue),
+                [
+                    one.of_queue(queue)
+                    for one in known.of_topic(topic)
+                    if not one.name.startswith(PIPELINE)
+                ],
+                begin,
+                counted,
+                max(was, begin),
+                known.ends.get((topic, queue), 0),
+                cursors.get((topic, queue), {}),
+                files.get((topic, queue), []),
+                told,
+            )
+            for topic, queue in wanted
+        ]
+
+    def commit(self, known: Known, begin: int, stop: int, dones: Sequence[Done]) -> int:
+        """Commit the results of queues; return the number of rows of the trace written."""
+        if (self._stats.remembered(APP) or 0) < stop:
+            self._commit_stats(known, stop, dones)
+        if (self._known_table.remembered(APP) or -1) < stop:
+            for one in dones:
+                key = one.place.topic_number, one.place.queue
+                known.ends[key] = one.end
+                known.topics[key[0]] = one.place.topic
+                known.cursors = {at: n for at, n in known.cursors.items() if at[:2] != key}
+                known.cursors |= {(*key, group): at for group, at in one.cursors.items()}
+            known.forget(begin)
+            added = self._known_table.stage(known.table())
+            self._known_table.commit(added, self._known_table.files(), {APP: stop})
+        add = [file for one in dones for file in one.add]
+        remove = [file for one in dones for file in one.remove]
+        self.trace.commit(add, remove, {APP: stop})
+        return sum(one.rows for one in dones)
+
+    def _commit_stats(self, known: Known, stop: int, dones: Sequence[Done]) -> None:
+        new = [one.stats for one in dones] + _lags(known, dones)
+        if not new:
+            self._stats.commit(remember={APP: stop})
+            return
+        rows = stats.merge(pa.concat_tables(new), STATS_MINUTE)
+        hours = pc.unique(rows["hour"]).to_pylist()
+        old = [file for hour in hours for file in self._stats.files(hour=hour)]
+        merged = stats.merge(pa.concat_tables([self._stats.read_files(old), rows]), STATS_MINUTE)
+        added = self._stats.stage(merged) if len(merged) else []
+        self._stats.commit(added, old, {APP: stop})
+
+
+def tells(events: pa.Table) -> bool:
+    """Return whether events are about a queue, a topic or a user's group: else nothing changes.
+
+    Every run of the pipeline adds facts of its own (its sessions, its holds).
+    """
+    some = events.filter(_of_users(events))
+    settings = pc.and_(pc.equal(some["kind"], "config"), pc.is_valid(some["topic_number"]))
+    about = pc.or_(pc.is_in(some["kind"], value_set=pa.array(KINDS)), settings)
+    return bool(pc.any(about).as_py())
+
+
+def _of_users(events: pa.Table) -> pa.ChunkedArray:
+    return pc.invert(pc.fill_null(pc.starts_with(events["group"], PIPELINE), False))
+
+
+def _by_queue(events: pa.Table) -> dict[Queue, pa.Table]:
+    """Return the events about queues, by queue, each in order."""
+    some = events.filter(
+        pc.and_(pc.is_in(events["kind"], value_set=pa.array(KINDS)), pc.is_valid(events["queue"]))
+    )
+    topic, queue = numbers(some["topic_number"]), numbers(some["queue"])
+    key = topic << 32 | queue
+    order = np.argsort(key, kind="stable")
+    keys, begins = np.unique(key[order], return_index=True)
+    sorted_ = some.take(pa.array(order))
+    ends = [*begins.tolist(), len(order)][1:]
+    return {
+        (int(one) >> 32, int(one) & 0xFFFFFFFF): sorted_.slice(begin, end - begin)
+        for one, begin, end in zip(keys, begins.tolist(), ends, strict=True)
+    }
+
+
+def _lags(known: Known, dones: Sequence[Done]) -> list[pa.Table]:
+    """Return statistics with the lags of groups, over all queues of their topic."""
+    found = []
+    by_topic: dict[int, list[Done]] = {}
+    for one in dones:
+        by_topic.setdefault(one.place.topic_number, []).append(one)
+    for topic, some in by_topic.items():
+        for group in known.of_topic(topic):
+            steps = {one.place.queue: _of_group(one.lags, group.number) for one in some}
+            minutes = np.unique(np.concatenate([one[0] for one in steps.values()]))
+            minutes = minutes[minutes + STEPS_US["stats_minute"] > group.since_us]
+            if group.gone is not None:
+                minutes = minutes[minutes + STEPS_US["stats_minute"] <= group.gone_us]
+            if not len(minutes):
+                continue
+            total = np.zeros(len(minutes), np.int64)
+            queues = {key[1] for key in known.ends if key[0] == topic}
+            for queue in {*queues, *steps}:
+                began = group.of_queue(queue).cursor
+                cursor = known.cursors.get((topic, queue, group.number), began)
+                before = 0 if cursor is None else known.ends.get((topic, queue), 0) - cursor
+                begin, behind = steps.get(queue, (minutes[:0], minutes[:0]))
+                at = np.searchsorted(begin, minutes, side="right")
+                total += np.maximum(np.concatenate([[before], behind])[at], 0)
+            names = [group.name] * len(minutes)
+            found.append(stats.lags(some[0].place.topic, minutes, names, total))
+    return found
+
+
+def _of_group(lags: pa.Table, group: int) -> tuple[Numbers, Numbers]:
+    mine = lags.filter(pc.equal(lags["group_number"], group))
+    return numbers(mine["begin"]), numbers(mine["end"]) - numbers(mine["cursor"])

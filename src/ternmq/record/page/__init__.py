@@ -1,0 +1,4 @@
+"""Pages: many records at once, by column, with numpy.
+
+``pieces`` (where records begin), ``columns``, ``frames``.
+"""

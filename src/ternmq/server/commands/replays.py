@@ -1,0 +1,119 @@
+"""The commands that deliver rows to a group again: GROUP_REPLAY and FAILED_REDRIVE."""
+
+from __future__ import annotations
+
+from ternmq.access import Authoriser
+from ternmq.broker.delivery.replays import ReplayPlan
+from ternmq.broker.query.messages import Queries
+from ternmq.journal.store.lookup import Found
+from ternmq.model.errors import InvalidRequest, MessageNotFound
+from ternmq.record.fact.facts import Span
+from ternmq.server.commands.control import ControlCommands, Told
+from ternmq.server.commands.lookup import is_message_id, message_id
+from ternmq.server.desk.desk import Desk
+from ternmq.wire import control
+from ternmq.wire.commands import Command
+from ternmq.wire.port import Caller
+
+
+class ReplayCommands(ControlCommands):
+    """Handlers of replay and redrive. Not thread-safe: call it from the broker's loop."""
+
+    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+        super().__init__(desk, authoriser, queries)
+        self.handlers |= {
+            Command.GROUP_REPLAY: self.control(
+                Command.GROUP_REPLAY, control.GroupReplay, self.replay
+            ),
+            Command.FAILED_REDRIVE: self.control(
+                Command.FAILED_REDRIVE, control.FailedRedrive, self.redrive
+            ),
+        }
+
+    def replay(self, caller: Caller, asked: control.GroupReplay) -> Told:
+        """GROUP_REPLAY: deliver the rows of spans again, or messages by their ids."""
+        if bool(asked.spans) is bool(asked.ids):
+            raise InvalidRequest("state either spans or ids")
+        spans: dict[int, list[Span]] = {}
+        missing: list[str] = []
+        for span in asked.spans:
+            if span.start >= span.stop:
+                raise InvalidRequest(f"a span has start < stop, not {span.start} and {span.stop}")
+            spans.setdefault(span.queue, []).append((span.start, span.stop))
+        if asked.ids:  # all that may wait for the disk, before anything is changed
+            topic = self._broker.views.catalog.subscription(asked.topic, asked.group).topic
+            for text in asked.ids:
+                try:
+                    found = self._named(asked.topic, text)
+                except MessageNotFound:
+                    missing.append(text)
+                    continue
+                if found.topic == topic.number:
+                    spans.setdefault(found.queue, []).append((found.offset, found.offset + 1))
+                else:
+                    missing.append(text)
+        reply = self._broker.operating.replay(
+            self._core.now_us(),
+            caller.session,
+            asked.topic,
+            asked.group,
+            spans,
+            dry_run=asked.dry_run,
+        )
+        assert isinstance(reply.value, list)
+        plans: list[ReplayPlan] = reply.value
+        answer = control.GroupReplayed(
+            queues=[
+                control.ReplayedQueue(
+                    queue=plan.held.queue,
+                    again=plan.rows,
+                    unread=plan.unread,
+                    expired=plan.expired,
+                    filtered=plan.filtered,
+                )
+                for plan in plans
+            ],
+            rest=[
+                control.ReplaySpan(queue=plan.held.queue, start=start, stop=stop)
+                for plan in plans
+                for start, stop in plan.rest
+            ],
+            missing=missing,
+        )
+        return answer, reply.position
+
+    def _named(self, topic: str, text: str) -> Found:
+        """Return the message with a message id, or else the newest one with an application id."""
+        if is_message_id(text):
+            return self._queries.by_id(*message_id(text))
+        return self._queries.by_application_id(topic, text)
+
+    def redrive(self, caller: Caller, asked: control.FailedRedrive) -> Told:
+        """FAILED_REDRIVE: redrive the dead letters at the given offsets, or the next ones."""
+        offsets, more = asked.offsets, False
+        if not offsets:
+            offsets = self._queries.dead_offsets(
+                asked.topic, asked.group, asked.queue, after=asked.after, limit=asked.limit + 1
+            )
+            more = len(offsets) > asked.limit
+            offsets = offsets[: asked.limit]
+        reply = self._broker.operating.redrive(
+            self._core.now_us(),
+            caller.session,
+            asked.topic,
+            asked.group,
+            asked.queue,
+            offsets,
+            dry_run=asked.dry_run,
+        )
+        assert isinstance(reply.value, ReplayPlan)
+        plan = reply.value
+        rest = [offset for start, stop in plan.rest for offset in range(start, stop)]
+        left = {*rest, *plan.refused}
+        answer = control.FailedRedriven(
+            done=sorted({offset for offset in offsets if offset not in left}),
+            missing=plan.refused,
+            rest=rest,
+            more=more,
+        )
+        return answer, reply.position

@@ -1,0 +1,294 @@
+"""The commands about topics and groups."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ternmq.access import Authoriser
+from ternmq.broker.query.listings import MAX_LISTED, GroupPlace
+from ternmq.broker.query.messages import GroupStatus, Queries
+from ternmq.model.errors import (
+    GroupSettingsMismatch,
+    InvalidRequest,
+    UnknownGroup,
+    UnknownTopic,
+)
+from ternmq.model.policies import write_retry
+from ternmq.model.specs import Mode, RetryPolicy, Start, SubscriptionSpec, TopicSpec, check_name
+from ternmq.model.units import write_duration
+from ternmq.server.commands.clients import short
+from ternmq.server.commands.control import ControlCommands, Told
+from ternmq.server.commands.holds import holds_of
+from ternmq.server.desk.desk import Desk
+from ternmq.server.desk.telling import Telling
+from ternmq.wire import control
+from ternmq.wire.commands import Command
+from ternmq.wire.port import Caller
+
+
+class TopicCommands(ControlCommands):
+    """Handlers about topics and groups. Not thread-safe: call it from the broker's loop."""
+
+    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+        super().__init__(desk, authoriser, queries)
+        self._telling = Telling(desk)
+        self.handlers |= {
+            Command.TOPIC_CREATE: self.control(
+                Command.TOPIC_CREATE, control.TopicCreate, self.create_topic
+            ),
+            Command.TOPIC_CHANGE: self.control(
+                Command.TOPIC_CHANGE, control.TopicChange, self.change_topic
+            ),
+            Command.TOPIC_DELETE: self.control(
+                Command.TOPIC_DELETE, control.TopicDelete, self.delete_topic
+            ),
+            Command.TOPIC_LIST: self.control(
+                Command.TOPIC_LIST, control.TopicList, self.list_topics
+            ),
+            Command.GROUP_JOIN: self.control(
+                Command.GROUP_JOIN, control.GroupJoin, self.join_group
+            ),
+            Command.GROUP_CHANGE: self.control(
+                Command.GROUP_CHANGE, control.GroupChange, self.change_group
+            ),
+            Command.GROUP_DELETE: self.control(
+                Command.GROUP_DELETE, control.GroupDelete, self.delete_group
+            ),
+            Command.GROUP_LIST: self.listing(
+                Command.GROUP_LIST, control.GroupList, "groups", self.list_groups
+            ),
+            Command.GROUP_RESET: self.control(
+                Command.GROUP_RESET, control.GroupReset, self.reset_group
+            ),
+            Command.GROUP_SKIP: self.control(
+                Command.GROUP_SKIP, control.GroupSkip, self.skip_group
+            ),
+        }
+
+    def create_topic(self, caller: Caller, asked: control.TopicCreate) -> Told:
+        """TOPIC_CREATE: make a topic."""
+        reply = self._broker.administration.create_topic(
+            self._core.now_us(), _named(asked.topic, asked.spec)
+        )
+        return control.Nothing(), reply.position
+
+    def change_topic(self, caller: Caller, asked: control.TopicChange) -> Told:
+        """TOPIC_CHANGE: change a topic's settings; notify connections."""
+        reply = self._broker.administration.change_topic(
+            self._core.now_us(), _named(asked.topic, asked.spec)
+        )
+        self._tell(Command.TOPIC_CHANGED, control.TopicChanged(topic=asked.topic))
+        return control.Nothing(), reply.position
+
+    def delete_topic(self, caller: Caller, asked: control.TopicDelete) -> Told:
+        """TOPIC_DELETE: remove a topic; notify connections."""
+        reply = self._broker.administration.delete_topic(self._core.now_us(), asked.topic)
+        self._tell(Command.TOPIC_CHANGED, control.TopicChanged(topic=asked.topic, gone=True))
+        return control.Nothing(), reply.position
+
+    def list_topics(self, caller: Caller, asked: control.TopicList) -> Told:
+        """TOPIC_LIST: list the topics that the app has a right on."""
+        page = self._listings.topics(
+            asked.names,
+            asked.after,
+            min(asked.limit, MAX_LISTED),
+            self._authoriser.sight(caller.app),
+        )
+        topics = [
+            control.TopicInfo(
+                number=one.number,
+                spec=one.spec,
+                queues=[control.QueueInfo(first=ends.first, next=ends.next) for ends in one.queues],
+                groups=list(one.groups),
+            )
+            for one in page.topics
+        ]
+        return control.Topics(topics=topics, more=bool(page.next), next=page.next), page.position
+
+    def join_group(self, caller: Caller, asked: control.GroupJoin) -> Told:
+        """GROUP_JOIN: make the group if it is missing; check the settings that are stated."""
+        broker, now = self._broker, self._core.now_us()
+        catalog = broker.views.catalog
+        check_name(asked.group)
+        if asked.topic not in catalog.by_name:
+            if not self._desk.settings.create_topics:
+                raise UnknownTopic(f"there is no topic {asked.topic!r}")
+            ordered = asked.mode is Mode.ORDERED
+            made = self._desk.settings.topic_spec(check_name(asked.topic))
+            broker.administration.create_topic(now, msgspec.structs.replace(made, ordered=ordered))
+        try:
+            found = catalog.subscription(asked.topic, asked.group)
+        except UnknownGroup:
+            topic = catalog.topic(asked.topic)
+            mode = asked.mode or (Mode.ORDERED if topic.spec.ordered else Mode.SHARED)
+            spec = _new_group(mode, asked)
+            reply = broker.administration.subscribe(now, asked.topic, asked.group, spec)
+            self._desk.audit.changed(
+                caller.app, caller.address, Command.GROUP_JOIN, asked.topic, asked.group
+            )
+            queues = len(topic.queues)
+            return control.GroupJoined(created=True, spec=spec, queues=queues), reply.position
+        _compare(found.spec, asked)
+        joined = control.GroupJoined(created=False, spec=found.spec, queues=len(found.topic.queues))
+        return joined, broker.journal.end
+
+    def change_group(self, caller: Caller, asked: control.GroupChange) -> Told:
+        """GROUP_CHANGE: change a group's settings; notify connections."""
+        reply = self._broker.administration.change_subscription(
+            self._core.now_us(), asked.topic, asked.group, asked.spec
+        )
+        self._tell(
+            Command.GROUP_CHANGED, control.GroupChanged(topic=asked.topic, group=asked.group)
+        )
+        return control.Nothing(), reply.position
+
+    def delete_group(self, caller: Caller, asked: control.GroupDelete) -> Told:
+        """GROUP_DELETE: remove a group; notify connections."""
+        reply = self._broker.administration.unsubscribe(
+            self._core.now_us(), asked.topic, asked.group
+        )
+        self._tell(
+            Command.GROUP_CHANGED,
+            control.GroupChanged(topic=asked.topic, group=asked.group, gone=True),
+        )
+        return control.Nothing(), reply.position
+
+    def list_groups(self, caller: Caller, asked: control.GroupList) -> Told:
+        """GROUP_LIST: list the groups that the app has a right on."""
+        page = self._listings.groups(
+            asked.topic,
+            asked.group,
+            _place(asked.after),
+            min(asked.limit or MAX_LISTED, MAX_LISTED),
+            self._authoriser.sight(caller.app),
+        )
+        groups = [
+            control.GroupInfo(
+                topic=one.topic,
+                group=one.group,
+                spec=one.spec,
+                queues=[_stand(queue) for queue in one.queues],
+                members=[short(name) for name in one.members],
+            )
+            for one in page.groups
+        ]
+        next_ = "" if page.next is None else "/".join(page.next)
+        told = control.Groups(groups=groups, holds=self._holds(caller, asked), next=next_)
+        return told, page.position
+
+    def _holds(self, caller: Caller, asked: control.GroupList) -> list[control.HoldInfo]:
+        if asked.topic is not None or asked.after or not self._broker.views.holds:
+            return []
+        if not self._authoriser.may(caller.app, Command.HOLD_LIST):
+            return []
+        return [one for one in holds_of(self._desk) if asked.group in (None, one.name)]
+
+    def reset_group(self, caller: Caller, asked: control.GroupReset) -> Told:
+        """GROUP_RESET: set the group's next offsets, or return what that would do."""
+        stated = [one is not None for one in (asked.offset, asked.time_us, asked.to)]
+        if sum(stated) != 1 or (asked.offset is not None and asked.queue is None):
+            raise InvalidRequest("state one of to, time_us, or offset with queue")
+        topic = self._broker.views.catalog.subscription(asked.topic, asked.group).topic
+        numbers = range(len(topic.queues)) if asked.queue is None else [asked.queue]
+        done: list[control.ResetQueue] = []
+        for number in numbers:  # all that may wait for the disk, before anything is changed
+            offset = self._reset_offset(asked, number)
+            preview = self._queries.preview_reset(asked.topic, asked.group, number, offset)
+            done.append(
+                control.ResetQueue(
+                    queue=number,
+                    offset=offset,
+                    unread=preview.unread,
+                    forgotten=preview.forgotten,
+                )
+            )
+        position = 0
+        if not asked.dry_run:
+            for one in done:
+                reply = self._broker.operating.reset(
+                    self._core.now_us(), asked.topic, asked.group, one.queue, one.offset
+                )
+                position = reply.position
+        return control.ResetDone(queues=done), position
+
+    def _reset_offset(self, asked: control.GroupReset, number: int) -> int:
+        if asked.offset is not None:
+            return asked.offset
+        if asked.time_us is not None:
+            return self._queries.offset_at(asked.topic, number, asked.time_us)
+        ends = self._listings.ends(asked.topic, number)
+        return ends.first if asked.to is Start.EARLIEST else ends.next
+
+    def skip_group(self, caller: Caller, asked: control.GroupSkip) -> Told:
+        """GROUP_SKIP: skip rows that a group has not read."""
+        reply = self._broker.operating.skip(
+            self._core.now_us(), asked.topic, asked.group, asked.queue, asked.offset
+        )
+        return control.Nothing(), reply.position
+
+    def _tell(self, command: Command, body: control.TopicChanged | control.GroupChanged) -> None:
+        """Push a change to every connection whose app has a right on the topic or group."""
+        authoriser, topic = self._authoriser, body.topic
+        if isinstance(body, control.TopicChanged):
+            self._telling.tell(
+                command, control.encode(body), lambda app: authoriser.sees_topic(app, topic)
+            )
+        else:
+            group = body.group
+            self._telling.tell(
+                command, control.encode(body), lambda app: authoriser.sees_group(app, topic, group)
+            )
+
+
+def _place(token: str) -> GroupPlace | None:
+    """Return where a list of groups continues; a token is a topic, ``/`` and a group."""
+    topic, _, group = token.partition("/")
+    return GroupPlace(topic, group) if token else None
+
+
+def _named(name: str, spec: TopicSpec) -> TopicSpec:
+    if spec.name != name:
+        raise InvalidRequest(f"topic {name!r} is asked for, the settings are of {spec.name!r}")
+    return spec
+
+
+def _new_group(mode: Mode, asked: control.GroupJoin) -> SubscriptionSpec:
+    """Return a new group's settings: the stated ones, and defaults for the others."""
+    spec = SubscriptionSpec(mode=mode, tags=asked.tags or "", start=asked.start or Start.EARLIEST)
+    if asked.retry is not None:
+        spec = msgspec.structs.replace(spec, retry=asked.retry)
+    if asked.lease_us is not None:
+        spec = msgspec.structs.replace(spec, lease_us=asked.lease_us)
+    return spec
+
+
+def _compare(spec: SubscriptionSpec, asked: control.GroupJoin) -> None:
+    """Raise GroupSettingsMismatch if a stated setting is not the group's."""
+    for name in ("tags", "mode", "start", "retry", "lease_us"):
+        stated, has = getattr(asked, name), getattr(spec, name)
+        if stated is not None and stated != has:
+            raise GroupSettingsMismatch(
+                f"group {asked.group!r} on {asked.topic!r} has {name.removesuffix('_us')} "
+                f"{_show(has)}, not {_show(stated)}"
+            )
+
+
+def _show(value: object) -> str:
+    if isinstance(value, RetryPolicy):
+        return write_retry(value)
+    if isinstance(value, int):
+        return write_duration(value)
+    return repr(value.value if isinstance(value, Mode | Start) else value)
+
+
+def _stand(queue: GroupStatus) -> control.GroupQueueInfo:
+    return control.GroupQueueInfo(
+        cursor=queue.cursor,
+        floor=queue.floor,
+        end=queue.end,
+        leased=queue.leased,
+        ready=queue.ready,
+        waiting=queue.waiting,
+        dead=queue.dead,
+        intervals=queue.intervals,
+    )

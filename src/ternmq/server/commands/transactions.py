@@ -1,0 +1,175 @@
+"""The commands of writers of transactions: prepare, commit, abort, list."""
+
+from __future__ import annotations
+
+from ternmq.access import Authoriser
+from ternmq.broker.query.listings import TransactionPlace
+from ternmq.broker.query.messages import Queries
+from ternmq.broker.transaction.writers import Decision
+from ternmq.model.errors import Forbidden, InvalidRequest
+from ternmq.model.specs import check_name
+from ternmq.server.commands.control import ControlCommands, Told
+from ternmq.server.commands.sends import check_bodies
+from ternmq.server.desk.desk import Desk
+from ternmq.wire import bodies, control
+from ternmq.wire.commands import Command
+from ternmq.wire.port import Caller
+from ternmq.wire.session import Request
+
+
+class TransactionCommands(ControlCommands):
+    """Handlers of the transaction commands. Not thread-safe: call it from the broker's loop.
+
+    A transaction belongs to the app of its writer, and this app must have the right to produce to
+    every topic of it. An app with the right to manage everything may roll back those of others.
+    """
+
+    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+        super().__init__(desk, authoriser, queries)
+        self.handlers |= {
+            Command.PREPARE: self.prepare,
+            Command.TRANSACTION_COMMIT: self.control(
+                Command.TRANSACTION_COMMIT, control.TransactionCommit, self.commit
+            ),
+            Command.TRANSACTION_ABORT: self.control(
+                Command.TRANSACTION_ABORT, control.TransactionAbort, self.abort
+            ),
+            Command.TRANSACTION_LIST: self.control(
+                Command.TRANSACTION_LIST, control.TransactionList, self.list_transactions
+            ),
+        }
+
+    def prepare(self, caller: Caller, request: Request) -> None:
+        """PREPARE: store an invisible batch; the answer leaves when it is durable."""
+        asked = bodies.unpack_prepare(request.body)
+        topic = asked.topic
+        self._authoriser.check(caller.app, Command.PREPARE, topic)
+        settings = self._desk.settings
+        check_bodies(asked.batch, settings.body_bytes)
+        now = self._core.now_us()
+        if settings.create_topics and topic not in self._broker.views.catalog.by_name:
+            spec = settings.topic_spec(check_name(topic))
+            spec = self._broker.sending.made_by(spec, asked.batch)
+            self._broker.administration.create_topic(now, spec)
+            self._desk.audit.changed(caller.app, caller.address, Command.PREPARE, topic)
+        reply = self._broker.prepare(
+            now,
+            caller.app,
+            topic,
+            asked.batch,
+            asked.writer,
+            asked.batch_id,
+            asked.part,
+            asked.queue,
+        )
+        if topic not in caller.topics:
+            caller.uses(topic)
+        counters = self._desk.counters
+        counters.prepared_batches += 1
+        counters.prepared_rows += reply.count
+        body = bodies.pack_prepared(
+            reply.prepared, reply.topic, reply.queue, reply.count, duplicate=reply.duplicate
+        )
+        caller.answer(request, body, reply.position, reply.rests)
+
+    def commit(self, caller: Caller, asked: control.TransactionCommit) -> Told:
+        """TRANSACTION_COMMIT: turn the rows into messages, once this is durable."""
+        self._check_topics(caller, Command.TRANSACTION_COMMIT, asked.writer, asked.batch_id)
+        reply = self._broker.commit_transaction(
+            self._core.now_us(), caller.app, asked.writer, asked.batch_id, asked.ids, asked.digest
+        )
+        if not reply.repeated:
+            self._desk.counters.committed_rows += reply.rows
+        return control.TransactionDone(rows=reply.rows, repeated=reply.repeated), reply.position
+
+    def abort(self, caller: Caller, asked: control.TransactionAbort) -> Told:
+        """TRANSACTION_ABORT: roll back; the rows never become messages."""
+        now, command = self._core.now_us(), Command.TRANSACTION_ABORT
+        owner = self._broker.transactions.owner(now, asked.writer)
+        operator = owner != caller.app and self._authoriser.operates(caller.app, command)
+        if not operator:
+            self._check_topics(caller, command, asked.writer, asked.batch_id)
+        reply = self._broker.abort_transaction(
+            now, caller.app, asked.writer, asked.batch_id, operator=operator
+        )
+        if operator and not reply.repeated:
+            self._desk.audit.changed(
+                caller.app,
+                caller.address,
+                command,
+                target=asked.writer,
+                batch_id=str(asked.batch_id),
+            )
+        return control.TransactionDone(repeated=reply.repeated), reply.position
+
+    def _check_topics(self, caller: Caller, command: Command, writer: str, batch_id: int) -> None:
+        """Check that the app may still produce to every topic of a transaction."""
+        topics = self._broker.transactions.topics_of(writer, batch_id)
+        if not topics:
+            self._authoriser.check_some(caller.app, command)
+        for topic in topics:
+            self._authoriser.check(caller.app, command, topic)
+
+    def list_transactions(self, caller: Caller, asked: control.TransactionList) -> Told:
+        """TRANSACTION_LIST: list undecided transactions, and writers."""
+        try:
+            self._authoriser.check(caller.app, Command.CLIENT_LIST)
+        except Forbidden:
+            app: str | None = caller.app
+        else:
+            app = None
+        listed = self._listings.transactions(app, asked.writer, asked.limit, _place(asked.after))
+        undecided, writers = listed.undecided, listed.writers
+        return (
+            control.Transactions(
+                undecided=[
+                    control.TransactionInfo(
+                        writer=one.writer,
+                        batch_id=one.batch_id,
+                        app=one.app,
+                        topics=one.topics,
+                        batches=one.batches,
+                        rows=one.rows,
+                        bytes=one.bytes,
+                        opened_us=one.opened_us,
+                        expires_us=one.expires_us,
+                    )
+                    for one in undecided
+                ],
+                writers=[
+                    control.WriterInfo(
+                        writer=one.name,
+                        app=one.app,
+                        last_us=one.last_us,
+                        highest=None if one.highest is None else one.highest.batch_id,
+                        digest=None if one.highest is None else one.highest.digest,
+                        rows=0 if one.highest is None else one.highest.rows,
+                        decisions=one.decisions,
+                        newest=None if one.newest is None else _decision(one.newest),
+                    )
+                    for one in writers
+                ],
+                more=listed.next is not None,
+                next="" if listed.next is None else f"{listed.next.number}/{listed.next.writer}",
+            ),
+            listed.position,
+        )
+
+
+def _place(token: str) -> TransactionPlace:
+    """Return where a list continues; a token is a transaction's number, ``/`` and a writer."""
+    number, _, writer = token.partition("/")
+    if not token:
+        return TransactionPlace(0, "")
+    if not (number.isascii() and number.isdigit() and len(number) < 20):
+        raise InvalidRequest("after is no `next` of a page of transactions")
+    return TransactionPlace(int(number), writer)
+
+
+def _decision(made: Decision) -> control.DecisionInfo:
+    return control.DecisionInfo(
+        batch_id=made.batch_id,
+        committed=made.committed,
+        rows=made.rows,
+        decided_us=made.time_us,
+    )

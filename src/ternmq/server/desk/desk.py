@@ -1,0 +1,84 @@
+"""What the commands of all doors share.
+
+Doors (the native connection, and others) bring callers here; the handlers of commands find here
+the broker, its settings, the callers, and what these may hold together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from ternmq.server.desk.late import LateReads
+from ternmq.server.desk.ledgers import Ledgers, Places
+from ternmq.server.engine.engine import Core
+from ternmq.server.telemetry.audit import Audit
+from ternmq.server.telemetry.counters import Counters
+from ternmq.settings import Settings
+from ternmq.wire.port import Caller
+
+if TYPE_CHECKING:
+    from ternmq.server.commands.dispatch import Dispatcher
+
+
+class Door(Protocol):
+    """What brings callers: the native connections together, or those of another protocol."""
+
+    def flush(self) -> None:
+        """Write the answers of a turn that is over."""
+        ...
+
+    def write_out(self) -> None:
+        """Write the answers that have been made since ``flush``."""
+        ...
+
+    def go_on(self) -> bool:
+        """Begin what had to wait for the end of the turn; return whether something waits still."""
+        ...
+
+
+class Desk:
+    """Shared by the handlers of commands and by the doors. Not thread-safe: broker's loop only.
+
+    Args:
+        core: The broker.
+        settings: Limits.
+        counters: Numbers.
+
+    Attributes:
+        callers: The clients that have said HELLO and are not gone.
+        ledgers: What each app may hold.
+        waiting: Places of pulls and reads that wait for messages.
+        late: Requests that come last in a turn.
+        audit: Records refusals and changes.
+        commands: Carries requests out; set when all handlers are known.
+        doors: What brings the callers.
+    """
+
+    def __init__(self, core: Core, settings: Settings, counters: Counters) -> None:
+        self.core = core
+        self.settings = settings
+        self.counters = counters
+        self.callers: set[Caller] = set()
+        self.ledgers = Ledgers(settings.memory_bytes, settings.stall_timeout_us / 1e6)
+        self.waiting = Places(settings.limits.waiters)
+        self.late = LateReads(core)
+        self.audit = Audit(counters, core.loop.time)
+        self.commands: Dispatcher
+        self.doors: list[Door] = []
+        core.on_turn = self._flush
+
+    def _flush(self) -> None:
+        """End a turn: answers out, some late requests, then what had to wait."""
+        doors, late = self.doors, self.late
+        for door in doors:
+            door.flush()
+        if late.queue:
+            late.run(self.commands.read)
+            for door in doors:
+                door.write_out()
+            if late.queue:
+                self.core.touch()
+        busy = False
+        for door in doors:
+            busy = door.go_on() or busy
+        self.core.pressed = (busy or bool(late.queue)) and self.ledgers.mixed

@@ -1,0 +1,574 @@
+"""The broker core behind one event loop: runs turns, holds answers back, syncs, does upkeep.
+
+A **turn** is everything that arrived in one pass of the loop. Commands run as their frames are
+read; then ``_end_turn`` runs once: upkeep, one write of all new records, the next sync, the answers
+that may leave, the next background job, the next deadline. Threads wait for the disk: one syncs,
+two do background jobs and cold reads; all report to the loop. On a quick disk a sync runs in the
+loop (``sync_pace``) if it is for a lone request, or while there is more work than one turn does;
+its answers leave in the same turn.
+
+Nothing here decides anything about messages. Not thread-safe: only ``_report`` may be called from
+another thread than the loop's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
+
+from ternmq.broker.clock.clock import BrokerClock
+from ternmq.broker.gate.replies import Gate
+from ternmq.broker.start import Options, Started, open_broker
+from ternmq.journal.cache.cold import ColdRead, WouldBlock
+from ternmq.journal.disk.port import Disk
+from ternmq.journal.log.worker import Job, SyncThread
+from ternmq.model.errors import (
+    CorruptJournal,
+    DiskReadError,
+    DiskWriteError,
+    JournalError,
+    JournalFailed,
+    JournalFull,
+    Unreadable,
+)
+from ternmq.model.marks import Rests
+from ternmq.server.engine.fairqueue import FairQueue
+from ternmq.server.engine.sync_pace import SyncPace, TimedSync
+from ternmq.server.telemetry.late_imports import Import, load_numpy
+
+log = logging.getLogger("ternmq.server")
+
+UPKEEP_S: Final = 0.001
+"""Longest that a turn spends on STATE, MOVED and the like."""
+HOUSE_EVERY_US: Final = 10_000
+"""Interval of upkeep while only lone requests come: none of its work is urgent then."""
+_HOUSE_SHIFT: Final = 8
+"""Upkeep also runs whenever the journal has grown by 1/256 of a segment: before there can be work
+that cannot wait."""
+READ_AGAIN_US: Final = 1_000_000
+"""Time after a failed read of the disk for which requests for the same bytes fail at once."""
+_TOLD_AGAIN_S: Final = 60.0
+"""Shortest time between two log lines about the same unreadable bytes."""
+_TOLD: Final = 256
+_FULL_RETRY_S: Final = 0.1
+SETTLED_AT: Final = 256
+"""Changed group queues at which a turn updates the figures: that takes half a millisecond."""
+COLD_READS: Final = 2
+"""Most cold reads in the thread's queue: the running one and the next one."""
+
+
+class Clocks(Protocol):
+    """The two clocks that broker time is made of, and a timer."""
+
+    def monotonic_us(self) -> int:
+        """Return µs since an arbitrary moment; never goes back."""
+        ...
+
+    def wall_us(self) -> int:
+        """Return µs since the Unix epoch by the machine's clock."""
+        ...
+
+    def call_at(self, monotonic_us: int, call: Callable[[], None]) -> Callable[[], None]:
+        """Schedule a call in the loop; return a function that cancels it."""
+        ...
+
+
+class SystemClocks:
+    """The machine's clocks and the running loop's timers."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def monotonic_us(self) -> int:
+        """Return the monotonic clock."""
+        return time.monotonic_ns() // 1000
+
+    def wall_us(self) -> int:
+        """Return the wall clock."""
+        return time.time_ns() // 1000
+
+    def call_at(self, monotonic_us: int, call: Callable[[], None]) -> Callable[[], None]:
+        """Schedule a call in the loop; return a function that cancels it."""
+        delay = max(0.0, (monotonic_us - self.monotonic_us()) / 1e6)
+        return self._loop.call_later(delay, call).cancel
+
+
+class Reader(Protocol):
+    """The party whose command waits for the disk: a connection, or the broker itself."""
+
+    @property
+    def app(self) -> str | None:
+        """The app's name, not an object of the connection: reconnecting gains no extra turn."""
+        ...
+
+
+class _Own:
+    """The broker as a reader."""
+
+    app: str | None = None
+
+
+OWN: Final = _Own()
+"""The reader of everything that no connection requests: of timers, of parked pulls."""
+
+
+class Outlet(Protocol):
+    """The destination of an answer: a connection."""
+
+    def put(self, frame: bytes, settled_bytes: int) -> None:
+        """Take a frame that may leave; it answers requests of ``settled_bytes``."""
+        ...
+
+
+class Core:
+    """The open broker and its turns. The constructor blocks until the broker is open.
+
+    Args:
+        disk: The data root, locked.
+        options: Options of the broker.
+        clocks: Sources of broker time.
+        loop: The event loop that everything runs in.
+        seed: For the jitter of retries; None: the machine's randomness.
+
+    Raises:
+        CorruptJournal, UnknownRecordKind, DiskError: As ``open_broker``.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        options: Options,
+        clocks: Clocks,
+        loop: asyncio.AbstractEventLoop,
+        seed: int | None = None,
+    ) -> None:
+        self.loop = loop
+        self.clocks = clocks
+        chance = random.Random(seed)  # noqa: S311 - jitter of retries, no secret
+        opening_us = clocks.monotonic_us()  # belongs to the wall clock's reading, not to its end
+        self.started: Started = open_broker(
+            disk, wall_us=clocks.wall_us(), chance=chance, options=options
+        )
+        self.broker = self.started.broker
+        self.upkeep = self.started.upkeep
+        start_us = max(self.started.report.time_us, self.broker.views.last_time_us)
+        self.clock = BrokerClock(start_us, opening_us)
+        self.gate: Gate[tuple[Outlet, bytes, int]] = Gate()
+        self.failure: JournalError | None = None
+        self.on_failure: Callable[[JournalError], None] = lambda _: None
+        self.on_woken: Callable[[], None] = lambda: None
+        """Called in each turn, to answer parked pulls and reads that can be answered now."""
+        self.on_ticked: Callable[[], None] = lambda: None
+        """Called after the due timers have run, before ``on_woken``."""
+        self.on_durable: Callable[[], None] = lambda: None
+        """Called after ``on_woken`` when records became durable within the same turn."""
+        self.on_turn: Callable[[], None] = lambda: None
+        """Called when the answers of a turn have been handed to their outlets."""
+        self.unreadable_reads = 0
+        """Number of requests, and steps of upkeep, that failed because bytes cannot be read."""
+        self.syncs = 0
+        self.sync_s = 0.0
+        """Total seconds spent in syncs."""
+        self.last_sync_s = 0.0
+        self.syncs_in_loop = 0
+        """Number of syncs that ran in the loop."""
+        self.asked = 0
+        """Number of requests that were begun; callers that begin one increment it."""
+        self.turns = 0
+        self.longest_turn_s = 0.0
+        """Longest ``_end_turn``; the code that reads it for a metric resets it."""
+        self.disk = disk
+        self.in_turn = self.pressed = False
+        """``in_turn``: ``_end_turn`` runs; answers that are made now leave with this turn.
+        ``pressed``, set by the hub: some app has more work than one turn does, and another app has
+        little."""
+        self._told: dict[str, float] = {}
+        """Error text about unreadable bytes -> loop time of its last log line."""
+        self._turn: asyncio.Handle | None = None
+        """The scheduled ``_end_turn``."""
+        self._cancel_deadline: Callable[[], None] | None = None
+        self._armed_us = 0
+        self._asked_before_sync = self._asked_before_turn = 0
+        self._house_us = self._house_end = 0
+        """Upkeep runs in every turn from this broker time (0: it has work now) or this end of the
+        journal on, even if the turn is that of a lone request."""
+        self._synced_end = self.broker.journal.durable
+        """Position up to which syncs have been started."""
+        self._changed = self.broker.views.figures.changed
+        self._pace = SyncPace()
+        # Cold read -> the calls that wait for it.
+        self._reading: dict[Job, list[Callable[[], None]]] = {}
+        self._cold: FairQueue[str | None, Reader, Job, Job] = FairQueue()
+        """Cold reads that were not given to the thread yet."""
+        self._cold_reads = 0
+        """Number of cold reads that the thread has."""
+        self._syncing = self._closed = False
+        self._numpy_asked = "numpy" in sys.modules
+        self._now_us = 0
+        self._sync_thread = SyncThread(self._report)
+        self._work_thread = SyncThread(self._report, name="ternmq-work")
+        self._read_thread = SyncThread(self._report, name="ternmq-read")
+
+    # -- time and turns ---------------------------------------------------------------------------
+
+    def now_us(self) -> int:
+        """Return broker time; the same within a turn."""
+        if not self._now_us:
+            self._now_us = self.clock.read(self.clocks.monotonic_us(), self.clocks.wall_us())
+        return self._now_us
+
+    def clock_moved(self) -> None:
+        """Forget the clock readings: a test has moved the clocks."""
+        self._now_us = 0
+
+    def touch(self) -> None:
+        """Schedule the end of the turn for the end of this pass of the loop."""
+        if self._turn is None:
+            self._turn = self.loop.call_soon(self._end_turn)
+
+    def hold(
+        self, outlet: Outlet, frame: bytes, position: int, rests: Rests, settled_bytes: int
+    ) -> None:
+        """Hold an answer back until the record that it depends on is committed."""
+        self.gate.hold(position, rests, (outlet, frame, settled_bytes))
+
+    def read_first(
+        self, blocked: WouldBlock, then: Callable[[], None], reader: Reader = OWN
+    ) -> None:
+        """Do a cold read in the read thread; ``then`` runs in the loop afterwards.
+
+        ``then`` also runs if the read failed: the command is run again and raises the error.
+        Apps take turns, and so do the connections of an app: however many reads of one app wait,
+        a read of another app waits for at most one of each app.
+
+        Args:
+            blocked: The exception that names the read.
+            then: Called in any case.
+            reader: The party whose command waits.
+        """
+        waiting = self._reading.get(blocked.job)
+        if waiting is not None:
+            waiting.append(then)
+            return
+        self._reading[blocked.job] = [then]
+        self._cold.put(reader.app, reader, blocked.job, blocked.job)
+        self._read_some()
+
+    def forget(self, reader: Reader) -> None:
+        """Drop the queued reads of a lost connection, except those that others wait for as well."""
+        for job in self._cold.drop(reader.app, reader):
+            if len(self._reading[job]) > 1:
+                self._cold.put(reader.app, reader, job, job)
+            else:
+                self.loop.call_soon(self._go_on, job)
+
+    def expect_messages(self) -> None:
+        """Import what only traffic of messages needs, at the first sign of it."""
+        if not self._numpy_asked:
+            self._numpy_asked = True
+            self.import_beside(Import("numpy", load_numpy))
+
+    def import_beside(self, job: Import) -> None:
+        """Import a library in the read thread; ``job.then`` runs in the loop afterwards.
+
+        ``job.then`` also runs if the import failed: the code that needs the library imports it
+        again and gets the error.
+        """
+        self._read_thread.submit(job)
+
+    def _read_some(self) -> None:
+        """Give the thread its next reads: few at a time, since given reads cannot be reordered."""
+        while self._cold and self._cold_reads < COLD_READS:
+            self._cold_reads += 1
+            self._read_thread.submit(self._cold.pop()[1])
+
+    def _end_turn(self) -> None:
+        self._turn = None
+        if self._closed or self.failure is not None:
+            return
+        began = time.perf_counter()
+        now = self.now_us()
+        broker, journal = self.broker, self.broker.journal
+        self.in_turn = True
+        try:
+            due_us = broker.timers.next_us()
+            if due_us is not None and due_us <= now:
+                self._tick(now)
+            self.on_woken()
+            if len(self._changed) >= SETTLED_AT:  # else once a second, by the tick
+                broker.views.figures.settle()
+            keeps_house = self._keeps_house(now)
+            if keeps_house:
+                self._keep_up(now, began + UPKEEP_S)
+            journal.flush()
+            if self._start_sync():
+                self.on_durable()  # parked pulls may get these rows
+                if journal.written != journal.end:
+                    self.touch()  # they did: a PULLED record has to be written
+            self.release()
+        except JournalFailed as error:
+            self.fail(error)
+            return
+        finally:
+            self.in_turn = False
+        if keeps_house:
+            self._go_on_keeping_house(now)
+        self.on_turn()
+        self._arm(broker.next_deadline_us())
+        self._now_us = 0
+        self.turns += 1
+        took = time.perf_counter() - began
+        if took > self.longest_turn_s:
+            self.longest_turn_s = took
+
+    def _keeps_house(self, now: int) -> bool:
+        """Return whether this turn does upkeep: no if it is for a lone request soon after another.
+
+        Upkeep has next to nothing to do then, and polling all its parts would be a sixth of the
+        request's cost.
+        """
+        asked, self._asked_before_turn = self.asked - self._asked_before_turn, self.asked
+        return asked != 1 or now >= self._house_us or self.broker.journal.end >= self._house_end
+
+    def _go_on_keeping_house(self, now: int) -> None:
+        """Submit the next background job; decide when upkeep runs again."""
+        upkeep, journal = self.upkeep, self.broker.journal
+        job = upkeep.next_job()
+        if job is not None:
+            self._work_thread.submit(job)
+        goes_on = upkeep.goes_on
+        if goes_on:
+            self.touch()
+        busy = goes_on or job is not None or self.broker.writer.active
+        self._house_us = 0 if busy else now + HOUSE_EVERY_US
+        self._house_end = journal.end + (journal.segment_size >> _HOUSE_SHIFT)
+
+    def _keep_up(self, now: int, until: float) -> None:
+        try:
+            self.upkeep.step(now, lambda: time.perf_counter() < until)
+        except (DiskReadError, CorruptJournal) as error:
+            self.unreadable(error)
+        except DiskWriteError as error:  # the folder is gone: nothing more would be kept
+            raise JournalFailed(f"{error.args[0]}") from error
+
+    def unreadable(self, error: JournalError) -> Unreadable:
+        """Count and log bytes that cannot be read; return the error to answer with."""
+        self.unreadable_reads += 1
+        text = str(error.args[0])
+        now = self.loop.time()
+        if now - self._told.get(text, -_TOLD_AGAIN_S) >= _TOLD_AGAIN_S:
+            if len(self._told) >= _TOLD:
+                self._told.clear()
+            self._told[text] = now
+            log.error("bytes of the journal cannot be read: %s", text)
+        return Unreadable(text)
+
+    def _tick(self, now: int) -> None:
+        try:
+            if self.broker.tick(now):
+                self.touch()  # more is due: the next pass of the loop
+        except WouldBlock as blocked:
+            self.read_first(blocked, self.touch)
+        except JournalFull:
+            self.touch_later(_FULL_RETRY_S)
+        self.on_ticked()
+
+    def release(self) -> None:
+        """Hand the answers that may leave to their outlets."""
+        journal = self.broker.journal
+        for outlet, frame, settled_bytes in self.gate.release(journal.durable, journal.written):
+            outlet.put(frame, settled_bytes)
+
+    def _start_sync(self) -> bool:
+        """Begin the next sync if none runs; return whether it ran here, in the loop.
+
+        Raises:
+            JournalFailed: It ran here and failed.
+        """
+        if self._syncing:
+            return False
+        sync = self.broker.journal.next_sync()
+        if sync is None:
+            return False
+        timed = TimedSync(sync, sync.upto - self._synced_end)
+        self._synced_end = sync.upto
+        asked, self._asked_before_sync = self.asked - self._asked_before_sync, self.asked
+        alone = asked == 1 and len(self.gate) == 1 and not self._reading
+        here = (alone or self.pressed) and not self.upkeep.at_work
+        if not (here and self._pace.quick and timed.small):
+            self._syncing = True
+            self._sync_thread.submit(timed)
+            return False
+        error: Exception | None = None
+        try:
+            timed.run()
+        except Exception as caught:  # noqa: BLE001 - as in the thread: whatever it is, it is fatal
+            error = caught
+        self.syncs_in_loop += 1
+        self._synced(timed, error)
+        return True
+
+    def _arm(self, deadline_us: int | None) -> None:
+        """Schedule a turn for the next deadline."""
+        if self._reading and deadline_us == 0:
+            deadline_us = None  # a woken pull waits for a read, which ends in a turn
+        if deadline_us is None:
+            return
+        if self._cancel_deadline is not None:
+            if deadline_us >= self._armed_us:
+                return
+            self._cancel_deadline()
+        self._armed_us = deadline_us
+        at = self.clocks.monotonic_us() + max(0, deadline_us - self.now_us())
+        self._cancel_deadline = self.clocks.call_at(at, self._deadline)
+
+    def _deadline(self) -> None:
+        self._cancel_deadline = None
+        self._now_us = 0
+        self.touch()
+
+    def touch_later(self, delay_s: float) -> None:
+        """Schedule a turn after a delay."""
+        self.loop.call_later(delay_s, self.touch)
+
+    # -- the threads ------------------------------------------------------------------------------
+
+    def _report(self, job: Job, error: Exception | None) -> None:
+        """Pass a finished job to the loop. Thread-safe."""
+        try:
+            self.loop.call_soon_threadsafe(self._take, job, error)
+        except RuntimeError:
+            log.debug("a job ended after the loop was closed")
+
+    def _take(self, job: Job, error: Exception | None) -> None:
+        self._now_us = 0
+        if isinstance(job, TimedSync):
+            self._syncing = False
+            try:
+                self._synced(job, error)
+            except JournalFailed as failure:
+                self.fail(failure)
+            else:
+                if self._turn is not None:
+                    self._turn.cancel()  # replaced by the call below; else one would follow in vain
+                self._end_turn()
+            return
+        if job in self._reading:
+            self._cold_reads -= 1
+            self._read_some()
+            if error is not None:
+                self._read_failed(job, error)
+            else:
+                self._go_on(job)
+            return
+        if isinstance(job, Import):
+            if error is not None:
+                log.error("%s cannot be imported: %s", job.library, error)
+            job.then()
+            return
+        self._house_us = 0
+        try:
+            self.upkeep.finished(job, error)
+        except JournalFailed as failure:
+            self.fail(failure)
+            return
+        if error is not None:
+            log.warning("a background job failed and is tried again: %s", error)
+        self.touch()
+
+    def _read_failed(self, job: Job, error: Exception) -> None:
+        """Let the waiting commands fail, and for a while all others that need the same bytes."""
+        again_us = self.clocks.monotonic_us() + READ_AGAIN_US
+        if isinstance(job, ColdRead) and isinstance(error, DiskReadError):
+            cache, block = job.cache, job.blocks[0]
+            cache.fail(block, str(error.args[0]))
+            self.clocks.call_at(again_us, partial(cache.forgive, block))
+            self._go_on(job)
+        else:
+            log.error("a read failed, and is tried again: %s", error)
+            self.clocks.call_at(again_us, partial(self._go_on, job))
+
+    def _go_on(self, job: Job) -> None:
+        """Run the calls that waited for a read; an error in one does not stop the others."""
+        if self._closed:
+            return
+        for then in self._reading.pop(job):
+            try:
+                then()
+            except JournalFailed as failure:
+                self.fail(failure)
+                return
+            except Exception:
+                log.exception("what had waited for the disk failed")
+        self.touch()
+
+    def _synced(self, job: TimedSync, error: Exception | None) -> None:
+        """Move the durable mark after a sync.
+
+        Raises:
+            JournalFailed: The sync failed.
+        """
+        self.syncs += 1
+        self.last_sync_s = job.took_s
+        self.sync_s += job.took_s
+        journal = self.broker.journal
+        if error is not None:
+            journal.failed(error)
+            raise JournalFailed(f"a sync failed: {error}") from error
+        if job.small:
+            self._pace.took(job.took_s)
+        if self.failure is None:
+            journal.synced(job.sync)
+            self.broker.committed()
+
+    def fail(self, error: JournalError) -> None:
+        """Stop permanently: nothing is answered from here on."""
+        if self.failure is None:
+            self.failure = error
+            log.critical("the journal has failed, stopping: %s", error)
+            self.on_failure(error)
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    async def settle_down(self, most_s: float | None = None) -> None:
+        """Wait until all records are durable and all answers were handed out.
+
+        Args:
+            most_s: Longest wait in seconds; None: no limit.
+        """
+        journal = self.broker.journal
+        until = None if most_s is None else self.loop.time() + most_s
+        while self.failure is None and (until is None or self.loop.time() < until):
+            if self._syncing or self._reading:
+                await asyncio.sleep(0.0005)  # a thread works, and wakes the loop
+            elif self._turn is not None:
+                await asyncio.sleep(0)
+            elif journal.durable < journal.end or len(self.gate):
+                self.touch()
+            else:
+                return
+
+    def close(self, *, clean: bool) -> None:
+        """Stop; a clean stop writes STATE and MARK. Blocks until the threads have ended.
+
+        Raises:
+            JournalError: The clean stop failed.
+        """
+        self._closed = True
+        if self._cancel_deadline is not None:
+            self._cancel_deadline()
+        for thread in (self._read_thread, self._work_thread, self._sync_thread):
+            thread.close()
+        try:
+            if clean and self.failure is None:
+                self.upkeep.close(
+                    self.clock.read(self.clocks.monotonic_us(), self.clocks.wall_us())
+                )
+        finally:
+            self.disk.close()

@@ -1,0 +1,7 @@
+"""Metrics and health over HTTP.
+
+Reading order: ``metrics``, ``budgets`` and ``groups`` (their families), ``health`` with
+``http_port``.
+
+Invariant: a scrape costs the loop a bounded time, however many groups there are.
+"""

@@ -1,0 +1,67 @@
+"""Metrics of the budgets: what apps hold of them, and how often one had to wait.
+
+Apps are labels only while a budget is more than half used, and then only the ``MOST`` apps that
+hold most of it: a scrape stays short, however many apps there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import nlargest
+from typing import Final
+
+from ternmq.server.desk.ledgers import Account
+from ternmq.server.native.hub import Hub
+from ternmq.server.telemetry.families import Numbers, counter_by, gauge, gauge_by
+
+MOST: Final = 8
+"""Most apps that are labels of one budget."""
+
+
+def budget_families(hub: Hub) -> Iterator[Numbers]:
+    """Yield the families of budgets and places. Not thread-safe: call it from the broker's loop."""
+    ledgers = hub.ledgers
+    yield counter_by(
+        "held_back",
+        "How often an app had to wait, was cut off or was refused because of what it held:"
+        " `requests` without an answer, `answers` that it did not read, `unfinished` requests,"
+        " `connections`, requests that are `waiting`.",
+        ("what",),
+        [
+            (("requests",), ledgers.pending.held_back),
+            (("answers",), ledgers.unwritten.held_back),
+            (("unfinished",), ledgers.unfinished.held_back),
+            (("connections",), hub.admission.apps.refused),
+            (("waiting",), hub.desk.waiting.refused),
+        ],
+    )
+    yield gauge(
+        "apps_connected",
+        "Apps that are connected, or whose bytes still count.",
+        len(ledgers.by_app),
+    )
+    most = gauge_by(
+        "app_bytes",
+        f"Bytes of a budget (`requests`, `answers`, `unfinished`) that the {MOST} apps with most of"
+        " them hold, while more than half of the budget is used.",
+        ("app", "what"),
+        [],
+    )
+    for what, budget, of in (
+        ("requests", ledgers.pending, "pending"),
+        ("answers", ledgers.unwritten, "unwritten"),
+        ("unfinished", ledgers.unfinished, "unfinished"),
+    ):
+        if 2 * budget.held > budget.limit:
+            accounts: list[tuple[str, Account]] = [
+                (app, getattr(one, of)) for app, one in ledgers.by_app.items()
+            ]
+            for app, account in nlargest(MOST, accounts, key=lambda one: one[1].held):
+                if account.held:
+                    most.add((app, what), account.held)
+    yield most
+    yield gauge(
+        "waiting_requests",
+        "Pulls and reads that wait for messages; limit `limits.waiters`.",
+        hub.desk.waiting.taken,
+    )

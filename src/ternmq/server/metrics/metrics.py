@@ -1,0 +1,185 @@
+"""The broker's metrics, as families; they are built only when they are requested.
+
+The series of single groups are in `group_series`. All others are here; their cost does not depend
+on the number of topics and groups.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from ternmq.broker.metrics import metrics as core_metrics
+from ternmq.journal.log.retention import Pin
+from ternmq.server.metrics.budgets import budget_families
+from ternmq.server.native.hub import Hub
+from ternmq.server.telemetry.families import Numbers, counter, counter_by, gauge, gauge_by
+
+Shows = Callable[[Mapping[str, str]], bool]
+"""Returns whether the requesting app may see a number with these labels."""
+
+
+class BrokerCollector:
+    """Reads the numbers of core and server. Not thread-safe: call it from the broker's loop.
+
+    Args:
+        hub: The broker and the server's counters.
+        groups: Most groups that have series of their own.
+    """
+
+    def __init__(self, hub: Hub, groups: int) -> None:
+        self._hub = hub
+        self._core = hub.core
+        self._counters = hub.counters
+        self._most_groups = groups
+        self._began = time.monotonic()
+        self.loop_lag_s = 0.0
+        """Greatest delay of the loop since the last scrape; updated once a second by the server."""
+
+    def collect(self) -> Iterable[Numbers]:
+        """Yield every family; reset the gauges of what happened "since the last scrape"."""
+        yield from self._families()
+        self._core.longest_turn_s = 0.0
+        self.loop_lag_s = 0.0
+
+    def flat(self, shows: Shows) -> dict[str, float]:
+        """Return the numbers that ``shows`` allows, by name and labels, for STATUS.
+
+        No gauge is reset.
+        """
+        return {
+            _key(numbers.family.name, labels): float(number)
+            for numbers in self._families()
+            for labels, number in numbers.labelled()
+            if shows(labels)
+        }
+
+    def _families(self) -> Iterator[Numbers]:
+        yield from self._server()
+        yield from budget_families(self._hub)
+        yield from self._core_numbers()
+        yield from self._process()
+
+    def _server(self) -> Iterator[Numbers]:
+        counters, core = self._counters, self._core
+        yield gauge("connections", "Open connections.", counters.connections)
+        yield gauge(
+            "pending_bytes",
+            "Bytes of requests without an answer; limit `memory`.",
+            self._hub.ledgers.pending.held,
+        )
+        yield gauge(
+            "unfinished_bytes",
+            "Bytes of requests that have not arrived completely; limit `memory`.",
+            self._hub.ledgers.unfinished.held,
+        )
+        yield gauge(
+            "unwritten_bytes",
+            "Bytes of answers that clients have not read, some of connections that have just ended;"
+            " limit `memory`.",
+            self._hub.ledgers.unwritten.held,
+        )
+        yield gauge(
+            "disk_free_bytes", "Free bytes on the disk of the journal.", core.disk.free_bytes()
+        )
+        yield gauge("disk_total_bytes", "Size of the disk of the journal.", core.disk.total_bytes())
+        yield gauge(
+            "stalled_connections",
+            "Connections that the broker does not read from: too much of theirs is unanswered.",
+            counters.stalled,
+        )
+        for name, text, value in (
+            ("accepted", "Connections accepted.", counters.accepted),
+            (
+                "refused_connections",
+                "Connections closed because of a limit.",
+                counters.refused_connections,
+            ),
+            ("protocol_errors", "Connections that broke the protocol.", counters.protocol_errors),
+            ("received_bytes", "Bytes received.", counters.bytes_in),
+            ("written_bytes", "Bytes written to clients.", counters.bytes_out),
+            ("sends", "Batches received.", counters.sends),
+            ("messages_sent", "Messages stored.", counters.sent_rows),
+            ("sent_bytes", "Bytes of batches stored.", counters.send_bytes),
+            ("batches_prepared", "Batches prepared.", counters.prepared_batches),
+            ("messages_prepared", "Messages prepared.", counters.prepared_rows),
+            ("messages_committed", "Prepared messages committed.", counters.committed_rows),
+            ("messages_delivered", "Messages handed out, of all groups.", counters.delivered_rows),
+            ("pulls", "Pulls that returned messages.", counters.pulls),
+            ("syncs", "Syncs of the journal.", core.syncs),
+            (
+                "syncs_in_loop",
+                "Small syncs that ran in the event loop, on a quick disk.",
+                core.syncs_in_loop,
+            ),
+            ("sync_seconds", "Seconds that syncs took.", core.sync_s),
+            ("turns", "Turns of the broker's event loop.", core.turns),
+            (
+                "unreadable_reads",
+                "Reads that failed because bytes of the journal cannot be read.",
+                core.unreadable_reads,
+            ),
+            ("audit_left_out", "Refusals that the audit did not record.", counters.audit_left_out),
+        ):
+            yield counter(name, text, value)
+        records = core.broker.journal.appended
+        yield gauge(
+            "group_commit_records",
+            "Records that one sync makes durable: the mean since the start.",
+            records / core.syncs if core.syncs else 0.0,
+        )
+        yield gauge("last_sync_seconds", "Duration of the last sync.", core.last_sync_s)
+        yield gauge("longest_turn_seconds", "Longest turn of the event loop since the last scrape.",
+                    core.longest_turn_s)  # fmt: skip
+        yield gauge("loop_lag_seconds", "Greatest delay of the event loop since the last scrape.",
+                    self.loop_lag_s)  # fmt: skip
+        yield counter_by("refusals", "Requests refused, by the name of the error.", ("error",),
+                         _by_name(counters.refusals))  # fmt: skip
+        yield counter_by("cut_off", "Connections closed by the broker, by reason.", ("why",),
+                         _by_name(counters.cut_off))  # fmt: skip
+        yield counter_by("messages_settled", "Messages settled, of all groups, by outcome.",
+                         ("outcome",), _by_name(counters.settled_rows))  # fmt: skip
+        groups = len(core.broker.views.catalog.groups)
+        yield gauge("groups", "Groups of all topics; limit per topic `limits.groups`.", groups)
+        yield gauge("groups_left_out",
+                    "Groups without series of their own, because of the setting `metrics_groups`.",
+                    max(0, groups - self._most_groups))  # fmt: skip
+
+    def _core_numbers(self) -> Iterator[Numbers]:
+        for name, value, kind, text in core_metrics(self._core.broker, self._core.upkeep):
+            if kind == "counter":
+                yield counter(name, text, value)
+            else:
+                yield gauge(name, text, value)
+        found = self._core.upkeep.moving.pinned.pin
+        yield gauge_by(
+            "oldest_file_kept",
+            "1 for the cause that keeps the oldest file of the journal, as last checked; else 0.",
+            ("by",),
+            [((pin.value,), int(pin is found)) for pin in Pin],
+        )
+
+    def _process(self) -> Iterator[Numbers]:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        yield gauge("uptime_seconds", "Seconds since the start.", time.monotonic() - self._began)
+        yield gauge("resident_bytes", "Resident memory of the process.", _resident_bytes())
+        yield gauge("cpu_seconds", "Seconds of CPU time used.", usage.ru_utime + usage.ru_stime)
+
+
+def _key(name: str, labels: Mapping[str, str]) -> str:
+    inside = ",".join([f'{label}="{value}"' for label, value in labels.items()])
+    return f"{name}{{{inside}}}" if inside else name
+
+
+def _by_name(counts: Mapping[str, int]) -> list[tuple[tuple[str], int]]:
+    return [((name,), count) for name, count in sorted(counts.items())]
+
+
+def _resident_bytes() -> int:
+    try:
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+        return int(pages) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

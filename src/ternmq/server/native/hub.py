@@ -1,0 +1,247 @@
+"""State shared by all connections: the set of peers, the budgets of all apps, the end of a turn.
+
+Three budgets limit the memory that clients can make the broker use. Each is ``memory_bytes``, and
+each app has a fair share of it (``ledgers``). While a budget is exceeded, apps above their share
+are held back, and no others:
+
+* Requests without an answer: nothing more is read from such an app.
+* Answers that are made and not taken yet: the app's pulls, reads and look-ups wait, since their
+  answers are large; its sends and settles go on.
+* Requests that are not received whole yet: the app's connection with the oldest such request is cut
+  off as ``slow`` if that request is older than ``_PATIENCE_S``; above twice the budget it is cut
+  off whatever its age, as ``memory``. If it is the only connection of all with such a request, it
+  is never cut off for the size of it.
+
+Work is shared as well. In one turn an app has at most ``ROUND`` units done; the rest waits for the
+next turns. While several apps are active and not all of them are busy (``ledgers``), each app gets
+a small portion, and further portions at the end of the turn for at most ``RUN_S``, so that a turn
+stays short. Apps take turns, and so do the connections of an app. Reads of rows, look-ups and lists
+run last in a turn, after its sync and its answers: a few at a time, apps taking turns again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from ternmq.model.errors import Busy
+from ternmq.server.desk.desk import Desk
+from ternmq.server.desk.ledgers import PORTION, ROUND, Ledger
+from ternmq.server.native.admission import Admission
+from ternmq.wire.port import Commands
+
+if TYPE_CHECKING:
+    from ternmq.server.native.peer import Peer
+
+log = logging.getLogger("ternmq.server")
+
+READ_BYTES: Final = 256 * 1024
+FEW_BYTES: Final = 16 * 1024
+"""Bytes read at a time from a peer that sends small requests: 270 of the smallest take 0.5 ms to
+parse."""
+FEW_REQUESTS: Final = 16
+"""A peer sends large requests if a read that filled its buffer brought at most this many."""
+
+RUN_S: Final = 0.0003
+"""Once the end of a turn has taken this long, no app has more than one portion of work done."""
+
+SWEPT_A_TURN: Final = 200
+"""Connections whose time limits are checked in one pass of the loop."""
+_PATIENCE_S: Final = 5.0
+"""Time that a request may take to arrive while unfinished requests exceed their budget."""
+
+
+class Hub:
+    """What all native connections share. Not thread-safe: call it from the broker's loop.
+
+    Args:
+        desk: What they share with all other callers; its commands are open.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        core = desk.core
+        self.desk = desk
+        self.core = core
+        self.settings = desk.settings
+        self.counters = desk.counters
+        self.ledgers = desk.ledgers
+        self.audit = desk.audit
+        self.commands: Commands = desk.commands
+        self.peers: set[Peer] = set()
+        self.admission = Admission(desk.settings)
+        self.buffer = memoryview(bytearray(READ_BYTES))
+        """Buffer of all connections' reads; its content is copied out at once."""
+        self.small_buffer = self.buffer[:FEW_BYTES]
+        """Beginning of ``buffer``, for peers that send small requests."""
+        self.http_address = ""
+        """Address of the HTTP port, for HTTP requests that arrive here; empty: there is none."""
+        self.draining = False
+        self.stopped = False
+        """The broker runs its last turns: no request is run any more."""
+        self._dirty: list[Peer] = []
+        self.round = 0
+        """Number of the turn; ``Ledger.units`` holds for one turn."""
+        self._runnable: OrderedDict[Ledger, None] = OrderedDict()
+        """Apps with requests that wait for the next turn, or for memory."""
+        self._held_back: dict[Ledger, None] = {}
+        """Apps with requests that wait until their peers have taken answers."""
+        self._late = desk.late
+        self._until = 0.0
+        """When the end of this turn has taken ``RUN_S``."""
+        desk.doors.append(self)
+
+    # -- coming and going -------------------------------------------------------------------------
+
+    def enter(self, peer: Peer, app: str) -> None:
+        """Give a connection the ledger of its app.
+
+        Raises:
+            Busy: The app has as many connections as it may.
+        """
+        if not self.admission.introduced(peer, app):
+            raise Busy(f"app {app!r} has as many connections as it may have")
+        peer.ledger = self.ledgers.enter(app)
+
+    def forget(self, peer: Peer) -> None:
+        """Remove a lost connection from everything that waits."""
+        ledger = peer.ledger
+        ledger.runnable.pop(peer, None)
+        ledger.held_back.pop(peer, None)
+        if not ledger.runnable:
+            self._runnable.pop(ledger, None)
+        if not ledger.held_back:
+            self._held_back.pop(ledger, None)
+
+    # -- the end of a turn ------------------------------------------------------------------------
+
+    def dirty(self, peer: Peer) -> None:
+        """Note that a connection has something to write when the turn ends."""
+        self._dirty.append(peer)
+        if not self.core.in_turn and not self._late.running:  # its flush is still to come
+            self.core.touch()
+
+    def flush(self) -> None:
+        """Write the answers of a turn; see ``Door``."""
+        self.round += 1
+        self._until = time.perf_counter() + RUN_S if self._runnable else 0.0
+        self.write_out()
+
+    def go_on(self) -> bool:
+        """Run what had to wait, read on where there is room again; see ``Door``."""
+        if self._runnable:
+            self._run_some(self._until)
+        busy = bool(self._runnable)
+        if self._held_back:
+            for ledger in list(self._held_back):
+                if not ledger.unwritten.over:
+                    del self._held_back[ledger]
+                    some, ledger.held_back = list(ledger.held_back), {}
+                    for peer in some:
+                        peer.take_up()
+        return busy
+
+    def write_out(self) -> None:
+        """Write what connections have to write; see ``Door``."""
+        while self._dirty:
+            some, self._dirty = self._dirty, []
+            for peer in some:
+                peer.write_out()
+
+    # -- what apps have to wait for ---------------------------------------------------------------
+
+    def run_later(self, peer: Peer) -> None:
+        """Let a connection go on in the next turn, or once its app is within the budget again."""
+        ledger = peer.ledger
+        ledger.runnable[peer] = None
+        self._runnable[ledger] = None
+        if not ledger.pending.over:
+            self.core.touch()
+
+    def _run_some(self, until: float) -> None:
+        """Run requests that had to wait: apps take turns, a portion of units each.
+
+        An app's first portion in a turn is that of ``Ledger.begin``; it may be used up already.
+        While ``Ledgers.mixed``, apps get further portions until ``until``.
+        """
+        ledgers, runnable = self.ledgers, self._runnable
+        mixed, units, each = ledgers.mixed, ROUND - PORTION, len(runnable)
+        full: list[Ledger] = []
+        while runnable and (mixed or each):
+            each -= 1
+            ledger, _ = runnable.popitem(last=False)
+            account, waiting = ledger.pending, ledger.runnable
+            if account.over:
+                full.append(ledger)
+                continue
+            ledger.begin(self.round)
+            over = units <= 0 or (mixed and time.perf_counter() > until)
+            if ledger.units <= 0 and mixed and not over:
+                ledger.units = PORTION
+            before = ledger.units
+            while waiting and ledger.units > 0 and not account.over:
+                waiting.popitem(last=False)[0].go_on()  # if it has to wait again: behind the others
+            if waiting:
+                runnable[ledger] = None
+                ledger.left_over()
+            if over:
+                break
+            units -= before - ledger.units
+        if runnable:
+            self.core.touch()
+        runnable.update(dict.fromkeys(full))
+
+    def hold_back(self, peer: Peer) -> None:
+        """Let a connection run its set-aside requests once its app's answers have been taken."""
+        peer.ledger.held_back[peer] = None
+        self._held_back[peer.ledger] = None
+
+    def relieve(self, ledger: Ledger, now: float) -> None:
+        """Cut off the app's connections with the oldest unfinished requests.
+
+        Only while the unfinished requests exceed their budget, and the app its fair share. The
+        app's last such connection stays if no other app has one: its frame is within the limits.
+        """
+        account = ledger.unfinished
+        budget = account.budget
+        while account.over and (len(ledger.writing) > 1 or budget.holders > 1):
+            peer, began = next(iter(ledger.writing.items()))
+            slow = now - began >= _PATIENCE_S
+            if not slow and budget.held <= 2 * budget.limit:
+                return
+            budget.held_back += 1
+            peer.cut("slow" if slow else "memory")
+
+    def sweep(self, now: float) -> None:
+        """Cut off peers that are late with HELLO, reading or heartbeats. Called once a second.
+
+        Checks ``SWEPT_A_TURN`` connections in each pass of the loop: thousands at once would take
+        some milliseconds.
+        """
+        self.ledgers.cool_down(now)
+        self._sweep_some(now, iter(list(self.peers)))
+
+    def _sweep_some(self, now: float, peers: Iterator[Peer]) -> None:
+        some = list(islice(peers, SWEPT_A_TURN))
+        for peer in some:
+            peer.look(now)
+        self.make_room(now)
+        if self._held_back:
+            self.core.touch()
+        if len(some) == SWEPT_A_TURN:
+            self.core.loop.call_soon(self._sweep_some, now, peers)
+
+    def make_room(self, now: float) -> None:
+        """Call ``relieve`` for all apps if unfinished requests exceed their budget."""
+        if self.ledgers.unfinished.held > self.ledgers.unfinished.limit:
+            for ledger in [*self.ledgers.by_app.values(), self.ledgers.strangers]:
+                self.relieve(ledger, now)
+
+    def stop(self) -> None:
+        """Run no more requests: clients send unanswered ones again to the next broker."""
+        self.stopped = True
+        for peer in self.peers:
+            peer.regulate()

@@ -1,0 +1,451 @@
+"""One peer's requests and answers, and the limits on both.
+
+* **In.** The number and the bytes of a connection's requests without an answer are limited. At the
+  limit, and while its app exceeds its share of an exhausted budget for requests, nothing is read
+  from it: TCP's flow control holds the peer back. A send that waits for the disk blocks the
+  requests behind it, so that their order is kept. A pull or read that waits for messages counts as
+  a request, but its bytes do not count: it may wait for long. The work that all connections of an
+  app have done in one turn of the loop is limited as well.
+* **Out.** When the peer does not read, answers pile up to a limit; then nothing more is read from
+  it and its parked pulls are withdrawn. Answers that are made and not written yet count as well, so
+  that a client that pipelines many large requests is served in pieces. While the answers of all
+  apps exceed their budget, and those of this app its fair share, requests with large answers are
+  set aside; the others go on.
+
+Bytes are counted per frame here, and passed on to the app's accounts once for each batch of
+requests and each write; at once when they are many, and before each request when little of the
+budget is left.
+
+Not thread-safe: call it from the broker's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import abstractmethod
+from collections import deque
+from typing import Final
+
+from ternmq.model.errors import Forbidden, TernMQError, Unauthenticated, UnknownCommand
+from ternmq.model.marks import Rests
+from ternmq.server.desk.late import LATE
+from ternmq.server.desk.ledgers import CONTROL_UNITS, UNIT_SHIFT, Ledger
+from ternmq.server.native.hub import Hub
+from ternmq.wire import frames, session
+from ternmq.wire.commands import Command
+from ternmq.wire.session import Request, Unknown
+
+log = logging.getLogger("ternmq.server.connection")
+
+REQUEST_BYTES: Final = 256
+"""Bytes that a request counts for in addition to its body."""
+HELD_BACK: Final = LATE | {Command.PULL, Command.JOURNAL_READ}
+"""Requests with large answers: they wait while their app leaves too many answers untaken."""
+UNITS: Final = dict.fromkeys(
+    {
+        Command.PING,
+        Command.CANCEL,
+        Command.SEND,
+        Command.PULL,
+        Command.SETTLE,
+        Command.EXTEND,
+        Command.PREPARE,
+        Command.JOURNAL_READ,
+        Command.REPORT,
+    }
+    | LATE,
+    1,
+)
+"""Units of work of requests that take little work or run late; others cost ``CONTROL_UNITS``."""
+TOPICS: Final = 32
+"""Most topics that are listed for a connection: those that it began to use last."""
+_LARGE: Final = 16 * 1024
+"""After a write of this many bytes the transport's buffer is measured; else once a second. Answers
+of this size are counted before the write."""
+FEW: Final = 2048
+"""A connection whose requests and answers are smaller than this together counts as holding nothing:
+the connection itself takes more memory, and lone requests need no accounting."""
+
+
+class Peer:
+    """A client as commands see it. ``Connection`` adds the socket and the ways to close it."""
+
+    __slots__ = (
+        "_aside",
+        "_backlog",
+        "_blocked",
+        "_counted",
+        "_hub",
+        "_kept",
+        "_out",
+        "_pending",
+        "_pending_bytes",
+        "_pending_counted",
+        "_reading",
+        "_transport",
+        "_unwritten",
+        "_unwritten_counted",
+        "address",
+        "app",
+        "closed",
+        "language",
+        "ledger",
+        "session",
+        "topics",
+        "waiting",
+        "writable",
+    )
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self.ledger: Ledger = hub.ledgers.strangers
+        self._transport: asyncio.Transport
+        self._out: list[bytes] = []
+        self._backlog: deque[Request] = deque()
+        self._aside: list[Request] = []
+        """Requests that are counted but not begun, because the app has too many untaken answers."""
+        self._pending = 0
+        self._pending_bytes = 0
+        self._blocked = False
+        self._reading = True
+        self._unwritten = 0  # bytes of answers that are made, or being made, and not written
+        self._counted = False
+        """The app's accounts include this connection, with the two numbers below."""
+        self._pending_counted = 0
+        self._unwritten_counted = 0
+        self._kept = 0  # bytes that were written, and that the transport still had at a look
+        self.address = ""
+        self.app = ""
+        self.language = ""
+        self.session = 0
+        self.topics: dict[str, None] = {}
+        self.waiting: set[int] = set()
+        """Ids of requests that wait for messages."""
+        self.closed = False
+        self.writable = True
+
+    def enter(self, app: str) -> None:
+        """Take the ledger of an app.
+
+        Raises:
+            Busy: The app has as many connections as it may.
+        """
+        self._hub.enter(self, app)
+
+    @property
+    def share(self) -> Ledger:
+        """The ledger of its app."""
+        return self.ledger
+
+    # -- its ends, see ``Connection`` -------------------------------------------------------------
+
+    @abstractmethod
+    def abandon(self, why: str) -> None:
+        """Close without a last frame."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Write all pending answers, then close."""
+
+    @abstractmethod
+    def turn_away(self) -> None:
+        """Close without a last frame: there is no room for a connection that has sent no HELLO."""
+
+    @abstractmethod
+    def cut(self, why: str) -> None:
+        """Close at once, with a warning in the log; answers that were not taken are dropped."""
+
+    @abstractmethod
+    def look(self, now: float) -> None:
+        """Cut the peer off if it exceeds a time limit. Called by ``Hub.sweep``."""
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Run requests of the backlog while there is room for answers."""
+        backlog, hub = self._backlog, self._hub
+        if hub.stopped:
+            return
+        settings, ledger, core = hub.settings, self.ledger, hub.core
+        pending, unwritten = ledger.pending, ledger.unwritten
+        all_pending, all_unwritten = pending.budget, unwritten.budget
+        if ledger.round != hub.round:
+            ledger.begin(hub.round)
+        if backlog:
+            core.touch()  # what runs here after the turn's write needs a turn of its own
+        most, most_bytes = settings.requests_per_connection, settings.sends_per_connection_bytes
+        most_unwritten = settings.send_buffer_bytes
+        scarce = all_pending.held + most_bytes > all_pending.limit
+        crowded = all_unwritten.held + most_unwritten > all_unwritten.limit
+        run = hub.commands.run
+        while (
+            backlog
+            and not self._blocked
+            and self.writable
+            and not self.closed
+            and self._pending < most
+            and self._pending_bytes < most_bytes
+            and self._unwritten < most_unwritten
+        ):
+            if ledger.units <= 0:
+                hub.run_later(self)
+                break
+            if scarce:
+                self._count()
+                if pending.over:
+                    all_pending.held_back += 1
+                    hub.run_later(self)
+                    break
+            request = backlog.popleft()
+            size = len(request.body) + REQUEST_BYTES
+            ledger.units -= UNITS.get(request.command, CONTROL_UNITS) + (size >> UNIT_SHIFT)
+            if not request.one_way:
+                self._pending += 1
+                self._pending_bytes += size
+            if crowded and request.command in HELD_BACK and unwritten.over:
+                self._set_aside(request)
+                continue
+            core.asked += 1
+            run(self, request)
+        self.regulate()
+
+    def _count(self) -> None:
+        """Update the app's accounts with this connection's bytes."""
+        pending, unwritten = self._pending_bytes, self._unwritten
+        self._counted = pending + unwritten >= FEW
+        if not self._counted:
+            pending = unwritten = 0
+        ledger = self.ledger
+        if pending != self._pending_counted:
+            ledger.pending.take(pending - self._pending_counted)
+            self._pending_counted = pending
+        if unwritten != self._unwritten_counted:
+            ledger.unwritten.take(unwritten - self._unwritten_counted)
+            self._unwritten_counted = unwritten
+
+    def regulate(self) -> None:
+        """Resume reading only if the backlog is empty and the app is within its budget; else pause.
+
+        Requests that were received but not begun are not counted: for an app above its share they
+        are at most the bytes of one read.
+        """
+        if self._counted or self._pending_bytes + self._unwritten >= FEW:
+            self._count()
+        pending = self.ledger.pending
+        all_ = pending.budget
+        over = all_.held > all_.limit and pending.over
+        read = not self._backlog and self.writable and not over and not self._hub.stopped
+        if over and not self.closed:
+            self._hub.run_later(self)
+        if read != self._reading and not self.closed:
+            self._reading = read
+            if read:
+                self._hub.counters.stalled -= 1
+                self._transport.resume_reading()
+            else:
+                self._hub.counters.stalled += 1
+                self._transport.pause_reading()
+
+    def go_on(self) -> None:
+        """Run waiting requests: the cause of their wait is over."""
+        if not self.closed:
+            self._pump()
+
+    def go_on_later(self) -> None:
+        """Go on in the next turn, when it is its app's turn."""
+        self._hub.run_later(self)
+
+    def block(self) -> None:
+        """Stop running requests: a send waits for the disk, and later requests wait behind it."""
+        self._blocked = True
+
+    def unblock(self) -> None:
+        """Allow requests to run again; the caller calls ``go_on`` afterwards."""
+        self._blocked = False
+
+    def park(self, request: Request) -> None:
+        """Stop counting the bytes of a request, because it waits for messages now."""
+        size = len(request.body) + REQUEST_BYTES
+        self._pending_bytes -= size
+        self._count()
+
+    def unpark(self, request: Request) -> None:
+        """Count a parked request's bytes again: it is about to be answered or run again."""
+        size = len(request.body) + REQUEST_BYTES
+        self._pending_bytes += size
+        self._count()
+
+    @property
+    def roomy(self) -> bool:
+        """Whether there is room for another answer."""
+        room = self._unwritten < self._hub.settings.send_buffer_bytes
+        return room and not self.ledger.unwritten.over
+
+    def put_back(self, request: Request) -> None:
+        """Make a request wait until there is room for its answer."""
+        if self.ledger.unwritten.over:
+            self._set_aside(request)
+            return
+        self._settled(len(request.body) + REQUEST_BYTES)
+        self._backlog.appendleft(request)
+        self.regulate()
+
+    def _set_aside(self, request: Request) -> None:
+        self._aside.append(request)
+        self.ledger.unwritten.budget.held_back += 1
+        self._hub.hold_back(self)
+
+    def take_up(self) -> None:
+        """Run the requests that were set aside: the app's answers have been taken."""
+        aside, self._aside = self._aside, []
+        if self.closed:
+            return
+        for request in aside:
+            self._settled(len(request.body) + REQUEST_BYTES)
+        self._backlog.extendleft(reversed(aside))
+        self._pump()
+
+    def uses(self, topic: str) -> None:
+        """Add a topic to those that lists show for this connection; it is not among them yet."""
+        topics = self.topics
+        if len(topics) >= TOPICS:
+            del topics[next(iter(topics))]
+        topics[topic] = None
+        self._hub.core.expect_messages()
+
+    # -- answers ----------------------------------------------------------------------------------
+
+    def answer(
+        self,
+        request: Request,
+        body: bytes,
+        position: int = 0,
+        rests: Rests = Rests.DURABLE,
+    ) -> None:
+        """Answer a request once the record that the answer depends on is committed.
+
+        Args:
+            request: The request.
+            body: Body of the answer.
+            position: The answer leaves when the journal is durable up to here; 0: at once.
+            rests: Whether the journal must be durable or only written up to ``position``.
+        """
+        size = len(request.body) + REQUEST_BYTES
+        if request.one_way:
+            return
+        self._leave(session.answer(request, body), size, position, rests)
+
+    def refuse(self, request: Request, error: TernMQError, position: int = 0) -> None:
+        """Answer a request with an error."""
+        self._count_refusal(error)
+        if isinstance(error, Unauthenticated | Forbidden):
+            self._hub.audit.denied(self.app, self.address, request.command, error)
+        if request.one_way:
+            log.debug("%s: a one-way request was refused: %s", self.address, error)
+            return
+        size = len(request.body) + REQUEST_BYTES
+        self._leave(session.refusal(request.command, request.id, error), size, position)
+
+    def push(self, command: int, body: bytes) -> None:
+        """Send a push frame."""
+        self._leave(frames.pack(command, frames.PUSH, 0, body), 0)
+
+    def expect(self, size: int) -> None:
+        """Count the bytes of an answer that is being made; negative: stop counting them."""
+        if not self.closed:
+            self._unwritten += size
+            self._count()
+
+    def _leave(
+        self,
+        frame: bytes,
+        settled_bytes: int,
+        position: int = 0,
+        rests: Rests = Rests.DURABLE,
+    ) -> None:
+        """Let a frame leave once the record that it depends on is committed."""
+        if self.closed:
+            return
+        size = len(frame)
+        self._unwritten += size
+        if self._unwritten - self._unwritten_counted >= _LARGE:
+            self._count()
+            if size >= _LARGE:
+                self.ledger.units -= size >> UNIT_SHIFT
+        if position:
+            self._hub.core.hold(self, frame, position, rests, settled_bytes)
+        else:
+            self.put(frame, settled_bytes)
+
+    def put(self, frame: bytes, settled_bytes: int) -> None:
+        """Queue a frame for the next write; it answers requests of ``settled_bytes``."""
+        if self.closed:
+            return
+        if settled_bytes:
+            self._pending -= 1
+            self._pending_bytes -= settled_bytes
+        if not self._out:
+            self._hub.dirty(self)
+        self._out.append(frame)
+
+    def write_out(self) -> None:
+        """Write the queued frames to the transport."""
+        out = self._out
+        if not out or self.closed:
+            return
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        size = len(data)
+        self._unwritten -= size
+        if self._counted or self._pending_bytes + self._unwritten >= FEW:
+            self._count()
+        self._hub.counters.bytes_out += size
+        self._transport.write(data)
+        if size >= _LARGE or self._kept:
+            self._look_at_buffer()
+        if self._backlog:
+            self._pump()
+
+    def _look_at_buffer(self) -> int:
+        """Count the bytes in the transport's buffer, which the peer has not taken; return them."""
+        size = self._transport.get_write_buffer_size()
+        if size != self._kept:
+            self.ledger.unwritten.take(size - self._kept)
+            self._kept = size
+        return size
+
+    def _refuse_unknown(self, request: Unknown) -> None:
+        error = UnknownCommand(f"command {request.command}")
+        self._count_refusal(error)
+        if not request.one_way:
+            self._leave(session.refusal(request.command, request.id, error), 0)
+
+    def _settled(self, size: int) -> None:
+        self._pending -= 1
+        self._pending_bytes -= size
+        self._count()
+
+    def _count_refusal(self, error: TernMQError) -> None:
+        self._hub.counters.refusals[type(error).__name__] += 1
+
+    def _forget(self) -> None:
+        """Stop counting a lost connection, except the answers that it has not taken."""
+        hub, ledger = self._hub, self.ledger
+        hub.forget(self)
+        self._count()
+        ledger.pending.take(-self._pending_counted)
+        untaken = self._unwritten_counted + self._kept
+        if ledger is not hub.ledgers.strangers:
+            hub.ledgers.leave(ledger, untaken, hub.core.loop.time())
+        else:
+            ledger.unwritten.take(-untaken)
+        self._pending = self._pending_bytes = self._unwritten = self._kept = 0
+        self._pending_counted = self._unwritten_counted = 0
+        self._counted = False
+        if not self._reading:
+            self._reading = True
+            hub.counters.stalled -= 1
+        self._backlog.clear()
+        self._aside.clear()
+        self._out.clear()

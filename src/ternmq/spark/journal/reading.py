@@ -1,0 +1,275 @@
+"""Reads of the journal, without Spark: positions, tasks, rows.
+
+The offset of a stream is ``{"position": n}``: the position of the next record. Ranges are cut at
+the beginnings of segments, the only positions known to begin a record.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ternmq.model.errors import DataLoss, JournalExpired, OptionError
+from ternmq.spark.journal.broker import BrokerJournal
+from ternmq.spark.journal.events import Events
+from ternmq.spark.journal.files import FileJournal
+from ternmq.spark.journal.options import EARLIEST, LATEST, JournalOptions
+from ternmq.spark.journal.port import Bounds, JournalPort
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log: Final = logging.getLogger("ternmq.spark")
+
+Json = dict[str, int]
+
+
+class Stretch(NamedTuple):
+    """Positions ``[start, stop)``; both are beginnings of records."""
+
+    start: int
+    stop: int
+
+
+def connect(options: JournalOptions) -> JournalPort:
+    """Return a port to the journal that the options name."""
+    if options.broker is None:
+        return FileJournal(options.path)
+    return BrokerJournal(options.broker)
+
+
+@dataclass(frozen=True)
+class JournalReading:
+    """Reads stretches; is sent to workers.
+
+    Attributes:
+        options: Options of the reader.
+        columns: The columns to return, with their types as Spark writes them.
+        connect: Creates a port.
+    """
+
+    options: JournalOptions
+    columns: Mapping[str, str]
+    connect: Callable[[JournalOptions], JournalPort] = field(default=connect)
+
+    def read(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+        """Yield the facts of a stretch; runs on a worker.
+
+        Raises:
+            DataLoss: The journal no longer has the whole stretch.
+        """
+        port = self.connect(self.options)
+        try:
+            yield from self._read(port, stretch)
+        finally:
+            port.close()
+
+    def _read(self, port: JournalPort, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+        start = self._kept(port, stretch)
+        if start >= stretch.stop:
+            return
+        events = Events(port.names(start))
+        done = False
+        while not done:
+            try:
+                for page in port.pages(start, stretch.stop):
+                    events.add(page)
+                    start = int(page.positions()[-1]) + 1 if len(page) else start
+                    if len(events) >= self.options.batch_rows:
+                        yield from self._batches(events)
+                done = True
+            except JournalExpired:
+                # Retention removed the next records: the loss begins after the last record read.
+                start = self._kept(port, Stretch(start, stretch.stop))
+                done = start >= stretch.stop
+        if len(events):
+            yield from self._batches(events)
+
+    def _batches(self, events: Events) -> Iterator[pa.RecordBatch]:
+        table = events.table(list(self.columns))
+        most = self.options.batch_rows
+        for at in range(0, table.num_rows, most):
+            yield table.slice(at, most)
+
+    def _kept(self, port: JournalPort, stretch: Stretch) -> int:
+        """Return the first position of the stretch that the journal still has."""
+        oldest = port.bounds().oldest
+        if stretch.start >= oldest:
+            return stretch.start
+        lost = min(oldest, stretch.stop) - stretch.start
+        what = f"{lost} bytes of the journal from position {stretch.start} on are gone"
+        if self.options.fail_on_data_loss:
+            raise DataLoss(f"{what}: it begins at {oldest}")
+        log.warning("%s", what)
+        return oldest
+
+    def tasks(self, start: int, stop: int, segment: int) -> list[Stretch]:
+        """Split positions into tasks, at beginnings of segments."""
+        if stop <= start:
+            return []
+        if not segment:
+            return [Stretch(start, stop)]
+        step = max(1, self.options.task_bytes // segment) * segment
+        found: list[Stretch] = []
+        while start < stop:
+            end = min(stop, start - start % segment + step)
+            found.append(Stretch(start, end))
+            start = end
+        return found
+
+    def plan(self) -> list[Stretch]:
+        """Return the tasks of a batch read.
+
+        Raises:
+            OptionError: A position is beyond the end of the journal.
+            DataLoss: The start is gone.
+        """
+        port = self.connect(self.options)
+        try:
+            bounds = port.bounds()
+        finally:
+            port.close()
+        start = self.start(bounds)
+        end = bounds.end if self.options.end == LATEST else self.options.end
+        if end > bounds.end:
+            raise OptionError(f"option endingPosition={end}: the journal ends at {bounds.end}")
+        if end < start:
+            raise OptionError(f"option endingPosition={end}: it is before the start, {start}")
+        return self.tasks(start, end, bounds.segment_bytes)
+
+    def start(self, bounds: Bounds) -> int:
+        """Return where a new query begins.
+
+        Raises:
+            OptionError: The position is beyond the end of the journal.
+            DataLoss: It is gone.
+        """
+        start = self.options.start
+        if start == EARLIEST:
+            return bounds.oldest
+        if start == LATEST:
+            return bounds.end
+        if start > bounds.end:
+            raise OptionError(f"option startingPosition={start}: the journal ends at {bounds.end}")
+        if start < bounds.oldest:
+            what = f"option startingPosition={start}: the journal begins at {bounds.oldest}"
+            if self.options.fail_on_data_loss:
+                raise DataLoss(what)
+            log.warning("%s", what)
+            return bounds.oldest
+        return start
+
+
+class JournalStream:
+    """The driver's side of a streaming read.
+
+    Args:
+        reading: Reads the stretches.
+        clock: Returns seconds.
+    """
+
+    def __init__(
+        self, reading: JournalReading, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.reading = reading
+        self._clock = clock
+        self._port: JournalPort | None = None
+        self._initial: int | None = None
+        self._begun = False
+        """The query's start is stored by Spark, or about to be."""
+        self._known: Bounds | None = None
+        self._known_until = float("-inf")
+        self._frozen: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle without the connection."""
+        return {**self.__dict__, "_port": None}
+
+    def _bounds(self, *, fresh: bool = False) -> Bounds:
+        now = self._clock()
+        if self._known is None or fresh or now >= self._known_until:
+            if self._port is None:
+                self._port = self.reading.connect(self.reading.options)
+            self._known = self._port.bounds()
+            self._known_until = now + self.reading.options.watermark_cache_ms / 1000
+        return self._known
+
+    def initial(self) -> int:
+        """Return where a new query begins; the same at every call."""
+        if self._initial is None:
+            self._initial = self.reading.start(self._bounds())
+        return self._initial
+
+    def freeze(self) -> None:
+        """Read no further than the present end (``availableNow``)."""
+        self._frozen = self._bounds(fresh=True).end
+
+    def only_batch(self) -> None:
+        """Return rows in the first batch: there is only one, although its start is not stored."""
+        self._begun = True
+
+    def newest(self) -> int:
+        """Return the end of the journal."""
+        return self._bounds().end
+
+    def latest(self, start: int) -> int:
+        """Return the end of the next batch; ``start`` if there is nothing to read.
+
+        The first batch of a query is empty, so that Spark stores its start before anything is read:
+        after a crash in it, Spark calls ``initial`` again, which may differ by then.
+
+        Raises:
+            DataLoss: The journal ends before ``start``: it is another one.
+        """
+        if not self._begun:
+            self._begun = True
+            if start == self._initial:
+                return start
+        bounds = self._bounds()
+        if bounds.end < start:
+            raise DataLoss(
+                f"the journal ends at {bounds.end}, before {start}, where the query is: it is "
+                f"another journal"
+            )
+        end = bounds.end if self._frozen is None else min(self._frozen, bounds.end)
+        most, segment = self.reading.options.max_bytes, bounds.segment_bytes
+        if end - start > most and segment:
+            # Up to the beginning of a segment, at least the next one.
+            step = max(1, (start % segment + most) // segment)
+            end = min(end, start - start % segment + step * segment)
+        return max(start, end)
+
+    def stretches(self, start: int, end: int) -> list[Stretch]:
+        """Return the tasks of a batch that Spark has stored."""
+        self._begun = True
+        segment = self._bounds().segment_bytes if end > start else 0
+        return self.reading.tasks(start, end, segment)
+
+    def stop(self) -> None:
+        """Close the connection."""
+        if self._port is not None:
+            self._port.close()
+            self._port = None
+
+
+def to_json(position: int) -> Json:
+    """Return a position in the form that Spark stores."""
+    return {"position": position}
+
+
+def of_json(told: Mapping[str, Any]) -> int:
+    """Return the position of a stored offset.
+
+    Raises:
+        OptionError: There is none: the checkpoint belongs to another source.
+    """
+    position = told.get("position")
+    if not isinstance(position, int):
+        raise OptionError(
+            f"option checkpointLocation: the offsets there are of another source: "
+            f"{str(told)[:200]}; give this query a checkpoint of its own"
+        )
+    return position

@@ -1,0 +1,71 @@
+"""The columns that can be written, their types, and checks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ternmq.model.errors import OptionError
+from ternmq.spark.topics.options import WriteOptions
+
+_TEXT: Final = ("string", "binary")
+_HEADERS: Final = (
+    "array<struct<key:string,value:binary>>",
+    "array<struct<key:string,value:string>>",
+    "map<string,string>",
+    "map<string,binary>",
+)
+WRITTEN: Final[dict[str, tuple[str, ...]]] = {
+    "value": _TEXT,
+    "key": _TEXT,
+    "topic": ("string",),
+    "partition": ("int", "bigint", "smallint", "tinyint"),
+    "headers": _HEADERS,
+    "tags": ("string",),
+    "delay_until": ("timestamp",),
+    "order_key": _TEXT,
+    "content_type": ("string",),
+    "application_id": ("string",),
+}
+"""Columns and the types allowed for each."""
+
+
+def written(columns: Mapping[str, str], options: WriteOptions) -> tuple[str, ...]:
+    """Return the columns to write.
+
+    Args:
+        columns: Columns of the table, with their types as Spark writes them.
+        options: Options of the writer.
+
+    Raises:
+        OptionError: A column is missing, unknown, of a wrong type, or not supported yet.
+    """
+    if "value" not in columns:
+        raise OptionError("column value: it is missing; it is the body of a message")
+    unknown = [name for name in columns if name not in WRITTEN]
+    if unknown and not options.ignore_unknown:
+        raise OptionError(
+            f"column {unknown[0]}: it is no part of a message; select what is to be written, or "
+            f"say ignoreUnknownColumns=true. There are: {', '.join(WRITTEN)}"
+        )
+    found = tuple(name for name in columns if name in WRITTEN)
+    for name in found:
+        if columns[name] not in WRITTEN[name]:
+            raise OptionError(
+                f"column {name}: its type is {columns[name]}; {' or '.join(WRITTEN[name])} is "
+                f"wanted: cast it"
+            )
+    if "delay_until" in found:
+        raise OptionError(
+            "column delay_until: this broker does not keep messages back until a time yet; drop "
+            "the column"
+        )
+    if "application_id" in found and options.exactly_once:
+        raise OptionError(
+            "column application_id: rows of a transaction have no ids of their own, since the name "
+            "of the transaction is what makes them once; drop the column, or say "
+            "delivery=at_least_once"
+        )
+    if not options.topic and "topic" not in found:
+        raise OptionError("option topic: it is missing, and there is no column topic")
+    return found

@@ -1,0 +1,191 @@
+"""The rows of a table as parts of messages, checked against the limits of messages.
+
+Every way that sends columns uses this module: Spark's writer, a replay of the archive. The limits
+are those of ``client.prepare`` (``client.validation``), with the same errors; whole columns are
+checked at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import numpy as np
+
+from ternmq.client.content.validation import (
+    MAX_HEADER_BYTES,
+    MAX_ID_BYTES,
+    MAX_TEXT_BYTES,
+    check_body,
+    check_properties,
+    check_size,
+)
+from ternmq.model.errors import InvalidRequest, RowError
+from ternmq.model.specs import check_tag
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TEXTS: Final[tuple[str, ...]] = ("key", "order_key", "tags", "content_type", "application_id")
+_MOST: Final = {"application_id": MAX_ID_BYTES}
+_FIRST: Final = 60
+"""Characters of a header's name shown in an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Names of columns and hints for errors, as the user of the source knows them.
+
+    Attributes:
+        names: Other names of columns; the default is ``column`` and the name.
+        no_order_key: What to do if an order key is not allowed.
+        order_key: What to do if one is missing.
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    no_order_key: str = "drop the column"
+    order_key: str = ""
+
+    def of(self, column: str) -> str:
+        """Return the name of a column for errors."""
+        return self.names.get(column) or f"column {column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a table.
+
+    Attributes:
+        bodies: The body of each row.
+        texts: Columns of texts, "" for none.
+        headers: The headers of each row; None: the table has no such column.
+    """
+
+    bodies: list[bytes]
+    texts: dict[str, list[str]]
+    headers: list[Mapping[str, str]] | None
+
+
+def taken(
+    table: pa.RecordBatch, columns: frozenset[str], words: Words, most_body: int | None
+) -> Rows:
+    """Return the rows of a table, if all of them can be messages.
+
+    Args:
+        table: The rows.
+        columns: The columns to write.
+        words: Their names for errors.
+        most_body: Size of the largest body that the broker accepts; None: not known.
+
+    Raises:
+        RowError: A row cannot be a message.
+        MessageTooLarge, InvalidRequest: A row exceeds a limit of messages.
+    """
+    body = _body(table, words)
+    sizes = _sizes(body)
+    if most_body is not None and len(sizes):
+        check_body(int(sizes.max()), most_body)
+    properties = np.zeros(table.num_rows, np.int64)
+    texts: dict[str, list[str]] = {}
+    for name in TEXTS:
+        if name in columns:
+            column = _text_column(table, name, words)
+            sizes = _sizes(column)
+            _within(words.of(name), sizes, _MOST.get(name, MAX_TEXT_BYTES))
+            properties += sizes
+            if name == "tags":
+                _check_tags(column, words)
+            found: list[str] = column.to_pylist()
+            texts[name] = found
+    headers = None
+    if "headers" in columns:
+        headers = _headers(table, words)
+        properties += _header_sizes(table, words)
+    if table.num_rows:
+        check_properties(int(properties.max()))
+    return Rows(body.to_pylist(), texts, headers)
+
+
+def _body(table: pa.RecordBatch, words: Words) -> pa.Array:
+    import pyarrow as pa
+
+    column = table.column("value")
+    if column.null_count:
+        raise RowError(f"{words.of('value')}: a row has none; a message has a body, be it empty")
+    return column.cast(pa.binary())
+
+
+def _text_column(table: pa.RecordBatch, name: str, words: Words) -> pa.Array:
+    """Return a column of texts, "" for null."""
+    import pyarrow as pa
+
+    try:
+        column = table.column(name).cast(pa.string())
+    except pa.ArrowInvalid:
+        raise RowError(f"{words.of(name)}: a row is not UTF-8; a {name} is a text") from None
+    return column.fill_null("")
+
+
+def _sizes(column: pa.Array) -> np.ndarray:
+    """Return the size of each value of a column in bytes, 0 for null."""
+    import pyarrow.compute as pc
+
+    sizes = pc.fill_null(pc.binary_length(column), 0)
+    return cast("np.ndarray", sizes.to_numpy(zero_copy_only=False).astype(np.int64))
+
+
+def _within(name: str, sizes: np.ndarray, most: int) -> None:
+    if len(sizes):
+        check_size(name, int(sizes.max()), most)
+
+
+def _check_tags(column: pa.Array, words: Words) -> None:
+    """Refuse tags that no filter could name; each distinct one is checked once."""
+    for tag in column.unique().to_pylist():
+        try:
+            check_tag(tag)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{words.of('tags')}: {error}") from None
+
+
+def _header_sizes(table: pa.RecordBatch, words: Words) -> np.ndarray:
+    """Return the size of each row's headers in bytes, after checking each header's limit."""
+    column = table.column("headers")
+    offsets = column.offsets.to_numpy()
+    pairs = column.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+    names, values = pairs.field(0), pairs.field(1)
+    of_names, of_values = _sizes(names), _sizes(values)
+    _within(f"{words.of('headers')}: a header's name", of_names, MAX_TEXT_BYTES)
+    if len(of_values):
+        largest = int(of_values.argmax())
+        shown = str(_text(names[largest].as_py()))[:_FIRST]
+        check_size(
+            f"{words.of('headers')}: header {shown!r}", int(of_values[largest]), MAX_HEADER_BYTES
+        )
+    ends = np.concatenate(([0], np.cumsum(of_names + of_values)))
+    at = offsets - offsets[0]
+    return cast("np.ndarray", ends[at[1:]] - ends[at[:-1]])
+
+
+def _headers(table: pa.RecordBatch, words: Words) -> list[Mapping[str, str]]:
+    found: list[Mapping[str, str]] = []
+    for row in table.column("headers").to_pylist():
+        pairs: list[tuple[Any, Any]] = []
+        for one in row or ():
+            pairs.append((one["key"], one["value"]) if isinstance(one, dict) else one)
+        try:
+            found.append({_text(key): _text(value) for key, value in pairs})
+        except (UnicodeDecodeError, TypeError):
+            raise RowError(
+                f"{words.of('headers')}: names and values are texts in UTF-8, none of them null"
+            ) from None
+    return found
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode()
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value

@@ -1,0 +1,310 @@
+"""Turns Arrow batches into batches of the broker: rows are grouped by topic and queue."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from xxhash import xxh3_64_intdigest
+
+from ternmq.model.errors import RowError
+from ternmq.record.batch.batch import Compression, topic_seed
+from ternmq.record.batch.columns import Columns
+from ternmq.record.batch.hashes import key_hash
+from ternmq.record.batch.layout import CONTENT_TYPE, KEY_HASH, ORDERING_HASH
+from ternmq.spark.broker.port import Outgoing, TopicFacts
+from ternmq.spark.topics.options import WriteOptions
+from ternmq.spark.topics.rows_taken import TEXTS, Rows, Words, taken
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MOST_BYTES: Final = 512 << 10
+_MOST_ROWS: Final = 10_000
+_ROW_BYTES: Final = 32
+_MIX: Final = np.uint64(0x9E37_79B9_7F4A_7C15)
+_SPREAD: Final = np.uint64(0xBF58_476D_1CE4_E5B9)
+_COMPRESSIONS: Final = {
+    "none": Compression.NONE,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+_WORDS: Final = Words()
+Place = tuple[str, int | None]
+"""Topic and queue; None: the broker chooses."""
+
+
+class _Rows:
+    """Rows waiting for a queue, column by column."""
+
+    __slots__ = ("bodies", "headers", "size", "texts")
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.headers: list[Mapping[str, str]] = []
+        self.texts: dict[str, list[str]] = {name: [] for name in TEXTS}
+        self.size = 0
+
+
+class Stage:
+    """Groups rows into batches; one for each task. Not thread-safe.
+
+    Args:
+        options: Options of the writer.
+        columns: The columns to write.
+        facts: Returns the facts of a topic.
+        now_us: The time, for ``born``.
+        producer_id: Id of the producer; None: a new one.
+        words: Names of columns for errors.
+
+    Attributes:
+        options: Options of the writer.
+        rows: Number of rows taken.
+        bytes: Total size of their bodies.
+        digest: Sum of a hash of each row, modulo 2**64; independent of the order.
+    """
+
+    def __init__(
+        self,
+        options: WriteOptions,
+        columns: Sequence[str],
+        facts: Callable[[str], TopicFacts],
+        now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        producer_id: int | None = None,
+        words: Words = _WORDS,
+    ) -> None:
+        self.options = options
+        self._words = words
+        self._columns = frozenset(columns)
+        self._facts = facts
+        self._now_us = now_us
+        self._producer = secrets.randbits(64) if producer_id is None else producer_id
+        self._sequence = 0
+        self._open: dict[Place, _Rows] = {}
+        self.rows = self.bytes = self.digest = 0
+
+    def batches(self, tables: Iterable[pa.RecordBatch]) -> Iterator[Outgoing]:
+        """Yield batches made of Arrow batches, each as soon as it is full.
+
+        Raises:
+            RowError: A row cannot be a message.
+            MessageTooLarge, InvalidRequest: A row exceeds a limit of messages.
+            UnknownTopic: A topic does not exist.
+        """
+        for table in tables:
+            if table.num_rows:
+                yield from self._take(table)
+        for place, rows in self._open.items():
+            yield self._batch(place, rows)
+        self._open.clear()
+
+    def check(self, tables: Iterable[pa.RecordBatch]) -> None:
+        """Check that rows could be sent, without taking any.
+
+        Raises:
+            RowError, MessageTooLarge, InvalidRequest, UnknownTopic: As ``batches``.
+        """
+        for table in tables:
+            if table.num_rows:
+                topics = self._topics(table)
+                rows = self._rows(table, topics)
+                queues = self._given_queues(table)
+                self._places(topics, queues, rows.texts, len(rows.bodies))
+
+    # -- rows
+
+    def _rows(self, table: pa.RecordBatch, topics: list[str] | None) -> Rows:
+        topic = self.options.topic if topics is None else topics[0]
+        return taken(table, self._columns, self._words, self._facts(topic).body_bytes)
+
+    def _take(self, table: pa.RecordBatch) -> Iterator[Outgoing]:
+        topics = self._topics(table)
+        rows = self._rows(table, topics)
+        bodies, texts, headers = rows.bodies, rows.texts, rows.headers
+        queues = self._given_queues(table)
+        self._count(bodies, texts, headers, topics, queues)
+        for place, chosen in self._places(topics, queues, texts, len(bodies)).items():
+            whole = len(chosen) == len(bodies)
+            yield from self._put(
+                place,
+                bodies if whole else [bodies[row] for row in chosen],
+                {
+                    name: values if whole else [values[row] for row in chosen]
+                    for name, values in texts.items()
+                },
+                None if headers is None else [headers[row] for row in chosen],
+            )
+
+    def _topics(self, table: pa.RecordBatch) -> list[str] | None:
+        """Return the topic of each row; None if all go to the topic of the options."""
+        if self.options.topic:
+            return None
+        column = table.column("topic")
+        if column.null_count:
+            raise RowError("column topic: a row has none")
+        found: list[str] = column.to_pylist()
+        return found
+
+    def _given_queues(self, table: pa.RecordBatch) -> list[int | None] | None:
+        if "partition" not in self._columns:
+            return None
+        found: list[int | None] = table.column("partition").to_pylist()
+        return found
+
+    def _places(
+        self,
+        topics: list[str] | None,
+        queues: list[int | None] | None,
+        texts: Mapping[str, list[str]],
+        count: int,
+    ) -> dict[Place, Sequence[int]]:
+        """Return the rows of each topic and queue."""
+        if topics is None:
+            return self._of_topic(self.options.topic, queues, texts, range(count))
+        rows_of: dict[str, list[int]] = {}
+        for row, topic in enumerate(topics):
+            rows_of.setdefault(topic, []).append(row)
+        found: dict[Place, Sequence[int]] = {}
+        for topic, rows in rows_of.items():
+            found |= self._of_topic(topic, queues, texts, rows)
+        return found
+
+    def _of_topic(
+        self,
+        topic: str,
+        queues: list[int | None] | None,
+        texts: Mapping[str, list[str]],
+        rows: Sequence[int],
+    ) -> dict[Place, Sequence[int]]:
+        facts = self._facts(topic)
+        keys = texts.get("order_key" if facts.ordered else "key")
+        if facts.ordered and (keys is None or not all(keys[row] for row in rows)):
+            more = f": {self._words.order_key}" if self._words.order_key else ""
+            raise RowError(
+                f"{self._words.of('order_key')}: topic {topic!r} is ordered, and a row has no "
+                f"ordering key{more}"
+            )
+        order_keys = texts.get("order_key")
+        if not (facts.ordered or facts.ignores_keys or order_keys is None) and any(
+            order_keys[row] for row in rows
+        ):
+            raise RowError(
+                f"{self._words.of('order_key')}: topic {topic!r} is not ordered, and a row has an "
+                f"ordering key: no order would be kept; {self._words.no_order_key}, write to an "
+                "ordered topic, or have the topic take them: `ternmq topic set NAME "
+                "--ignore-ordering-keys`"
+            )
+        if queues is None and (keys is None or facts.queues == 1):
+            return {(topic, 0 if facts.queues == 1 else None): rows}
+        found: dict[Place, list[int]] = {}
+        for row in rows:
+            queue = None if queues is None else queues[row]
+            home = None
+            if keys is not None and keys[row]:
+                home = key_hash(keys[row].encode()) % facts.queues
+            if queue is None:
+                queue = home
+            elif not 0 <= queue < facts.queues:
+                raise RowError(
+                    f"column partition: topic {topic!r} has queues 0 to {facts.queues - 1}, "
+                    f"not {queue}"
+                )
+            elif facts.ordered and queue != home:
+                raise RowError(
+                    f"column partition: topic {topic!r} is ordered: order key "
+                    f"{keys[row] if keys else ''!r} belongs to queue {home}, not {queue}"
+                )
+            found.setdefault((topic, queue), []).append(row)
+        return dict(found)
+
+    # -- batches
+
+    def _put(
+        self,
+        place: Place,
+        bodies: Sequence[bytes],
+        texts: Mapping[str, Sequence[str]],
+        headers: Sequence[Mapping[str, str]] | None,
+    ) -> Iterator[Outgoing]:
+        """Add rows to those that wait for a place; yield full batches."""
+        sizes = np.fromiter(map(len, bodies), np.int64, len(bodies)) + _ROW_BYTES
+        for values in texts.values():
+            sizes += np.fromiter(map(len, values), np.int64, len(bodies))
+        ends = np.cumsum(sizes)
+        start, done = 0, 0
+        while start < len(bodies):
+            rows = self._open.get(place)
+            if rows is None:
+                rows = self._open[place] = _Rows()
+            room = _MOST_BYTES - rows.size
+            stop = int(np.searchsorted(ends, done + room, side="right"))
+            stop = min(stop, start + _MOST_ROWS - len(rows.bodies))
+            if stop <= start and not rows.bodies:
+                stop = start + 1  # larger than a batch should be: alone in one
+            if stop > start:
+                rows.bodies += bodies[start:stop]
+                for name, values in texts.items():
+                    rows.texts[name] += values[start:stop]
+                if headers is not None:
+                    rows.headers += headers[start:stop]
+                rows.size += int(ends[stop - 1]) - done
+                start, done = stop, int(ends[stop - 1])
+            if start < len(bodies):
+                yield self._batch(place, self._open.pop(place))
+
+    def _batch(self, place: Place, rows: _Rows) -> Outgoing:
+        topic, queue = place
+        keyed = self._facts(topic).ordered
+        columns = Columns(len(rows.bodies))
+        try:
+            columns.keys(KEY_HASH, rows.texts["key"])
+            columns.keys(ORDERING_HASH, rows.texts["order_key"])
+            columns.tags(rows.texts["tags"])
+            columns.headers(rows.headers)
+            columns.texts(CONTENT_TYPE, rows.texts["content_type"])
+            columns.application_ids(rows.texts["application_id"], rows.bodies)
+            used = columns.bodies(rows.bodies, _COMPRESSIONS[self.options.compression])
+            batch = columns.batch(
+                topic_seed(topic), self._producer, self._sequence, self._now_us(), used,
+                keyed=keyed,
+            )  # fmt: skip
+        except ValueError as error:
+            raise RowError(f"rows for topic {topic!r}: {error}") from error
+        self._sequence += len(rows.bodies)
+        return Outgoing(topic, queue, batch, len(rows.bodies))
+
+    # -- what was taken
+
+    def _count(
+        self,
+        bodies: Sequence[bytes],
+        texts: Mapping[str, Sequence[str]],
+        headers: Sequence[Mapping[str, str]] | None,
+        topics: Sequence[str] | None,
+        queues: Sequence[int | None] | None,
+    ) -> None:
+        """Add rows to the digest: equal rows give equal sums, however they are split into tasks."""
+        hashed = _hashes(bodies)
+        columns: list[Sequence[bytes]] = [
+            [one.encode() for one in values] for values in texts.values()
+        ]
+        if headers is not None:
+            columns.append([repr(sorted(one.items())).encode() for one in headers])
+        if topics is not None:
+            columns.append([one.encode() for one in topics])
+        if queues is not None:
+            columns.append([str(one).encode() for one in queues])
+        for values in columns:
+            hashed = (hashed ^ (hashed >> np.uint64(29))) * _SPREAD + _hashes(values)
+        hashed = (hashed ^ (hashed >> np.uint64(32))) * _MIX
+        total = int(np.add.reduce(hashed, dtype=np.uint64))
+        self.digest = (self.digest + total + len(bodies)) % 2**64
+        self.rows += len(bodies)
+        self.bytes += sum(map(len, bodies))
+
+
+def _hashes(values: Sequence[bytes]) -> np.ndarray:
+    return np.fromiter(map(xxh3_64_intdigest, values), np.uint64, len(values))

@@ -1,0 +1,47 @@
+"""The gate: an answer goes out when what it rests on is committed, and not before."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ternmq.broker.gate.replies import Gate
+from ternmq.model.marks import Rests
+
+holds = st.tuples(st.just("hold"), st.integers(0, 50), st.sampled_from(Rests))
+releases = st.tuples(st.just("release"), st.integers(0, 10), st.integers(0, 10))
+
+
+@given(st.lists(holds | releases, max_size=60))
+def test_answers_wait_for_their_mark(steps: list[tuple[str, int, int]]) -> None:
+    gate: Gate[tuple[int, Rests, int]] = Gate()
+    held: list[tuple[int, Rests, int]] = []
+    durable = written = 0
+    out: list[tuple[int, Rests, int]] = []
+    for number, (what, one, other) in enumerate(steps):
+        if what == "hold":
+            answer = (one, Rests(other), number)
+            gate.hold(one, Rests(other), answer)
+            held.append(answer)
+        else:
+            written += one
+            durable = min(durable + other, written)
+            free = gate.release(durable, written)
+            marks = {Rests.DURABLE: durable, Rests.WRITTEN: written}
+            assert all(position <= marks[rests] for position, rests, _ in free)
+            out += free
+            # What is still in waits for its mark, or behind another of its kind that does.
+            for answer in held:
+                if answer not in out:
+                    before = [
+                        one
+                        for one in held
+                        if one[1] == answer[1] and one[2] <= answer[2] and one not in out
+                    ]
+                    assert max(one[0] for one in before) > marks[answer[1]]
+        assert len(gate) == len(held) - len(out)
+    for rests in Rests:
+        numbers = [number for _, kind, number in out if kind is rests]
+        assert numbers == sorted(numbers)
+    gate.release(1000, 1000)
+    assert not len(gate)

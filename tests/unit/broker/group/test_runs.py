@@ -1,0 +1,162 @@
+"""Arithmetic of runs against sets and dictionaries of single offsets."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ternmq.broker.group.runs import (
+    RunList,
+    SpanSet,
+    merge,
+    missing,
+    row_count,
+    split,
+    split_all,
+    union,
+)
+from ternmq.record.fact.facts import LeasedRun
+
+END = 60
+Known = dict[int, tuple[int, int]]
+"""Offset -> attempt, deliveries."""
+
+edges = st.tuples(st.integers(0, END), st.integers(0, END))
+spans = edges.map(lambda pair: (min(pair), max(pair))).filter(lambda pair: pair[0] < pair[1])
+tellings = st.tuples(st.integers(1, 2), st.integers(0, 1))
+
+
+def known_of(runs: list[LeasedRun]) -> Known:
+    known: Known = {}
+    for start, stop, attempt, deliveries in runs:
+        assert start < stop
+        for offset in range(start, stop):
+            assert offset not in known
+            known[offset] = (attempt, deliveries)
+    return known
+
+
+def runs_of(known: Known) -> list[LeasedRun]:
+    """The shortest sorted runs of what is known."""
+    runs: list[LeasedRun] = []
+    for offset in sorted(known):
+        if runs and runs[-1][1] == offset and runs[-1][2:] == known[offset]:
+            runs[-1] = (runs[-1][0], offset + 1, *known[offset])
+        else:
+            runs.append((offset, offset + 1, *known[offset]))
+    return runs
+
+
+known_rows = st.dictionaries(st.integers(0, END - 1), tellings, max_size=30)
+
+
+@given(known_rows, spans)
+def test_split_takes_out_what_lies_inside(known: Known, span: tuple[int, int]) -> None:
+    start, stop = span
+    outside, inside = split(runs_of(known), start, stop)
+    assert known_of(outside) == {at: v for at, v in known.items() if not start <= at < stop}
+    assert known_of(inside) == {at: v for at, v in known.items() if start <= at < stop}
+    assert outside == sorted(outside)
+    assert inside == sorted(inside)
+
+
+@given(known_rows, st.lists(spans, max_size=8), st.randoms(use_true_random=False))
+def test_split_all_is_splitting_by_one_after_the_other(
+    known: Known, some: list[tuple[int, int]], chance: random.Random
+) -> None:
+    named = {at for start, stop in some for at in range(start, stop)}
+    wanted = union(some)
+    assert {at for start, stop in wanted for at in range(start, stop)} == named
+    assert all(one[1] < other[0] for one, other in pairwise(wanted))
+    runs = runs_of(known)
+    chance.shuffle(runs)
+    outside, inside = split_all(runs, wanted)
+    assert known_of(outside) == {at: v for at, v in known.items() if at not in named}
+    assert known_of(inside) == {at: v for at, v in known.items() if at in named}
+    assert outside == sorted(outside)
+    assert inside == sorted(inside)
+    left = missing(wanted, inside)
+    assert {at for start, stop in left for at in range(start, stop)} == named - set(known)
+    assert sum(stop - start for start, stop in left) == len(named - set(known))
+
+
+@given(known_rows, st.randoms(use_true_random=False))
+def test_merge_gives_the_shortest_runs(known: Known, chance: random.Random) -> None:
+    singles = [(at, at + 1, *known[at]) for at in known]
+    chance.shuffle(singles)
+    assert merge(singles) == runs_of(known)
+    assert row_count(singles) == len(known)
+
+
+@given(st.lists(st.tuples(st.booleans(), spans, tellings), max_size=30))
+def test_run_list_is_a_dictionary_of_offsets(
+    steps: list[tuple[bool, tuple[int, int], tuple[int, int]]],
+) -> None:
+    runs = RunList()
+    model: Known = {}
+    for adding, (start, stop), telling in steps:
+        if adding:
+            if any(at in model for at in range(start, stop)):
+                continue  # rows are added when they are not in the list yet
+            runs.add(start, stop, *telling)
+            model.update(dict.fromkeys(range(start, stop), telling))
+        else:
+            taken = runs.take(start, stop)
+            gone = {at: model.pop(at) for at in range(start, stop) if at in model}
+            assert known_of(taken) == gone
+        assert known_of(runs.runs) == model
+        assert runs.runs == sorted(runs.runs)
+        assert runs.rows == len(model)
+        assert bool(runs) == bool(model)
+        assert len(runs) == len(runs.runs)
+        for at in range(END):
+            run = runs.find(at)
+            assert (run is not None) == (at in model)
+            if run is not None:
+                assert run[0] <= at < run[1]
+                assert run[2:] == model[at]
+
+
+def test_neighbours_that_are_alike_are_joined() -> None:
+    runs = RunList()
+    runs.add(0, 5, 1, 1)
+    runs.add(10, 15, 1, 1)
+    runs.add(5, 10, 1, 1)
+    runs.add(15, 16, 1, 2)
+    assert runs.runs == [(0, 15, 1, 1), (15, 16, 1, 2)]
+
+
+@given(st.lists(st.tuples(st.booleans(), edges), max_size=40), spans)
+def test_span_set_is_a_set_of_offsets(
+    steps: list[tuple[bool, tuple[int, int]]], asked: tuple[int, int]
+) -> None:
+    held = SpanSet()
+    model: set[int] = set()
+    for adding, (start, stop) in steps:
+        offsets = range(start, stop)
+        if adding:
+            held.add(start, stop)
+            model.update(offsets)
+        elif start <= stop:
+            held.remove(start, stop)
+            model.difference_update(offsets)
+        assert {at for low, high in held for at in range(low, high)} == model
+        found = list(held)
+        assert len(held) == len(found)
+        assert bool(held) == bool(model)
+        # Disjoint, sorted, and merged: no two touch.
+        assert all(low < high for low, high in found)
+        assert all(one[1] < other[0] for one, other in pairwise(found))
+    start, stop = asked
+    assert held.covers(start, stop) == model.issuperset(range(start, stop))
+    assert held.overlaps(start, stop) == bool(model.intersection(range(start, stop)))
+    for at in range(END):
+        end = at
+        while end in model:
+            end += 1
+        assert held.covering_end(at) == end
+        starts = [low for low, _ in held if low >= at]
+        assert held.next_start(at, END) == min([*starts, END])

@@ -1,0 +1,63 @@
+"""The log says that sends are refused, why, and when they are taken again."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from ternmq.server.process.fullness import AGAIN_S, CHANGED_S, Fullness
+from tests.unit.broker.upkeep.test_refreshing import Small, small
+
+GROUP = (
+    "no room: sends are refused. Of the oldest file of the journal: "
+    "group g has not finished its messages of topic t"
+)
+
+
+@pytest.fixture
+def full(caplog: pytest.LogCaptureFixture) -> Small:
+    caplog.set_level(logging.INFO, "ternmq.server")
+    world = small()
+    world.fill()
+    world.turns(60)
+    return world
+
+
+def test_it_is_said_once_a_minute_and_when_it_is_over(
+    full: Small, caplog: pytest.LogCaptureFixture
+) -> None:
+    looks = Fullness(full.broker, full.started.upkeep.moving)
+    for second in range(100, 100 + int(2 * AGAIN_S)):
+        looks.look(float(second))
+    assert caplog.messages == [GROUP, GROUP]
+    full.drain(full.join(), "t", "g")
+    assert full.takes_again()
+    caplog.clear()
+    for second in range(1000, 1100):
+        looks.look(float(second))
+    assert caplog.messages == ["there is room again: sends are taken"]
+
+
+def test_another_reason_is_said_soon_but_not_each_second(
+    full: Small, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reasons = iter([f"reason {number}" for number in range(100)])
+    monkeypatch.setattr("ternmq.server.process.fullness.sentence", lambda one: next(reasons))
+    looks = Fullness(full.broker, full.started.upkeep.moving)
+    for second in range(100, 100 + int(3 * CHANGED_S)):
+        looks.look(float(second))
+    assert len(caplog.messages) == 3
+
+
+def test_nothing_is_said_of_one_refusal_that_is_over_at_the_next_look(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = small()
+    world.fill()
+    looks = Fullness(world.broker, world.started.upkeep.moving)
+    looks.look(1.0)
+    world.drain(world.join(), "t", "g")
+    assert world.takes_again()
+    looks.look(2.0)
+    assert caplog.messages == []
