@@ -34,7 +34,7 @@ def test_what_waits(cli: CommandLine, failed: str) -> None:
     rows = cli("retry", "list", failed, "billing").rows
     assert [row[0] for row in rows] == ["0/3", "0/4", "0/5"]
     assert rows[0][1] == "1"
-    assert " ".join(rows[0][4:]) == r"bank\n\x1b[31mbusy"
+    assert " ".join(rows[0][5:]) == r"bank\n\x1b[31mbusy"
     told = cli("retry", "list", failed, "billing", "--json", "-n", 2)
     assert [one["offset"] for one in told.lines] == [3, 4]
     assert "--limit" in told.err
@@ -61,7 +61,7 @@ def test_waiting_messages_come_at_once(cli: CommandLine, failed: str) -> None:
 def test_dead_letters(cli: CommandLine, failed: str, tmp_path: Path) -> None:
     rows = cli("deadletter", "list", failed, "billing").rows
     assert [row[0] for row in rows] == ["0/0", "0/1", "0/2"]
-    assert rows[0][4:] == ["card", "expired"]
+    assert rows[0][5:] == ["card", "expired"]
     shown = cli("deadletter", "show", failed, "billing", 1, "--json").json
     assert (shown["reason"], shown["message"]["body"]) == ("card expired", "message 1")
     assert "card expired" in cli("deadletter", "show", failed, "billing", 1).out
@@ -245,7 +245,11 @@ def test_a_key_that_is_held_goes_on_when_its_message_is_deleted(
     (bad,) = client.pull(topic, group="billing", max_messages=1, wait=5)
     bad.retry(reason="no stock")
     (row,) = cli("retry", "list", topic, "billing").rows
-    assert (row[0], row[2]) == ("0/0", "held")
+    assert row == ["0/0", "1", "held", "-", "a", "no", "stock"]
+    (told,) = cli("retry", "list", topic, "billing", "--json").lines
+    assert told["message"]["ordering_key"] == "a"
+    (head, _) = cli("retry", "list", topic, "billing").out.splitlines()
+    assert head.split()[-2:] == ["ordering_key", "reason"]
     cli("retry", "delete", topic, "billing", "0/0", "-y")
     (after,) = client.pull(topic, group="billing", wait=5)
     assert after.value == "next"

@@ -176,6 +176,11 @@ def test_going_on_in_the_table(
     (group,) = life["groups"]
     assert (group["state"], group["now"]) == ("dead", None)
     assert [one["reason"] for one in group["failures"]] == ["no such customer"]
+    for placed in (cli(*TRACE, f"{topic}/0/3", "--json"),
+                   cli(*TRACE, f"{topic}/0/3", "--topic", topic, "--json")):  # fmt: skip
+        assert placed.json == [life]
+    cli(*TRACE, f"{topic}/0/99", code=4)
+    cli(*TRACE, f"{topic}/0/{2**63}", code=4)
     (by_key,) = cli(*TRACE, "-k", f"{topic}-k3", "--json").json
     assert by_key["id"] == ids[3]
     text = cli(*TRACE, ids[3]).out

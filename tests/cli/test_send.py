@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 from pathlib import Path
 
@@ -50,6 +51,23 @@ def test_files_are_one_message_each(
     assert bodies(client, topic) == [b"two\nlines\n", bytes(range(256))]
     assert cli("send", topic, "-f", tmp_path / "none", code=2).out == ""
     assert cli("send", topic, "-f", tmp_path, code=2).out == ""
+
+
+def test_standard_input_is_one_message(
+    cli: CommandLine,
+    topic: str,
+    client: ternmq.sync.Client,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"two\nlines\n")))
+    (tmp_path / "a").write_bytes(b"file")
+    cli("send", topic, "-f", "-", "-f", tmp_path / "a")
+    assert bodies(client, topic) == [b"two\nlines\n", b"file"]
+    for more in (("-f", "-"), ("--lines", "-")):
+        said = cli("send", topic, "-f", "-", *more, code=2).err
+        assert "standard input (-) can be read only once" in said
+    assert len(bodies(client, topic)) == 2
 
 
 def test_lines_of_a_file(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from ternmq.cli.terminal.exits import MEANING, ExitCode
 from tests.cli.conftest import CommandLine
 
 
@@ -87,4 +88,5 @@ def test_strict_is_not_promised_without_a_replica(cli: CommandLine, topic: str) 
     made = cli("topic", "create", topic, "--durability", "strict").err
     assert "sends to it are refused while the broker has no replica" in made
     assert "replica" in cli("send", topic, "x", code=7).err
+    assert "no second copy" in MEANING[ExitCode(7)]
     assert "replica" not in cli("topic", "create", f"{topic}-plain").err

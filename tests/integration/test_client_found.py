@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -86,3 +87,16 @@ async def test_a_body_above_every_limit_is_not_told_of_a_setting(api: API) -> No
             with pytest.raises(ternmq.MessageTooLarge, match="no broker takes more than 167") as no:
                 await client.send("t", b"x" * 17_000_000)
             assert "the setting" not in str(no.value)
+
+
+async def test_a_span_that_ends_before_it_begins_is_refused(
+    api: API, real: InProcessBroker
+) -> None:
+    async with api.connect(real.url) as client:
+        await client.send("t", "8", key="k")
+        first = datetime(2026, 1, 1, tzinfo=UTC)
+        for since in (first, first + timedelta(seconds=1)):
+            with pytest.raises(ternmq.InvalidRequest, match=r"since \(2026.* must be before until"):
+                await client.find("t", key="k", since=since, until=first)
+        assert await client.find("t", key="k", until=first) == []
+        assert len(await client.find("t", key="k", since=first)) == 1

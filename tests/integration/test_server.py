@@ -667,3 +667,20 @@ def test_a_stop_closes_idle_connections(one: InProcessBroker) -> None:
         one.stop()
         until_closed(client)
     one.start()
+
+
+@pytest.mark.parametrize(
+    ("stated", "error"),
+    [
+        ({"mode": "ordered", "tags": "paid"}, "takes no tag filter"),
+        ({"tags": "a|b"}, "tag"),
+        ({"lease_us": 1}, "lease"),
+    ],
+)
+def test_a_refused_join_leaves_no_topic_behind(stated: dict[str, object], error: str) -> None:
+    with broker() as one, RawClient(one.port) as client:
+        with pytest.raises(InvalidRequest, match=error):
+            client.join("orders", "billing", **stated)
+        told = client.manage(Command.TOPIC_LIST, control.TopicList(), control.Topics)
+        assert [topic.spec.name for topic in told.topics] == []
+        assert client.join("orders", "billing", mode="ordered").created

@@ -16,7 +16,8 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "delivered", "settled", "pulls", "refusals", "audit_",
     ),
     "Groups": (
-        "groups", "group_lag", "group_leased", "group_ready", "group_retrying", "group_dead",
+        "groups", "group_lag", "group_leased", "group_ready", "group_retrying", "group_retries",
+        "group_dead",
     ),
     "Disk and journal": (
         "sync", "last_sync", "group_commit", "journal_", "records", "state_", "moved_",

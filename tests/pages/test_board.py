@@ -94,6 +94,15 @@ def test_what_falls_behind_is_measured_by_all_that_waits() -> None:
     assert named == set(re.findall(r"delta\((ternmq_group_\w+)\[30m\]\)", grows))
 
 
+def test_what_stands_still_is_all_that_a_consumer_could_fetch() -> None:
+    """A group whose last messages wait for a retry, and whose consumers are gone, has no lag."""
+    (rule,) = [one for one in rules() if one["alert"] == "TernMQGroupStandsStill"]
+    waits, _ = rule["expr"].split(" unless ")
+    assert set(re.findall(r"ternmq_group_\w+", waits)) == {
+        "ternmq_group_lag", "ternmq_group_ready", "ternmq_group_retries_due",
+    }  # fmt: skip
+
+
 def test_prometheus_takes_the_alarms() -> None:
     promtool = shutil.which("promtool")
     if promtool is None:

@@ -503,6 +503,9 @@ class Client(Transacting, Receiving):
             since: Only those stored at or after this time.
             until: Only those stored before this time.
             limit: Most that are returned.
+
+        Raises:
+            InvalidRequest: ``since`` is not before ``until``.
         """
         self._session.bind()
         return await self._lookup.find(topic, key, since, until, limit)

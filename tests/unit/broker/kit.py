@@ -621,9 +621,19 @@ def check_figures(broker: Broker) -> None:
         assert topic.group_names() == sorted(topic.by_group)
 
 
+def check_due(broker: Broker) -> None:
+    """What counts as a due retry is what the last search of its shard found, less what is gone."""
+    for held in broker.views.held.values():
+        shards = held.failures.waiting.values()
+        assert held.failures.due_found == sum(rows.due for rows in shards)
+        for rows in shards:
+            assert rows.due == sum(row.when_us <= rows.due_us for row in rows)
+
+
 def check(broker: Broker, now_us: int | None = None) -> None:
     """What holds of every state between two commands, at a time when ``tick`` has nothing to do."""
     check_figures(broker)
+    check_due(broker)
     sessions = set(broker.views.sessions.by_number)
     draining = {one.session for *_, one in broker.timers._heap if isinstance(one, Drain)}
     for key, held in broker.views.held.items():

@@ -39,7 +39,7 @@ class Failure(NamedTuple):
 class FailureRows:
     """Failed rows of one shard, sorted by offset."""
 
-    __slots__ = ("base", "deliveries", "references", "relative", "when")
+    __slots__ = ("base", "deliveries", "due", "due_us", "references", "relative", "when")
 
     def __init__(self, base: int) -> None:
         self.base = base
@@ -47,6 +47,10 @@ class FailureRows:
         self.when = array("q")
         self.references = array("Q")  # position << 16 | attempt
         self.deliveries = array("H")
+        self.due = 0
+        """Rows found to be due: those whose time is not after ``due_us``. Kept by the store."""
+        self.due_us = -1
+        """When the rows were last searched for those that are due; -1: never."""
 
     def __len__(self) -> int:
         return len(self.relative)
@@ -76,6 +80,11 @@ class FailureRows:
         for column in (self.relative, self.when, self.references, self.deliveries):
             del column[low:high]
         return high - low
+
+    def due_in(self, start: int, stop: int) -> int:
+        """Return how many of the rows found to be due have offsets in ``[start, stop)``."""
+        low, high = self._bounds(start, stop)
+        return sum([when <= self.due_us for when in self.when[low:high]])
 
     def get(self, offset: int) -> Failure | None:
         """Return the row of an offset, or None."""

@@ -6,7 +6,7 @@ Each command is checked against the catalog and becomes a CONFIG record, which t
 from __future__ import annotations
 
 from ternmq.broker.catalog.apps import check_app
-from ternmq.broker.catalog.catalog import Subscription, Topic
+from ternmq.broker.catalog.catalog import Subscription
 from ternmq.broker.catalog.filter import check as check_filter
 from ternmq.broker.delivery.parking import Parking
 from ternmq.broker.gate.replies import DoneReply
@@ -118,8 +118,8 @@ class Administration:
         topic = self._views.catalog.topic(topic_name)
         if spec is None:
             spec = SubscriptionSpec(mode=Mode.ORDERED if topic.spec.ordered else Mode.SHARED)
-        _check_subscription(topic, group, spec)
-        check_filter(spec.tags)
+        check_new_group(topic.spec, group, spec)
+        Subscription(0, "check", topic, spec)
         if group in topic.by_group:
             raise GroupExists(f"group {group!r} consumes {topic_name!r} already")
         if len(topic.subscriptions) >= self._limits.groups:
@@ -143,7 +143,8 @@ class Administration:
             InvalidRequest, ModeNotAllowed, UnknownTopic, UnknownGroup.
         """
         subscription = self._views.catalog.subscription(topic_name, group)
-        _check_subscription(subscription.topic, group, spec)
+        _check_subscription(subscription.topic.spec, group, spec)
+        Subscription(0, "check", subscription.topic, spec)
         if spec.tags != subscription.spec.tags:
             check_filter(spec.tags)
         if spec.mode is not subscription.spec.mode:
@@ -199,13 +200,22 @@ class Administration:
         return self.record(now_us, control.AppDeleted(name))
 
 
-def _check_subscription(topic: Topic, group: str, spec: SubscriptionSpec) -> None:
+def check_new_group(topic: TopicSpec, group: str, spec: SubscriptionSpec) -> None:
+    """Refuse settings that a new group of a topic cannot have; the topic need not exist.
+
+    Raises:
+        InvalidRequest, ModeNotAllowed.
+    """
+    _check_subscription(topic, group, spec)
+    check_filter(spec.tags)
+
+
+def _check_subscription(topic: TopicSpec, group: str, spec: SubscriptionSpec) -> None:
     spec.check()
-    if spec.mode is Mode.ORDERED and not topic.spec.ordered:
+    if spec.mode is Mode.ORDERED and not topic.ordered:
         raise ModeNotAllowed(f"topic {topic.name!r} is not ordered")
     if spec.mode is Mode.ORDERED and spec.tags.strip() not in {"", "*"}:
         raise InvalidRequest(
             f"group {group!r} keeps the order of topic {topic.name!r}, so it takes no tag filter: "
             "leave the tags out, or make a group with mode shared"
         )
-    Subscription(0, "check", topic, spec)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # imports the client that moves messages, which commands of g
 
 def columns(*, dead: bool) -> tuple[str, ...]:
     """Return the heads of the columns: dead letters have died, others are due."""
-    return ("place", "attempts", "died" if dead else "due", "key", "reason")
+    return ("place", "attempts", "died" if dead else "due", "key", "ordering key", "reason")
 
 
 def rows_of(
@@ -48,8 +48,9 @@ def rows_of(
 def cells(one: FailedMessage) -> tuple[Cell, ...]:
     """Return the cells of ``columns``."""
     when = "held" if one.held else output.iso(one.when)
-    key = one.message.key if one.message is not None else ""
-    return (f"{one.queue}/{one.offset}", one.attempts, when, key, said(one))
+    message = one.message
+    key, ordering_key = (message.key, message.ordering_key) if message is not None else ("", "")
+    return (f"{one.queue}/{one.offset}", one.attempts, when, key, ordering_key, said(one))
 
 
 def said(one: FailedMessage) -> str:

@@ -32,7 +32,8 @@ MEANING: Final[dict[ExitCode, str]] = {
     ExitCode.NOT_FOUND: "there is no such topic, group, message, app, hold, context or journal",
     ExitCode.NOT_ALLOWED: "the broker does not know the app and token, or the app may not do this",
     ExitCode.UNKNOWN: "the connection was lost before the answer: it may have been done or not",
-    ExitCode.LATER: "refused for now (busy, disk full, stopping, paused): the same may pass later",
+    ExitCode.LATER: "refused for now (busy, disk full, stopping, paused, no second copy for a "
+    "strict topic): the same may pass later",
     ExitCode.UNSOUND: "what was checked is not sound (`demo`, `doctor`, `journal verify`), or "
     "is not as declared (`apply`, `worker`)",
     ExitCode.INTERRUPTED: "ended by Ctrl-C",

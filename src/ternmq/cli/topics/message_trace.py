@@ -143,7 +143,8 @@ async def trace(
     """
     check_one(bool(id_), key is not None, of="an id or place, and --key")
     tables = archived.folder(tables)
-    placed, refusal = await _placed(client, id_, topic)
+    place = _place(id_, topic)
+    placed, refusal = await _placed(client, place)
     unread: list[str] = []
     if placed is not None:
         id_, kept = placed.id, [placed]
@@ -157,9 +158,9 @@ async def trace(
         lives[life.place] = life
     with _traces(tables) as traces:
         if tables:
-            _add_older(lives, tables, topic, id_, key, limit)
+            _add_older(lives, tables, topic, place, id_, key, limit)
         if traces is not None:
-            _add_traced(lives, traces, topic, id_)
+            _add_traced(lives, traces, topic, place, id_)
     chosen = sorted(lives.values(), key=_when, reverse=True)[:limit]
     for life in chosen:
         if life.kept:
@@ -188,18 +189,27 @@ async def trace(
         output.note(_ABOUT_NOT_OWED)
 
 
+def _place(text: str, topic: str | None) -> tuple[str, int, int] | None:
+    """Return topic, queue and offset if a text is a place on the topic (None: on any)."""
+    at = text.split("/")
+    if len(at) != 3 or not (at[1].isdecimal() and at[2].isdecimal()) or topic not in {None, at[0]}:
+        return None
+    found = at[0], int(at[1]), int(at[2])
+    return found if max(found[1:]) < 1 << 63 else None
+
+
 async def _placed(
-    client: Client, text: str, topic: str | None
+    client: Client, place: tuple[str, int, int] | None
 ) -> tuple[Found | None, Forbidden | None]:
     """Return the message at a place, or the error if it may not be read; None if it is no place.
 
     An application may choose ids that look like places: the place is tried first.
     """
-    at = text.split("/")
-    if len(at) != 3 or not (at[1].isdecimal() and at[2].isdecimal()) or topic not in {None, at[0]}:
+    if place is None:
         return None, None
+    topic, queue, offset = place
     try:
-        return shown(await client.get(at[0], queue=int(at[1]), offset=int(at[2]))), None
+        return shown(await client.get(topic, queue=queue, offset=offset)), None
     except Forbidden as error:
         return None, error
     except (MessageNotFound, UnknownTopic, UnknownQueue, InvalidRequest):
@@ -271,11 +281,12 @@ def _add_older(
     lives: dict[tuple[str, int, int], Life],
     tables: str,
     topic: str | None,
+    place: tuple[str, int, int] | None,
     id_: str,
     key: str | None,
     limit: int,
 ) -> None:
-    """Add the messages that the archive has."""
+    """Add the messages that the archive has; a place is looked up if the broker has nothing."""
     from ternmq.pipeline.archive.schema import ARCHIVE
     from ternmq.pipeline.tables.folder import Folder
 
@@ -286,6 +297,8 @@ def _add_older(
             rows = lookup.by_key(key, topic=topic, limit=min(limit, 1000))
         else:
             one = lookup.by_id(id_) if archived.is_printed(id_) else None
+            if place is not None and not lives:
+                one = lookup.at(*place)
             rows = lookup.by_application_id(id_, topic=topic) if one is None else [one]
     for row in rows:
         life = _life(archived.shown(row))
@@ -294,12 +307,16 @@ def _add_older(
 
 
 def _add_traced(
-    lives: dict[tuple[str, int, int], Life], traces: TraceLookup, topic: str | None, id_: str
+    lives: dict[tuple[str, int, int], Life],
+    traces: TraceLookup,
+    topic: str | None,
+    place: tuple[str, int, int] | None,
+    id_: str,
 ) -> None:
     """Add the rows of the table ``trace``."""
     rows = [row for place in list(lives) for row in traces.at(*place)]
     if not lives and id_:
-        rows = traces.by_id(id_)
+        rows = (traces.at(*place) if place is not None else []) or traces.by_id(id_)
     for row in rows:
         if topic is not None and row["topic"] != topic:
             continue

@@ -46,8 +46,8 @@ _BEHIND: Final = "it and the lines behind it were not sent"
     "files",
     multiple=True,
     metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False),
-    help="Send a whole file as one message. May be repeated.",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    help="Send a whole file as one message; -: standard input. May be repeated.",
 )
 @click.option(
     "-l",
@@ -132,6 +132,10 @@ async def send(
         raise click.UsageError("--id is for one message", click.get_current_context())
     if json_in and files:
         raise click.UsageError("--json-in is for lines and BODY", click.get_current_context())
+    if [*files, lines].count("-") > 1:
+        raise click.UsageError(
+            "standard input (-) can be read only once", click.get_current_context()
+        )
     made = Maker(properties, content_type, json_in=json_in)
     told = Told(topic, each=lines is None, quiet=quiet, as_json=as_json)
     given = [made.of(one.encode(errors="surrogateescape"), f"message {at}")
@@ -363,12 +367,13 @@ async def _send_one(client: Client, topic: str, message: Message) -> Receipt:
 
 def _read(path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except OSError as error:
         raise _unreadable(path, error) from error
 
 
 def _unreadable(path: str, error: OSError) -> Failed:
+    path = "standard input" if path == "-" else path
     return Failed(f"{path} cannot be read: {error.strerror}", ExitCode.USAGE)
 
 

@@ -170,6 +170,10 @@ class Lookup:
         text("key", key)
         if not key:
             raise InvalidRequest("state a key")
+        since_us = 0 if since is None else time_us("since", since)
+        until_us = 2**63 - 1 if until is None else time_us("until", until)
+        if since is not None and until is not None and since_us >= until_us:
+            raise InvalidRequest(f"since ({since}) must be before until ({until})")
         found: list[FoundMessage] = []
         after = ""
         while len(found) < limit:
@@ -177,8 +181,8 @@ class Lookup:
                 control.Find(
                     topic=topic,
                     key=key,
-                    since_us=0 if since is None else time_us("since", since),
-                    until_us=2**63 - 1 if until is None else time_us("until", until),
+                    since_us=since_us,
+                    until_us=until_us,
                     limit=min(limit - len(found), _PAGE),
                     after=after,
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ternmq.access import Authoriser
+from ternmq.broker.operation.administration import check_new_group
 from ternmq.broker.query.listings import MAX_LISTED, GroupPlace
 from ternmq.broker.query.messages import GroupStatus, Queries
 from ternmq.model.errors import (
@@ -115,7 +116,10 @@ class TopicCommands(ControlCommands):
                 raise UnknownTopic(f"there is no topic {asked.topic!r}")
             ordered = asked.mode is Mode.ORDERED
             made = self._desk.settings.topic_spec(check_name(asked.topic))
-            broker.administration.create_topic(now, msgspec.structs.replace(made, ordered=ordered))
+            made = msgspec.structs.replace(made, ordered=ordered)
+            # Before the topic is made: a refused join leaves no topic behind.
+            check_new_group(made, asked.group, _new_group(asked.mode or Mode.SHARED, asked))
+            broker.administration.create_topic(now, made)
         try:
             found = catalog.subscription(asked.topic, asked.group)
         except UnknownGroup:

@@ -38,6 +38,11 @@ FAMILIES: Final = (
     Family(
         "ternmq_group_retrying", "gauge", ("topic", "group"), "Messages that wait for a retry."
     ),
+    Family(
+        "ternmq_group_retries_due", "gauge", ("topic", "group"),
+        "Messages of `ternmq_group_retrying` whose retry is due and that no consumer has fetched;"
+        " of more than 4,096 in a queue, at least so many.",
+    ),
     Family("ternmq_group_dead_letters", "gauge", ("topic", "group"), "Dead letters."),
 )  # fmt: skip
 """The families, in the order in which they are written."""
@@ -50,6 +55,7 @@ class Standing(NamedTuple):
     leased: int
     ready: int
     waiting: int
+    due: int
     dead: int
 
 
@@ -98,7 +104,7 @@ class GroupSeries:
         return True
 
     def _write(self, one: Subscription, standing: Standing) -> None:
-        delivered, settled, lag, leased, ready, retrying, dead = self._pieces
+        delivered, settled, lag, leased, ready, retrying, due, dead = self._pieces
         # Names of topics and groups have no character that would have to be escaped.
         labels = f'group="{one.name}"'
         behind = f'topic="{one.topic.name}"}}'
@@ -113,6 +119,7 @@ class GroupSeries:
         leased.append(f"ternmq_group_leased{{{labels},{behind} {standing.leased}\n")
         ready.append(f"ternmq_group_ready{{{labels},{behind} {standing.ready}\n")
         retrying.append(f"ternmq_group_retrying{{{labels},{behind} {standing.waiting}\n")
+        due.append(f"ternmq_group_retries_due{{{labels},{behind} {standing.due}\n")
         dead.append(f"ternmq_group_dead_letters{{{labels},{behind} {standing.dead}\n")
 
     def _end_piece(self) -> None:
@@ -145,6 +152,7 @@ def series_of(queries: Queries, one: Subscription) -> dict[str, float]:
         f"ternmq_group_leased{{{labels},{topic}}}": standing.leased,
         f"ternmq_group_ready{{{labels},{topic}}}": standing.ready,
         f"ternmq_group_retrying{{{labels},{topic}}}": standing.waiting,
+        f"ternmq_group_retries_due{{{labels},{topic}}}": standing.due,
         f"ternmq_group_dead_letters{{{labels},{topic}}}": standing.dead,
     }
     counts = one.counts
@@ -161,7 +169,7 @@ def standing_of(queries: Queries, one: Subscription) -> Standing:
     Raises:
         WouldBlock: As ``Queries.visible``.
     """
-    lag = leased = ready = waiting = dead = 0
+    lag = leased = ready = waiting = due = dead = 0
     topic = one.topic
     for queue, held in zip(topic.queues, one.queues, strict=True):
         unread = queries.visible(topic, queue) - max(held.cursor, held.scan)
@@ -170,5 +178,6 @@ def standing_of(queries: Queries, one: Subscription) -> Standing:
         leased += held.leased_rows
         ready += held.ready.rows
         waiting += held.failures.waiting_rows
+        due += held.failures.due_found
         dead += held.failures.dead_rows
-    return Standing(lag, leased, ready, waiting, dead)
+    return Standing(lag, leased, ready, waiting, due, dead)

@@ -80,3 +80,30 @@ def test_every_row_is_found_at_its_time_whatever_came_before():
             if later:
                 assert timer is not None
                 assert timer <= min(later)
+
+
+def test_what_is_due_counts_until_it_is_fetched():
+    held = waiting(3)
+    failed(held, 24, [(1, 2, 1, 1)], 2000)
+    failed(held, 32, [(2, 3, 1, 1)], 5000)
+    store = held.failures
+    assert store.due_found == 0, "nobody looked yet"
+    for now_us, found in ((999, 0), (1000, 1), (1000, 1), (2000, 2), (4999, 2)):
+        held.look_for_due(now_us)
+        assert store.due_found == found, now_us
+    held.apply_pulled(40, 1, Pulled(1, 1, 0, 1, 2, 10**9, 3, [(0, 1, 2, 2)]))
+    assert store.due_found == 1
+    failed(held, 48, [(1, 2, 2, 2)], 9000)
+    assert store.due_found == 0, "its next retry is later"
+    failed(held, 56, [(2, 3, 2, 2)], 1500)
+    assert store.due_found == 1, "retried now: its time is over"
+    held.apply_settled(
+        64, Settled(1, 1, 0, 1, 1, 1, 0, Outcome.DEAD, Cause.OPERATOR, 0, [(2, 3, 2, 2)])
+    )
+    held.look_for_due(8999)
+    assert store.due_found == 0
+    held.look_for_due(9000)
+    assert store.due_found == 1
+    held.end(72)
+    store.forget_waiting(0, 1 << 40)
+    assert store.due_found == 0

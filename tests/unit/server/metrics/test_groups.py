@@ -6,6 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ternmq.broker.query.messages import Queries
+from ternmq.record.fact.facts import Outcome
 from ternmq.server.metrics import groups as group_series
 from ternmq.server.metrics.groups import FAMILIES, GroupSeries, series_of
 from tests.unit.broker.kit import World
@@ -111,8 +112,35 @@ def test_it_says_how_groups_stand() -> None:
         "ternmq_group_leased": 2,
         "ternmq_group_ready": 0,
         "ternmq_group_retrying": 0,
+        "ternmq_group_retries_due": 0,
         "ternmq_group_dead_letters": 0,
     }
     told = series_of(Queries(world.broker.ledger), one)
-    assert sorted(told.values()) == [0, 0, 0, 2, 2, 3, 7]
+    assert sorted(told.values()) == [0, 0, 0, 0, 2, 2, 3, 7]
     assert {name.partition("{")[0] for name in told} == {one.name for one in FAMILIES}
+
+
+def test_a_retry_that_is_due_counts_until_a_consumer_fetches_it() -> None:
+    world = world_of(1)
+    session = world.join()
+    world.send("t0", 2)
+    pulled = world.pull(session, "t0", "g", 2)
+    assert pulled is not None
+    world.settle(session, "t0", "g", pulled, Outcome.RETRY, [(0, 2)])
+
+    def due() -> float:
+        series = GroupSeries(Queries(world.broker.ledger), 100)
+        while series.step():
+            pass
+        found = shown(series)
+        assert found["ternmq_group_retrying", "t0"] >= found["ternmq_group_retries_due", "t0"]
+        return found["ternmq_group_retries_due", "t0"]
+
+    assert due() == 0
+    world.pass_time(10**9)
+    assert due() == 2, "without anybody who asks"
+    world.restart()
+    world.pass_time(1)
+    assert due() == 2
+    assert world.pull(world.join(), "t0", "g", 1) is not None
+    assert due() == 1
