@@ -90,6 +90,19 @@ def test_the_architecture_names_every_package() -> None:
     assert packages <= set(re.findall(r"`src/ternmq/(\w+)`", ARCHITECTURE))
 
 
+def test_the_architecture_names_every_room() -> None:
+    rooms = ARCHITECTURE.partition("## The rooms")[2].partition("## Words")[0]
+    parts = re.split(r"\*\*`(\w+)`\*\*", rooms)
+    named = dict(zip(parts[1::2], parts[2::2], strict=True))
+    missing = [
+        room
+        for room in ROOMS
+        if not room.startswith("wire/")
+        and f"`{room.partition('/')[2]}`" not in named[room.partition("/")[0]]
+    ]
+    assert missing == []
+
+
 def test_the_architecture_names_the_modules_of_sync() -> None:
     """The docstring of that package is a page for users."""
     (row,) = re.findall(r"^\| `src/ternmq/sync` \|(.*)$", ARCHITECTURE, re.MULTILINE)

@@ -10,10 +10,10 @@ Replies carry the position that they depend on. The shell holds each until that 
 ``committed``.
 
 ``Broker`` is the surface for messages and for time: it checks what can be wrong with a request by
-itself, and finds the objects that the request names. Its parts decide: `sending`, `transactions`,
-`delivery`, `settling` and `leases` for messages, `parking` for pulls that wait, `ticking` for what
-ends by time. Three parts take commands themselves: ``administration`` for settings, ``clients``
-for sessions, ``operating`` for positions and failures.
+itself, and finds the objects that the request names. Its parts decide: `intake` for sends and
+transactions, `delivery` for pulls, settles and leases, `parking` for pulls that wait,
+`upkeep.ticks` for what ends by time. Three parts take commands themselves, all in `operation`:
+`administration` for settings, `clients` for sessions, `groups` for positions and failures.
 """
 
 from __future__ import annotations

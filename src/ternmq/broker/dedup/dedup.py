@@ -6,7 +6,7 @@ second of record time, and whole buckets are forgotten: those that begin before 
 oldest while there are more entries than the cap. Of the forgotten entries, each producer keeps its
 highest *forgotten* sequence, at or below which a resend is refused.
 
-In STATE, entries are written once, as runs (`dedup_log`) that later sets name by position; only the
+In STATE, entries are written once, as runs (`log`) that later sets name by position; only the
 highest forgotten sequence of each producer is written again.
 """
 

@@ -3,7 +3,7 @@
 New entries are added to a run until it is full. Each set *cuts*: it closes the run, and all runs
 since the last set get a name, (begin of the set, part). A run is written once. Later sets only name
 its position, so its content is freed as soon as it is written; the run itself is dropped when its
-newest entry is forgotten. The bytes of a run are in `dedup_runs`.
+newest entry is forgotten. The bytes of a run are in `runs`.
 """
 
 from __future__ import annotations

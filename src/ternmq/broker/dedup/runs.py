@@ -134,7 +134,7 @@ def decode(payload: bytes) -> Content:
 def rows_of(runs: Iterable[Content], horizon: int) -> list[Row]:
     """Return the entries from the horizon on, in the order of the journal; some 1 us each.
 
-    ``dedup_table.table_of`` does the same for many.
+    ``table.table_of`` does the same for many.
     """
     found: list[Row] = []
     for run in sorted([run for run in runs if run.entries], key=lambda run: run.words(POSITION)[0]):

@@ -1,6 +1,6 @@
 """Many deduplication entries as a numpy table, for a start with a full window.
 
-A million entries take some 0.1 s; as rows (``dedup_runs.rows_of``) they would take seconds.
+A million entries take some 0.1 s; as rows (``runs.rows_of``) they would take seconds.
 """
 
 from __future__ import annotations

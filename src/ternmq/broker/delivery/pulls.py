@@ -1,10 +1,10 @@
 """Decides pulls, for shared and for ordered groups.
 
 A decision reads the views, becomes one record, and is applied by the view that will replay it
-(`groupqueue`). Nothing is changed before the record is in the journal, so a decision that needs
+(`group.progress`). Nothing is changed before the record is in the journal, so a decision that needs
 bytes that are not in memory may raise ``WouldBlock`` at any point before, and is then repeated.
 `shared` or `ordered` plans which rows a pull may hand out; settles and the ends of leases are
-decided in `settling` and `leases`.
+decided in `settles` and `leases`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The failed rows of one (group, queue): those that wait for a retry, and dead letters.
 
-They are stored in shards (`failures`), so that a million take 20 MB. Due times are kept per shard,
-not per row: a heap has the time at which each shard is to be examined again for rows whose time has
-come. These rows stay in their shard and are listed as *due* until a pull takes them; in ordered
+They are stored in shards (`failedrows`), so that a million take 20 MB. Due times are kept per
+shard, not per row: a heap has the time at which each shard is to be examined again for rows whose
+time has come. These rows stay in their shard and are listed as *due* until a pull takes them; in ordered
 groups, the lines keep track of them instead.
 
 Also here: the *history* of rows that failed before and are leased or ready again: the position of

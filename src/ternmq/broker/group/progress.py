@@ -7,10 +7,10 @@ pass over them. Progress is therefore the cursor and a few runs, however many me
 
 The rows are cut into **shards** of ``SHARD_ROWS`` offsets, which are objects of their own in STATE
 (`shards`). While a journal is replayed, a fact changes only the shards (and the cursor) whose chunk
-was written before it; `admission` filters the others, and filters nothing once the replay has
+was written before it; `stamps` filters the others, and filters nothing once the replay has
 passed the newest chunk. Rows that wait or are dead are in a store of their own (`failurestore`).
 
-Deterministic, no I/O. Facts are decided elsewhere (`delivery`); here they are only applied.
+Deterministic, no I/O. Facts are decided elsewhere (room `delivery`); here they are only applied.
 """
 
 from __future__ import annotations

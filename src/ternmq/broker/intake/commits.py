@@ -4,7 +4,7 @@ A transaction is named by (writer, batch id). A request that is repeated, becaus
 or a writer started again, has the effect of one: the same batch prepared again gets the first
 answer, a commit with the recorded digest is answered as *repeated*, an abort of a transaction that
 was rolled back succeeds. Requests that contradict a decision are refused. Prepares are decided in
-`preparing`. See ``docs/adr/0012-rows-prepared-and-resolved.md``.
+`prepares`. See ``docs/adr/0012-rows-prepared-and-resolved.md``.
 """
 
 from __future__ import annotations

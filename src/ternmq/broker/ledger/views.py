@@ -4,8 +4,8 @@ One table, keyed by the kind of record, holds what a fact does to the views: `le
 decision is recorded, ``apply`` when the journal is replayed at a start. A start first loads the
 objects of the newest STATE set (``load_object``), each with its stamp: the position at which it is
 valid. Then it applies the facts from the set's BEGIN on; each object takes those at or behind its
-stamp. The objects and their bytes are in `stateobjects`; what transactions change is in
-`transactionviews`.
+stamp. The objects and their bytes are in `objects`; what transactions change is in
+`resolving`.
 """
 
 from __future__ import annotations

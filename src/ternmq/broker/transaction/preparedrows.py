@@ -2,8 +2,8 @@
 
 Prepared rows get their offsets from their RESOLVED, often some segments later. So a segment may
 hold higher offsets of a queue than the segments after it. It is judged by the highest of them (see
-`moving`). When it is removed, the queue begins above them, at its **floor**, until no index entry
-below the floor is left.
+`upkeep.retention`). When it is removed, the queue begins above them, at its **floor**, until no
+index entry below the floor is left.
 
 Stored in STATE as one object per segment and page (64 topics, 16 queues): PREPARED ROWS.
 """

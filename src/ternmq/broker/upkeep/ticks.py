@@ -1,7 +1,7 @@
 """Does what is due: leases end, rows come due, sessions end, old data is removed.
 
 A tick does a bounded piece. It uses the same decisions as the commands (`leases`, `clients`,
-`settling`), so that everything that ends by time ends by a record.
+`delivery.settles`), so that everything that ends by time ends by a record.
 """
 
 from __future__ import annotations

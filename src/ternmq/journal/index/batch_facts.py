@@ -1,6 +1,6 @@
 """The facts of stored batches that the index and deduplication keep.
 
-The broker computes them here when it applies a record, and ``index_feed`` when it rebuilds the
+The broker computes them here when it applies a record, and ``feed`` when it rebuilds the
 index from the journal: one formula, so both always have the same result.
 """
 

@@ -269,7 +269,7 @@ class Coverage:
         if segment is not None and segment.job is job:
             segment.job = None
 
-    # ------------------------------------------------------------------ opening (``index_open``)
+    # ------------------------------------------------------------------ opening (``open``)
 
     def put(self, run: Run) -> None:
         """Add an existing run file; in the order of the journal."""

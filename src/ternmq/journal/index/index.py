@@ -4,7 +4,7 @@ MESSAGES records are added to the live tail by ``add``; MOVED, PREPARED and RESO
 their own. Older positions are looked up in frozen tails and run files, which ``coverage`` manages.
 Per queue the index keeps the segments that hold its messages, with the first offset in each: 12
 bytes apiece. Nothing here is ever synced: a run file is used only if its checksums and the
-journal's chain confirm it (``index_open``), else it is rebuilt.
+journal's chain confirm it (``open``), else it is rebuilt.
 
 Reads of run files may raise ``WouldBlock``; they have no effect, so the caller runs the job and
 calls again. Called from one thread.
@@ -31,7 +31,7 @@ __all__ = ["Index", "Place", "Places", "WouldBlock"]
 class Index(Coverage):
     """Finds batches by topic, queue and offset, and rows by message id, key or application id.
 
-    Made by ``index_open.open_index``, or directly for an empty journal; see ``Coverage`` for the
+    Made by ``open.open_index``, or directly for an empty journal; see ``Coverage`` for the
     arguments.
     """
 

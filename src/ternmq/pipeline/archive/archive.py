@@ -56,7 +56,7 @@ class Source(Protocol):
 
 
 class Workers(Protocol):
-    """Writers of large passes; ``archive_batch.SparkWorkers`` is one.
+    """Writers of large passes; ``batch.SparkWorkers`` is one.
 
     Attributes:
         from_bytes: Smallest pass, in bytes, that they write.

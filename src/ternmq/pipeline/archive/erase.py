@@ -104,7 +104,7 @@ def erase(archive: Archive, erased: Table, request: Request, now_us: int) -> Era
 
     Args:
         archive: The archive.
-        erased: The table ``schemas.ERASED``.
+        erased: The table ``schema.ERASED``.
         request: What to erase.
         now_us: Now, µs since 1970.
     """

@@ -15,7 +15,7 @@ _MB: Final = 1 << 20
 
 
 class Archiving:
-    """Runs ``archive`` or ``archive_batch``. Its progress is a group of each topic, not a hold."""
+    """Runs ``archive`` or ``batch``. Its progress is a group of each topic, not a hold."""
 
     name: Final = "archive"
     tables: Final[tuple[TableSpec, ...]] = (ARCHIVE, GAPS)

@@ -6,7 +6,7 @@
 
 Spark moves ranges of offsets, one row for each, and rows that describe the files. Bodies go from
 the broker to the file in one worker, and never enter the JVM. The table decides which files belong
-to the archive (``archive_commit``), not Spark's checkpoint: that may be lost.
+to the archive (``commit``), not Spark's checkpoint: that may be lost.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The audit: is every sent message stored, delivered, settled and archived, and only once?
 
 Two steps, both functions of Arrow tables: ``fold`` merges runs gathered from the journal
-(``audit_runs.gather``) into the known ones, ``judge`` judges every window of ten minutes at a given
-time. The same runs and the same time give the same rows. ``audit_job`` reads the journal and keeps
+(``runs.gather``) into the known ones, ``judge`` judges every window of ten minutes at a given
+time. The same runs and the same time give the same rows. ``job`` reads the journal and keeps
 the tables; ``docs/operate/audit.md`` explains the verdicts and what they cannot show.
 """
 

@@ -5,7 +5,7 @@ first and last sequence, which it gave up, and when the window is complete. So m
 known by number and by name, without the broker's help. Only topics whose counts or sums differ are
 examined further.
 
-Everything is a function of runs (``audit_runs``) and of ``Policy``; the same runs give the same
+Everything is a function of runs (module ``runs``) and of ``Policy``; the same runs give the same
 rows at any later time.
 """
 

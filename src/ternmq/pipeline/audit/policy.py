@@ -17,7 +17,7 @@ from ternmq.pipeline.audit.spans import Ints, Spans
 from ternmq.pipeline.tables.datafile import TableSpec
 
 Row = dict[str, Any]
-"""A row of ``audit_schemas.AUDIT`` or ``FINDINGS``, without the columns that all rows have."""
+"""A row of ``schema.AUDIT`` or ``FINDINGS``, without the columns that all rows have."""
 
 
 class Verdict(enum.StrEnum):

@@ -2,7 +2,7 @@
 
 ``gather`` makes runs of facts (on a worker, if there are workers), ``merged`` joins runs that
 follow each other, ``placed`` finds the window in which the rows were born that a group received or
-finished. All are functions of Arrow tables with the schema ``audit_schemas.RUNS``; runs of a table
+finished. All are functions of Arrow tables with the schema ``schema.RUNS``; runs of a table
 may be gathered and merged in any pieces and any order with the same result.
 
 kinds    | fill, besides bucket, topic and topic_number

@@ -2,7 +2,7 @@
 
 A fingerprint is made of the exception's class and the message with everything replaced that differs
 from one failure to the next: quoted texts, paths, addresses, ids, hexadecimal and other numbers.
-Pure functions on rows of the trace; the job is ``deadletters_job``.
+Pure functions on rows of the trace; the job is ``job``.
 """
 
 from __future__ import annotations

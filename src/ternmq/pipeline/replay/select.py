@@ -1,8 +1,8 @@
 """Which messages of the archive a replay selects, and what it sends of them: SQL run by DuckDB.
 
 Conditions and expressions that a user gives are SQL of DuckDB over the columns of the archive
-(``schemas.ARCHIVE``) and ``text``: the body, if it is UTF-8. They come from the user who runs the
-command, and run in the same process.
+(``archive.schema.ARCHIVE``) and ``text``: the body, if it is UTF-8. They come from the user who
+runs the command, and run in the same process.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ def of_events(topic: str, events: pa.Table, done: pa.Table, begin: int) -> pa.Ta
 
     Args:
         topic: Its topic.
-        events: Columns ``trace_schema.EVENTS``.
-        done: ``trace_fold.Folded.done``, with latencies.
+        events: Columns ``trace.schema.EVENTS``.
+        done: ``trace.fold.Folded.done``, with latencies.
         begin: Events before this position were counted already.
     """
     events = from_position(events, begin)

@@ -1,7 +1,7 @@
 """The fold: rows of the trace of one queue, plus later events, give the rows as of now.
 
 Pure functions on tables and arrays. This module decides which messages exist and which of them have
-a row for which group; ``trace_life`` changes the rows of a group.
+a row for which group; ``life`` changes the rows of a group.
 
 The result does not depend on where the journal was cut into pieces: folding all at once and folding
 piece by piece give the same rows. ``tests/unit/pipeline/trace_reference.py`` is the same fold in
@@ -87,7 +87,7 @@ def fold(
     Args:
         place: The queue.
         rows: All existing rows of the trace that the events are about.
-        events: Events of the queue, in the order of the journal; columns ``trace_schema.EVENTS``.
+        events: Events of the queue, in the order of the journal; columns ``schema.EVENTS``.
         groups: Groups of the topic, including those that ended.
         begin: Position at which the events begin.
         prepared: Producer, first sequence and born time of rows by the position of ``prepared``.

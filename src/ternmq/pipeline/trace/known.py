@@ -156,7 +156,7 @@ class Known:
             del self.prepared[at]
 
     def told(self) -> dict[int, tuple[int, int, int]]:
-        """Return the prepared rows in the form that ``trace_fold.fold`` takes."""
+        """Return the prepared rows in the form that ``fold.fold`` takes."""
         return {at: (one.producer, one.sequence, one.born) for at, one in self.prepared.items()}
 
     def table(self) -> pa.Table:

@@ -1,7 +1,7 @@
 """The trace of one queue: finds the files with affected rows, folds, writes the new files.
 
 This is the work of one worker. It writes files and returns which ones, and which files they
-replace; the process that commits them decides what belongs to the table (``trace_pass``).
+replace; the process that commits them decides what belongs to the table (``commits``).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Work:
         end: Offset after its newest message, before the events.
         cursors: Cursors of groups, before the events.
         files: Files of the table with rows of the queue.
-        prepared: As in ``trace_fold.fold``.
+        prepared: As in ``fold.fold``.
     """
 
     place: Place

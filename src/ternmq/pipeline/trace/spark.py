@@ -2,7 +2,7 @@
 
 Events are read with ``format("ternmq.journal")`` and grouped by queue; a worker folds those of a
 queue, writes the files, and returns their description. Rows of the trace never enter the JVM. The
-driver decides what belongs to the table, in one commit (``trace_pass``).
+driver decides what belongs to the table, in one commit (``commits``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The columnar batch: messages of one topic, with the same bytes on the wire and in the journal.
 
-Everything about batches is imported from here. The modules, in reading order: ``batch_layout`` (the
-ruler, numbers), ``row``, ``batch_encode`` (with ``batch_columns`` and ``batch_binary``),
-``batch_reader``, ``batch_slice``, ``batch_verify``. ``Batch`` and ``slice_batch`` expect bytes that
+Everything about batches is imported from here. The modules, in reading order: ``layout`` (the
+ruler, numbers), ``row``, ``encode`` (with ``columns`` and ``binary``),
+``reader``, ``slice``, ``verify``. ``Batch`` and ``slice_batch`` expect bytes that
 ``verify`` accepted.
 """
 

@@ -1,6 +1,6 @@
 """The columns of the rows of one page of records, each made at once for all rows.
 
-A page is cut into *pieces*: neighbouring rows of one batch (``page_pieces``). Each piece has
+A page is cut into *pieces*: neighbouring rows of one batch (``pieces``). Each piece has
 numbers (where its batch begins, how many rows it has); an array with a value per row is made only
 for values that differ from row to row. A batch's flags determine which entry of its column table is
 a column's start; a page has few different flags, so this is worked out once for each. Used by

@@ -1,6 +1,6 @@
 """The broker's metrics, as families; they are built only when they are requested.
 
-The series of single groups are in `group_series`. All others are here; their cost does not depend
+The series of single groups are in `groups`. All others are here; their cost does not depend
 on the number of topics and groups.
 """
 

@@ -1,7 +1,7 @@
 """Facts of many records at once, as columns; for the records that make up most of a journal.
 
 ``FAST`` has a function for each frequent kind of record. It takes the records of a page and returns
-blocks of rows, and the records that it leaves to ``journal_facts``, which decodes any record, one
+blocks of rows, and the records that it leaves to ``facts``, which decodes any record, one
 by one, and raises if it is damaged. The layouts of the bodies are in ``record/fact/messages`` and
 ``record/fact/facts``; a number at byte ``b`` is ``u4[b >> 2]``.
 """

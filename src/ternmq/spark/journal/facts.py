@@ -1,6 +1,6 @@
 """Decodes records of the journal, fact by fact, into the columns that each fills.
 
-``MAKERS`` has a function for each kind of record. ``journal_columns`` decodes frequent kinds, many
+``MAKERS`` has a function for each kind of record. ``columns`` decodes frequent kinds, many
 records at once; tests compare its results with these.
 """
 

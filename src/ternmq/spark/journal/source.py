@@ -1,4 +1,4 @@
-"""``format("ternmq.journal")``: passes Spark's calls to ``journal_reading``."""
+"""``format("ternmq.journal")``: passes Spark's calls to ``reading``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The options of ``format("ternmq")`` as typed values, checked against each other.
 
-``option_table`` lists the options.
+``table`` lists the options.
 """
 
 from __future__ import annotations
