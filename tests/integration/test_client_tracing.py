@@ -112,7 +112,7 @@ import sys
 for name in ("opentelemetry", "pydantic"):
     sys.modules[name] = None  # as if it were not installed
 import ternmq, ternmq.sync
-from ternmq.client import tracing
+from ternmq.client.content import tracing
 from ternmq.testing import broker
 assert not tracing.enabled
 with broker(manual=False) as one, ternmq.sync.connect(one.url) as client:

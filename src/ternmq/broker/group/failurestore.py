@@ -2,8 +2,8 @@
 
 They are stored in shards (`failedrows`), so that a million take 20 MB. Due times are kept per
 shard, not per row: a heap has the time at which each shard is to be examined again for rows whose
-time has come. These rows stay in their shard and are listed as *due* until a pull takes them; in ordered
-groups, the lines keep track of them instead.
+time has come. These rows stay in their shard and are listed as *due* until a pull takes them; in
+ordered groups, the lines keep track of them instead.
 
 Also here: the *history* of rows that failed before and are leased or ready again: the position of
 the record of their newest failure.
