@@ -35,7 +35,7 @@ def work(disk: FaultyDisk) -> tuple[list[bytes], list[bytes]]:
                 appended.append(data)
                 number += 1
                 journal.append(Kind.COUNTS, data, 1)
-                waiting.append((journal.last_record_end, data))
+                waiting.append((journal.end, data))
             journal.flush()
             if number % 2:
                 job = journal.next_sync()

@@ -106,7 +106,3 @@ class Lines:
     def put_free(self, offset: int, hash_: int) -> None:
         """Put back a line that ``pop_free`` returned."""
         heappush(self._free, (offset, hash_))
-
-    def has_free(self) -> bool:
-        """Return whether any line may be free; a stale entry also counts."""
-        return bool(self._free)

@@ -118,7 +118,7 @@ class Appender:
 
         Returns:
             The record's position. A reply that depends on the record is sent once ``durable`` has
-            reached ``last_record_end``.
+            reached ``end`` as it is then.
 
         Raises:
             JournalFull: No segment is ready to take the record; nothing was appended.
@@ -275,11 +275,6 @@ class Appender:
     def base(self) -> Position:
         """Base of the active segment: the one that takes new records."""
         return Position(self._base)
-
-    @property
-    def last_record_end(self) -> Position:
-        """End of the record last appended: a reply that depends on it waits for this position."""
-        return self.end
 
     @property
     def appended(self) -> int:

@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any, Final
 
 from ternmq.model.errors import OptionError
-from ternmq.model.secret import HIDDEN
 from ternmq.spark.broker import connecting, values
 from ternmq.spark.broker.connecting import SERVERS
 from ternmq.spark.broker.offsets import EARLIEST, Offsets
@@ -270,8 +269,3 @@ def _meant(option: Option) -> str:
         for use, told in _TOLD.items()
         if use in option.use and use not in (Use.READ, Use.WRITE)
     )
-
-
-def redacted(options: Mapping[str, str]) -> dict[str, str]:
-    """Return options for people, with tokens hidden."""
-    return {name: HIDDEN if "token" in name.lower() else value for name, value in options.items()}

@@ -64,7 +64,7 @@ def test_odd_segment_sizes_are_refused(disk, size):
 @pytest.mark.parametrize("size", [*range(18), 1000, 4000])
 def test_a_record_reads_back(disk, journal, size):
     position = journal.append(Kind.COUNTS, b"x" * size, -5, FLAG_SKIPPABLE)
-    assert journal.last_record_end == position + HEADER_BYTES + size + -size % 8
+    assert journal.end == position + HEADER_BYTES + size + -size % 8
     journal.flush()
     record = all_records(disk)[-1]
     assert record.position == position

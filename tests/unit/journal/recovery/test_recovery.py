@@ -749,7 +749,7 @@ def test_what_was_durable_survives_power_cuts(seed):
                 data = body(len(appended), rng.choice((16, 100, 900)))
                 journal.append(Kind.COUNTS, data, 1)
                 appended.append(data)
-                ends.append(journal.last_record_end)
+                ends.append(journal.end)
             elif step < 0.8:
                 journal.flush()
             elif job is None:
