@@ -16,7 +16,7 @@ from ternmq.model.errors import (
     Unauthenticated,
 )
 from ternmq.spark.broker.bulk_port import connect
-from ternmq.spark.broker.offsets import Place, Span
+from ternmq.spark.broker.offsets import OffsetRange, TopicQueue
 from ternmq.spark.journal.options import journal_options
 from ternmq.spark.journal.reading import JournalReading, JournalStream
 from ternmq.spark.topics.options import read_options, write_options
@@ -137,7 +137,7 @@ def test_progress_is_seen_as_a_group(real, client):
     at = one.latest(begun(one))
     one.committed(at)
     (info,) = client.admin.groups(topic="orders", group="spark-ternmq.orders")
-    assert [queue.cursor for queue in info.queues] == [at[Place("orders", n)] for n in (0, 1)]
+    assert [queue.cursor for queue in info.queues] == [at[TopicQueue("orders", n)] for n in (0, 1)]
     one.stop()
 
 
@@ -208,7 +208,7 @@ def test_a_range_beyond_the_end_is_waited_for(real, client):
     client.send("orders", b"y", queue=0)
     assert [one.stop for one in pieces][-1] == 2
     port.close()
-    assert len(rows(reader, [Span("orders", 0, 0, 2)])) == 2
+    assert len(rows(reader, [OffsetRange("orders", 0, 0, 2)])) == 2
 
 
 def test_an_app_reads_what_it_may(tmp_path):

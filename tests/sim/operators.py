@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ternmq.broker.gate.replies import DoneReply, SettleReply
-from ternmq.broker.operation.groups import Place
+from ternmq.broker.operation.groups import NextOffset
 from ternmq.model.errors import (
     TernMQError,
 )
@@ -209,7 +209,7 @@ class Operator:
         if topic is None:
             return
         places = [
-            Place(queue.number, world.chance.randint(0, queue.next)) for queue in topic.queues
+            NextOffset(queue.number, world.chance.randint(0, queue.next)) for queue in topic.queues
         ]
         self._do("commit", lambda: world.broker.operating.commit(
             world.now_us(), self.topic, "spark", places))  # fmt: skip

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from ternmq.access import tokens
-from ternmq.access.grants import Verdict, disjoint, judge, sees
+from ternmq.access.grants import Decision, disjoint, judge, sees
 from ternmq.broker.query.sight import EVERYTHING, LOOKS, Sight
 from ternmq.model.errors import Forbidden, InvalidName, InvalidRequest, Unauthenticated
 from ternmq.model.specs import check_name
@@ -194,7 +194,7 @@ class Authoriser:
             return True
         found = self._apps.get(app)
         return found is not None and any(
-            judge(found.grants, right.value, topic, group) is Verdict.ALLOWED
+            judge(found.grants, right.value, topic, group) is Decision.ALLOWED
             for right in (Right.CONSUME, Right.MANAGE)
         )
 
@@ -229,9 +229,9 @@ class Authoriser:
         denied: Right | None = None
         for right in policy.rights:
             verdict = judge(app.grants, right.value, topic, group)
-            if verdict is Verdict.ALLOWED:
+            if verdict is Decision.ALLOWED:
                 return
-            if verdict is Verdict.DENIED:
+            if verdict is Decision.DENIED:
                 denied = right
         what = _place(policy, topic, group)
         if denied is not None:
@@ -245,7 +245,7 @@ class Authoriser:
 
 
 def _manages(grants: Sequence[Grant]) -> bool:
-    return judge(grants, Right.MANAGE.value, None, None) is Verdict.ALLOWED
+    return judge(grants, Right.MANAGE.value, None, None) is Decision.ALLOWED
 
 
 def _place(policy: Policy, topic: str | None, group: str | None) -> str:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from ternmq.record.fact.control import Grant
 
 
-class Verdict(enum.Enum):
+class Decision(enum.Enum):
     """The result of checking a request against grants."""
 
     ALLOWED = "allowed"
@@ -40,7 +40,7 @@ def touches(pattern: str, name: str | None) -> bool:
     return name is None or covers(pattern, name)
 
 
-def judge(grants: Sequence[Grant], right: str, topic: str | None, group: str | None) -> Verdict:
+def judge(grants: Sequence[Grant], right: str, topic: str | None, group: str | None) -> Decision:
     """Return whether the grants allow a request. O(grants).
 
     Args:
@@ -49,15 +49,15 @@ def judge(grants: Sequence[Grant], right: str, topic: str | None, group: str | N
         topic: None: every topic.
         group: None: every group, or no specific one.
     """
-    verdict = Verdict.MISSING
+    verdict = Decision.MISSING
     for grant in grants:
         if grant.right != right:
             continue
         if grant.deny:
             if touches(grant.topic, topic) and touches(grant.group, group):
-                return Verdict.DENIED
+                return Decision.DENIED
         elif covers(grant.topic, topic) and covers(grant.group, group):
-            verdict = Verdict.ALLOWED
+            verdict = Decision.ALLOWED
     return verdict
 
 

@@ -166,5 +166,5 @@ class Receiving(Parts):
         if queue is not None:
             whole("queue", queue)
         flag("follow", follow)
-        span = reading.Span(start, stop, follow=follow)
+        span = reading.ReadRange(start, stop, follow=follow)
         return reading.read(self._session, self.codecs, name_of(topic), queue, span)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ternmq.access.grants import Verdict, covers, judge, sees
+from ternmq.access.grants import Decision, covers, judge, sees
 from ternmq.record.fact.control import Grant
 
 
@@ -36,31 +36,31 @@ ALLOW_ALL = Grant("consume")
 @pytest.mark.parametrize(
     ("grants", "topic", "group", "verdict"),
     [
-        ([], "t", "g", Verdict.MISSING),
-        ([Grant("manage")], "t", "g", Verdict.MISSING),
-        ([ALLOW_ALL], "t", "g", Verdict.ALLOWED),
-        ([ALLOW_ALL], None, None, Verdict.ALLOWED),
-        ([Grant("consume", "t", "g")], "t", "g", Verdict.ALLOWED),
-        ([Grant("consume", "t", "g")], "t", "h", Verdict.MISSING),
-        ([Grant("consume", "t", "g")], "t", None, Verdict.MISSING),
-        ([Grant("consume", "t*", "g*")], "tt", "gg", Verdict.ALLOWED),
-        ([Grant("consume", "t*", "*")], None, None, Verdict.MISSING),
+        ([], "t", "g", Decision.MISSING),
+        ([Grant("manage")], "t", "g", Decision.MISSING),
+        ([ALLOW_ALL], "t", "g", Decision.ALLOWED),
+        ([ALLOW_ALL], None, None, Decision.ALLOWED),
+        ([Grant("consume", "t", "g")], "t", "g", Decision.ALLOWED),
+        ([Grant("consume", "t", "g")], "t", "h", Decision.MISSING),
+        ([Grant("consume", "t", "g")], "t", None, Decision.MISSING),
+        ([Grant("consume", "t*", "g*")], "tt", "gg", Decision.ALLOWED),
+        ([Grant("consume", "t*", "*")], None, None, Decision.MISSING),
         # Two halves make no whole: no one grant covers the topic for every group.
-        ([Grant("consume", "t", "a*"), Grant("consume", "t", "b*")], "t", None, Verdict.MISSING),
+        ([Grant("consume", "t", "a*"), Grant("consume", "t", "b*")], "t", None, Decision.MISSING),
         # A deny wins, wherever it stands, however narrow or wide it is.
-        ([ALLOW_ALL, Grant("consume", "t", "g", deny=True)], "t", "g", Verdict.DENIED),
-        ([Grant("consume", "t", "g", deny=True), ALLOW_ALL], "t", "g", Verdict.DENIED),
-        ([Grant("consume", "t", "g"), Grant("consume", deny=True)], "t", "g", Verdict.DENIED),
-        ([ALLOW_ALL, Grant("consume", "t", "g", deny=True)], "t", "h", Verdict.ALLOWED),
-        ([ALLOW_ALL, Grant("manage", "t", "g", deny=True)], "t", "g", Verdict.ALLOWED),
+        ([ALLOW_ALL, Grant("consume", "t", "g", deny=True)], "t", "g", Decision.DENIED),
+        ([Grant("consume", "t", "g", deny=True), ALLOW_ALL], "t", "g", Decision.DENIED),
+        ([Grant("consume", "t", "g"), Grant("consume", deny=True)], "t", "g", Decision.DENIED),
+        ([ALLOW_ALL, Grant("consume", "t", "g", deny=True)], "t", "h", Decision.ALLOWED),
+        ([ALLOW_ALL, Grant("manage", "t", "g", deny=True)], "t", "g", Decision.ALLOWED),
         # What is about all is refused when any part of it is denied.
-        ([ALLOW_ALL, Grant("consume", "t", "g", deny=True)], "t", None, Verdict.DENIED),
-        ([ALLOW_ALL, Grant("consume", "t", "g", deny=True)], "u", None, Verdict.ALLOWED),
-        ([ALLOW_ALL, Grant("consume", "t", "g", deny=True)], None, None, Verdict.DENIED),
+        ([ALLOW_ALL, Grant("consume", "t", "g", deny=True)], "t", None, Decision.DENIED),
+        ([ALLOW_ALL, Grant("consume", "t", "g", deny=True)], "u", None, Decision.ALLOWED),
+        ([ALLOW_ALL, Grant("consume", "t", "g", deny=True)], None, None, Decision.DENIED),
     ],
 )
 def test_verdicts(
-    grants: list[Grant], topic: str | None, group: str | None, verdict: Verdict
+    grants: list[Grant], topic: str | None, group: str | None, verdict: Decision
 ) -> None:
     assert judge(grants, "consume", topic, group) is verdict
 
@@ -77,10 +77,10 @@ NAMES = ["a", "ab", "abc", "b", "c"]
 def test_what_is_allowed_for_all_is_allowed_for_each(grants: list[Grant]) -> None:
     """The verdict on a whole topic, or the whole broker, is never wider than on its parts."""
     for topic, group in itertools.product(NAMES, NAMES):
-        if judge(grants, "consume", None, None) is Verdict.ALLOWED:
-            assert judge(grants, "consume", topic, None) is Verdict.ALLOWED
-        if judge(grants, "consume", topic, None) is Verdict.ALLOWED:
-            assert judge(grants, "consume", topic, group) is Verdict.ALLOWED
+        if judge(grants, "consume", None, None) is Decision.ALLOWED:
+            assert judge(grants, "consume", topic, None) is Decision.ALLOWED
+        if judge(grants, "consume", topic, None) is Decision.ALLOWED:
+            assert judge(grants, "consume", topic, group) is Decision.ALLOWED
 
 
 @given(some_grants, some_grants)
@@ -89,9 +89,9 @@ def test_order_is_no_matter_and_a_deny_only_takes_away(one: list[Grant], two: li
         assert judge(one + two, "consume", topic, group) is judge(
             two + one, "consume", topic, group
         )
-        allowed = judge(one, "consume", topic, group) is Verdict.ALLOWED
+        allowed = judge(one, "consume", topic, group) is Decision.ALLOWED
         denies = [grant for grant in two if grant.deny]
-        if judge(one + denies, "consume", topic, group) is Verdict.ALLOWED:
+        if judge(one + denies, "consume", topic, group) is Decision.ALLOWED:
             assert allowed
 
 
@@ -99,7 +99,7 @@ def test_order_is_no_matter_and_a_deny_only_takes_away(one: list[Grant], two: li
 def test_a_topic_is_seen_where_something_may_be_done(grants: list[Grant]) -> None:
     for topic in NAMES:
         may = any(
-            judge(grants, right, topic, group) is Verdict.ALLOWED
+            judge(grants, right, topic, group) is Decision.ALLOWED
             for right in ("consume", "manage")
             for group in [*NAMES, "only-here"]
         )

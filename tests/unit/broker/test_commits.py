@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ternmq.broker.operation.groups import Place
+from ternmq.broker.operation.groups import NextOffset
 from ternmq.broker.query.messages import Queries
 from ternmq.model.errors import InvalidRequest, UnknownQueue, UnknownTopic
 from ternmq.model.specs import Mode
@@ -12,8 +12,8 @@ from ternmq.record.fact.facts import Outcome
 from tests.unit.broker.kit import World, explore, offsets
 
 
-def commit(world: World, *places: tuple[int, int], topic: str = "t") -> list[Place]:
-    wanted = [Place(*one) for one in places]
+def commit(world: World, *places: tuple[int, int], topic: str = "t") -> list[NextOffset]:
+    wanted = [NextOffset(*one) for one in places]
     reply = world.run(lambda: world.broker.operating.commit(world.now, topic, "spark.x", wanted))
     assert isinstance(reply.value, list)
     return reply.value

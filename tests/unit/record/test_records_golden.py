@@ -104,7 +104,7 @@ COUNTS = control.pack_counts(
                 5,
                 1010,
                 True,
-                (control.Run(7, 10),),
+                (control.SequenceRange(7, 10),),
                 1,
             ),
         ),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from ternmq.model.errors import TernMQError
-from ternmq.spark.broker.offsets import Offsets, Span, of_json, to_json
+from ternmq.spark.broker.offsets import OffsetRange, Offsets, of_json, to_json
 from ternmq.spark.topics.options import read_options, write_options
 from ternmq.spark.topics.reading import BatchRead, Reading, StreamRead
 from ternmq.spark.topics.table import Use
@@ -139,7 +139,9 @@ class Run:
 
     # -- both
 
-    def _batch(self, writing: Writing, reading: Reading, spans: list[Span], query: str) -> None:
+    def _batch(
+        self, writing: Writing, reading: Reading, spans: list[OffsetRange], query: str
+    ) -> None:
         staged: list[Staged | None] = [None] * len(spans)
         try:
             for number, span in enumerate(spans):
@@ -152,7 +154,7 @@ class Run:
             writing.abort(staged, self.batch_id)
             raise
 
-    def _rows(self, reading: Reading, span: Span, number: int) -> Iterator[pa.RecordBatch]:
+    def _rows(self, reading: Reading, span: OffsetRange, number: int) -> Iterator[pa.RecordBatch]:
         for batch in reading.read(span):
             for at in range(batch.num_rows):
                 if number == 0 and at == batch.num_rows // 2:

@@ -19,7 +19,7 @@ from ternmq.record.batch.batch import Batch, Compression, Row, encode, topic_see
 from ternmq.record.fact import messages
 from ternmq.record.fact.header import HEADER, HEADER_BYTES, MAGIC, Kind
 from ternmq.spark.broker.connecting import Broker
-from ternmq.spark.broker.offsets import Place
+from ternmq.spark.broker.offsets import TopicQueue
 from ternmq.spark.broker.port import (
     Budget,
     CommittedError,
@@ -183,15 +183,15 @@ class FakePort:
         self,
         topics: Sequence[str],
         *,
-        times_us: Mapping[Place, int] | None = None,
-        budgets: Mapping[Place, Budget] | None = None,
+        times_us: Mapping[TopicQueue, int] | None = None,
+        budgets: Mapping[TopicQueue, Budget] | None = None,
     ) -> list[QueueState]:
         broker = self._broker
         broker.tell("ranges")
         found: list[QueueState] = []
         for name in topics:
             for number, queue in enumerate(broker.topics.get(name, [])):
-                place = Place(name, number)
+                place = TopicQueue(name, number)
                 at = stop = size = None
                 if times_us and place in times_us:
                     at = next(
@@ -232,10 +232,10 @@ class FakePort:
                 end = min(stop, one.first + one.count)
         return Fetched(records, start, end, there.first, there.next)
 
-    def group_offsets(self, group: str, topics: Sequence[str]) -> dict[Place, int]:
+    def group_offsets(self, group: str, topics: Sequence[str]) -> dict[TopicQueue, int]:
         self._broker.tell("group_offsets")
         return {
-            Place(topic, queue): offset
+            TopicQueue(topic, queue): offset
             for (topic, name), offsets in self._broker.groups.items()
             if name == group and topic in topics
             for queue, offset in offsets.items()

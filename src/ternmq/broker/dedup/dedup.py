@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
-from ternmq.broker.dedup.log import DedupLog, Run
+from ternmq.broker.dedup.log import DedupLog, DedupRun
 from ternmq.broker.dedup.producer import Producer
 from ternmq.broker.dedup.runs import (
     ENTRY,
@@ -243,7 +243,7 @@ class Dedup:
     # -- STATE ------------------------------------------------------------------------------------
 
     @property
-    def runs(self) -> dict[tuple[int, int], Run]:
+    def runs(self) -> dict[tuple[int, int], DedupRun]:
         """The runs that hold the entries in STATE, by (begin of the set, part)."""
         return self._log.runs
 

@@ -22,7 +22,7 @@ class _Packed(NamedTuple):
     ids: Sequence[bytes]
 
 
-class Run(NamedTuple):
+class DedupRun(NamedTuple):
     """A run of entries, or of application ids."""
 
     last: int
@@ -52,14 +52,14 @@ class DedupLog:
         """Packed entries of the run being filled. `dedup` adds to it directly and calls ``seal``
         when it is full, because a call for each entry would cost as much as packing it."""
         self._recent_ids: list[bytes] = []
-        self._sealed: list[Run] = []  # full runs since the last cut
-        self.runs: dict[tuple[int, int], Run] = {}
+        self._sealed: list[DedupRun] = []  # full runs since the last cut
+        self.runs: dict[tuple[int, int], DedupRun] = {}
         """By (begin position, part)."""
         self._loading: list[Content] = []
 
     def seal(self, position: int) -> None:
         """Close the run being filled; packing all runs at a set's begin would take too long."""
-        self._sealed.append(Run(position, _Packed(bytes(self.recent), ())))
+        self._sealed.append(DedupRun(position, _Packed(bytes(self.recent), ())))
         self.recent = bytearray()
 
     def add_id(
@@ -76,7 +76,7 @@ class DedupLog:
         runs = self._sealed
         for at in range(0, len(self._recent_ids), RUN_IDS):
             ids = self._recent_ids[at : at + RUN_IDS]
-            runs.append(Run(ID_ENTRY.unpack(ids[-1])[3], _Packed(b"", ids)))
+            runs.append(DedupRun(ID_ENTRY.unpack(ids[-1])[3], _Packed(b"", ids)))
         for part, run in enumerate(runs):
             self.runs[begin, part] = run
         self._sealed = []
@@ -95,13 +95,13 @@ class DedupLog:
         """Free a run's payload, which is in the journal now."""
         run = self.runs.get((begin, part))
         if run is not None:
-            self.runs[begin, part] = Run(run.last, None)
+            self.runs[begin, part] = DedupRun(run.last, None)
 
     def load(self, begin: int, part: int, payload: bytes) -> None:
         """Load a run; the runs may come in any order."""
         content = dedup_runs.decode(payload)
         self._loading.append(content)
-        self.runs[begin, part] = Run(content.last(), None)
+        self.runs[begin, part] = DedupRun(content.last(), None)
 
     def take_loaded(self, horizon: int) -> Loaded:
         """Return the loaded runs, and their ids from the horizon on."""

@@ -24,7 +24,7 @@ class _Place(NamedTuple):
     held: GroupQueue
 
 
-class Place(NamedTuple):
+class NextOffset(NamedTuple):
     """The next offset of a queue."""
 
     queue: int
@@ -84,11 +84,13 @@ class Operating:
             raise InvalidRequest(f"offset must be {held.cursor} to {found.next}")
         return DoneReply(self._delivery.move_cursor(now_us, held, Move.SKIP, offset))
 
-    def commit(self, now_us: int, topic: str, group: str, places: Sequence[Place]) -> DoneReply:
+    def commit(
+        self, now_us: int, topic: str, group: str, places: Sequence[NextOffset]
+    ) -> DoneReply:
         """Store the position of a group that tracks its position itself; positions only grow.
 
         A missing group is made, starting at the earliest offset. Rows that are owed stay owed. The
-        reply's value is a list of ``Place``: the group's position on each queue now.
+        reply's value is a list of ``NextOffset``: the group's position on each queue now.
 
         Raises:
             UnknownTopic, UnknownQueue, InvalidName, Busy.
@@ -108,12 +110,12 @@ class Operating:
         if group not in found.by_group:
             end = self._administration.subscribe(now_us, topic, group).position
         subscription = catalog.subscription(topic, group)
-        now: list[Place] = []
+        now: list[NextOffset] = []
         for place in places:
             held = subscription.queues[place.queue]
             if place.offset > held.cursor:
                 end = self._delivery.move_cursor(now_us, held, Move.COMMIT, place.offset)
-            now.append(Place(place.queue, held.cursor))
+            now.append(NextOffset(place.queue, held.cursor))
         return DoneReply(end or self._ledger.end, now)
 
     # -- replay and redrive -----------------------------------------------------------------------

@@ -27,11 +27,11 @@ from ternmq.broker.upkeep.refreshing import Refreshing
 from ternmq.broker.upkeep.removal import Removal
 from ternmq.journal.index.run_jobs import RemoveJob
 from ternmq.journal.log.retention import (
+    Decision,
     Judgement,
     Pin,
     QueueShare,
     RetentionSpec,
-    Verdict,
     judge,
     under_pressure,
 )
@@ -101,7 +101,7 @@ class Moving:
         self._free_of_others: tuple[int, int, bool] | None = None
         """If only STATE keeps the oldest segment: its end, and the rewinds and pressure then."""
         self.refreshing = Refreshing(ledger.journal, writer)
-        self.pinned = Judgement(Verdict.KEEP, Pin.ACTIVE)
+        self.pinned = Judgement(Decision.KEEP, Pin.ACTIVE)
         """The last judgement of the oldest segment."""
         self.pinned_since_us = 0
         """Since when this reason keeps this segment (broker time); 0 before the first look."""
@@ -194,7 +194,7 @@ class Moving:
                 return None
             self._next_look_us = now_us + look_every_us
             self._take_note(now_us, found)
-            if found.verdict is not Verdict.REMOVE:
+            if found.verdict is not Decision.REMOVE:
                 return None
             self._active = True
             self._rewritten_bytes = 0
@@ -329,13 +329,13 @@ class Moving:
         for _ in range(JUDGED_A_STEP):
             keys = self._next_queues(left)
             now = self._asked(keys, self._looked_us, pressure=self._pressure)
-            if now.verdict is not Verdict.REMOVE:
+            if now.verdict is not Decision.REMOVE:
                 return now
             if not keys:
                 break
         if self._end() <= self._writer.removable_below():
-            return Judgement(Verdict.REMOVE, Pin.NOTHING)
-        return Judgement(Verdict.KEEP, Pin.STATE)
+            return Judgement(Decision.REMOVE, Pin.NOTHING)
+        return Judgement(Decision.KEEP, Pin.STATE)
 
     def _still(self, found: Judgement) -> bool:
         """Return whether the reason that a look found to keep the oldest segment still holds."""
@@ -356,7 +356,7 @@ class Moving:
     @property
     def blocked_by_hold(self) -> bool:
         """Whether sends are refused because of a hold."""
-        return self.pinned.verdict is Verdict.REFUSE and self.pinned.pin is Pin.HOLD
+        return self.pinned.verdict is Decision.REFUSE and self.pinned.pin is Pin.HOLD
 
     @property
     def goes_on(self) -> bool:
@@ -370,7 +370,7 @@ class Moving:
         if found.pin is not self.pinned.pin or end != self._pinned_end:
             self.pinned_since_us, self._pinned_end = now_us, end
         self.pinned = found
-        self._ledger.room.block(blocked=found.verdict is Verdict.REFUSE)
+        self._ledger.room.block(blocked=found.verdict is Decision.REFUSE)
 
     def _judge(
         self, now_us: int, free: int, total: int, may_go_on: Callable[[], bool]
@@ -384,14 +384,14 @@ class Moving:
         journal = self._ledger.journal
         end = self._end()
         if end > journal.durable or end >= journal.end:
-            return Judgement(Verdict.KEEP, Pin.ACTIVE)
+            return Judgement(Decision.KEEP, Pin.ACTIVE)
         pressure = self._ledger.room.used_up or under_pressure(
             self.spec, journal.end - journal.first, free, total
         )
         self._looked_us, self._pressure = now_us, pressure
         if self._ledger.views.undecided.pins(journal.first // journal.segment_size):
             self._judging = None
-            return Judgement(Verdict.REFUSE if pressure else Verdict.KEEP, Pin.TRANSACTION)
+            return Judgement(Decision.REFUSE if pressure else Decision.KEEP, Pin.TRANSACTION)
         removable = end <= self._writer.removable_below()
         if self._judging is None:
             self._rewinds = self._ledger.rewinds
@@ -403,7 +403,7 @@ class Moving:
                 return None
             keys = self._next_queues(self._judging)
             found = self._asked(keys, now_us, pressure=pressure)
-            if found.verdict is not Verdict.REMOVE:
+            if found.verdict is not Decision.REMOVE:
                 self._judging = None
                 return found
             if not keys:
@@ -443,7 +443,7 @@ class Moving:
         """Request that the state is written again behind the oldest segment."""
         if pressure or not self._futile:
             self.refreshing.want(now_us, end, at_once=pressure)
-        return Judgement(Verdict.KEEP, Pin.STATE)
+        return Judgement(Decision.KEEP, Pin.STATE)
 
     def _last_us(self) -> int:
         """Return when the newest message of the oldest segment was stored."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ternmq.pipeline.replay.select import Selection
     from ternmq.pipeline.tables.folder import Folder
 
-Span = tuple[int | None, int | None]
+TimeBounds = tuple[int | None, int | None]
 _DAY: Final = timedelta(days=1)
 _SET: Final = re.compile(r"\s*([a-z_]+)\s*(?:=|\s)\s*(.+)", re.DOTALL)
 
@@ -45,10 +45,12 @@ class _Time(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
 
     name = "time"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Span:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> TimeBounds:
         """Return beginning and end."""
         if not isinstance(value, str):
-            found: Span = value
+            found: TimeBounds = value
             return found
         try:
             return _span(value)
@@ -56,7 +58,7 @@ class _Time(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
             self.fail(f"{value!r} {error}", param, ctx)
 
 
-def _span(text: str) -> Span:
+def _span(text: str) -> TimeBounds:
     """Return beginning and end; or raise ValueError."""
     low, dots, high = text.partition("..")
     if not dots:
@@ -171,7 +173,7 @@ def _us(time: datetime) -> int:
 def replay(
     tables: str | None,
     topic: str,
-    span: Span,
+    span: TimeBounds,
     keys: Sequence[str],
     ids: Sequence[str],
     condition: str,

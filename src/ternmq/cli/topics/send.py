@@ -137,7 +137,7 @@ async def send(
             "standard input (-) can be read only once", click.get_current_context()
         )
     made = Maker(properties, content_type, json_in=json_in)
-    told = Told(topic, each=lines is None, quiet=quiet, as_json=as_json)
+    told = Results(topic, each=lines is None, quiet=quiet, as_json=as_json)
     given = [made.of(one.encode(errors="surrogateescape"), f"message {at}")
              for at, one in enumerate(bodies, 1)]  # fmt: skip
     given += [made.of(_read(one), one) for one in files]
@@ -195,7 +195,7 @@ def kind_of(body: bytes) -> str:
     return TEXT
 
 
-class Told:
+class Results:
     """Prints and counts the results of sends: each message, or totals."""
 
     def __init__(self, topic: str, *, each: bool, quiet: bool, as_json: bool) -> None:
@@ -301,7 +301,7 @@ def _check_headers(headers: Sequence[tuple[str, str]]) -> None:
             )
 
 
-async def _send_lines(client: Client, topic: str, path: str, made: Maker, told: Told) -> None:
+async def _send_lines(client: Client, topic: str, path: str, made: Maker, told: Results) -> None:
     """Send the lines of a file; lines before an invalid one are still sent.
 
     Raises:
@@ -326,7 +326,7 @@ async def _send_lines(client: Client, topic: str, path: str, made: Maker, told: 
             raise told.broken_off(failed)
 
 
-async def _send(client: Client, topic: str, messages: list[Message], told: Told) -> None:
+async def _send(client: Client, topic: str, messages: list[Message], told: Results) -> None:
     """Send messages and wait for all of them.
 
     Raises:

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 Span = tuple[int, int]
 """Offsets ``[start, stop)``."""
-Verdict = tuple[int, int | None, str]
+RowSettle = tuple[int, int | None, str]
 """Outcome, delay in µs (None: by the retry policy), reason."""
 
 _NONE: Final[dict[int, str]] = {}  # of every lease that lost no row; stays empty
-_RELEASED: Final[Verdict] = (int(Outcome.RELEASED), None, "")
+_RELEASED: Final[RowSettle] = (int(Outcome.RELEASED), None, "")
 
 
 class LeaseOwner(Protocol):
@@ -95,7 +95,7 @@ class Lease:
         self.gone = _NONE
         self.running: set[int] = set()
         self.acked: list[int] = []
-        self.verdicts: dict[Verdict, list[tuple[int, int]]] = {}
+        self.verdicts: dict[RowSettle, list[tuple[int, int]]] = {}
         self.waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self.dirty = False
 

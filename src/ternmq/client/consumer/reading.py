@@ -30,7 +30,7 @@ _UNTIL_THERE: Final = Backoff(0.1, 1.0)
 
 
 @dataclass(slots=True, frozen=True)
-class Span:
+class ReadRange:
     """The range to read: offsets, times, or the words ``earliest`` and ``latest``."""
 
     start: int | datetime | str
@@ -52,7 +52,7 @@ class Span:
 
 
 async def read(
-    session: Session, codecs: Codecs, topic: str, queue: int | None, span: Span
+    session: Session, codecs: Codecs, topic: str, queue: int | None, span: ReadRange
 ) -> AsyncIterator[Delivery]:
     """Yield the messages of a topic as ``Client.read``."""
     anew = session.anew
@@ -88,7 +88,7 @@ async def _followed(reader: _Reader) -> AsyncIterator[Delivery]:
             # Everything stored there is new. Offsets restart at 0; topics exist after their use.
             anew = session.anew
             infos = await _until_there(session, topic, number)
-            span = Span("earliest", reader.span.stop, follow=True)
+            span = ReadRange("earliest", reader.span.stop, follow=True)
             reader = replace(reader, info=infos[number], span=span, anew=anew)
 
 
@@ -121,7 +121,7 @@ class _Reader:
     topic: str
     queue: int
     info: control.QueueInfo
-    span: Span
+    span: ReadRange
     anew: int | None = None
 
     async def rows(self) -> AsyncIterator[Delivery]:

@@ -20,7 +20,7 @@ from typing import Final
 from ternmq.client.connection.link import Link
 from ternmq.client.connection.session import Member, Session
 from ternmq.client.consumer.learning import Policies
-from ternmq.client.consumer.lease import Lease, Span, Verdict
+from ternmq.client.consumer.lease import Lease, RowSettle, Span
 from ternmq.client.consumer.settles import Ask, Kept, extended, extension
 from ternmq.model.errors import (
     ClientClosed,
@@ -36,7 +36,7 @@ from ternmq.wire.commands import Command
 
 log: Final = logging.getLogger("ternmq")
 
-_DONE: Final[Verdict] = (int(Outcome.DONE), None, "")
+_DONE: Final[RowSettle] = (int(Outcome.DONE), None, "")
 _COME_AGAIN: Final = (Outcome.RETRY, Outcome.RELEASED)
 _MOST_KEPT: Final = 10_000
 _MOST_SPANS: Final = 4096
@@ -310,7 +310,7 @@ class Settler(Member):
         return True
 
 
-def _in_order(verdicts: dict[Verdict, list[Span]]) -> Iterable[tuple[Verdict, list[Span]]]:
+def _in_order(verdicts: dict[RowSettle, list[Span]]) -> Iterable[tuple[RowSettle, list[Span]]]:
     """Return verdicts in the order in which they are sent.
 
     Acks and rejects come first: in an ordered group, the broker takes back the rows behind a row
@@ -319,7 +319,7 @@ def _in_order(verdicts: dict[Verdict, list[Span]]) -> Iterable[tuple[Verdict, li
     return verdicts.items() if len(verdicts) < 2 else sorted(verdicts.items(), key=_comes_again)
 
 
-def _comes_again(told: tuple[Verdict, list[Span]]) -> bool:
+def _comes_again(told: tuple[RowSettle, list[Span]]) -> bool:
     return told[0][0] in _COME_AGAIN
 
 

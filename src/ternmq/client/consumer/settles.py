@@ -8,7 +8,7 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from ternmq.client.consumer.lease import Lease, Span, Verdict
+from ternmq.client.consumer.lease import Lease, RowSettle, Span
 from ternmq.client.content.validation import seconds_us
 from ternmq.model.errors import (
     ClientClosed,
@@ -48,7 +48,7 @@ class Ask:
     )
 
     def __init__(
-        self, settler: Settler, lease: Lease, verdict: Verdict, spans: list[Span], *, whole: bool
+        self, settler: Settler, lease: Lease, verdict: RowSettle, spans: list[Span], *, whole: bool
     ) -> None:
         self._settler = settler
         self._verdict = verdict

@@ -36,7 +36,7 @@ class RetentionSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the disk in use above which old segments are removed before they are aged."""
 
 
-class Verdict(enum.Enum):
+class Decision(enum.Enum):
     """The decision on the oldest segment."""
 
     KEEP = "keep"
@@ -73,7 +73,7 @@ class QueueShare(NamedTuple):
 class Judgement(NamedTuple):
     """The decision on the oldest segment, and the reason."""
 
-    verdict: Verdict
+    verdict: Decision
     pin: Pin
     share: QueueShare | None = None
     """The share that the pin is about: its retention time is not over, or a group needs it."""
@@ -122,11 +122,11 @@ def judge(
     if not pressure:
         for one in shares:
             if now_us - last_us < view.retention_us(one.topic):
-                return Judgement(Verdict.KEEP, Pin.RETENTION, one)
-    keep = Verdict.REFUSE if pressure else Verdict.KEEP
+                return Judgement(Decision.KEEP, Pin.RETENTION, one)
+    keep = Decision.REFUSE if pressure else Decision.KEEP
     if held_from is not None and held_from < end:
         return Judgement(keep, Pin.HOLD)
     for one in shares:
         if view.unread_below(one):
             return Judgement(keep, Pin.GROUP, one)
-    return Judgement(Verdict.REMOVE, Pin.NOTHING)
+    return Judgement(Decision.REMOVE, Pin.NOTHING)

@@ -23,7 +23,7 @@ import pyarrow as pa
 from ternmq.client.bulk import RangesAsk, RangeStart, Rows
 from ternmq.model.errors import DataLoss, OffsetExpired, UnknownTopic
 from ternmq.pipeline.archive.columns import TAKEN
-from ternmq.pipeline.archive.commit import Archive, Committed, Place
+from ternmq.pipeline.archive.commit import Archive, ArchivedQueue, Committed
 from ternmq.pipeline.archive.file import Sizes
 from ternmq.pipeline.archive.ranges import Range, Written, write_range
 from ternmq.record.coalesce import Coalescer, check
@@ -117,7 +117,7 @@ class Done:
     lost: int = 0
     commits: int = 0
     bytes: int = 0
-    stands: dict[Place, int] = field(default_factory=dict)
+    stands: dict[ArchivedQueue, int] = field(default_factory=dict)
 
     def add(self, one: Committed) -> None:
         """Count a commit."""
@@ -164,7 +164,7 @@ class ArchiveJob:
         self._sizes = sizes
         self._workers = workers
         self._between = between
-        self._told: dict[Place, int] = {}
+        self._told: dict[ArchivedQueue, int] = {}
         self._planned_bytes = 0
 
     def once(self, now_us: int) -> Done:
@@ -210,21 +210,23 @@ class ArchiveJob:
             raise
         return done
 
-    def _ends(self) -> dict[Place, tuple[int, int]]:
+    def _ends(self) -> dict[ArchivedQueue, tuple[int, int]]:
         """Return (first, next) of every queue that is to be archived."""
-        found: dict[Place, tuple[int, int]] = {}
+        found: dict[ArchivedQueue, tuple[int, int]] = {}
         for info in self._source.topics(self._topics):
             if self._topics is None and info.spec.name.startswith("$"):
                 continue
             for queue, one in enumerate(info.queues):
-                found[Place(info.spec.name, info.number, queue)] = one.first, one.next
+                found[ArchivedQueue(info.spec.name, info.number, queue)] = one.first, one.next
         known = {place.topic for place in found}
         missing = sorted(set(self._topics or ()) - known)
         if missing:
             raise UnknownTopic(f"there is no topic {missing[0]!r}, or this app may not read it")
         return found
 
-    def _check(self, ends: Mapping[Place, tuple[int, int]], stands: Mapping[Place, int]) -> None:
+    def _check(
+        self, ends: Mapping[ArchivedQueue, tuple[int, int]], stands: Mapping[ArchivedQueue, int]
+    ) -> None:
         """Check that this can be the broker from which the archive was made."""
         for place, known in stands.items():
             end = ends[place][1]
@@ -242,7 +244,7 @@ class ArchiveJob:
                 raise DataLoss(what)
             log.error("%s", what)
 
-    def _begin(self, place: Place, first: int, stands: int | None) -> int:
+    def _begin(self, place: ArchivedQueue, first: int, stands: int | None) -> int:
         """Return where to continue: the end of the archived rows, or the oldest row if none are."""
         if stands is not None and stands < first and not self._lenient:
             raise DataLoss(
@@ -252,7 +254,7 @@ class ArchiveJob:
         return first if stands is None else max(first, stands)
 
     def _plan(
-        self, starts: Mapping[Place, int], ends: Mapping[Place, tuple[int, int]]
+        self, starts: Mapping[ArchivedQueue, int], ends: Mapping[ArchivedQueue, tuple[int, int]]
     ) -> list[Range]:
         """Return the ranges of the next commit; none when all is done."""
         behind = {place: start for place, start in starts.items() if start < ends[place][1]}
@@ -276,7 +278,7 @@ class ArchiveJob:
         sizes = Counter(place.topic for place in ends)
         for found in self._asked(asks, sizes):
             for queue, one in enumerate(found.queues):
-                place = Place(found.topic, found.number, queue)
+                place = ArchivedQueue(found.topic, found.number, queue)
                 if place not in behind or one.stop is None:
                     continue
                 stop = min(one.stop, ends[place][1])
@@ -297,7 +299,7 @@ class ArchiveJob:
             queues += sizes[ask.topic]
         yield from self._source.ranges(some)
 
-    def _tell(self, stands: Mapping[Place, int]) -> None:
+    def _tell(self, stands: Mapping[ArchivedQueue, int]) -> None:
         """Commit the archive's progress to the broker; it never goes back."""
         by_topic: dict[str, dict[int, int]] = {}
         for place, stop in stands.items():

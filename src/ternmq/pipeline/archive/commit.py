@@ -37,7 +37,7 @@ BEFORE: Final = "before"
 EXPIRED: Final = "expired"
 
 
-class Place(NamedTuple):
+class ArchivedQueue(NamedTuple):
     """A queue of the archive."""
 
     topic: str
@@ -55,7 +55,7 @@ class Place(NamedTuple):
         return f"gap/{self.topic_number}-{self.queue}"
 
 
-class Verdict(enum.Enum):
+class Decision(enum.Enum):
     """The decision about a range."""
 
     COMMIT = enum.auto()
@@ -64,7 +64,7 @@ class Verdict(enum.Enum):
     GAP = enum.auto()
 
 
-def judge(stands: int | None, start: int, stop: int) -> Verdict:
+def judge(stands: int | None, start: int, stop: int) -> Decision:
     """Decide about rows ``[start, stop)``.
 
     Args:
@@ -73,10 +73,10 @@ def judge(stands: int | None, start: int, stop: int) -> Verdict:
         stop: The offset after the last.
     """
     if stands is None or start == stands:
-        return Verdict.COMMIT
+        return Decision.COMMIT
     if stop <= stands:
-        return Verdict.SKIP
-    return Verdict.TRIM if start < stands else Verdict.GAP
+        return Decision.SKIP
+    return Decision.TRIM if start < stands else Decision.GAP
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class Committed:
         lost: Missing rows, recorded in ``archive_gaps``.
     """
 
-    stands: dict[Place, int] = field(default_factory=dict)
+    stands: dict[ArchivedQueue, int] = field(default_factory=dict)
     added: int = 0
     skipped: int = 0
     trimmed: int = 0
@@ -113,11 +113,11 @@ class Archive:
         self.table = Table.open(tables, ARCHIVE, storage=storage, create=create)
         self.gaps = Table.open(tables, GAPS, storage=storage, create=create)
 
-    def stands(self, place: Place) -> int | None:
+    def stands(self, place: ArchivedQueue) -> int | None:
         """Return the end of the archive's rows of a queue; None if it has none."""
         return self.table.remembered(place.app)
 
-    def all_stand(self, places: Iterable[Place]) -> dict[Place, int]:
+    def all_stand(self, places: Iterable[ArchivedQueue]) -> dict[ArchivedQueue, int]:
         """Return the end of the archive's rows for those of the queues of which it has any.
 
         For planning only: another runner may have added rows since.
@@ -150,7 +150,7 @@ class Archive:
         done = Committed()
         added: list[DataFile] = []
         unused: list[DataFile] = []
-        gaps: list[tuple[Place, Missing, str]] = []
+        gaps: list[tuple[ArchivedQueue, Missing, str]] = []
         for place, some in itertools.groupby(ranges, key=lambda one: place_of(one.span)):
             stands = self.stands(place)
             for one in some:
@@ -178,28 +178,28 @@ class Archive:
         done: Committed,
         added: list[DataFile],
         unused: list[DataFile],
-        gaps: list[tuple[Place, Missing, str]],
+        gaps: list[tuple[ArchivedQueue, Missing, str]],
     ) -> int:
         """Judge a range; return the end of the table's rows after it."""
         place, start, stop = place_of(one.span), one.span.start, one.span.stop
         verdict = judge(stands, start, stop)
         match verdict:
-            case Verdict.SKIP:
+            case Decision.SKIP:
                 done.skipped += 1
                 unused += one.files
                 assert stands is not None
                 return stands
-            case Verdict.TRIM:
+            case Decision.TRIM:
                 assert stands is not None
                 done.trimmed += 1
                 kept, dropped = self._trimmed(one.files, stands)
                 added += kept
                 unused += dropped
-            case Verdict.GAP:
+            case Decision.GAP:
                 assert stands is not None
                 gaps.append((place, Missing(stands, start), EXPIRED))
                 added += one.files
-            case Verdict.COMMIT:
+            case Decision.COMMIT:
                 if stands is None and start > 0:
                     gaps.append((place, Missing(0, start), BEFORE))
                 added += one.files
@@ -235,7 +235,7 @@ class Archive:
                 )
         return kept, dropped
 
-    def _note(self, gaps: Iterable[tuple[Place, Missing, str]], now_us: int) -> int:
+    def _note(self, gaps: Iterable[tuple[ArchivedQueue, Missing, str]], now_us: int) -> int:
         """Record what is missing, unless it is recorded already; return the number of rows.
 
         Runs before the commit that passes over them. A crash between the two does not record them
@@ -276,12 +276,12 @@ class Archive:
         self.table.folder.remove(one.path for one in unused if one.path not in known)
 
 
-def place_of(span: Range) -> Place:
+def place_of(span: Range) -> ArchivedQueue:
     """Return the queue of a range."""
-    return Place(span.topic, span.topic_number, span.queue)
+    return ArchivedQueue(span.topic, span.topic_number, span.queue)
 
 
-def _loss(gaps: Iterable[tuple[Place, Missing, str]]) -> DataLoss:
+def _loss(gaps: Iterable[tuple[ArchivedQueue, Missing, str]]) -> DataLoss:
     place, hole, _ = next(one for one in gaps if one[2] != BEFORE)
     return DataLoss(
         f"rows {hole.start} to {hole.stop - 1} of queue {place.queue} of {place.topic!r} are "

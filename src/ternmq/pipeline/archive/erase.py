@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ternmq.model.errors import InvalidRequest
-from ternmq.pipeline.archive.commit import Archive, Place
+from ternmq.pipeline.archive.commit import Archive, ArchivedQueue
 from ternmq.pipeline.archive.file import named_rows
 from ternmq.pipeline.archive.finding import Finding
 from ternmq.pipeline.archive.rewrite import place_of_file, rewritten
@@ -79,7 +79,7 @@ class Erased:
     noted: int = 0
     files: int = 0
     removed: int = 0
-    stands: dict[Place, int] = field(default_factory=dict)
+    stands: dict[ArchivedQueue, int] = field(default_factory=dict)
 
 
 def find(archive: Archive, request: Request) -> pa.Table:
@@ -138,10 +138,10 @@ def _without(archive: Archive, erased: Table, request: Request, now_us: int, don
     done.files += len(old)
 
 
-def _places(archive: Archive, request: Request) -> set[Place]:
+def _places(archive: Archive, request: Request) -> set[ArchivedQueue]:
     """Return the queues of a request of which the archive has rows."""
     return {
-        Place(*place_of_file(one))
+        ArchivedQueue(*place_of_file(one))
         for one in archive.table.files()
         if request.topic in {None, one.partition["topic"]}
     }

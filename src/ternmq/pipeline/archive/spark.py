@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from ternmq.client.bulk import Bulk
 from ternmq.model.errors import DataLoss
 from ternmq.pipeline.archive.archive import GROUP
-from ternmq.pipeline.archive.commit import Archive, Place
+from ternmq.pipeline.archive.commit import Archive, ArchivedQueue
 from ternmq.pipeline.archive.file import Sizes
 from ternmq.pipeline.archive.ranges import Range, Written
 from ternmq.pipeline.archive.workers import MANIFEST, RangeWriter, topic_number
@@ -153,7 +153,7 @@ class ArchiveStream:
             like = re.compile(topics.pattern)
             infos = [one for one in infos if like.fullmatch(one.spec.name)]
         ends = {
-            Place(info.spec.name, info.number, queue): one.first
+            ArchivedQueue(info.spec.name, info.number, queue): one.first
             for info in infos
             for queue, one in enumerate(info.queues)
         }
@@ -165,7 +165,7 @@ class ArchiveStream:
         self._tell(ends | stands)
         return starts
 
-    def _tell(self, stands: Mapping[Place, int]) -> None:
+    def _tell(self, stands: Mapping[ArchivedQueue, int]) -> None:
         by_topic: dict[str, dict[int, int]] = {}
         for place, stop in stands.items():
             by_topic.setdefault(place.topic, {})[place.queue] = stop

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ternmq.pipeline.archive.columns import checksums
-from ternmq.pipeline.archive.commit import Place
+from ternmq.pipeline.archive.commit import ArchivedQueue
 from ternmq.pipeline.audit.audit import Archived
 from ternmq.pipeline.audit.policy import names_of
 from ternmq.pipeline.audit.runs import ints, merged, table
@@ -47,7 +47,10 @@ def read_archive(
     names = names_of(stored)
     keys = stored.group_by(["topic_number", "queue"]).aggregate([]).to_pylist()
     places = {
-        Place("", one["topic_number"], one["queue"]).app: (one["topic_number"], one["queue"])
+        ArchivedQueue("", one["topic_number"], one["queue"]).app: (
+            one["topic_number"],
+            one["queue"],
+        )
         for one in keys
     }
     stands = {places[app]: at for app, at in archive.all_remembered(places).items()}

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow.parquet as pq
 
 from ternmq.model.errors import UnknownTopic
-from ternmq.pipeline.archive.commit import Place
+from ternmq.pipeline.archive.commit import ArchivedQueue
 from ternmq.pipeline.archive.rewrite import place_of_file
 from ternmq.pipeline.archive.schema import ARCHIVE
 from ternmq.pipeline.replay.select import Counted, Reading, Selection
@@ -78,7 +78,9 @@ def plan(tables: Folder, selection: Selection) -> list[Source]:
         reading.close()
     chosen = sorted((one for one in files if one.path in counted), key=_order)
     found: list[Source] = []
-    for place, some in itertools.groupby(chosen, key=lambda one: Place(*place_of_file(one))):
+    for place, some in itertools.groupby(
+        chosen, key=lambda one: ArchivedQueue(*place_of_file(one))
+    ):
         kept = list(some)
         row_bytes = _row_bytes(table.folder, kept)
         found.append(_source(place, kept, counted, queues[place.topic_number], row_bytes))
@@ -97,14 +99,14 @@ def _row_bytes(folder: Folder, files: Iterable[DataFile]) -> int:
     return most
 
 
-def _order(one: DataFile) -> tuple[Place, int]:
+def _order(one: DataFile) -> tuple[ArchivedQueue, int]:
     offset = one.low["offset"]
     assert isinstance(offset, int)
-    return Place(*place_of_file(one)), offset
+    return ArchivedQueue(*place_of_file(one)), offset
 
 
 def _source(
-    place: Place,
+    place: ArchivedQueue,
     files: Sequence[DataFile],
     counted: dict[str, Counted],
     queues: int,

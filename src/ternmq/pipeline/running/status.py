@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ternmq.pipeline.archive.commit import Archive, Place
+from ternmq.pipeline.archive.commit import Archive, ArchivedQueue
 from ternmq.pipeline.archive.schema import ARCHIVE
 from ternmq.pipeline.tables import deltalog
 from ternmq.pipeline.tables.datafile import DataFile, TableSpec
@@ -92,7 +92,7 @@ def behind(tables: Folder, topics: Sequence[TopicInfo]) -> dict[str, int]:
         return {}
     archive = Archive(tables, create=False)
     places = {
-        Place(info.spec.name, info.number, queue): one
+        ArchivedQueue(info.spec.name, info.number, queue): one
         for info in topics
         if not info.spec.name.startswith("$")
         for queue, one in enumerate(info.queues)

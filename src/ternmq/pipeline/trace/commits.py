@@ -19,7 +19,7 @@ from ternmq.pipeline.stats import stats
 from ternmq.pipeline.stats.schema import STATS_MINUTE, STEPS_US
 from ternmq.pipeline.tables.datafile import DataFile, TableSpec
 from ternmq.pipeline.tables.table import Table
-from ternmq.pipeline.trace.fold import Place
+from ternmq.pipeline.trace.fold import TracedQueue
 from ternmq.pipeline.trace.known import Known, Queue, Subscription, of_catalog
 from ternmq.pipeline.trace.queue import KINDS, Done, Work, fold_queue
 from ternmq.pipeline.trace.rows import Numbers, numbers
@@ -120,7 +120,7 @@ class TracePass:
         told, names = known.told(), dict(topics or {}) | known.topics
         return [
             Work(
-                Place(names.get(topic, f"topic-{topic}"), topic, queue),
+                TracedQueue(names.get(topic, f"topic-{topic}"), topic, queue),
                 [
                     one.of_queue(queue)
                     for one in known.of_topic(topic)

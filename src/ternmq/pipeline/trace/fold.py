@@ -33,7 +33,7 @@ from ternmq.pipeline.trace.life import (
 from ternmq.pipeline.trace.rows import NULL, Lives, Messages, Numbers, Words, numbers
 from ternmq.pipeline.trace.schema import TRACE
 
-__all__ = ["OF_GROUPS", "OF_MESSAGES", "Folded", "Group", "Place", "fold"]
+__all__ = ["OF_GROUPS", "OF_MESSAGES", "Folded", "Group", "TracedQueue", "fold"]
 
 OF_MESSAGES: Final = ("stored", "resolved", "moved")
 """Kinds of events about messages, independent of any group."""
@@ -52,7 +52,7 @@ _STORED: Final = [
 
 
 @dataclass(slots=True, frozen=True)
-class Place:
+class TracedQueue:
     """A queue."""
 
     topic: str
@@ -75,7 +75,7 @@ class Folded:
 
 
 def fold(
-    place: Place,
+    place: TracedQueue,
     rows: pa.Table,
     events: pa.Table,
     groups: Sequence[Group],
@@ -180,7 +180,7 @@ def _moved(events: pa.Table, messages: Messages) -> Messages:
 
 @dataclass(slots=True)
 class _Folding:
-    place: Place
+    place: TracedQueue
     words: Words
     messages: Messages
     begin: int

@@ -18,7 +18,7 @@ from ternmq.pipeline.stats import stats
 from ternmq.pipeline.stats.schema import STEPS_US
 from ternmq.pipeline.tables.datafile import DataFile, Value, parts
 from ternmq.pipeline.tables.table import Table
-from ternmq.pipeline.trace.fold import OF_GROUPS, OF_MESSAGES, Group, Place, fold
+from ternmq.pipeline.trace.fold import OF_GROUPS, OF_MESSAGES, Group, TracedQueue, fold
 from ternmq.pipeline.trace.rows import NULL, Numbers, from_position, member, numbers
 
 _FOREVER: Final = 1 << 62
@@ -45,7 +45,7 @@ class Work:
         prepared: As in ``fold.fold``.
     """
 
-    place: Place
+    place: TracedQueue
     groups: Sequence[Group]
     begin: int
     counted: int = 0
@@ -71,7 +71,7 @@ class Done:
         cursors: Likewise.
     """
 
-    place: Place
+    place: TracedQueue
     add: list[DataFile]
     remove: list[DataFile]
     rows: int

@@ -19,7 +19,7 @@ from ternmq.pipeline.tables.datafile import DataFile
 from ternmq.pipeline.tables.folder import Folder
 from ternmq.pipeline.tables.table import Table
 from ternmq.pipeline.trace.commits import PIPELINE, TracePass
-from ternmq.pipeline.trace.fold import Place
+from ternmq.pipeline.trace.fold import TracedQueue
 from ternmq.pipeline.trace.known import Queue
 from ternmq.pipeline.trace.queue import KINDS, Done, Work, fold_queue
 from ternmq.pipeline.trace.schema import EVENTS, TRACE
@@ -133,7 +133,7 @@ def _packed(rows: pa.Table) -> bytes:
 def _of_manifest(told: str, stats: bytes, lags: bytes) -> Done:
     found = json.loads(told)
     return Done(
-        Place(**found["place"]),
+        TracedQueue(**found["place"]),
         [DataFile(**one) for one in found["add"]],
         [DataFile(**one) for one in found["remove"]],
         found["rows"],

@@ -212,7 +212,7 @@ def unpack_alarm(body: bytes) -> Alarm:
     return _alarm.decode(_payload(body))
 
 
-class Run(NamedTuple):
+class SequenceRange(NamedTuple):
     """Sequences ``[first, stop)``."""
 
     first: int
@@ -232,7 +232,7 @@ class Count(NamedTuple):
     """One above the largest sequence sent; those between may be of other topics. 0: not stated."""
     closed: bool = False
     """No more rows will be born in the bucket."""
-    runs: tuple[Run, ...] = ()
+    runs: tuple[SequenceRange, ...] = ()
     """Sequences that were given up or left out; perhaps not all of them."""
     left_out: int = 0
     """Number of rows that were not stored, because their application id was already stored."""
@@ -268,7 +268,7 @@ def unpack_counts(body: bytes) -> Counts:
         end = at + run_count * COUNTS_RUN.size
         if end > len(body):
             raise ValueError("a COUNTS record ends within its runs")
-        runs = tuple(map(Run._make, COUNTS_RUN.iter_unpack(body[at:end])))
+        runs = tuple(map(SequenceRange._make, COUNTS_RUN.iter_unpack(body[at:end])))
         at = end
         closed = bool(flags & COUNTS_CLOSED)
         entries.append(Count(bucket, sent, given_up, first, stop, closed, runs, left_out))

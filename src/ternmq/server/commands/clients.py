@@ -10,8 +10,8 @@ from ternmq.broker.query.listings import MAX_LISTED
 from ternmq.broker.query.messages import Queries
 from ternmq.model.errors import Forbidden, InvalidRequest
 from ternmq.model.specs import check_name
-from ternmq.record.fact.control import Count, Grant, Run
-from ternmq.server.commands.control import ControlCommands, Told
+from ternmq.record.fact.control import Count, Grant, SequenceRange
+from ternmq.server.commands.control import Answer, ControlCommands
 from ternmq.server.desk.desk import Desk
 from ternmq.server.metrics.groups import series_of
 from ternmq.server.metrics.metrics import Shows
@@ -67,7 +67,7 @@ class ClientCommands(ControlCommands):
         bodies.unpack_nothing(request.body)
         caller.answer(request, bodies.pack_pong(self._core.now_us()))
 
-    def report(self, caller: Caller, asked: control.Report) -> Told:
+    def report(self, caller: Caller, asked: control.Report) -> Answer:
         """REPORT: record the counts that a producer reports."""
         entries = [
             Count(
@@ -77,7 +77,7 @@ class ClientCommands(ControlCommands):
                 one.first,
                 one.stop,
                 one.closed,
-                tuple(Run(run.first, run.stop) for run in one.runs),
+                tuple(SequenceRange(run.first, run.stop) for run in one.runs),
                 one.left_out,
             )
             for one in asked.entries
@@ -87,7 +87,7 @@ class ClientCommands(ControlCommands):
         )
         return control.Nothing(), reply.position
 
-    def list_clients(self, caller: Caller, asked: control.ClientList) -> Told:
+    def list_clients(self, caller: Caller, asked: control.ClientList) -> Answer:
         """CLIENT_LIST: list a page of sessions."""
         page = self._listings.sessions(asked.after, min(asked.limit or MAX_LISTED, MAX_LISTED))
         languages: dict[int, str] = {}
@@ -114,7 +114,7 @@ class ClientCommands(ControlCommands):
         ]
         return control.Clients(clients=clients, next=page.next), page.position
 
-    def status(self, caller: Caller, asked: control.StatusAsk) -> Told:
+    def status(self, caller: Caller, asked: control.StatusAsk) -> Answer:
         """STATUS: return metrics of the broker, and of the first groups that the app may see."""
 
         def shows(labels: Mapping[str, str]) -> bool:
@@ -135,7 +135,7 @@ class ClientCommands(ControlCommands):
             series |= series_of(self._queries, one)
         return self._status(shows, series), 0
 
-    def put_app(self, caller: Caller, asked: control.AppPut) -> Told:
+    def put_app(self, caller: Caller, asked: control.AppPut) -> Answer:
         """APP_PUT: make an app, change its grants, give it another token.
 
         With another token, the app's connections are closed, except the one that gets the answer.
@@ -156,7 +156,7 @@ class ClientCommands(ControlCommands):
             self._close_all(asked.app, caller, "its app has another token")
         return control.AppToken(token=token.reveal()), reply.position
 
-    def delete_app(self, caller: Caller, asked: control.AppDelete) -> Told:
+    def delete_app(self, caller: Caller, asked: control.AppDelete) -> Answer:
         """APP_DELETE: remove an app and close its connections."""
         self._authoriser.check_left(asked.app)
         reply = self._broker.administration.delete_app(self._core.now_us(), asked.app)
@@ -170,7 +170,7 @@ class ClientCommands(ControlCommands):
             if other.app == app and other is not asker and other.session:
                 other.abandon(why)
 
-    def list_apps(self, caller: Caller, asked: control.AppList) -> Told:
+    def list_apps(self, caller: Caller, asked: control.AppList) -> Answer:
         """APP_LIST: list a page of apps."""
         page = self._listings.apps(asked.after, min(asked.limit or MAX_LISTED, MAX_LISTED))
         apps = [
@@ -188,7 +188,7 @@ class ClientCommands(ControlCommands):
         ]
         return control.Apps(apps=apps, next=page.next), page.position
 
-    def check_rights(self, caller: Caller, asked: control.RightsCheck) -> Told:
+    def check_rights(self, caller: Caller, asked: control.RightsCheck) -> Answer:
         """RIGHTS_CHECK: return what this app would be refused. The audit logs no refusal for it."""
         refusals = [self._refusal(caller.app, one) for one in asked.questions]
         return control.RightsChecked(refusals=refusals), 0

@@ -21,7 +21,7 @@ from ternmq.wire.session import Request
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-Told = tuple[msgspec.Struct, int]
+Answer = tuple[msgspec.Struct, int]
 """An answer, and the position that it depends on (0: on none)."""
 
 
@@ -47,13 +47,13 @@ class ControlCommands:
         self.handlers: dict[Command, Handler] = {}
 
     def control(
-        self, command: Command, kind: type[T], handler: Callable[[Caller, T], Told]
+        self, command: Command, kind: type[T], handler: Callable[[Caller, T], Answer]
     ) -> Handler:
         """Return the handler of a command whose request is a ``kind``."""
         return partial(self._run, command, kind, handler)
 
     def listing(
-        self, command: Command, kind: type[T], entries: str, page: Callable[[Caller, T], Told]
+        self, command: Command, kind: type[T], entries: str, page: Callable[[Caller, T], Answer]
     ) -> Handler:
         """Return the handler of a list command: it answers with a page, or with the whole list."""
         return partial(self._list, command, kind, entries, page)
@@ -63,7 +63,7 @@ class ControlCommands:
         command: Command,
         kind: type[T],
         entries: str,
-        page: Callable[[Caller, T], Told],
+        page: Callable[[Caller, T], Answer],
         caller: Caller,
         request: Request,
     ) -> None:
@@ -80,7 +80,7 @@ class ControlCommands:
         self,
         command: Command,
         kind: type[T],
-        handler: Callable[[Caller, T], Told],
+        handler: Callable[[Caller, T], Answer],
         caller: Caller,
         request: Request,
     ) -> None:

@@ -10,12 +10,12 @@ from typing import Final
 
 from ternmq.access import Authoriser
 from ternmq.broker.catalog.gone import Sort
-from ternmq.broker.operation.groups import Place
+from ternmq.broker.operation.groups import NextOffset
 from ternmq.broker.query.messages import Queries
 from ternmq.broker.query.names import Name, names
 from ternmq.model.errors import InvalidRequest, UnknownTopic
 from ternmq.model.specs import check_name
-from ternmq.server.commands.control import ControlCommands, Told
+from ternmq.server.commands.control import Answer, ControlCommands
 from ternmq.server.commands.range_reads import RangeReads
 from ternmq.server.desk.desk import Desk
 from ternmq.wire import control
@@ -52,9 +52,9 @@ class BulkCommands(ControlCommands):
 
     # -- queues -----------------------------------------------------------------------------------
 
-    def commit(self, caller: Caller, asked: control.GroupCommit) -> Told:
+    def commit(self, caller: Caller, asked: control.GroupCommit) -> Answer:
         """GROUP_COMMIT: store the progress of a group that commits its places itself."""
-        places = [Place(one.queue, one.offset) for one in asked.places]
+        places = [NextOffset(one.queue, one.offset) for one in asked.places]
         if len({one.queue for one in places}) < len(places):
             raise InvalidRequest("a queue is named twice")
         check_name(asked.group)
@@ -73,7 +73,7 @@ class BulkCommands(ControlCommands):
 
     # -- holds ------------------------------------------------------------------------------------
 
-    def put_hold(self, caller: Caller, asked: control.HoldPut) -> Told:
+    def put_hold(self, caller: Caller, asked: control.HoldPut) -> Answer:
         """HOLD_PUT: keep the journal from a position on."""
         broker = self._broker
         known = broker.views.holds.get(asked.name)
@@ -93,12 +93,12 @@ class BulkCommands(ControlCommands):
         placed = control.HoldPlaced(position=now.position, oldest=broker.journal.first)
         return placed, reply.position
 
-    def delete_hold(self, caller: Caller, asked: control.HoldDelete) -> Told:
+    def delete_hold(self, caller: Caller, asked: control.HoldDelete) -> Answer:
         """HOLD_DELETE: remove a hold."""
         reply = self._broker.holding.delete(self._core.now_us(), asked.name)
         return control.Nothing(), reply.position
 
-    def list_holds(self, caller: Caller, asked: control.HoldList) -> Told:
+    def list_holds(self, caller: Caller, asked: control.HoldList) -> Answer:
         """HOLD_LIST: list the holds by name."""
         journal = self._broker.journal
         listed = control.Holds(
@@ -111,7 +111,7 @@ class BulkCommands(ControlCommands):
 
     # -- the journal ------------------------------------------------------------------------------
 
-    def catalog(self, caller: Caller, asked: control.JournalCatalog) -> Told:
+    def catalog(self, caller: Caller, asked: control.JournalCatalog) -> Answer:
         """JOURNAL_CATALOG: return a page of the names that numbers stand for."""
         broker = self._broker
         if asked.position > broker.journal.end:
@@ -138,7 +138,7 @@ class BulkCommands(ControlCommands):
         return _names(broker.journal.end, broker.journal.first, found, following)
 
 
-def _names(as_of: int, oldest: int, found: dict[str, list[Name]], following: str) -> Told:
+def _names(as_of: int, oldest: int, found: dict[str, list[Name]], following: str) -> Answer:
     page = control.JournalNames(
         as_of=as_of,
         oldest=oldest,

@@ -17,7 +17,7 @@ from ternmq.model.types import Position
 from ternmq.record.batch.batch import Batch, Compression, slice_batch
 from ternmq.record.fact.facts import Cause, LeasedRun, Outcome
 from ternmq.record.fact.moved import FailureEntry
-from ternmq.server.commands.control import ControlCommands, Told
+from ternmq.server.commands.control import Answer, ControlCommands
 from ternmq.server.commands.rows import SMALL_BYTES
 from ternmq.server.desk.desk import Desk
 from ternmq.wire import control
@@ -54,7 +54,7 @@ class LookupCommands(ControlCommands):
             ),
         }
 
-    def find(self, caller: Caller, asked: control.Find) -> Told:
+    def find(self, caller: Caller, asked: control.Find) -> Answer:
         """FIND: look messages up by id, application id, key or offset."""
         stated = [asked.id, asked.application_id, asked.key, asked.offset]
         if sum([one is not None for one in stated]) != 1:
@@ -95,12 +95,12 @@ class LookupCommands(ControlCommands):
             told.append(message)
         return control.FoundPage(found=told, next=following), 0
 
-    def offset_at(self, caller: Caller, asked: control.OffsetAt) -> Told:
+    def offset_at(self, caller: Caller, asked: control.OffsetAt) -> Answer:
         """OFFSET_AT: return the first offset stored at or after a time."""
         offset = self._queries.offset_at(asked.topic, asked.queue, asked.time_us)
         return control.OffsetFound(offset=offset), 0
 
-    def list_failed(self, caller: Caller, asked: control.FailedList) -> Told:
+    def list_failed(self, caller: Caller, asked: control.FailedList) -> Answer:
         """FAILED_LIST: waiting rows or dead letters with their content; or the state of one row."""
         if asked.offset is not None:
             return self._standing(asked, asked.offset), self._broker.journal.end
@@ -152,7 +152,7 @@ class LookupCommands(ControlCommands):
             message=message,
         )
 
-    def retry_failed(self, caller: Caller, asked: control.FailedRetry) -> Told:
+    def retry_failed(self, caller: Caller, asked: control.FailedRetry) -> Answer:
         """FAILED_RETRY: deliver waiting or held rows again now."""
         _few(asked.offsets)
         reply = self._broker.operating.retry_now(
@@ -160,7 +160,7 @@ class LookupCommands(ControlCommands):
         )
         return _done(reply.settled, asked.offsets), reply.position
 
-    def delete_failed(self, caller: Caller, asked: control.FailedDelete) -> Told:
+    def delete_failed(self, caller: Caller, asked: control.FailedDelete) -> Answer:
         """FAILED_DELETE: delete waiting or dead rows."""
         _few(asked.offsets)
         reply = self._broker.operating.delete_failures(

@@ -25,7 +25,7 @@ MIXED_ROWS: Final = 1024
 MIXED_BYTES: Final = 1 << 20
 """Most rows and bytes of an answer while other apps have little work: 10,000 small messages, or
 8 MiB, take 6 to 10 ms to gather, and all other requests wait meanwhile."""
-Place = tuple[int, int]
+QueueNumbers = tuple[int, int]
 """Numbers of topic and queue."""
 
 
@@ -38,12 +38,12 @@ class ReadCommands:
         self._broker = desk.core.broker
         self._authoriser = authoriser
         self._queries = queries
-        self.waiting: Waiting[Place] = Waiting(
+        self.waiting: Waiting[QueueNumbers] = Waiting(
             desk.core, desk.waiting, self._end, withdrawn=self._left, over=self._again
         )
-        self._at: dict[Place, dict[Wait[Place], None]] = {}
+        self._at: dict[QueueNumbers, dict[Wait[QueueNumbers], None]] = {}
         """The reads that wait at each queue."""
-        self._grown: deque[Wait[Place]] = deque()
+        self._grown: deque[Wait[QueueNumbers]] = deque()
         """Reads that waited at queues with new rows; some of them are over by now."""
 
     @property
@@ -107,7 +107,7 @@ class ReadCommands:
         self._at.setdefault(place, {})[wait] = None
         self._broker.parking.follow(queue)
 
-    def _left(self, wait: Wait[Place]) -> None:
+    def _left(self, wait: Wait[QueueNumbers]) -> None:
         """A read waits no longer: its queue need not be watched for it."""
         there = self._at[wait.what]
         del there[wait]
@@ -128,13 +128,13 @@ class ReadCommands:
         if self._grown:
             self._core.touch()
 
-    def _again(self, wait: Wait[Place]) -> None:
+    def _again(self, wait: Wait[QueueNumbers]) -> None:
         """Queue a parked read, to run late in this turn or the next; it may be parked again."""
         self.waiting.remove(wait)
         self._left(wait)
         self._desk.late.put(wait.caller, wait.again)
 
-    def _end(self, wait: Wait[Place]) -> None:
+    def _end(self, wait: Wait[QueueNumbers]) -> None:
         """Answer a read at once, with what there is."""
         self._left(wait)
         self._desk.commands.read(wait.caller, wait.request.until(1))

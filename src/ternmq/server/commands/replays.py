@@ -8,7 +8,7 @@ from ternmq.broker.query.messages import Queries
 from ternmq.journal.store.lookup import Found
 from ternmq.model.errors import InvalidRequest, MessageNotFound
 from ternmq.record.fact.facts import Span
-from ternmq.server.commands.control import ControlCommands, Told
+from ternmq.server.commands.control import Answer, ControlCommands
 from ternmq.server.commands.lookup import is_message_id, message_id
 from ternmq.server.desk.desk import Desk
 from ternmq.wire import control
@@ -30,7 +30,7 @@ class ReplayCommands(ControlCommands):
             ),
         }
 
-    def replay(self, caller: Caller, asked: control.GroupReplay) -> Told:
+    def replay(self, caller: Caller, asked: control.GroupReplay) -> Answer:
         """GROUP_REPLAY: deliver the rows of spans again, or messages by their ids."""
         if bool(asked.spans) is bool(asked.ids):
             raise InvalidRequest("state either spans or ids")
@@ -88,7 +88,7 @@ class ReplayCommands(ControlCommands):
             return self._queries.by_id(*message_id(text))
         return self._queries.by_application_id(topic, text)
 
-    def redrive(self, caller: Caller, asked: control.FailedRedrive) -> Told:
+    def redrive(self, caller: Caller, asked: control.FailedRedrive) -> Answer:
         """FAILED_REDRIVE: redrive the dead letters at the given offsets, or the next ones."""
         offsets, more = asked.offsets, False
         if not offsets:

@@ -15,7 +15,7 @@ from ternmq.record.fact.facts import Outcome
 from ternmq.server.commands.journal_reads import JournalReads
 from ternmq.server.commands.pulls import PullCommands
 from ternmq.server.commands.reads import ReadCommands
-from ternmq.server.commands.settled import SettledLately, Told
+from ternmq.server.commands.settled import Answered, SettledLately
 from ternmq.server.desk.desk import Desk
 from ternmq.wire import bodies
 from ternmq.wire.commands import Command
@@ -171,7 +171,7 @@ class MessageCommands:
         else:
             rows = sum([run[1] - run[0] for run in reply.settled])
             self._count(asked.topic, asked.group, outcome.name.lower(), rows)
-            told = Told(bodies.pack_settled(rows, reply.refused), reply.position, reply.rests)
+            told = Answered(bodies.pack_settled(rows, reply.refused), reply.position, reply.rests)
             self._settled.note(caller.session, request.body, told)
         caller.answer(request, *told)
 

@@ -18,7 +18,7 @@ MOST_BYTES: Final = 1024
 """Longest request whose answer is remembered."""
 
 
-class Told(NamedTuple):
+class Answered(NamedTuple):
     """The answer to a settle, and the record that it depends on."""
 
     body: bytes
@@ -30,9 +30,9 @@ class SettledLately:
     """The newest answers, by session and bytes of the request. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._told: dict[tuple[int, bytes], Told] = {}
+        self._told: dict[tuple[int, bytes], Answered] = {}
 
-    def note(self, session: int, request: bytes, told: Told) -> None:
+    def note(self, session: int, request: bytes, told: Answered) -> None:
         """Remember an answer, unless its request is very long."""
         if len(request) > MOST_BYTES:
             return
@@ -40,6 +40,6 @@ class SettledLately:
         if len(self._told) > KEPT:
             del self._told[next(iter(self._told))]
 
-    def told(self, session: int, request: bytes) -> Told | None:
+    def told(self, session: int, request: bytes) -> Answered | None:
         """Return the answer to the same request of the same session; None if not remembered."""
         return self._told.get((session, request))

@@ -18,7 +18,7 @@ from ternmq.model.policies import write_retry
 from ternmq.model.specs import Mode, RetryPolicy, Start, SubscriptionSpec, TopicSpec, check_name
 from ternmq.model.units import write_duration
 from ternmq.server.commands.clients import short
-from ternmq.server.commands.control import ControlCommands, Told
+from ternmq.server.commands.control import Answer, ControlCommands
 from ternmq.server.commands.holds import holds_of
 from ternmq.server.desk.desk import Desk
 from ternmq.server.desk.telling import Telling
@@ -66,14 +66,14 @@ class TopicCommands(ControlCommands):
             ),
         }
 
-    def create_topic(self, caller: Caller, asked: control.TopicCreate) -> Told:
+    def create_topic(self, caller: Caller, asked: control.TopicCreate) -> Answer:
         """TOPIC_CREATE: make a topic."""
         reply = self._broker.administration.create_topic(
             self._core.now_us(), _named(asked.topic, asked.spec)
         )
         return control.Nothing(), reply.position
 
-    def change_topic(self, caller: Caller, asked: control.TopicChange) -> Told:
+    def change_topic(self, caller: Caller, asked: control.TopicChange) -> Answer:
         """TOPIC_CHANGE: change a topic's settings; notify connections."""
         reply = self._broker.administration.change_topic(
             self._core.now_us(), _named(asked.topic, asked.spec)
@@ -81,13 +81,13 @@ class TopicCommands(ControlCommands):
         self._tell(Command.TOPIC_CHANGED, control.TopicChanged(topic=asked.topic))
         return control.Nothing(), reply.position
 
-    def delete_topic(self, caller: Caller, asked: control.TopicDelete) -> Told:
+    def delete_topic(self, caller: Caller, asked: control.TopicDelete) -> Answer:
         """TOPIC_DELETE: remove a topic; notify connections."""
         reply = self._broker.administration.delete_topic(self._core.now_us(), asked.topic)
         self._tell(Command.TOPIC_CHANGED, control.TopicChanged(topic=asked.topic, gone=True))
         return control.Nothing(), reply.position
 
-    def list_topics(self, caller: Caller, asked: control.TopicList) -> Told:
+    def list_topics(self, caller: Caller, asked: control.TopicList) -> Answer:
         """TOPIC_LIST: list the topics that the app has a right on."""
         page = self._listings.topics(
             asked.names,
@@ -106,7 +106,7 @@ class TopicCommands(ControlCommands):
         ]
         return control.Topics(topics=topics, more=bool(page.next), next=page.next), page.position
 
-    def join_group(self, caller: Caller, asked: control.GroupJoin) -> Told:
+    def join_group(self, caller: Caller, asked: control.GroupJoin) -> Answer:
         """GROUP_JOIN: make the group if it is missing; check the settings that are stated."""
         broker, now = self._broker, self._core.now_us()
         catalog = broker.views.catalog
@@ -136,7 +136,7 @@ class TopicCommands(ControlCommands):
         joined = control.GroupJoined(created=False, spec=found.spec, queues=len(found.topic.queues))
         return joined, broker.journal.end
 
-    def change_group(self, caller: Caller, asked: control.GroupChange) -> Told:
+    def change_group(self, caller: Caller, asked: control.GroupChange) -> Answer:
         """GROUP_CHANGE: change a group's settings; notify connections."""
         reply = self._broker.administration.change_subscription(
             self._core.now_us(), asked.topic, asked.group, asked.spec
@@ -146,7 +146,7 @@ class TopicCommands(ControlCommands):
         )
         return control.Nothing(), reply.position
 
-    def delete_group(self, caller: Caller, asked: control.GroupDelete) -> Told:
+    def delete_group(self, caller: Caller, asked: control.GroupDelete) -> Answer:
         """GROUP_DELETE: remove a group; notify connections."""
         reply = self._broker.administration.unsubscribe(
             self._core.now_us(), asked.topic, asked.group
@@ -157,7 +157,7 @@ class TopicCommands(ControlCommands):
         )
         return control.Nothing(), reply.position
 
-    def list_groups(self, caller: Caller, asked: control.GroupList) -> Told:
+    def list_groups(self, caller: Caller, asked: control.GroupList) -> Answer:
         """GROUP_LIST: list the groups that the app has a right on."""
         page = self._listings.groups(
             asked.topic,
@@ -187,7 +187,7 @@ class TopicCommands(ControlCommands):
             return []
         return [one for one in holds_of(self._desk) if asked.group in (None, one.name)]
 
-    def reset_group(self, caller: Caller, asked: control.GroupReset) -> Told:
+    def reset_group(self, caller: Caller, asked: control.GroupReset) -> Answer:
         """GROUP_RESET: set the group's next offsets, or return what that would do."""
         stated = [one is not None for one in (asked.offset, asked.time_us, asked.to)]
         if sum(stated) != 1 or (asked.offset is not None and asked.queue is None):
@@ -223,7 +223,7 @@ class TopicCommands(ControlCommands):
         ends = self._listings.ends(asked.topic, number)
         return ends.first if asked.to is Start.EARLIEST else ends.next
 
-    def skip_group(self, caller: Caller, asked: control.GroupSkip) -> Told:
+    def skip_group(self, caller: Caller, asked: control.GroupSkip) -> Answer:
         """GROUP_SKIP: skip rows that a group has not read."""
         reply = self._broker.operating.skip(
             self._core.now_us(), asked.topic, asked.group, asked.queue, asked.offset

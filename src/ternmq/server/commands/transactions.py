@@ -8,7 +8,7 @@ from ternmq.broker.query.messages import Queries
 from ternmq.broker.transaction.writers import Decision
 from ternmq.model.errors import Forbidden, InvalidRequest
 from ternmq.model.specs import check_name
-from ternmq.server.commands.control import ControlCommands, Told
+from ternmq.server.commands.control import Answer, ControlCommands
 from ternmq.server.commands.sends import check_bodies
 from ternmq.server.desk.desk import Desk
 from ternmq.wire import bodies, control
@@ -72,7 +72,7 @@ class TransactionCommands(ControlCommands):
         )
         caller.answer(request, body, reply.position, reply.rests)
 
-    def commit(self, caller: Caller, asked: control.TransactionCommit) -> Told:
+    def commit(self, caller: Caller, asked: control.TransactionCommit) -> Answer:
         """TRANSACTION_COMMIT: turn the rows into messages, once this is durable."""
         self._check_topics(caller, Command.TRANSACTION_COMMIT, asked.writer, asked.batch_id)
         reply = self._broker.commit_transaction(
@@ -82,7 +82,7 @@ class TransactionCommands(ControlCommands):
             self._desk.counters.committed_rows += reply.rows
         return control.TransactionDone(rows=reply.rows, repeated=reply.repeated), reply.position
 
-    def abort(self, caller: Caller, asked: control.TransactionAbort) -> Told:
+    def abort(self, caller: Caller, asked: control.TransactionAbort) -> Answer:
         """TRANSACTION_ABORT: roll back; the rows never become messages."""
         now, command = self._core.now_us(), Command.TRANSACTION_ABORT
         owner = self._broker.transactions.owner(now, asked.writer)
@@ -110,7 +110,7 @@ class TransactionCommands(ControlCommands):
         for topic in topics:
             self._authoriser.check(caller.app, command, topic)
 
-    def list_transactions(self, caller: Caller, asked: control.TransactionList) -> Told:
+    def list_transactions(self, caller: Caller, asked: control.TransactionList) -> Answer:
         """TRANSACTION_LIST: list undecided transactions, and writers."""
         try:
             self._authoriser.check(caller.app, Command.CLIENT_LIST)

@@ -18,7 +18,7 @@ from ternmq.client.producer.reports import Counts
 from ternmq.model.errors import CannotConnect, InvalidRequest, TernMQError, TransactionDecided
 from ternmq.record.batch.layout import HEADER as BATCH
 from ternmq.spark.broker.connecting import Broker
-from ternmq.spark.broker.offsets import Place
+from ternmq.spark.broker.offsets import TopicQueue
 from ternmq.spark.broker.port import (
     Budget,
     CommittedError,
@@ -115,8 +115,8 @@ class BulkPort:
         self,
         topics: Sequence[str],
         *,
-        times_us: Mapping[Place, int] | None = None,
-        budgets: Mapping[Place, Budget] | None = None,
+        times_us: Mapping[TopicQueue, int] | None = None,
+        budgets: Mapping[TopicQueue, Budget] | None = None,
     ) -> list[QueueState]:
         """Return the state of the topics' queues."""
         asks: list[RangesAsk] = []
@@ -132,12 +132,12 @@ class BulkPort:
             # Queues of a topic may have different times: one request for each time.
             for time_us in times or {None}:
                 asks.append(RangesAsk(topic=topic, time_us=time_us, starts=starts))
-        found: dict[Place, QueueState] = {}
+        found: dict[TopicQueue, QueueState] = {}
         for first in range(0, len(asks), _TOPICS):
             piece = asks[first : first + _TOPICS]
             for ask, told in zip(piece, self._bulk().ranges(piece), strict=True):
                 for number, queue in enumerate(told.queues):
-                    place = Place(told.topic, number)
+                    place = TopicQueue(told.topic, number)
                     wanted = (times_us or {}).get(place)
                     if place in found and wanted != ask.time_us:
                         continue
@@ -157,20 +157,20 @@ class BulkPort:
             except InvalidRequest:
                 if time.monotonic() - asked < _SOON:
                     raise  # not the error for "no rows arrived in time", which comes later
-                place = Place(topic, queue)
+                place = TopicQueue(topic, queue)
                 for state in self.ranges([topic]):
                     if state.place == place:
                         yield Fetched(b"", start, start, state.first, state.next)
 
-    def group_offsets(self, group: str, topics: Sequence[str]) -> dict[Place, int]:
+    def group_offsets(self, group: str, topics: Sequence[str]) -> dict[TopicQueue, int]:
         """Return the floor of a group on each queue."""
-        found: dict[Place, int] = {}
+        found: dict[TopicQueue, int] = {}
         for topic in topics:
             asked = control.encode(control.GroupList(topic=topic, group=group))
             answer = self._sender().ask(Command.GROUP_LIST, asked)
             for info in control.decode_answer(answer, control.Groups).groups:
                 for number, queue in enumerate(info.queues):
-                    found[Place(topic, number)] = queue.floor
+                    found[TopicQueue(topic, number)] = queue.floor
         return found
 
     def commit_group(self, topic: str, group: str, offsets: Mapping[int, int]) -> None:
@@ -271,7 +271,7 @@ class BulkPort:
         self._made = self._line = None
 
 
-def _state(place: Place, queue: control.QueueRange, timed: bool) -> QueueState:
+def _state(place: TopicQueue, queue: control.QueueRange, timed: bool) -> QueueState:
     return QueueState(
         place, queue.first, queue.next, queue.at if timed else None, queue.stop, queue.bytes
     )

@@ -18,7 +18,7 @@ LATEST: Final = -1
 """In options: after the newest message."""
 
 
-class Place(NamedTuple):
+class TopicQueue(NamedTuple):
     """A queue."""
 
     topic: str
@@ -28,11 +28,11 @@ class Place(NamedTuple):
         return f"queue {self.queue} of {self.topic!r}"
 
 
-Offsets = Mapping[Place, int]
+Offsets = Mapping[TopicQueue, int]
 """The next offset of queues."""
 
 
-class Span(NamedTuple):
+class OffsetRange(NamedTuple):
     """Rows ``[start, stop)`` of a queue."""
 
     topic: str
@@ -41,9 +41,9 @@ class Span(NamedTuple):
     stop: int
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TopicQueue:
         """The queue."""
-        return Place(self.topic, self.queue)
+        return TopicQueue(self.topic, self.queue)
 
     @property
     def rows(self) -> int:
@@ -62,7 +62,7 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
     return found
 
 
-def of_json(told: Mapping[str, Mapping[str, int]]) -> dict[Place, int]:
+def of_json(told: Mapping[str, Mapping[str, int]]) -> dict[TopicQueue, int]:
     """Parse offsets that Spark stored.
 
     Raises:
@@ -70,7 +70,7 @@ def of_json(told: Mapping[str, Mapping[str, int]]) -> dict[Place, int]:
     """
     try:
         return {
-            Place(topic, int(queue)): int(offset)
+            TopicQueue(topic, int(queue)): int(offset)
             for topic, queues in told.items()
             for queue, offset in queues.items()
         }

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from ternmq.spark.broker.offsets import Place
+from ternmq.spark.broker.offsets import TopicQueue
 
 
 @dataclass(slots=True, frozen=True)
@@ -45,7 +45,7 @@ class QueueState:
         bytes: Size of the rows from that start to ``next``. None: likewise.
     """
 
-    place: Place
+    place: TopicQueue
     first: int
     next: int
     at: int | None = None
@@ -119,8 +119,8 @@ class Port(Protocol):
         self,
         topics: Sequence[str],
         *,
-        times_us: Mapping[Place, int] | None = None,
-        budgets: Mapping[Place, Budget] | None = None,
+        times_us: Mapping[TopicQueue, int] | None = None,
+        budgets: Mapping[TopicQueue, Budget] | None = None,
     ) -> list[QueueState]:
         """Return every queue of these topics; topics that do not exist are left out."""
 
@@ -134,7 +134,7 @@ class Port(Protocol):
             UnknownTopic, UnknownQueue: The queue does not exist any more.
         """
 
-    def group_offsets(self, group: str, topics: Sequence[str]) -> dict[Place, int]:
+    def group_offsets(self, group: str, topics: Sequence[str]) -> dict[TopicQueue, int]:
         """Return where a group continues; queues of topics it does not consume are left out."""
 
     def commit_group(self, topic: str, group: str, offsets: Mapping[int, int]) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 
 from ternmq.model.errors import InvalidName, OptionError
 from ternmq.model.specs import check_name
-from ternmq.spark.broker.offsets import EARLIEST, Offsets, Place
+from ternmq.spark.broker.offsets import EARLIEST, Offsets, TopicQueue
 
 _SIZE: Final = re.compile(r"(\d+)\s*([kmgt]?)i?b?\Z", re.IGNORECASE)
 _SIZES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -156,14 +156,14 @@ def words(name: str, text: str, among: Collection[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def assigned(name: str, text: str) -> tuple[Place, ...]:
+def assigned(name: str, text: str) -> tuple[TopicQueue, ...]:
     """Parse queues: ``{"orders": [0, 1]}``."""
-    found: list[Place] = []
+    found: list[TopicQueue] = []
     for one, numbers in _object(name, text).items():
         if not isinstance(numbers, list) or not numbers:
             raise wrong(name, text, f'numbers of queues are wanted: {{"{one}": [0, 1]}}')
         for number in numbers:
-            found.append(Place(topic(name, one), _queue(name, text, number)))
+            found.append(TopicQueue(topic(name, one), _queue(name, text, number)))
     if not found:
         raise wrong(name, text, "at least one queue is wanted")
     if len(set(found)) != len(found):
@@ -173,7 +173,7 @@ def assigned(name: str, text: str) -> tuple[Place, ...]:
 
 def offsets(name: str, text: str) -> Offsets:
     """Parse offsets: ``{"orders": {"0": 123, "1": -2}}``; -2 is earliest, -1 latest."""
-    found: dict[Place, int] = {}
+    found: dict[TopicQueue, int] = {}
     for place, value in _places(name, text):
         if isinstance(value, bool) or not isinstance(value, int):
             raise wrong(name, text, f"the offset of {place} is a number, not {value!r}")
@@ -183,18 +183,18 @@ def offsets(name: str, text: str) -> Offsets:
     return found
 
 
-def times(name: str, text: str) -> Mapping[Place, int]:
+def times(name: str, text: str) -> Mapping[TopicQueue, int]:
     """Parse a time for each queue: ``{"orders": {"0": 1700000000000}}``, or as ISO 8601."""
     return {place: time_us(name, value) for place, value in _places(name, text)}
 
 
-def _places(name: str, text: str) -> list[tuple[Place, object]]:
-    found: list[tuple[Place, object]] = []
+def _places(name: str, text: str) -> list[tuple[TopicQueue, object]]:
+    found: list[tuple[TopicQueue, object]] = []
     for one, queues in _object(name, text).items():
         if not isinstance(queues, dict) or not queues:
             raise wrong(name, text, f'queues are wanted: {{"{one}": {{"0": ...}}}}')
         for number, value in queues.items():
-            found.append((Place(topic(name, one), _queue(name, text, number)), value))
+            found.append((TopicQueue(topic(name, one), _queue(name, text, number)), value))
     if not found:
         raise wrong(name, text, "at least one queue is wanted")
     return sorted(found, key=lambda pair: pair[0])

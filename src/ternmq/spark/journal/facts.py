@@ -36,7 +36,7 @@ class Record(NamedTuple):
     body: bytes
 
 
-Told = Iterator[tuple[str, Mapping[str, Any]]]
+Events = Iterator[tuple[str, Mapping[str, Any]]]
 
 
 def _signed(number: int) -> int:
@@ -48,7 +48,7 @@ def _json(value: object) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, default=repr)
 
 
-def _stored(record: Record) -> Told:
+def _stored(record: Record) -> Events:
     """Yield a row for each run of consecutive rows of the batch."""
     body = record.body
     topic, queue, begin, count, run_count, *_ = messages.PREFIX.unpack_from(body)
@@ -82,7 +82,7 @@ def _stored(record: Record) -> Told:
         yield "duplicate", {**told, "rows": rows - row, "sequence": _signed(first + row)}
 
 
-def _pulled(record: Record) -> Told:
+def _pulled(record: Record) -> Events:
     for fact in facts.unpack_pulled(record.body):
         told = {
             "topic_number": fact.topic, "queue": fact.queue, "group_number": fact.group,
@@ -99,8 +99,8 @@ def _pulled(record: Record) -> Told:
                 yield event, {**told, "start": start, "stop": stop, "rows": stop - start}
 
 
-def _settled(event: str) -> Callable[[Record], Told]:
-    def make(record: Record) -> Told:
+def _settled(event: str) -> Callable[[Record], Events]:
+    def make(record: Record) -> Events:
         for fact in facts.unpack_settled(record.body):
             told = {
                 "topic_number": fact.topic, "queue": fact.queue, "group_number": fact.group,
@@ -121,7 +121,7 @@ def _settled(event: str) -> Callable[[Record], Told]:
     return make
 
 
-def _extended(record: Record) -> Told:
+def _extended(record: Record) -> Events:
     for fact in facts.unpack_extended(record.body):
         yield "extended", {
             "topic_number": fact.topic, "queue": fact.queue, "group_number": fact.group,
@@ -130,7 +130,7 @@ def _extended(record: Record) -> Told:
         }  # fmt: skip
 
 
-def _cursor(record: Record) -> Told:
+def _cursor(record: Record) -> Events:
     fact = facts.unpack_cursor(record.body)
     yield "cursor", {
         "topic_number": fact.topic, "queue": fact.queue, "group_number": fact.group,
@@ -138,7 +138,7 @@ def _cursor(record: Record) -> Told:
     }  # fmt: skip
 
 
-def _moved(record: Record) -> Told:
+def _moved(record: Record) -> Events:
     content = moved.unpack(record.body)
     for piece in content.pieces:
         batch = Batch(piece.batch)
@@ -150,7 +150,7 @@ def _moved(record: Record) -> Told:
         }  # fmt: skip
 
 
-def _replayed(record: Record) -> Told:
+def _replayed(record: Record) -> Events:
     """Yield a row for each run to deliver again, and for each run that is unread again."""
     fact = replay.unpack(record.body)
     told = {
@@ -166,7 +166,7 @@ def _replayed(record: Record) -> Told:
         yield "replayed", {**told, "start": start, "stop": stop, "rows": stop - start}
 
 
-def _config(record: Record) -> Told:
+def _config(record: Record) -> Events:
     change = control.unpack_config(record.body)
     told: dict[str, Any] = {}
     kept = change
@@ -188,7 +188,7 @@ def _config(record: Record) -> Told:
     yield "config", {**told, "name": shown.pop("type", None), "detail": _json(shown)}
 
 
-def _prepared(record: Record) -> Told:
+def _prepared(record: Record) -> Events:
     content = transactions.unpack_prepared(record.body)
     _, _, size, _, _, _, _, _, producer, first, born_us = BATCH.unpack_from(content.batch)
     yield "prepared", {
@@ -199,7 +199,7 @@ def _prepared(record: Record) -> Told:
     }  # fmt: skip
 
 
-def _resolved(record: Record) -> Told:
+def _resolved(record: Record) -> Events:
     """Yield a row for each prepared batch: now visible at these offsets, or dropped."""
     content = transactions.unpack_resolved(record.body)
     told = {
@@ -224,7 +224,7 @@ def _resolved(record: Record) -> Told:
         yield "resolved", {**told, "decision": decision}
 
 
-def _joined(record: Record) -> Told:
+def _joined(record: Record) -> Events:
     joined = control.unpack_joined(record.body)
     details = {
         "address": joined.address, "pid": joined.pid, "version": joined.version,
@@ -233,12 +233,12 @@ def _joined(record: Record) -> Told:
     yield "joined", {"session": joined.session, "detail": _json(details)}
 
 
-def _left(record: Record) -> Told:
+def _left(record: Record) -> Events:
     left = control.unpack_left(record.body)
     yield "left", {"session": left.session, "reason": left.reason or None}
 
 
-def _counts(record: Record) -> Told:
+def _counts(record: Record) -> Events:
     counts = control.unpack_counts(record.body)
     for entry in counts.entries:
         yield "counts", {
@@ -253,12 +253,12 @@ def _counts(record: Record) -> Told:
         }  # fmt: skip
 
 
-def _alarm(record: Record) -> Told:
+def _alarm(record: Record) -> Events:
     alarm = control.unpack_alarm(record.body)
     yield "alarm", {"name": alarm.name, "reason": alarm.text}
 
 
-def _started(record: Record) -> Told:
+def _started(record: Record) -> Events:
     epoch, flags, end, found = control.EPOCH.unpack_from(record.body)
     details = {
         "epoch": epoch, "clean": bool(flags & control.EPOCH_CLEAN),
@@ -267,12 +267,12 @@ def _started(record: Record) -> Told:
     yield "reign", {"detail": _json(details)}
 
 
-def other(record: Record) -> Told:
+def other(record: Record) -> Events:
     """Yield a row with only the name of the kind, for records that have no function here."""
     yield _NAMES_OF_KINDS.get(record.kind, f"kind-{record.kind}"), {}
 
 
-MAKERS: Final[dict[int, Callable[[Record], Told]]] = {
+MAKERS: Final[dict[int, Callable[[Record], Events]]] = {
     Kind.MESSAGES: _stored,
     Kind.PULLED: _pulled,
     Kind.SETTLED: _settled("settled"),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ternmq.spark.broker.offsets import Place, Span
+from ternmq.spark.broker.offsets import OffsetRange, TopicQueue
 
 
-def shares(backlog: Mapping[Place, int], most: int) -> dict[Place, int]:
+def shares(backlog: Mapping[TopicQueue, int], most: int) -> dict[TopicQueue, int]:
     """Divide ``most`` over queues in proportion to their rows, at least 1 to each.
 
     The rest from rounding goes to the queues that lost most by it. No queue gets more than it has;
@@ -36,11 +36,11 @@ def shares(backlog: Mapping[Place, int], most: int) -> dict[Place, int]:
     return found
 
 
-def split(spans: Iterable[Span], max_rows: int, min_tasks: int = 0) -> list[Span]:
+def split(spans: Iterable[OffsetRange], max_rows: int, min_tasks: int = 0) -> list[OffsetRange]:
     """Split spans into tasks of at most ``max_rows``, and into at least about ``min_tasks``."""
     whole = [span for span in spans if span.rows > 0]
     total = sum(span.rows for span in whole)
-    found: list[Span] = []
+    found: list[OffsetRange] = []
     for span in whole:
         pieces = -(-span.rows // max_rows)
         if min_tasks > len(whole):

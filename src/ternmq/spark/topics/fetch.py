@@ -14,7 +14,7 @@ from ternmq.model.errors import (
     UnknownQueue,
     UnknownTopic,
 )
-from ternmq.spark.broker.offsets import Span
+from ternmq.spark.broker.offsets import OffsetRange
 from ternmq.spark.broker.port import Fetched, Port
 from ternmq.spark.topics.decode import Decoder
 from ternmq.spark.topics.options import ReadOptions
@@ -28,7 +28,7 @@ log: Final = logging.getLogger("ternmq.spark")
 def read_span(
     port: Port,
     options: ReadOptions,
-    span: Span,
+    span: OffsetRange,
     columns: Mapping[str, str],
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[pa.RecordBatch]:
@@ -72,7 +72,7 @@ class _AnotherQueueError(Exception):
 
 
 def _pieces(
-    port: Port, options: ReadOptions, span: Span, offset: int, clock: Callable[[], float]
+    port: Port, options: ReadOptions, span: OffsetRange, offset: int, clock: Callable[[], float]
 ) -> Iterator[Fetched]:
     """Yield pieces with rows, to the end of the range.
 
@@ -97,7 +97,7 @@ def _pieces(
             )
 
 
-def _oldest(port: Port, options: ReadOptions, span: Span, offset: int) -> int:
+def _oldest(port: Port, options: ReadOptions, span: OffsetRange, offset: int) -> int:
     """Return where to continue after an expired offset; at most the end of the range."""
     first = max(
         (one.first for one in port.ranges([span.topic]) if one.place == span.place),
@@ -109,7 +109,9 @@ def _oldest(port: Port, options: ReadOptions, span: Span, offset: int) -> int:
     return there
 
 
-def _lost(options: ReadOptions, span: Span, start: int, why: str, stop: int | None = None) -> None:
+def _lost(
+    options: ReadOptions, span: OffsetRange, start: int, why: str, stop: int | None = None
+) -> None:
     """Fail or log that rows ``[start, stop)`` are missing; by default to the end of the range."""
     missing = (span.stop if stop is None else stop) - start
     what = f"{missing} messages from offset {start} on, of {span}, cannot be read: {why}"

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from ternmq.spark import schema
-from ternmq.spark.broker.offsets import Span
+from ternmq.spark.broker.offsets import OffsetRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,9 +88,9 @@ class Filters:
             batch = batch.filter(one.mask(batch.column(one.column)))
         return batch
 
-    def narrow(self, spans: Iterable[Span]) -> list[Span]:
+    def narrow(self, spans: Iterable[OffsetRange]) -> list[OffsetRange]:
         """Reduce ranges to the parts that may hold rows that pass."""
-        found: list[Span] = []
+        found: list[OffsetRange] = []
         for span in spans:
             start, stop = span.start, span.stop
             for one in self.every:
@@ -104,7 +104,7 @@ class Filters:
         return found
 
 
-def _allows(one: Filter, span: Span) -> bool:
+def _allows(one: Filter, span: OffsetRange) -> bool:
     """Return whether a queue may hold rows that pass."""
     if one.column == "topic":
         return one.allows(span.topic)

@@ -12,7 +12,7 @@ from typing import Final, cast
 from ternmq.model.errors import OptionError
 from ternmq.spark.broker import connecting
 from ternmq.spark.broker.connecting import SERVERS, Broker
-from ternmq.spark.broker.offsets import LATEST, Offsets, Place
+from ternmq.spark.broker.offsets import LATEST, Offsets, TopicQueue
 from ternmq.spark.schema import FIELDS, RANGES, kinds
 from ternmq.spark.topics.table import Given, Start, Use, parse
 
@@ -26,7 +26,7 @@ class Topics:
 
     names: tuple[str, ...] = ()
     pattern: str = ""
-    places: tuple[Place, ...] = ()
+    places: tuple[TopicQueue, ...] = ()
 
     def __str__(self) -> str:
         if self.pattern:
@@ -49,7 +49,7 @@ class Bound:
     option: str
     where: Start | None = None
     offsets: Offsets | None = None
-    times_us: Mapping[Place, int] | None = None
+    times_us: Mapping[TopicQueue, int] | None = None
     time_us: int | None = None
 
 

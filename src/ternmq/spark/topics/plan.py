@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from ternmq.model.errors import DataLoss, OptionError, TernMQError
-from ternmq.spark.broker.offsets import EARLIEST, LATEST, Offsets, Place
+from ternmq.spark.broker.offsets import EARLIEST, LATEST, Offsets, TopicQueue
 from ternmq.spark.broker.port import Budget, Port, QueueState
 from ternmq.spark.topics.options import Bound, ReadOptions
 from ternmq.spark.topics.table import Start
@@ -46,11 +46,11 @@ class Planner:
 
     def states(
         self,
-        times_us: Mapping[Place, int] | int | None = None,
-        budgets: Mapping[Place, Budget] | None = None,
+        times_us: Mapping[TopicQueue, int] | int | None = None,
+        budgets: Mapping[TopicQueue, Budget] | None = None,
         *,
         lenient: bool = False,
-    ) -> dict[Place, QueueState]:
+    ) -> dict[TopicQueue, QueueState]:
         """Return the state of every queue to read.
 
         Args:
@@ -81,11 +81,13 @@ class Planner:
             return sorted(one.name for one in known if like.fullmatch(one.name))
         return sorted({*topics.names, *(place.topic for place in topics.places)})
 
-    def _every(self, names: list[str], time_us: int) -> dict[Place, int]:
+    def _every(self, names: list[str], time_us: int) -> dict[TopicQueue, int]:
         known = self.ask(lambda: self._port.topics(names))
-        return {Place(one.name, queue): time_us for one in known for queue in range(one.queues)}
+        return {
+            TopicQueue(one.name, queue): time_us for one in known for queue in range(one.queues)
+        }
 
-    def _all_there(self, states: Mapping[Place, QueueState]) -> None:
+    def _all_there(self, states: Mapping[TopicQueue, QueueState]) -> None:
         topics = self._options.topics
         there = {place.topic for place in states}
         for name in topics.names:
@@ -103,7 +105,7 @@ class Planner:
 
     # -- the start
 
-    def starts(self) -> tuple[dict[Place, int], dict[Place, QueueState]]:
+    def starts(self) -> tuple[dict[TopicQueue, int], dict[TopicQueue, QueueState]]:
         """Return where a new query begins in each queue, and the state of the queues.
 
         Raises:
@@ -128,7 +130,7 @@ class Planner:
             _same(bound, states, bound.times_us)
         return {place: self._since(bound, one) for place, one in states.items()}, states
 
-    def _of_group(self, states: Mapping[Place, QueueState]) -> dict[Place, int]:
+    def _of_group(self, states: Mapping[TopicQueue, QueueState]) -> dict[TopicQueue, int]:
         """Return the group's offsets; queues unknown to it begin at the earliest."""
         topics = sorted({place.topic for place in states})
         group = self._options.group
@@ -168,7 +170,9 @@ class Planner:
 
     # -- the end
 
-    def ends(self, starts: Offsets, states: Mapping[Place, QueueState]) -> dict[Place, int]:
+    def ends(
+        self, starts: Offsets, states: Mapping[TopicQueue, QueueState]
+    ) -> dict[TopicQueue, int]:
         """Return where a batch read ends in each queue.
 
         Args:
@@ -191,7 +195,7 @@ class Planner:
         if bound.times_us is not None:
             _same(bound, states, bound.times_us)
         asked = self.states(_times(bound))
-        found: dict[Place, int] = {}
+        found: dict[TopicQueue, int] = {}
         for place, one in states.items():
             later = asked.get(place, one)
             at = later.next if later.at is None else later.at
@@ -199,7 +203,7 @@ class Planner:
         return found
 
 
-def _times(bound: Bound) -> Mapping[Place, int] | int | None:
+def _times(bound: Bound) -> Mapping[TopicQueue, int] | int | None:
     return bound.times_us if bound.times_us is not None else bound.time_us
 
 
@@ -217,7 +221,9 @@ def _end(bound: Bound, state: QueueState, offset: int, start: int) -> int:
     return offset
 
 
-def _same(bound: Bound, states: Mapping[Place, QueueState], named: Mapping[Place, object]) -> None:
+def _same(
+    bound: Bound, states: Mapping[TopicQueue, QueueState], named: Mapping[TopicQueue, object]
+) -> None:
     """Check that an option names exactly the queues to read."""
     lacking = sorted(set(states) - set(named))
     if lacking:

@@ -18,7 +18,7 @@ from ternmq.model.errors import DataLoss, TernMQError
 from ternmq.spark import schema
 from ternmq.spark.broker.bulk_port import connect as connect_bulk
 from ternmq.spark.broker.connecting import Broker
-from ternmq.spark.broker.offsets import Offsets, Place, Span
+from ternmq.spark.broker.offsets import OffsetRange, Offsets, TopicQueue
 from ternmq.spark.broker.port import Budget, Port, QueueState
 from ternmq.spark.topics.admission import shares, split
 from ternmq.spark.topics.fetch import read_span
@@ -51,7 +51,7 @@ class Reading:
     connect: Connect = connect_bulk
     filters: Filters = _NONE
 
-    def read(self, span: Span) -> Iterator[pa.RecordBatch]:
+    def read(self, span: OffsetRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range; runs on a worker."""
         if self.options.emit == "ranges":
             yield self._range(span)
@@ -69,14 +69,14 @@ class Reading:
         finally:
             port.close()
 
-    def _range(self, span: Span) -> pa.RecordBatch:
+    def _range(self, span: OffsetRange) -> pa.RecordBatch:
         import pyarrow as pa
 
         values = dict(zip(schema.RANGES, span, strict=True))
         names = schema.arrow(self.columns)
         return pa.RecordBatch.from_pylist([{name: values[name] for name in names.names}], names)
 
-    def tasks(self, spans: Sequence[Span]) -> list[Span]:
+    def tasks(self, spans: Sequence[OffsetRange]) -> list[OffsetRange]:
         """Split ranges into tasks."""
         return split(spans, self.options.max_records, self.options.min_partitions)
 
@@ -85,7 +85,7 @@ class Reading:
 class BatchRead(Reading):
     """A batch read: one plan, then its tasks."""
 
-    def plan(self) -> list[Span]:
+    def plan(self) -> list[OffsetRange]:
         """Return the tasks; they end where the queues end now, or where options say.
 
         Raises:
@@ -100,7 +100,8 @@ class BatchRead(Reading):
         finally:
             port.close()
         spans = [
-            Span(place.topic, place.queue, start, ends[place]) for place, start in starts.items()
+            OffsetRange(place.topic, place.queue, start, ends[place])
+            for place, start in starts.items()
         ]
         return self.tasks(self.filters.narrow(spans))
 
@@ -122,12 +123,12 @@ class StreamRead:
         self.options = reading.options
         self._clock = clock
         self._port: Port | None = None
-        self._initial: dict[Place, int] | None = None
+        self._initial: dict[TopicQueue, int] | None = None
         self._begun = False
         """The query's start is stored by Spark, or about to be."""
-        self._known: dict[Place, QueueState] = {}
+        self._known: dict[TopicQueue, QueueState] = {}
         self._known_until = float("-inf")
-        self._frozen: dict[Place, int] | None = None
+        self._frozen: dict[TopicQueue, int] | None = None
         self._moved: float | None = None
         """When the last batch began, for ``maxTriggerDelay``."""
 
@@ -140,18 +141,18 @@ class StreamRead:
             self._port = self.reading.connect(self.options.broker)
         return Planner(self.options, self._port)
 
-    def initial(self) -> dict[Place, int]:
+    def initial(self) -> dict[TopicQueue, int]:
         """Return where a new query begins; the same at every call."""
         if self._initial is None:
             self._initial, states = self._planner().starts()
             self._learn(states)
         return self._initial
 
-    def _learn(self, states: dict[Place, QueueState]) -> None:
+    def _learn(self, states: dict[TopicQueue, QueueState]) -> None:
         self._known = states
         self._known_until = self._clock() + self.options.watermark_cache_ms / 1000
 
-    def _states(self) -> dict[Place, QueueState]:
+    def _states(self) -> dict[TopicQueue, QueueState]:
         """Return the state of the queues, at most ``watermarkCacheMs`` old."""
         if self._clock() >= self._known_until:
             self._learn(self._planner().states(lenient=True))
@@ -167,11 +168,11 @@ class StreamRead:
         """Return rows in the first batch: there is only one, although its start is not stored."""
         self._begun = True
 
-    def newest(self) -> dict[Place, int]:
+    def newest(self) -> dict[TopicQueue, int]:
         """Return the ends of the queues."""
         return {place: one.next for place, one in self._states().items()}
 
-    def latest(self, start: Offsets, max_rows: int | None = None) -> dict[Place, int]:
+    def latest(self, start: Offsets, max_rows: int | None = None) -> dict[TopicQueue, int]:
         """Return the end of the next batch; ``start`` if there is nothing to read.
 
         A new queue is added empty, at its oldest row: its rows come with the following batch, so
@@ -191,7 +192,7 @@ class StreamRead:
                 return dict(start)
         states = self._states()
         found = dict(start)
-        backlog: dict[Place, int] = {}
+        backlog: dict[TopicQueue, int] = {}
         for place, state in states.items():
             if place not in found:
                 found[place] = state.first
@@ -218,7 +219,7 @@ class StreamRead:
         self._moved = now
         return found
 
-    def _missing(self, place: Place, why: str) -> None:
+    def _missing(self, place: TopicQueue, why: str) -> None:
         what = f"{place} cannot be read on: {why}"
         if self.options.fail_on_data_loss:
             raise DataLoss(what)
@@ -230,7 +231,7 @@ class StreamRead:
             return False
         return now - self._moved < self.options.max_trigger_delay_ms / 1000
 
-    def _by_bytes(self, start: Offsets, rows: Mapping[Place, int]) -> dict[Place, int]:
+    def _by_bytes(self, start: Offsets, rows: Mapping[TopicQueue, int]) -> dict[TopicQueue, int]:
         """Reduce rows to ``maxBytesPerTrigger``, rounded to whole stored batches."""
         most = self.options.max_bytes
         planner = self._planner()
@@ -253,12 +254,12 @@ class StreamRead:
                 found[place] = max(1, min(rows[place], stop - start[place]))
         return found
 
-    def spans(self, start: Offsets, end: Offsets) -> list[Span]:
+    def spans(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
         """Return the tasks of a batch that Spark has stored, without calling the broker."""
         self._begun = True
         return self.reading.tasks(
             [
-                Span(place.topic, place.queue, start.get(place, stop), stop)
+                OffsetRange(place.topic, place.queue, start.get(place, stop), stop)
                 for place, stop in sorted(end.items())
                 if stop > start.get(place, stop)
             ]

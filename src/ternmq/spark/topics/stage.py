@@ -33,7 +33,7 @@ _COMPRESSIONS: Final = {
     "zstd": Compression.ZSTD,
 }
 _WORDS: Final = Words()
-Place = tuple[str, int | None]
+Destination = tuple[str, int | None]
 """Topic and queue; None: the broker chooses."""
 
 
@@ -83,7 +83,7 @@ class Stage:
         self._now_us = now_us
         self._producer = secrets.randbits(64) if producer_id is None else producer_id
         self._sequence = 0
-        self._open: dict[Place, _Rows] = {}
+        self._open: dict[Destination, _Rows] = {}
         self.rows = self.bytes = self.digest = 0
 
     def batches(self, tables: Iterable[pa.RecordBatch]) -> Iterator[Outgoing]:
@@ -160,14 +160,14 @@ class Stage:
         queues: list[int | None] | None,
         texts: Mapping[str, list[str]],
         count: int,
-    ) -> dict[Place, Sequence[int]]:
+    ) -> dict[Destination, Sequence[int]]:
         """Return the rows of each topic and queue."""
         if topics is None:
             return self._of_topic(self.options.topic, queues, texts, range(count))
         rows_of: dict[str, list[int]] = {}
         for row, topic in enumerate(topics):
             rows_of.setdefault(topic, []).append(row)
-        found: dict[Place, Sequence[int]] = {}
+        found: dict[Destination, Sequence[int]] = {}
         for topic, rows in rows_of.items():
             found |= self._of_topic(topic, queues, texts, rows)
         return found
@@ -178,7 +178,7 @@ class Stage:
         queues: list[int | None] | None,
         texts: Mapping[str, list[str]],
         rows: Sequence[int],
-    ) -> dict[Place, Sequence[int]]:
+    ) -> dict[Destination, Sequence[int]]:
         facts = self._facts(topic)
         keys = texts.get("order_key" if facts.ordered else "key")
         if facts.ordered and (keys is None or not all(keys[row] for row in rows)):
@@ -199,7 +199,7 @@ class Stage:
             )
         if queues is None and (keys is None or facts.queues == 1):
             return {(topic, 0 if facts.queues == 1 else None): rows}
-        found: dict[Place, list[int]] = {}
+        found: dict[Destination, list[int]] = {}
         for row in rows:
             queue = None if queues is None else queues[row]
             home = None
@@ -224,7 +224,7 @@ class Stage:
 
     def _put(
         self,
-        place: Place,
+        place: Destination,
         bodies: Sequence[bytes],
         texts: Mapping[str, Sequence[str]],
         headers: Sequence[Mapping[str, str]] | None,
@@ -255,7 +255,7 @@ class Stage:
             if start < len(bodies):
                 yield self._batch(place, self._open.pop(place))
 
-    def _batch(self, place: Place, rows: _Rows) -> Outgoing:
+    def _batch(self, place: Destination, rows: _Rows) -> Outgoing:
         topic, queue = place
         keyed = self._facts(topic).ordered
         columns = Columns(len(rows.bodies))

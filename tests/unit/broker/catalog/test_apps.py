@@ -16,7 +16,7 @@ from ternmq.model.errors import (
 )
 from ternmq.model.specs import Limits
 from ternmq.record.fact import control
-from ternmq.record.fact.control import BUCKET_US, App, Count, Counts, Grant, Run
+from ternmq.record.fact.control import BUCKET_US, App, Count, Counts, Grant, SequenceRange
 from ternmq.record.fact.header import Kind
 from tests.unit.broker.kit import START_US, World, explore, reopened
 
@@ -147,7 +147,7 @@ def test_a_report_is_one_record_and_changes_no_view() -> None:
     session = world.join()
     entries = [
         Count(BUCKET - BUCKET_US, 10, 0),
-        Count(BUCKET, 2**64 - 1, 3, 8, 2**64 - 1, True, (Run(8, 11),), 1),
+        Count(BUCKET, 2**64 - 1, 3, 8, 2**64 - 1, True, (SequenceRange(8, 11),), 1),
     ]
     reply = world.run(lambda: world.broker.clients.report(world.now, session, "t", 7, entries))
     assert reply.position == world.end
@@ -178,8 +178,8 @@ def test_a_report_needs_a_session_and_a_topic() -> None:
         (7, [Count(BUCKET, 1, 0, 3, 2)]),
         (7, [Count(BUCKET, 1, 0, left_out=-1)]),
         (7, [Count(BUCKET, 1, 0, 0, 2**64)]),
-        (7, [Count(BUCKET, 1, 1, 0, 9, runs=(Run(3, 3),))]),
-        (7, [Count(BUCKET, 1, 1, 0, 9, runs=(Run(3, 4),) * 1001)]),
+        (7, [Count(BUCKET, 1, 1, 0, 9, runs=(SequenceRange(3, 3),))]),
+        (7, [Count(BUCKET, 1, 1, 0, 9, runs=(SequenceRange(3, 4),) * 1001)]),
         (2**64, [Count(BUCKET, 1, 0)]),
         (-1, [Count(BUCKET, 1, 0)]),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ternmq.broker.metrics import metrics
-from ternmq.journal.log.retention import QueueShare, RetentionSpec, Verdict, judge
+from ternmq.journal.log.retention import Decision, QueueShare, RetentionSpec, judge
 from ternmq.model.errors import Busy, DiskFull, InvalidName, InvalidRequest
 from ternmq.model.specs import Limits
 from tests.unit.broker.kit import World, explore
@@ -151,16 +151,16 @@ class _Nothing:
 @pytest.mark.parametrize(
     ("held_from", "pressure", "age", "verdict"),
     [
-        (None, False, 1000, Verdict.REMOVE),
-        (4096, False, 1000, Verdict.REMOVE),
-        (4095, False, 1000, Verdict.KEEP),
-        (0, True, 0, Verdict.REFUSE),
-        (4095, True, 1000, Verdict.REFUSE),
-        (4096, True, 0, Verdict.REMOVE),
-        (0, False, 0, Verdict.KEEP),
+        (None, False, 1000, Decision.REMOVE),
+        (4096, False, 1000, Decision.REMOVE),
+        (4095, False, 1000, Decision.KEEP),
+        (0, True, 0, Decision.REFUSE),
+        (4095, True, 1000, Decision.REFUSE),
+        (4096, True, 0, Decision.REMOVE),
+        (0, False, 0, Decision.KEEP),
     ],
 )
-def test_the_verdict(held_from: int | None, pressure: bool, age: int, verdict: Verdict) -> None:
+def test_the_verdict(held_from: int | None, pressure: bool, age: int, verdict: Decision) -> None:
     found = judge(
         _Nothing(),
         [QueueShare(1, 0, 5)],

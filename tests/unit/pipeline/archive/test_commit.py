@@ -10,13 +10,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ternmq.model.errors import DataLoss, TableError
-from ternmq.pipeline.archive.commit import Archive, Committed, Place, Verdict, judge, place_of
+from ternmq.pipeline.archive.commit import (
+    Archive,
+    ArchivedQueue,
+    Committed,
+    Decision,
+    judge,
+    place_of,
+)
 from ternmq.pipeline.archive.ranges import Written, write_range
 from ternmq.pipeline.tables.folder import Folder
 from tests.unit.pipeline import made
 from tests.unit.pipeline.made import span
 
-ORDERS = Place("orders", 7, 0)
+ORDERS = ArchivedQueue("orders", 7, 0)
 NOW = made.NOON + 1
 
 
@@ -60,14 +67,14 @@ def files_known(archive):
 @pytest.mark.parametrize(
     ("stands", "start", "stop", "verdict"),
     [
-        (None, 0, 10, Verdict.COMMIT),
-        (None, 5, 10, Verdict.COMMIT),
-        (10, 10, 20, Verdict.COMMIT),
-        (10, 0, 10, Verdict.SKIP),
-        (10, 3, 9, Verdict.SKIP),
-        (10, 5, 20, Verdict.TRIM),
-        (10, 9, 11, Verdict.TRIM),
-        (10, 11, 20, Verdict.GAP),
+        (None, 0, 10, Decision.COMMIT),
+        (None, 5, 10, Decision.COMMIT),
+        (10, 10, 20, Decision.COMMIT),
+        (10, 0, 10, Decision.SKIP),
+        (10, 3, 9, Decision.SKIP),
+        (10, 5, 20, Decision.TRIM),
+        (10, 9, 11, Decision.TRIM),
+        (10, 11, 20, Decision.GAP),
     ],
 )
 def test_the_rule(stands, start, stop, verdict):
@@ -87,7 +94,7 @@ def test_ranges_in_order(archive):
 def test_several_queues_and_tasks_in_any_order_are_one_commit(archive):
     written = [write(archive, *one) for one in [(10, 20), (0, 5, 1), (0, 10), (5, 9, 1)]]
     done = archive.commit(written, NOW)
-    assert done.stands == {ORDERS: 20, Place("orders", 7, 1): 9}
+    assert done.stands == {ORDERS: 20, ArchivedQueue("orders", 7, 1): 9}
     assert archive.table.version == 1
     assert offsets(archive) == list(range(20))
     assert offsets(archive, 1) == list(range(9))
@@ -168,7 +175,7 @@ def test_a_topic_that_was_deleted_and_made_again_begins_anew(archive):
     archive.commit([write(archive, 0, 10)], NOW)
     archive.commit([write(archive, 0, 5, number=9)], NOW)
     assert sorted(offsets(archive)) == sorted([*range(10), *range(5)])
-    assert archive.stands(Place("orders", 9, 0)) == 5
+    assert archive.stands(ArchivedQueue("orders", 9, 0)) == 5
 
 
 def test_a_gap_is_noted_once_though_the_commit_behind_it_was_lost(archive, monkeypatch):

@@ -9,7 +9,7 @@ pytest.importorskip("deltalake", reason="needs the extra spark")
 
 from ternmq.model.errors import InvalidRequest, TableError
 from ternmq.pipeline.archive import compaction, rewrite
-from ternmq.pipeline.archive.commit import Archive, Place
+from ternmq.pipeline.archive.commit import Archive, ArchivedQueue
 from ternmq.pipeline.archive.compaction import Compacted, When, compact
 from ternmq.pipeline.archive.file import Sizes, named_rows
 from ternmq.pipeline.archive.schema import GAPS
@@ -48,7 +48,7 @@ def test_small_files_become_one_with_the_same_rows(archive):
     assert done == Compacted(before=20, after=2, rows=200)
     assert rows(archive) == before
     assert spans(archive) == spans(archive, 1) == [(0, 100)]
-    assert archive.stands(Place("orders", 7, 0)) == 100
+    assert archive.stands(ArchivedQueue("orders", 7, 0)) == 100
     assert compact(archive.table, NOW) == Compacted()
 
 
@@ -199,7 +199,7 @@ def test_old_days_leave_and_do_not_come_again(archive):
     assert sorted({str(row["day"]) for row in rows(archive)}) == [
         "2026-11-23", "2026-11-24", "2026-11-25",
     ]  # fmt: skip
-    assert archive.stands(Place("orders", 7, 0)) == 8
+    assert archive.stands(ArchivedQueue("orders", 7, 0)) == 8
     assert fill(archive, 0, 8, stored=made.NOON, step=made.DAY // 2).skipped == 1
     assert expire(archive.table, now, 2) == []
 

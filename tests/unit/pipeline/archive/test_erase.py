@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from ternmq.model.errors import InvalidRequest
 from ternmq.pipeline.archive import erase as erasing
 from ternmq.pipeline.archive import rewrite
-from ternmq.pipeline.archive.commit import Archive, Place
+from ternmq.pipeline.archive.commit import Archive, ArchivedQueue
 from ternmq.pipeline.archive.compaction import compact
 from ternmq.pipeline.archive.erase import Request, erase, find
 from ternmq.pipeline.archive.lookup import Lookup
@@ -75,7 +75,7 @@ def test_no_byte_of_the_body_is_left(archive, erased, tables):
     assert SECRET in bytes_of(tables)
     done = erase(archive, erased, BY_KEY, NOW)
     assert (done.messages, done.noted, done.files) == (3, 3, 2)
-    assert done.stands == {Place("orders", 7, 0): 170}
+    assert done.stands == {ArchivedQueue("orders", 7, 0): 170}
     assert SECRET not in bytes_of(tables)
     assert b"secret-key" not in bytes_of(tables)
     assert [row["offset"] for row in rows(archive)] == [
@@ -121,7 +121,7 @@ def test_a_file_of_which_nothing_is_left(archive, erased):
     put(archive, 0, 3, {0, 1, 2})
     assert erase(archive, erased, BY_KEY, NOW).messages == 3
     assert (places(archive), files_there(archive)) == ([], set())
-    assert archive.stands(Place("orders", 7, 0)) == 3
+    assert archive.stands(ArchivedQueue("orders", 7, 0)) == 3
 
 
 def test_a_key_that_nothing_has(archive, erased):

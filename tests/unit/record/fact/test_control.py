@@ -26,7 +26,7 @@ from ternmq.record.fact.control import (
     Grant,
     Joined,
     Left,
-    Run,
+    SequenceRange,
     Subscribed,
     SubscriptionChanged,
     TopicChanged,
@@ -114,7 +114,7 @@ def test_alarm_round_trip(alarm: Alarm) -> None:
     assert control.unpack_alarm(control.pack(alarm)) == alarm
 
 
-runs = st.lists(st.builds(Run, u64, u64), max_size=3).map(tuple)
+runs = st.lists(st.builds(SequenceRange, u64, u64), max_size=3).map(tuple)
 
 
 @given(

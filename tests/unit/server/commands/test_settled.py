@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ternmq.model.marks import Rests
-from ternmq.server.commands.settled import KEPT, MOST_BYTES, SettledLately, Told
+from ternmq.server.commands.settled import KEPT, MOST_BYTES, Answered, SettledLately
 
 
-def told(number: int) -> Told:
-    return Told(b"answer", number, Rests.DURABLE)
+def told(number: int) -> Answered:
+    return Answered(b"answer", number, Rests.DURABLE)
 
 
 def test_of_the_same_session_and_bytes() -> None:

@@ -3,10 +3,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ternmq.spark.broker.offsets import Place, Span
+from ternmq.spark.broker.offsets import OffsetRange, TopicQueue
 from ternmq.spark.topics.admission import shares, split
 
-places = st.builds(Place, st.sampled_from("abc"), st.integers(0, 3))
+places = st.builds(TopicQueue, st.sampled_from("abc"), st.integers(0, 3))
 backlogs = st.dictionaries(places, st.integers(0, 10**12), max_size=12)
 
 
@@ -32,14 +32,14 @@ def test_shares_are_in_proportion(backlog, most):
 
 
 def test_the_order_of_queues_does_not_matter():
-    one = {Place("a", 0): 10, Place("a", 1): 10, Place("b", 0): 10}
+    one = {TopicQueue("a", 0): 10, TopicQueue("a", 1): 10, TopicQueue("b", 0): 10}
     other = dict(reversed(one.items()))
     assert shares(one, 20) == shares(other, 20)
 
 
 spans = st.lists(
     st.builds(
-        lambda start, rows: Span("a", 0, start, start + rows),
+        lambda start, rows: OffsetRange("a", 0, start, start + rows),
         st.integers(0, 10**9),
         st.integers(0, 10**4),
     ),
@@ -51,7 +51,7 @@ spans = st.lists(
 def test_tasks_cover_the_spans_and_no_more(whole, most, least):
     found = split(whole, most, least)
     assert all(0 < span.rows <= most for span in found)
-    joined: list[Span] = []
+    joined: list[OffsetRange] = []
     left = iter(found)
     for span in whole:
         at = span.start

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from ternmq.spark import schema
-from ternmq.spark.broker.offsets import Span
+from ternmq.spark.broker.offsets import OffsetRange
 from ternmq.spark.topics.filters import Filter, Filters, taken
 
 pa = pytest.importorskip("pyarrow")
@@ -78,7 +78,7 @@ def test_keys_are_compared_as_they_are_read():
     assert not taken([EqualTo(("key",), b"k")], columns)[0].every
 
 
-SPANS = [Span("a", 0, 0, 10), Span("a", 1, 5, 10), Span("b", 0, 0, 3)]
+SPANS = [OffsetRange("a", 0, 0, 10), OffsetRange("a", 1, 5, 10), OffsetRange("b", 0, 0, 3)]
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,14 @@ SPANS = [Span("a", 0, 0, 10), Span("a", 1, 5, 10), Span("b", 0, 0, 3)]
         (Filter("partition", "less", 1), [SPANS[0], SPANS[2]]),
         (Filter("partition", "less_equal", 1), SPANS),
         (Filter("partition", "greater_equal", 1), SPANS[1:2]),
-        (Filter("offset", "equal", 7), [Span("a", 0, 7, 8), Span("a", 1, 7, 8)]),
-        (Filter("offset", "less", 4), [Span("a", 0, 0, 4), Span("b", 0, 0, 3)]),
-        (Filter("offset", "less_equal", 0), [Span("a", 0, 0, 1), Span("b", 0, 0, 1)]),
-        (Filter("offset", "greater", 8), [Span("a", 0, 9, 10), Span("a", 1, 9, 10)]),
-        (Filter("offset", "greater_equal", 9), [Span("a", 0, 9, 10), Span("a", 1, 9, 10)]),
-        (Filter("offset", "in", (2, 6)), [Span("a", 0, 2, 7), Span("a", 1, 5, 7),
-                                          Span("b", 0, 2, 3)]),
+        (Filter("offset", "equal", 7), [OffsetRange("a", 0, 7, 8), OffsetRange("a", 1, 7, 8)]),
+        (Filter("offset", "less", 4), [OffsetRange("a", 0, 0, 4), OffsetRange("b", 0, 0, 3)]),
+        (Filter("offset", "less_equal", 0), [OffsetRange("a", 0, 0, 1), OffsetRange("b", 0, 0, 1)]),
+        (Filter("offset", "greater", 8), [OffsetRange("a", 0, 9, 10), OffsetRange("a", 1, 9, 10)]),
+        (Filter("offset", "greater_equal", 9), [OffsetRange("a", 0, 9, 10),
+                                                OffsetRange("a", 1, 9, 10)]),
+        (Filter("offset", "in", (2, 6)), [OffsetRange("a", 0, 2, 7), OffsetRange("a", 1, 5, 7),
+                                          OffsetRange("b", 0, 2, 3)]),
         (Filter("offset", "there", None), SPANS),
         (Filter("key", "equal", b"k"), SPANS),
     ],

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from ternmq.model.errors import OptionError
-from ternmq.spark.broker.offsets import Place
+from ternmq.spark.broker.offsets import TopicQueue
 from ternmq.spark.topics.options import read_options, write_options
 from ternmq.spark.topics.table import TABLE, Start, Use
 
@@ -164,7 +164,10 @@ def test_times_are_milliseconds_or_iso():
     assert batch(startingTimestamp="1500").start.time_us == 1_500_000
     assert batch(startingTimestamp="1970-01-01T01:00:02+01:00").start.time_us == 2_000_000
     found = batch(startingOffsetsByTimestamp='{"orders":{"0":3,"1":"1970-01-01T00:00:01Z"}}')
-    assert found.start.times_us == {Place("orders", 0): 3000, Place("orders", 1): 1_000_000}
+    assert found.start.times_us == {
+        TopicQueue("orders", 0): 3000,
+        TopicQueue("orders", 1): 1_000_000,
+    }
 
 
 def test_the_first_of_the_starts_wins():
@@ -176,7 +179,7 @@ def test_assign_names_queues():
     found = read_options(
         {"bootstrap.servers": "h:1", "assign": '{"b":[1,0],"a":[2]}'}, Use.BATCH_READ
     )
-    assert found.topics.places == (Place("a", 2), Place("b", 0), Place("b", 1))
+    assert found.topics.places == (TopicQueue("a", 2), TopicQueue("b", 0), TopicQueue("b", 1))
 
 
 def test_columns_are_chosen_and_added():

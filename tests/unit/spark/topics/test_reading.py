@@ -7,7 +7,7 @@ import pytest
 from ternmq.model.errors import ConnectionLost, DataLoss, OptionError, ReadIncomplete
 from ternmq.record.batch.batch import Compression, Row
 from ternmq.spark import schema
-from ternmq.spark.broker.offsets import Place, Span, of_json, to_json
+from ternmq.spark.broker.offsets import OffsetRange, TopicQueue, of_json, to_json
 from ternmq.spark.topics.fetch import read_span
 from ternmq.spark.topics.filters import Filter, Filters
 from ternmq.spark.topics.options import read_options
@@ -108,7 +108,7 @@ def test_small_batches_are_put_together_and_large_ones_cut(broker):
 def test_only_the_range_is_read(broker):
     for n in range(10):
         broker.put("orders", *[b"%d" % (10 * n + k) for k in range(10)])
-    found = rows(reading(broker), [Span("orders", 0, 17, 42)])
+    found = rows(reading(broker), [OffsetRange("orders", 0, 17, 42)])
     assert [int(row["value"]) for row in found] == list(range(17, 42))
 
 
@@ -118,7 +118,7 @@ def test_pieces_end_within_stored_batches(broker, piece):
     for n in range(5):
         broker.put("orders", *[b"%d" % (10 * n + k) for k in range(10)])
     broker.batch_rows = piece
-    found = rows(reading(broker), [Span("orders", 0, 3, 48)])
+    found = rows(reading(broker), [OffsetRange("orders", 0, 3, 48)])
     assert [int(row["value"]) for row in found] == list(range(3, 48))
 
 
@@ -160,7 +160,7 @@ def test_filters_narrow_and_keep_only_what_passes(broker):
         )
     )
     reader = reading(broker, columns="offset").filtered(only)
-    assert reader.plan() == [Span("orders", 0, 10, 20)]
+    assert reader.plan() == [OffsetRange("orders", 0, 10, 20)]
     assert [row["offset"] for row in rows(reader)] == [10, 12, 14, 16, 18]
 
 
@@ -176,19 +176,19 @@ def test_what_retention_took_fails_or_is_passed_over(broker, caplog):
     assert [row["offset"] for row in rows(lenient, plan)] == [6, 7, 8, 9]
     assert "6 messages from offset 0 on" in caplog.text
     # A range that lies below what is kept is empty: nothing outside of it is read instead.
-    assert rows(lenient, [Span("orders", 0, 1, 4)]) == []
+    assert rows(lenient, [OffsetRange("orders", 0, 1, 4)]) == []
     assert broker.open == 0
 
 
 def test_a_topic_that_is_gone_or_new(broker):
     broker.put("orders", *[b"x"] * 5)
-    plan = [Span("orders", 0, 0, 5)]
+    plan = [OffsetRange("orders", 0, 0, 5)]
     reader, lenient = reading(broker), reading(broker, failOnDataLoss="false")
     broker.create("orders", 1)
     broker.put("orders", b"other")
     with pytest.raises(DataLoss, match="it is another one of the same name"):
-        rows(reader, [Span("orders", 0, 3, 5)])
-    assert rows(lenient, [Span("orders", 0, 3, 5)]) == []
+        rows(reader, [OffsetRange("orders", 0, 3, 5)])
+    assert rows(lenient, [OffsetRange("orders", 0, 3, 5)]) == []
     del broker.topics["orders"]
     with pytest.raises(DataLoss, match="it is gone"):
         rows(reader, plan)
@@ -203,7 +203,7 @@ def test_a_task_fails_rather_than_end_early(broker):
     with pytest.raises(ReadIncomplete, match="nothing came from offset 1 on for 1000 ms"):
         list(
             read_span(
-                port, reader.options, Span("orders", 0, 0, 2), reader.columns,
+                port, reader.options, OffsetRange("orders", 0, 0, 2), reader.columns,
                 lambda: next(ticks) / 4,
             )
         )  # fmt: skip
@@ -218,7 +218,7 @@ def test_readers_travel(broker):
 
 
 def test_offsets_are_written_in_one_order():
-    told = {Place("b", 10): 1, Place("b", 9): 2, Place("a", 0): 3}
+    told = {TopicQueue("b", 10): 1, TopicQueue("b", 9): 2, TopicQueue("a", 0): 3}
     shown = to_json(told)
     assert list(shown) == ["a", "b"]
     assert list(shown["b"]) == ["9", "10"]
@@ -258,7 +258,7 @@ def fill(broker, count, queue=0):
         broker.put("orders", b"%d" % n, queue=queue)
 
 
-Q0, Q1 = Place("orders", 0), Place("orders", 1)
+Q0, Q1 = TopicQueue("orders", 0), TopicQueue("orders", 1)
 
 
 def test_a_stream_begins_where_it_is_told(broker):
@@ -370,13 +370,13 @@ def test_a_topic_that_comes_is_taken_in_empty_then_read(broker):
     at = begun(one)
     broker.create("orders.late")
     broker.put("orders.late", b"x")
-    late = Place("orders.late", 0)
+    late = TopicQueue("orders.late", 0)
     after = one.latest(at)
     assert after == {**at, late: 0}
     assert one.spans(at, after) == []
     last = one.latest(after)
     assert last[late] == 1
-    assert one.spans(after, last) == [Span("orders.late", 0, 0, 1)]
+    assert one.spans(after, last) == [OffsetRange("orders.late", 0, 0, 1)]
 
 
 def test_a_journaled_range_is_planned_without_the_broker(broker):
@@ -384,7 +384,7 @@ def test_a_journaled_range_is_planned_without_the_broker(broker):
     one = stream(broker)
     del broker.topics["orders"]
     broker.calls.clear()
-    assert one.spans({Q0: 2, Q1: 0}, {Q0: 7, Q1: 0}) == [Span("orders", 0, 2, 7)]
+    assert one.spans({Q0: 2, Q1: 0}, {Q0: 7, Q1: 0}) == [OffsetRange("orders", 0, 2, 7)]
     assert broker.calls == []
 
 
