@@ -207,7 +207,7 @@ class Server:
         desk = Desk(core, settings, counters)
         open_commands(desk, auth=settings.auth, welcome=self._welcome, status=self._status)
         self.hub = Hub(desk)
-        self._collector = BrokerCollector(self.hub, settings.metrics_groups)
+        self._collector = BrokerCollector(desk, self.hub.admission.apps, settings.metrics_groups)
         self._rates = Rates(counters)
         self._fullness = Fullness(core.broker, core.upkeep.moving)
 

@@ -6,18 +6,24 @@ the broker, its settings, the callers, and what these may hold together.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from ternmq.server.desk.accounts import Accounts, Places
 from ternmq.server.desk.late import LateReads
-from ternmq.server.desk.ledgers import Ledgers, Places
 from ternmq.server.engine.engine import Core
 from ternmq.server.telemetry.audit import Audit
 from ternmq.server.telemetry.counters import Counters
 from ternmq.settings import Settings
-from ternmq.wire.port import Caller
+from ternmq.wire.port import Caller, Commands
+from ternmq.wire.session import Request
 
-if TYPE_CHECKING:
-    from ternmq.server.commands.dispatch import Dispatcher
+
+class DeskCommands(Commands, Protocol):
+    """What can be requested, with the requests that come last in a turn."""
+
+    def read(self, caller: Caller, request: Request) -> None:
+        """Carry out a request that ``LateReads`` has queued."""
+        ...
 
 
 class Door(Protocol):
@@ -46,7 +52,7 @@ class Desk:
 
     Attributes:
         callers: The clients that have said HELLO and are not gone.
-        ledgers: What each app may hold.
+        accounts: What each app may hold.
         waiting: Places of pulls and reads that wait for messages.
         late: Requests that come last in a turn.
         audit: Records refusals and changes.
@@ -59,11 +65,11 @@ class Desk:
         self.settings = settings
         self.counters = counters
         self.callers: set[Caller] = set()
-        self.ledgers = Ledgers(settings.memory_bytes, settings.stall_timeout_us / 1e6)
+        self.accounts = Accounts(settings.memory_bytes, settings.stall_timeout_us / 1e6)
         self.waiting = Places(settings.limits.waiters)
         self.late = LateReads(core)
         self.audit = Audit(counters, core.loop.time)
-        self.commands: Dispatcher
+        self.commands: DeskCommands
         self.doors: list[Door] = []
         core.on_turn = self._flush
 
@@ -81,4 +87,4 @@ class Desk:
         busy = False
         for door in doors:
             busy = door.go_on() or busy
-        self.core.pressed = (busy or bool(late.queue)) and self.ledgers.mixed
+        self.core.pressed = (busy or bool(late.queue)) and self.accounts.mixed

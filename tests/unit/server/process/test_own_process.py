@@ -68,7 +68,8 @@ def test_much_that_waits_is_collected_however_much_is_asked(
 
 SET_UP = """
 import asyncio, gc, sys
-from ternmq.server import app, own_process
+from ternmq.server import app
+from ternmq.server.process import own_process
 from ternmq.settings import Mode, load
 
 app._SWEEP_S = 0.001
