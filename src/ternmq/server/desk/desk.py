@@ -41,6 +41,29 @@ class Door(Protocol):
         """Begin what had to wait for the end of the turn; return whether something waits still."""
         ...
 
+    # -- the end of the broker; ``Desk.draining`` is set before ------------------------------------
+
+    @property
+    def empty(self) -> bool:
+        """Whether all callers are gone, and what was written for them has left."""
+        ...
+
+    def drain(self) -> None:
+        """Notify the callers that the broker stops; close those that have said no HELLO."""
+        ...
+
+    def stop(self) -> None:
+        """Run no more requests: clients send unanswered ones again to the next broker."""
+        ...
+
+    def finish(self) -> None:
+        """Write all pending answers, then close all callers."""
+        ...
+
+    def abandon(self, why: str) -> None:
+        """Close all callers at once, without a last frame; ``why`` is for the log."""
+        ...
+
 
 class Desk:
     """Shared by the handlers of commands and by the doors. Not thread-safe: broker's loop only.
@@ -58,6 +81,7 @@ class Desk:
         audit: Records refusals and changes.
         commands: Carries requests out; set when all handlers are known.
         doors: What brings the callers.
+        draining: The broker stops: doors take no new callers.
     """
 
     def __init__(self, core: Core, settings: Settings, counters: Counters) -> None:
@@ -71,7 +95,13 @@ class Desk:
         self.audit = Audit(counters, core.loop.time)
         self.commands: DeskCommands
         self.doors: list[Door] = []
+        self.draining = False
         core.on_turn = self._flush
+
+    @property
+    def deserted(self) -> bool:
+        """Whether all callers of all doors are gone."""
+        return all(door.empty for door in self.doors)
 
     def _flush(self) -> None:
         """End a turn: answers out, some late requests, then what had to wait."""

@@ -91,7 +91,7 @@ class Connection(Peer, asyncio.BufferedProtocol):
         self._host = host
         self.address = f"{host}:{peer[1]}" if isinstance(peer, tuple) and len(peer) > 1 else host
         counters.accepted += 1
-        if hub.draining or not hub.admission.admit(self, host):
+        if hub.desk.draining or not hub.admission.admit(self, host):
             counters.refused_connections += 1
             self.closed = True
             self._transport.abort()
@@ -237,7 +237,7 @@ class Connection(Peer, asyncio.BufferedProtocol):
         hello = self._session.hello
         assert hello is not None
         try:
-            if hub.draining:
+            if hub.desk.draining:
                 raise Busy("the broker is stopping")
             joined = hub.commands.greet(self, hello)
         except TernMQError as error:

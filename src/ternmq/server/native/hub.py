@@ -32,6 +32,8 @@ from ternmq.model.errors import Busy
 from ternmq.server.desk.accounts import PORTION, ROUND, AppAccounts, Connected
 from ternmq.server.desk.desk import Desk
 from ternmq.server.native.admission import Admission, Stranger
+from ternmq.wire import control
+from ternmq.wire.commands import Command
 from ternmq.wire.port import Caller, Commands
 
 log = logging.getLogger("ternmq.server")
@@ -102,7 +104,6 @@ class Hub:
         """Beginning of ``buffer``, for peers that send small requests."""
         self.http_address = ""
         """Address of the HTTP port, for HTTP requests that arrive here; empty: there is none."""
-        self.draining = False
         self.stopped = False
         """The broker runs its last turns: no request is run any more."""
         self._dirty: list[Member] = []
@@ -263,8 +264,34 @@ class Hub:
             for app_accounts in [*self.accounts.by_app.values(), self.accounts.strangers]:
                 self.relieve(app_accounts, now)
 
+    # -- the end of the broker, see ``Door`` -------------------------------------------------------
+
+    @property
+    def empty(self) -> bool:
+        """Whether all connections are closed."""
+        return not self.peers
+
+    def drain(self) -> None:
+        """Notify the clients that the broker stops; close the connections without a HELLO."""
+        push = control.encode(control.Drain())
+        for peer in list(self.peers):
+            if peer.session:
+                peer.push(Command.DRAIN, push)
+            else:
+                peer.finish()
+
     def stop(self) -> None:
         """Run no more requests: clients send unanswered ones again to the next broker."""
         self.stopped = True
         for peer in self.peers:
             peer.regulate()
+
+    def finish(self) -> None:
+        """Write all pending answers, then close all connections."""
+        for peer in list(self.peers):
+            peer.finish()
+
+    def abandon(self, why: str) -> None:
+        """Close all connections without a last frame."""
+        for peer in list(self.peers):
+            peer.abandon(why)
