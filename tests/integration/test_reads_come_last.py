@@ -80,8 +80,8 @@ async def test_who_goes_away_leaves_nothing_behind(one: InProcessBroker, client:
         assert other.read("t", 1).start == 1
         hub = one._server.hub
         await until(lambda: hub.counters.connections == 1, "the broker noticed")
-        await until(lambda: hub.ledgers.pending.held == 0)
-        await until(lambda: hub.ledgers.unwritten.held == 0, "cooled down", 30)
+        await until(lambda: hub.accounts.pending.held == 0)
+        await until(lambda: hub.accounts.unwritten.held == 0, "cooled down", 30)
 
 
 def test_a_stop_answers_reads_that_have_not_begun(one: InProcessBroker, client: RawClient) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ternmq.record.batch.batch import Row
-from ternmq.server.desk.ledgers import Account
+from ternmq.server.desk.accounts import Account
 from ternmq.server.native.peer import FEW
 from ternmq.testing import InProcessBroker
 from ternmq.wire import bodies
@@ -46,8 +46,8 @@ async def test_a_lone_request_is_not_accounted_for(
 ) -> None:
     with RawClient(timed.port) as client:
         client.send("orders", "a")
-        ledgers = timed._server.hub.ledgers
-        await until(lambda: ledgers.pending.held == ledgers.unwritten.held == 0)
+        accounts = timed._server.hub.accounts
+        await until(lambda: accounts.pending.held == accounts.unwritten.held == 0)
         taken.clear()
         for _ in range(20):
             client.call(Command.PING)
@@ -58,7 +58,7 @@ async def test_a_lone_request_is_not_accounted_for(
 async def test_many_at_once_are_accounted_for_together(
     timed: InProcessBroker, taken: list[int]
 ) -> None:
-    ledgers = timed._server.hub.ledgers
+    accounts = timed._server.hub.accounts
     with RawClient(timed.port) as client:
         client.send("orders", "a")
         ids, sends = frames(client, SENDS, 100)
@@ -69,19 +69,19 @@ async def test_many_at_once_are_accounted_for_together(
         counted = [size for size in taken if size]
         assert max(counted) > SENDS * 100 / 2
         assert len(counted) <= SENDS // 4  # few, whatever pieces the bytes came in
-        await until(lambda: ledgers.pending.held == 0)
-        assert ledgers.pending.holders == ledgers.unwritten.holders == 0
+        await until(lambda: accounts.pending.held == 0)
+        assert accounts.pending.holders == accounts.unwritten.holders == 0
 
 
 async def test_when_little_memory_is_left_each_request_is_counted_before_the_next(
     timed: InProcessBroker, taken: list[int]
 ) -> None:
     hub = timed._server.hub
-    ledgers = hub.ledgers
+    accounts = hub.accounts
     with RawClient(timed.port) as client:
         client.send("orders", "a")
         ids, sends = frames(client, SENDS, FEW)
-        ledgers.pending.limit = FEW  # one of them is too many, but for an app that is alone
+        accounts.pending.limit = FEW  # one of them is too many, but for an app that is alone
         most = 0
         taken.clear()
         client.socket.sendall(sends)
@@ -92,19 +92,19 @@ async def test_when_little_memory_is_left_each_request_is_counted_before_the_nex
             held += size
             most = max(most, held)
         assert most < 2 * (FEW + 1024)
-        assert ledgers.pending.held_back
-        await until(lambda: ledgers.pending.held == 0)
+        assert accounts.pending.held_back
+        await until(lambda: accounts.pending.held == 0)
 
 
 async def test_what_a_lost_connection_had_counted_is_given_back(
     timed: InProcessBroker, taken: list[int]
 ) -> None:
-    ledgers = timed._server.hub.ledgers
+    accounts = timed._server.hub.accounts
     with RawClient(timed.port) as client:
         client.send("orders", "a")
         _, sends = frames(client, SENDS, 100)
         client.socket.sendall(sends)  # its answers are not awaited
     await until(lambda: not timed._server.hub.peers)
-    await until(lambda: ledgers.pending.held == 0)
-    assert ledgers.pending.holders == 0
+    await until(lambda: accounts.pending.held == 0)
+    assert accounts.pending.holders == 0
     assert taken

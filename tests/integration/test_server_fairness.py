@@ -24,7 +24,7 @@ from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
 from ternmq.server.commands import journal_reads, whole_lists
 from ternmq.server.commands.pulls import WOKEN_CALLS
-from ternmq.server.desk.ledgers import CONTROL_UNITS, PORTION, ROUND
+from ternmq.server.desk.accounts import CONTROL_UNITS, PORTION, ROUND
 from ternmq.server.engine.engine import COLD_READS
 from ternmq.server.engine.sync_pace import SyncPace
 from ternmq.server.native.connection import Connection
@@ -89,7 +89,7 @@ def whole(topic: str) -> bytes:
 async def test_answers_that_one_app_does_not_take_hold_no_other_up(
     one: InProcessBroker, good: RawClient, stack: contextlib.ExitStack
 ) -> None:
-    unwritten = one._server.hub.ledgers.unwritten
+    unwritten = one._server.hub.accounts.unwritten
     filled(good, "bulk")
     good.join("orders", "billing")
     for _ in range(24):
@@ -104,6 +104,12 @@ async def test_answers_that_one_app_does_not_take_hold_no_other_up(
         found = good.manage(Command.FIND, control.Find(topic="bulk", offset=3), control.FoundPage)
         assert found.found[0].offset == 3
     assert unwritten.held > MEMORY, "and it still is"
+
+
+def peers_of(one: InProcessBroker, app: str | None = None) -> list[Peer]:
+    """Return the connections of an app (None: of all)."""
+    peers = [peer for peer in one._server.hub.peers if isinstance(peer, Peer)]
+    return [peer for peer in peers if app in {None, peer.app}]
 
 
 def in_loop(one: InProcessBroker, call: Callable[[], T]) -> T:
@@ -166,19 +172,19 @@ async def test_to_end_connections_and_come_again_is_no_way_round(
         broker(manual=False, settings={**SETTINGS, "stall_timeout": "3s"}) as one,
         RawClient(one.port, app=GOOD) as good,
     ):
-        ledgers = one._server.hub.ledgers
+        accounts = one._server.hub.accounts
         filled(good, "bulk")
         for _ in range(24):
             stack.enter_context(frozen(one, EVIL, 40, Command.READ, whole("bulk")))
-        await until(lambda: ledgers.unwritten.held > MEMORY, "the budget is used up")
+        await until(lambda: accounts.unwritten.held > MEMORY, "the budget is used up")
         stack.close()
         await until(lambda: one._server.hub.counters.connections == 1, "they are gone")
-        assert ledgers.by_app[EVIL].unwritten.held > MEMORY // 2, "what they left is charged"
+        assert accounts.by_app[EVIL].unwritten.held > MEMORY // 2, "what they left is charged"
         with RawClient(one.port, app=EVIL) as again:
-            assert in_loop(one, lambda: ledgers.by_app[EVIL].connections) == 1
+            assert in_loop(one, lambda: accounts.by_app[EVIL].connections) == 1
             assert good.read("bulk", 0).start == 0
-            await until(lambda: not ledgers.unwritten.held, "cooled down", 30)
-            assert ledgers.unwritten.holders == 0
+            await until(lambda: not accounts.unwritten.held, "cooled down", 30)
+            assert accounts.unwritten.holders == 0
             assert again.read("bulk", 0).start == 0
 
 
@@ -188,24 +194,24 @@ async def test_to_end_connections_and_come_again_is_no_way_round(
 async def test_requests_of_one_app_wait_while_it_has_too_many_and_no_others(
     one: InProcessBroker, good: RawClient
 ) -> None:
-    ledgers, core = one._server.hub.ledgers, one._server.core
+    accounts, core = one._server.hub.accounts, one._server.core
     good.create("orders")
     good.join("orders", "billing")
     with RawClient(one.port, app=EVIL) as evil:
-        pending = ledgers.by_app[EVIL].pending
+        pending = accounts.by_app[EVIL].pending
         in_loop(one, lambda: pending.take(MUCH))
         waits = evil.ask(Command.SEND, bodies.pack_send("evil", None, evil.batch("evil", [ROW])))
-        await until(lambda: ledgers.by_app[EVIL].runnable, "it is held back")
+        await until(lambda: accounts.by_app[EVIL].runnable, "it is held back")
         for number in range(10):
             assert good.send("orders", "a").first_offset == number
             pulled = good.pull("orders", "billing")
             assert good.settle("orders", "billing", pulled).rows == 1
         assert waits not in evil.answers
-        assert ledgers.pending.held_back
+        assert accounts.pending.held_back
         in_loop(one, lambda: pending.take(-MUCH))
         in_loop(one, core.touch)
         assert bodies.unpack_receipt(evil.wait(waits)).first_offset == 0
-    await until(lambda: not ledgers.pending.held)
+    await until(lambda: not accounts.pending.held)
 
 
 async def test_connections_of_an_app_that_has_too_many_requests_are_not_read(
@@ -215,7 +221,7 @@ async def test_connections_of_an_app_that_has_too_many_requests_are_not_read(
     hub, size = one._server.hub, 120_000
     evil = [stack.enter_context(RawClient(one.port, app=EVIL)) for _ in range(7)]
     evil[0].create("evil")
-    pending = hub.ledgers.by_app[EVIL].pending
+    pending = hub.accounts.by_app[EVIL].pending
     in_loop(one, lambda: pending.take(MUCH))
     asked: list[tuple[RawClient, int]] = []
     for peer in evil:
@@ -224,8 +230,8 @@ async def test_connections_of_an_app_that_has_too_many_requests_are_not_read(
         stack.enter_context(in_thread(partial(peer.socket.sendall, frame)))
         asked.append((peer, id_))
     await until(lambda: in_loop(one, lambda: hub.counters.stalled) == len(evil), "none is read")
-    kept = [sum(len(request.body) for request in peer._backlog) for peer in hub.peers]
-    assert sum(kept) + hub.ledgers.unfinished.held <= len(evil) * FEW_BYTES < size
+    kept = [sum(len(request.body) for request in peer._backlog) for peer in peers_of(one)]
+    assert sum(kept) + hub.accounts.unfinished.held <= len(evil) * FEW_BYTES < size
     in_loop(one, lambda: pending.take(-MUCH))
     in_loop(one, one._server.core.touch)
     for peer, id_ in asked:
@@ -272,13 +278,13 @@ async def test_while_others_ask_a_turn_has_little_time_for_one_app(
 ) -> None:
     """A portion as it comes, and at the turn's end portions for a time: here it is over at once."""
     monkeypatch.setattr("ternmq.server.native.hub.RUN_S", 0.0)
-    ledgers = one._server.hub.ledgers
-    monkeypatch.setattr(ledgers, "cool_down", lambda _: None)  # who asked once still does
+    accounts = one._server.hub.accounts
+    monkeypatch.setattr(accounts, "cool_down", lambda _: None)  # who asked once still does
     good.create("orders")
     good.create("evil")
     evil = [stack.enter_context(RawClient(one.port, app=EVIL)) for _ in range(4)]
     evil[0].call(Command.PING)
-    assert in_loop(one, lambda: ledgers.mixed)
+    assert in_loop(one, lambda: accounts.mixed)
     log, each = Log(one, "run"), 400
     for peer in evil:
         body = bodies.pack_send("evil", None, peer.batch("evil", [ROW]))
@@ -293,7 +299,7 @@ def test_portions_of_work_go_on_while_a_turn_has_time(
 ) -> None:
     """Of apps that have much to do, not of one alone; ``ROUND`` units in all at most."""
     monkeypatch.setattr("ternmq.server.native.hub.RUN_S", 60.0)
-    monkeypatch.setattr(one._server.hub.ledgers, "cool_down", lambda _: None)
+    monkeypatch.setattr(one._server.hub.accounts, "cool_down", lambda _: None)
     good.create("evil")
     with RawClient(one.port, app=EVIL) as evil:
         evil.call(Command.PING)
@@ -301,7 +307,7 @@ def test_portions_of_work_go_on_while_a_turn_has_time(
         body = bodies.pack_send("evil", None, evil.batch("evil", [ROW]))
 
         def ask() -> None:  # all in one pass of the loop, whatever the sockets do
-            [peer] = [peer for peer in one._server.hub.peers if peer.app == EVIL]
+            [peer] = peers_of(one, EVIL)
             for id_ in range(100, 100 + 3 * ROUND):
                 evil.session._asked[id_] = Command.SEND
                 peer._backlog.append(Request(Command.SEND, id_, body, one_way=False))
@@ -405,11 +411,11 @@ async def test_look_ups_take_turns_by_app(
     late = one._server.hub.desk.late.queue
 
     def ask() -> None:  # all in one pass of the loop, whatever the sockets do
-        for peer in [peer for peer in one._server.hub.peers if peer.app == EVIL]:
+        for peer in peers_of(one, EVIL):
             for id_ in range(100, 300):
                 peer._backlog.append(Request(*asked[:1], id_, asked[1], one_way=False))
             peer.go_on()
-        healthy = next(peer for peer in one._server.hub.peers if peer.app == GOOD)
+        healthy = peers_of(one, GOOD)[0]
         healthy._backlog.append(Request(find[0], 1 << 40, find[1], one_way=False))
         good.session._asked[1 << 40] = find[0]
         healthy.go_on()
@@ -664,7 +670,7 @@ async def test_a_pull_that_is_over_may_be_cancelled_or_lost_before_it_is_answere
 async def test_unfinished_requests_of_one_app_cut_no_other_off(
     one: InProcessBroker, good: RawClient, stack: contextlib.ExitStack
 ) -> None:
-    unfinished, cut_off = one._server.hub.ledgers.unfinished, one._server.hub.counters.cut_off
+    unfinished, cut_off = one._server.hub.accounts.unfinished, one._server.hub.counters.cut_off
     old, frame = good.session.ask(
         Command.SEND, bodies.pack_send("orders", None, good.batch("orders", [Row(bytes(300_000))]))
     )
@@ -701,6 +707,6 @@ async def test_connections_of_an_app_are_limited() -> None:
         await until(lambda: not one._server.hub.counters.connections)
         with RawClient(one.port, app=EVIL) as again:
             again.call(Command.PING)
-    ledgers = one._server.hub.ledgers
-    assert not ledgers.pending.held
-    assert not ledgers.unfinished.holders
+    accounts = one._server.hub.accounts
+    assert not accounts.pending.held
+    assert not accounts.unfinished.holders

@@ -10,7 +10,7 @@ import pytest
 
 from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
-from ternmq.server.desk import ledgers
+from ternmq.server.desk import accounts
 from ternmq.server.native.peer import Peer
 from ternmq.testing import InProcessBroker, broker
 from ternmq.wire import bodies
@@ -101,7 +101,7 @@ def test_an_ack_behind_an_answer_that_cannot_be_written(
 def test_acks_that_wait_for_another_turn(
     one: InProcessBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledgers, "ROUND", 8)
+    monkeypatch.setattr(accounts, "ROUND", 8)
     one.restart()
     client, got = holding(one)
     frames = [ack(client, got, offset) for offset in range(COUNT - 1)]

@@ -26,13 +26,13 @@ def in_loop(one: InProcessBroker, call: Callable[[], None]) -> None:
 
 
 def test_while_answers_are_too_many_sends_and_settles_go_on(timed: InProcessBroker) -> None:
-    core, ledgers = timed._server.core, timed._server.hub.ledgers
+    core, accounts = timed._server.core, timed._server.hub.accounts
 
     def fill() -> None:
-        ledgers.by_app[""].unwritten.take(MUCH)
+        accounts.by_app[""].unwritten.take(MUCH)
 
     def empty() -> None:
-        ledgers.by_app[""].unwritten.take(-MUCH)
+        accounts.by_app[""].unwritten.take(-MUCH)
         core.touch()
 
     with RawClient(timed.port) as client, RawClient(timed.port) as other:
@@ -63,14 +63,14 @@ def test_while_answers_are_too_many_sends_and_settles_go_on(timed: InProcessBrok
         assert texts(woken) == {0: "d"}
         assert [run.attempt for run in woken.runs] == [1]
         assert bodies.unpack_rows(client.wait(follower)).stop == 1
-        assert ledgers.unwritten.held == 0
-    assert ledgers.pending.held == 0
+        assert accounts.unwritten.held == 0
+    assert accounts.pending.held == 0
 
 
 async def test_what_frozen_peers_hold_is_counted_and_forgotten_with_them() -> None:
     settings = {"send_buffer": "64KiB", "stall_timeout": "5s"}
     with broker(manual=False, settings=settings) as one:
-        ledgers = one._server.hub.ledgers
+        accounts = one._server.hub.accounts
         with RawClient(one.port) as client:
             rows = [Row(b"x" * 1000) for _ in range(800)]
             client.call(
@@ -90,5 +90,5 @@ async def test_what_frozen_peers_hold_is_counted_and_forgotten_with_them() -> No
             await until(lambda: told() > 3 * 64 * 1024, "answers pile up", 30)
             for peer in frozen:
                 peer.close()
-            await until(lambda: ledgers.unwritten.held == 0, "nothing is left of them", 30)
-        await until(lambda: ledgers.pending.held == 0)
+            await until(lambda: accounts.unwritten.held == 0, "nothing is left of them", 30)
+        await until(lambda: accounts.pending.held == 0)

@@ -38,7 +38,7 @@ def test_together_they_are_bounded_and_others_go_on() -> None:
         contextlib.ExitStack() as stack,
     ):
         counters = one._server.hub.counters
-        unfinished = one._server.hub.ledgers.unfinished
+        unfinished = one._server.hub.accounts.unfinished
         good = stack.enter_context(RawClient(one.port))
         slow = [stack.enter_context(RawClient(one.port)) for _ in range(40)]
         for peer in slow:
@@ -108,8 +108,8 @@ def test_the_largest_body_may_take_its_time_while_no_other_app_holds_anything() 
         body = bodies.pack_send("orders", None, alone.batch("orders", [row]))
         id_, frame = alone.session.ask(Command.SEND, body)
         alone.socket.sendall(frame[:-1])
-        until(lambda: hub.ledgers.unfinished.held == len(frame) - 1)
-        assert hub.ledgers.unfinished.held > hub.ledgers.unfinished.limit
+        until(lambda: hub.accounts.unfinished.held == len(frame) - 1)
+        assert hub.accounts.unfinished.held > hub.accounts.unfinished.limit
         a_minute_later(one)
         alone.socket.sendall(frame[-1:])
         assert bodies.unpack_receipt(alone.wait(id_)).stored == 1
@@ -125,7 +125,7 @@ def test_while_another_app_holds_something_it_may_not() -> None:
         hub = one._server.hub
         other.socket.sendall(HEAD + bytes(PART))
         greedy.socket.sendall(LARGE + bytes(MEMORY))
-        until(lambda: hub.ledgers.unfinished.held > MEMORY + PART)
+        until(lambda: hub.accounts.unfinished.held > MEMORY + PART)
         a_minute_later(one)
         until(lambda: cut(greedy.socket))
         assert not cut(other.socket)

@@ -18,7 +18,7 @@ def test_many_that_wait_hold_nobody_up() -> None:
         client.join("orders", "billing")
         pull = bodies.pack_pull(bodies.Pull("orders", "billing", None, 1, 0, 300_000))
         read = bodies.pack_read(bodies.Read("orders", 0, 0, 1, 0, 300_000))
-        pending = one._server.hub.ledgers.pending
+        pending = one._server.hub.accounts.pending
         waiting = [RawClient(one.port) for _ in range(CONNECTIONS)]
         for peer in waiting:
             frames = [peer.session.ask(Command.PULL, pull)[1] for _ in range(WAITING - 10)]

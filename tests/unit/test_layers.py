@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ PIPELINE = (
 )
 SPARK = "Only what hands things to Spark knows Spark; what decides can be tried without a Java"
 DELTA = "One module knows the library that writes the log of a table"
+ROOMS = "A room of {} imports only rooms below it"
 DEMO = "The demo is an application: it uses the public client library, nothing below it"
 
 
@@ -114,9 +116,61 @@ def test_a_planted_violation_is_caught(copy, module, line, broken):
     assert broken in broken_contracts(copy)
 
 
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(
+    "planted",
+    [
+        {
+            "broker/delivery": "ternmq.broker.operation.groups",
+            "cli/terminal": "ternmq.cli.reach.connection",
+            "client/connection": "ternmq.client.producer.producer",
+            "journal/log": "ternmq.journal.index.index",
+            "pipeline/stats": "ternmq.pipeline.trace.schema",
+            "record/batch": "ternmq.record.page.frames",
+            "server/commands": "ternmq.server.native.hub",
+            "spark/broker": "ternmq.spark.topics.options",
+        },
+        {  # modules beside rooms, and rooms beside each other
+            "broker/gate": "ternmq.broker.broker",
+            "cli/topics": "ternmq.cli.groups.group",
+            "client/admin": "ternmq.client.client",
+            "journal/recovery": "ternmq.journal.reader.reader",
+            "pipeline/report": "ternmq.pipeline.running.jobs",
+            "record/fact": "ternmq.record.coalesce",
+            "server/native": "ternmq.server.commands.dispatch",
+            "spark/broker": "ternmq.spark.builder",
+        },
+    ],
+)
+def test_a_room_that_imports_one_that_is_not_below_it_is_caught(copy, planted, late):
+    for room, above in planted.items():
+        line = f"def late():\n    import {above}" if late else f"import {above}"
+        plant(copy, f"{room}/planted.py", line)
+    assert broken_contracts(copy) == {ROOMS.format(room.partition("/")[0]) for room in planted}
+
+
+def test_a_room_without_a_place_is_caught(copy):
+    packages = ("broker", "cli", "client", "journal", "pipeline", "record", "server", "spark")
+    for package in packages:
+        plant(copy, f"{package}/cellar/planted.py", "")
+    assert broken_contracts(copy) == {ROOMS.format(package) for package in packages}
+
+
+def test_every_package_with_rooms_has_an_order_of_them() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    held = {
+        one["containers"][0].removeprefix("ternmq.")
+        for one in contracts["tool"]["importlinter"]["contracts"]
+        if one["type"] == "layers" and one["exhaustive"]
+    }
+    source = ROOT / "src" / "ternmq"
+    roomy = {path.parent.parent.name for path in source.glob("*/*/__init__.py")}
+    assert roomy - held == {"wire"}, "its two rooms are bodies and control, siblings of its files"
+
+
 def test_the_core_may_not_reach_the_clock_through_another_package(copy):
     plant(copy, "settings/planted.py", "import time")
-    plant(copy, "broker/planted.py", "import ternmq.settings.planted")
+    plant(copy, "broker/query/planted.py", "import ternmq.settings.planted")
     assert broken_contracts(copy) == {LAYERS, CORE}
 
 

@@ -47,7 +47,6 @@ from ternmq.server.telemetry.counters import Counters
 from ternmq.server.telemetry.rates import Rates
 from ternmq.settings import Settings
 from ternmq.wire import control, frames
-from ternmq.wire.commands import Command
 from ternmq.wire.port import Joined
 
 log = logging.getLogger("ternmq.server")
@@ -93,6 +92,7 @@ class Server:
         self.http_port = 0
         self.core: Core
         self.hub: Hub
+        self._desk: Desk
         self._disk = disk
         self._clocks = clocks
         self._new_admin_token = new_admin_token
@@ -204,10 +204,10 @@ class Server:
     def _wire_up(self) -> None:
         core, settings = self.core, self.settings
         counters = Counters()
-        desk = Desk(core, settings, counters)
+        desk = self._desk = Desk(core, settings, counters)
         open_commands(desk, auth=settings.auth, welcome=self._welcome, status=self._status)
         self.hub = Hub(desk)
-        self._collector = BrokerCollector(self.hub, settings.metrics_groups)
+        self._collector = BrokerCollector(desk, self.hub.admission.apps, settings.metrics_groups)
         self._rates = Rates(counters)
         self._fullness = Fullness(core.broker, core.upkeep.moving)
 
@@ -310,15 +310,15 @@ class Server:
 
     def _failed(self, error: JournalError) -> None:
         self._ready = False
-        for peer in list(self.hub.peers):
-            peer.abandon("the journal failed")
+        for door in self._desk.doors:
+            door.abandon("the journal failed")
         if not self.stopped.done():
             self.stopped.set_result(error)
 
     def _why_not(self) -> str:
         if self.core.failure is not None:
             return "the journal has failed"
-        if self.hub.draining:
+        if self._desk.draining:
             return "stopping"
         return "" if self._ready else "starting"
 
@@ -333,19 +333,20 @@ class Server:
         Raises:
             JournalError: The clean stop failed; the next start recovers.
         """
-        core, hub = self.core, self.hub
+        core, desk = self.core, self._desk
         loop = core.loop
-        hub.draining = True
+        desk.draining = True
         self._ready = False
         await self._stop_listening()
         if core.failure is None:
             await self._drain(loop)
-            for peer in list(hub.peers):
-                hub.commands.end_all(peer)
-            hub.stop()
+            for caller in list(desk.callers):
+                desk.commands.end_all(caller)
+            for door in desk.doors:
+                door.stop()
             await core.settle_down(_LAST_ANSWERS_S)
-        for peer in list(hub.peers):
-            peer.finish()
+        for door in desk.doors:
+            door.finish()
         if self._sweeper is not None:
             self._sweeper.cancel()
         if self._health is not None:
@@ -353,14 +354,14 @@ class Server:
         # Written answers have left when the transports are closed; a frozen peer delays the stop by
         # a second at most.
         until = loop.time() + 1.0
-        while hub.peers and loop.time() < until:
+        while not desk.deserted and loop.time() < until:
             await asyncio.sleep(0.005)
         await self._abandon_connections("the broker stops")
         core.close(clean=core.failure is None)
 
     async def abandon(self) -> None:
         """Stop like a kill: nothing is finished, the next start recovers. For tests."""
-        self.hub.draining = True
+        self._desk.draining = True
         await self._stop_listening()
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -385,29 +386,26 @@ class Server:
 
     async def _abandon_connections(self, why: str) -> None:
         """Abort the remaining connections, and give the loop the turns that this takes."""
-        for peer in list(self.hub.peers):
-            peer.abandon(why)
+        for door in self._desk.doors:
+            door.abandon(why)
         for _ in range(_ACCEPTING_TURNS):
             await asyncio.sleep(0)
 
     async def _drain(self, loop: asyncio.AbstractEventLoop) -> None:
         """Notify the clients, and wait until they hold no rows or ``drain_timeout`` is over."""
-        push = control.encode(control.Drain())
-        core = self.core
+        core, desk = self.core, self._desk
         core.broker.leases.keep_all()
-        for peer in list(self.hub.peers):
-            if peer.session:
-                peer.push(Command.DRAIN, push)
-            else:
-                peer.finish()
-            self.hub.commands.end_all(peer)
-        self.core.touch()
+        for door in desk.doors:
+            door.drain()
+        for caller in list(desk.callers):
+            desk.commands.end_all(caller)
+        core.touch()
         rows = self.leased_rows()
-        if rows and self.hub.peers:
+        if rows and not desk.deserted:
             most = write_duration(self.settings.drain_timeout_us)
             log.info("waiting up to %s for %s that consumers hold", most, counted(rows, "message"))
         until = loop.time() + self.settings.drain_timeout_us / 1e6
-        while loop.time() < until and self.hub.peers and self.core.failure is None:
+        while loop.time() < until and not desk.deserted and core.failure is None:
             if not self.leased_rows():
                 break
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A caller without a socket, as every door may bring one; see ``ternmq.wire.port``."""
+"""A caller without a socket, as any door may bring one, and its door; see ``ternmq.wire.port``."""
 
 from __future__ import annotations
 
@@ -117,3 +117,50 @@ class PlainCaller:
 
     def abandon(self, why: str) -> None:
         self.closed, self.abandoned = True, why
+
+
+class PlainDoor:
+    """A door that brings plain callers; see ``ternmq.server.desk.desk.Door``."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.callers: list[PlainCaller] = []
+        self.steps: list[str] = []
+        desk.doors.append(self)
+
+    def come(self, app: str) -> PlainCaller:
+        caller = PlainCaller(self.desk)
+        caller.greet(app)
+        self.callers.append(caller)
+        return caller
+
+    def flush(self) -> None:
+        pass
+
+    def write_out(self) -> None:
+        pass
+
+    def go_on(self) -> bool:
+        return False
+
+    @property
+    def empty(self) -> bool:
+        return all(caller.closed for caller in self.callers)
+
+    def drain(self) -> None:
+        self.steps.append("drain")
+        for caller in self.callers:
+            caller.push(Command.DRAIN, b"")
+
+    def stop(self) -> None:
+        self.steps.append("stop")
+
+    def finish(self) -> None:
+        self.steps.append("finish")
+        for caller in self.callers:
+            caller.leave()
+
+    def abandon(self, why: str) -> None:
+        self.steps.append(why)
+        for caller in self.callers:
+            caller.abandon(why)

@@ -8,8 +8,7 @@ from typing import Any, cast
 from ternmq.server.commands.dispatch import Dispatcher
 from ternmq.server.desk.desk import Desk
 from ternmq.server.engine.engine import Core
-from ternmq.server.native.hub import SWEPT_A_TURN, Hub
-from ternmq.server.native.peer import Peer
+from ternmq.server.native.hub import SWEPT_A_TURN, Hub, Member
 from ternmq.server.telemetry.counters import Counters
 from ternmq.settings import Mode, load
 
@@ -45,7 +44,7 @@ def test_thousands_are_looked_at_some_at_a_time() -> None:
     desk.commands = cast("Dispatcher", None)
     hub = Hub(desk)
     peers = [FakePeer() for _ in range(SWEPT_A_TURN * 2 + 7)]
-    hub.peers = cast("set[Peer]", set(peers))
+    hub.peers = cast("set[Member]", set(peers))
     hub.sweep(5.0)
     counts = [sum(len(peer.looked) for peer in peers)]
     while core.loop.soon:
@@ -53,4 +52,4 @@ def test_thousands_are_looked_at_some_at_a_time() -> None:
         counts.append(sum(len(peer.looked) for peer in peers))
     assert counts == [SWEPT_A_TURN, 2 * SWEPT_A_TURN, len(peers)]
     assert all(peer.looked == [5.0] for peer in peers), "each once"
-    assert hub.ledgers.second == 2, "however many passes it takes: a second is one"
+    assert hub.accounts.second == 2, "however many passes it takes: a second is one"

@@ -14,9 +14,10 @@ from ternmq import files
 from ternmq.cli.commands import Group
 from ternmq.cli.groups.failed import deleting, listing, plain_failed, rows_of, showing
 from ternmq.cli.groups.redrive import redrive
+from ternmq.cli.reach.arguments import group_argument, topic_argument
 from ternmq.cli.reach.connection import asks_broker
 from ternmq.cli.reach.finding import known
-from ternmq.cli.reach.parameters import QUEUE, group_argument, topic_argument
+from ternmq.cli.reach.parameters import QUEUE
 from ternmq.cli.terminal import output
 from ternmq.client.client import Client
 from ternmq.model.words import counted

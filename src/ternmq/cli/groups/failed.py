@@ -9,17 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ternmq.cli.commands import Command
+from ternmq.cli.reach.arguments import group_argument, topic_argument
 from ternmq.cli.reach.connection import asks_broker, confirm, yes_option
 from ternmq.cli.reach.finding import known
-from ternmq.cli.reach.parameters import (
-    COUNT,
-    QUEUE,
-    check_one,
-    group_argument,
-    range_of,
-    ranges_of,
-    topic_argument,
-)
+from ternmq.cli.reach.parameters import COUNT, QUEUE, check_one, range_of, ranges_of
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.output import Cell
 from ternmq.cli.terminal.problems import not_found

@@ -12,17 +12,10 @@ from ternmq.cli.commands import Group
 from ternmq.cli.groups.group_lag import lag
 from ternmq.cli.groups.group_places import reset, skip
 from ternmq.cli.groups.group_replay import replay
+from ternmq.cli.reach.arguments import group_argument, topic_argument
 from ternmq.cli.reach.connection import administers, confirm, yes_option
 from ternmq.cli.reach.finding import group_of
-from ternmq.cli.reach.parameters import (
-    COUNT,
-    DURATION,
-    POSITIVE_DURATION,
-    given,
-    group_argument,
-    topic_argument,
-    unchangeable,
-)
+from ternmq.cli.reach.parameters import COUNT, DURATION, POSITIVE_DURATION, given, unchangeable
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import Failed
 from ternmq.client.admin.admin_client import AdminClient

@@ -14,8 +14,9 @@ import click
 from ternmq.cli.commands import Command
 from ternmq.cli.groups.hold import plain
 from ternmq.cli.groups.hold import row_of as row_of_hold
+from ternmq.cli.reach.arguments import group_argument, topic_argument
 from ternmq.cli.reach.connection import administers
-from ternmq.cli.reach.parameters import POSITIVE_DURATION, group_argument, topic_argument
+from ternmq.cli.reach.parameters import POSITIVE_DURATION
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.live import Screen, every, looks
 from ternmq.cli.terminal.output import Cell

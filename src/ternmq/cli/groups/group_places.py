@@ -8,16 +8,10 @@ from typing import Any, Final
 import click
 
 from ternmq.cli.commands import Command
+from ternmq.cli.reach.arguments import group_argument, topic_argument
 from ternmq.cli.reach.connection import administers, confirm, yes_option
 from ternmq.cli.reach.finding import check_only
-from ternmq.cli.reach.parameters import (
-    OFFSET,
-    QUEUE,
-    WHEN,
-    check_one,
-    group_argument,
-    topic_argument,
-)
+from ternmq.cli.reach.parameters import OFFSET, QUEUE, WHEN, check_one
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import ExitCode, Failed
 from ternmq.cli.terminal.problems import not_found

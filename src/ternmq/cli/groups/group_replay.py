@@ -9,17 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ternmq.cli.commands import Command
+from ternmq.cli.reach.arguments import group_argument, topic_argument
 from ternmq.cli.reach.connection import asks_broker, confirm, yes_option
 from ternmq.cli.reach.finding import check_only, known
-from ternmq.cli.reach.parameters import (
-    QUEUE,
-    WHEN,
-    check_one,
-    check_span,
-    group_argument,
-    ranges_of,
-    topic_argument,
-)
+from ternmq.cli.reach.parameters import QUEUE, WHEN, check_one, check_span, ranges_of
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import Failed
 from ternmq.cli.terminal.problems import not_found

@@ -11,8 +11,9 @@ import click
 from ternmq.cli.commands import Command
 from ternmq.cli.groups.failed import chosen, rows_of, said, some
 from ternmq.cli.pipeline.parts import installed
+from ternmq.cli.reach.arguments import group_argument, topic_argument
 from ternmq.cli.reach.connection import asks_broker, confirm, yes_option
-from ternmq.cli.reach.parameters import QUEUE, check_one, group_argument, topic_argument
+from ternmq.cli.reach.parameters import QUEUE, check_one
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import Failed
 from ternmq.cli.terminal.problems import not_found

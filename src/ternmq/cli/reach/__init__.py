@@ -1,5 +1,6 @@
 """How a command reaches a broker.
 
-Reading order: ``contexts``, ``connection``, ``parameters`` (types of arguments,
-and their completion), ``finding`` and ``archived`` (messages that are only in the archive).
+Reading order: ``contexts``, ``parameters`` (types of values), ``connection``, ``arguments`` (TOPIC
+and GROUP, and their completion), ``finding`` and ``archived`` (messages that are only in the
+archive).
 """

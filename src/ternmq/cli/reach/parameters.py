@@ -9,13 +9,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import click
-from click.shell_completion import CompletionItem
 
 from ternmq.model.errors import InvalidName
 from ternmq.model.specs import check_name
 from ternmq.model.units import read_duration, read_size
 
-_TIMEOUT_S: Final = 1.0
 _CLOCK: Final = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?\Z")
 _FORM: Final = "a time such as 10m (ago), 14:30, 2026-01-31, 2026-01-31T14:30 or ...T14:30Z"
 
@@ -124,39 +122,6 @@ NAME: Final = _Type("name", _name)
 COUNT: Final = _Number(min=1)
 OFFSET: Final = _Number(min=0)
 QUEUE: Final = _Number(min=0)
-
-
-def _ask(context: click.Context, what: str) -> list[str]:
-    """Return names for completion from the broker; none if it does not answer quickly."""
-    from ternmq.cli.reach.connection import names_of
-
-    try:
-        return names_of(context, what, _TIMEOUT_S)
-    except Exception:  # noqa: BLE001 - a shell that completes needs words, not errors
-        return []
-
-
-def _completing(what: str) -> Callable[..., list[CompletionItem]]:
-    def complete(context: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
-        return [CompletionItem(name) for name in _ask(context, what) if name.startswith(begun)]
-
-    return complete
-
-
-def topic_argument(name: str = "topic", **more: Any) -> Callable[[Any], Any]:
-    """Return the argument TOPIC, which the shell can complete."""
-    shown = "TOPIC" if more.get("required", True) else "[TOPIC]"
-    return click.argument(
-        name, metavar=shown, type=NAME, shell_complete=_completing("topics"), **more
-    )
-
-
-def group_argument(**more: Any) -> Callable[[Any], Any]:
-    """Return the argument GROUP, which the shell can complete."""
-    shown = "GROUP" if more.get("required", True) else "[GROUP]"
-    return click.argument(
-        "group", metavar=shown, type=NAME, shell_complete=_completing("groups"), **more
-    )
 
 
 def given(**values: Any) -> dict[str, Any]:

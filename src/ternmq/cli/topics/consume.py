@@ -9,9 +9,10 @@ from typing import Final
 import click
 
 from ternmq.cli.commands import Command
+from ternmq.cli.reach.arguments import topic_argument
 from ternmq.cli.reach.connection import asks_broker, connection_told
 from ternmq.cli.reach.finding import group_of
-from ternmq.cli.reach.parameters import COUNT, DURATION, NAME, topic_argument
+from ternmq.cli.reach.parameters import COUNT, DURATION, NAME
 from ternmq.cli.terminal import output
 from ternmq.cli.topics.tail import Printer, raw_option
 from ternmq.client.client import Client

@@ -9,18 +9,10 @@ import click
 
 from ternmq.cli.commands import Group
 from ternmq.cli.reach import archived
+from ternmq.cli.reach.arguments import topic_argument
 from ternmq.cli.reach.connection import asks_broker
 from ternmq.cli.reach.finding import only_queue
-from ternmq.cli.reach.parameters import (
-    COUNT,
-    NAME,
-    OFFSET,
-    QUEUE,
-    WHEN,
-    check_one,
-    check_span,
-    topic_argument,
-)
+from ternmq.cli.reach.parameters import COUNT, NAME, OFFSET, QUEUE, WHEN, check_one, check_span
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.shapes import Found, Shown, details, line, plain, shown
 from ternmq.cli.topics.message_trace import trace

@@ -16,8 +16,9 @@ from typing import Final
 import click
 
 from ternmq.cli.commands import Command
+from ternmq.cli.reach.arguments import topic_argument
 from ternmq.cli.reach.connection import asks_broker
-from ternmq.cli.reach.parameters import PROPERTY, QUEUE, topic_argument
+from ternmq.cli.reach.parameters import PROPERTY, QUEUE
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import ExitCode, Failed
 from ternmq.cli.terminal.problems import text_of as text_of_error

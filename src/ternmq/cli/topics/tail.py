@@ -13,8 +13,9 @@ from typing import Final
 import click
 
 from ternmq.cli.commands import Command
+from ternmq.cli.reach.arguments import topic_argument
 from ternmq.cli.reach.connection import asks_broker, connection_told
-from ternmq.cli.reach.parameters import OFFSET, QUEUE, WHEN, topic_argument
+from ternmq.cli.reach.parameters import OFFSET, QUEUE, WHEN
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.shapes import line, plain
 from ternmq.client.client import Client

@@ -8,15 +8,9 @@ from typing import Any, Final
 import click
 
 from ternmq.cli.commands import Group
+from ternmq.cli.reach.arguments import topic_argument
 from ternmq.cli.reach.connection import administers, confirm, yes_option
-from ternmq.cli.reach.parameters import (
-    COUNT,
-    NAME,
-    POSITIVE_DURATION,
-    given,
-    topic_argument,
-    unchangeable,
-)
+from ternmq.cli.reach.parameters import COUNT, NAME, POSITIVE_DURATION, given, unchangeable
 from ternmq.cli.terminal import output
 from ternmq.client.admin.admin_client import AdminClient
 from ternmq.model.specs import Durability

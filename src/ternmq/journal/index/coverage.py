@@ -11,6 +11,7 @@ frozen tail is used.
 from __future__ import annotations
 
 import itertools
+from abc import abstractmethod
 from array import array
 from bisect import bisect_left
 from collections import deque
@@ -21,8 +22,8 @@ from typing import TYPE_CHECKING
 from ternmq.journal.cache.cold import ColdCache, DamagedBlock, WouldBlock
 from ternmq.journal.disk.port import Disk
 from ternmq.journal.index.idx_file import NO_HINT, StateHint, part_name, run_name
-from ternmq.journal.index.run import Run
-from ternmq.journal.index.run_jobs import MendJob, RemoveJob, RunJob, Source
+from ternmq.journal.index.run import Run, Source
+from ternmq.journal.index.run_jobs import MendJob, RemoveJob, RunJob
 from ternmq.journal.index.tail import Tail
 from ternmq.model.types import NO_POSITION, Position
 
@@ -327,11 +328,9 @@ class Coverage:
 
     # ------------------------------------------------------------------ damage, comparison
 
+    @abstractmethod
     def rebuild_tail(self, start: Position, stop: Position) -> Tail:
         """Return the tail of some positions, read from the journal. Blocks; any thread."""
-        from ternmq.journal.index.feed import rebuild_tail
-
-        return rebuild_tail(self.disk, start, stop, segment_size=self.segment_size)
 
     def _mend(self, error: DamagedBlock) -> WouldBlock:
         """Return the error to raise for a damaged run file; its job rebuilds the file."""

@@ -7,11 +7,11 @@ results are equal (``Index.equal``).
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from ternmq.journal.disk.port import Disk
-from ternmq.journal.index.batch_facts import facts_of, facts_of_moved
-from ternmq.journal.index.index import Index
+from ternmq.journal.index.batch_facts import CopyFacts, facts_of, facts_of_moved
 from ternmq.journal.index.tail import Tail
 from ternmq.journal.log.scan import RawRecord, scan
 from ternmq.journal.log.segment import segment_name
@@ -19,6 +19,7 @@ from ternmq.model.errors import CorruptJournal
 from ternmq.model.types import Position
 from ternmq.record.fact import messages, moved, transactions
 from ternmq.record.fact.header import Kind
+from ternmq.record.fact.transactions import Part
 
 _MESSAGES: Final = int(Kind.MESSAGES)
 _MOVED: Final = int(Kind.MOVED)
@@ -26,7 +27,58 @@ _PREPARED: Final = int(Kind.PREPARED)
 _RESOLVED: Final = int(Kind.RESOLVED)
 
 
-def add_record(index: Index, record: RawRecord) -> None:
+class Records(Protocol):
+    """What records are added to: an ``Index``, which describes the arguments."""
+
+    @property
+    def tail(self) -> Tail:
+        """The tail that records are added to; records below its ``start`` are not to be added."""
+        ...
+
+    def add(
+        self,
+        topic: int,
+        queue: int,
+        first_offset: int,
+        count: int,
+        position: int,
+        length: int,
+        tag_mask: int,
+        producer_id: int,
+        first_sequence: int,
+        key_hashes: bytes,
+        ids: bytes,
+        time_us: int,
+        rows: int = 0,
+    ) -> None:
+        """Add a MESSAGES record."""
+        ...
+
+    def add_moved(self, copies: CopyFacts, position: int, time_us: int) -> None:
+        """Add a MOVED record."""
+        ...
+
+    def add_prepared(
+        self,
+        topic: int,
+        count: int,
+        position: int,
+        producer_id: int,
+        first_sequence: int,
+        key_hashes: bytes,
+        time_us: int,
+    ) -> None:
+        """Add a PREPARED record."""
+        ...
+
+    def add_resolved(
+        self, position: int, time_us: int, parts: Sequence[Part], dropped: Sequence[int]
+    ) -> None:
+        """Add a RESOLVED record."""
+        ...
+
+
+def add_record(index: Records, record: RawRecord) -> None:
     """Add a record to the index; ignore kinds that it does not hold and records that it has."""
     kind = record.kind
     if kind == _MESSAGES:
@@ -52,7 +104,7 @@ def add_record(index: Index, record: RawRecord) -> None:
         index.add_resolved(record.position, record.time_us, resolved.parts, resolved.dropped)
 
 
-def _add_messages(index: Index, record: RawRecord) -> None:
+def _add_messages(index: Records, record: RawRecord) -> None:
     body = record.body
     topic, queue, first_offset, count, run_count, _, length, _ = messages.PREFIX.unpack_from(body)
     at = messages.PREFIX_BYTES + messages.RUN.size * run_count
@@ -74,16 +126,18 @@ def _add_messages(index: Index, record: RawRecord) -> None:
     )
 
 
-def rebuild_tail(disk: Disk, start: Position, stop: Position, *, segment_size: int) -> Tail:
+def read_tail(
+    index: Records, disk: Disk, start: Position, stop: Position, *, segment_size: int
+) -> Tail:
     """Return the tail of positions ``[start, stop)`` of one segment, read from the journal.
 
-    Blocks; about 2 us for each MESSAGES record. ``start`` and ``stop`` are ends of records.
+    Blocks; about 2 us for each MESSAGES record. ``start`` and ``stop`` are ends of records;
+    ``index`` is empty and begins at ``start``.
 
     Raises:
         CorruptJournal: The records do not reach ``stop``.
         DiskError: The disk could not read.
     """
-    index = Index(disk, segment_size=segment_size, start=start)
     tail = index.tail
     reached = start
     for record in scan(disk, start, segment_size=segment_size):

@@ -19,9 +19,9 @@ from collections.abc import Iterator, Sequence
 from ternmq.journal.cache.cold import DamagedBlock, WouldBlock
 from ternmq.journal.index.batch_facts import CopyFacts
 from ternmq.journal.index.coverage import Coverage
-from ternmq.journal.index.run import Run
-from ternmq.journal.index.run_jobs import Source
-from ternmq.journal.index.tail import Measure, Place, Places, QueueTail, Settlement
+from ternmq.journal.index.feed import read_tail
+from ternmq.journal.index.run import Run, Source
+from ternmq.journal.index.tail import Measure, Place, Places, QueueTail, Settlement, Tail
 from ternmq.model.types import NO_POSITION, Position
 from ternmq.record.fact.transactions import Part
 
@@ -34,6 +34,11 @@ class Index(Coverage):
     Made by ``open.open_index``, or directly for an empty journal; see ``Coverage`` for the
     arguments.
     """
+
+    def rebuild_tail(self, start: Position, stop: Position) -> Tail:
+        """Return the tail of some positions, read from the journal; see ``read_tail``."""
+        fresh = Index(self.disk, segment_size=self.segment_size, start=start)
+        return read_tail(fresh, self.disk, start, stop, segment_size=self.segment_size)
 
     # ------------------------------------------------------------------ the hot path
 

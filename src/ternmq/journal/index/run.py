@@ -23,6 +23,7 @@ from ternmq.journal.index.tail import (
     Place,
     Places,
     Settlement,
+    Tail,
     fitting,
     newest,
     places_of,
@@ -377,3 +378,11 @@ class Run:
             return self._cache.read(wanted)
         except FileMissing as error:  # removed from outside: handled like damage
             raise DamagedBlock(self.name, wanted.at) from error
+
+
+Source = Run | Tail
+"""A part of the index that covers a stretch of the journal."""
+
+
+Rebuild = Callable[[Position, Position], Tail]
+"""Reads positions ``[start, stop)`` of the journal and returns the tail of them."""

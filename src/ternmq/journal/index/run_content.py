@@ -27,9 +27,8 @@ from ternmq.journal.index.columns import (
     of_tail,
 )
 from ternmq.journal.index.idx_file import StaleRun
-from ternmq.journal.index.run import Run
+from ternmq.journal.index.run import Rebuild, Run, Source
 from ternmq.journal.index.run_file import read_section
-from ternmq.journal.index.run_jobs import Rebuild, Source
 from ternmq.journal.index.tail import Tail
 from ternmq.model.errors import FileMissing
 

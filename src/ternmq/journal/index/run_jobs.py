@@ -7,26 +7,18 @@ its results after ``run`` has returned.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from ternmq.journal.cache.cold import ColdCache
 from ternmq.journal.disk.port import Disk, File
 from ternmq.journal.index import idx_file
 from ternmq.journal.index.idx_file import StateHint
-from ternmq.journal.index.run import Run
+from ternmq.journal.index.run import Rebuild, Run, Source
 from ternmq.journal.index.run_file import open_run, read_head
-from ternmq.journal.index.tail import Tail
 from ternmq.journal.log.segment import segment_name
 from ternmq.model.errors import DiskError, DiskReadError, FileMissing
 from ternmq.model.types import Position
 from ternmq.record.fact.header import HEADER_BYTES, MAGIC, header_of
-
-Source = Run | Tail
-"""A part of the index that covers a stretch of the journal."""
-
-
-Rebuild = Callable[[Position, Position], Tail]
-"""Reads positions ``[start, stop)`` of the journal and returns the tail of them."""
 
 
 def crc_before(disk: Disk, position: int, base: int) -> int | None:

@@ -1,8 +1,8 @@
 """The audit: is every message that was sent accounted for?
 
-Reading order: ``job``, ``tables`` and ``schema``, ``audit``, ``judge`` with ``policy``,
-``missing`` (names of what is missing), ``runs`` (facts by queue) with ``spans``, ``tiers`` (groups
-and the archive) with ``archive``, ``spark``.
+Reading order: ``job``, ``tables`` and ``schema``, ``audit``, ``judge`` with ``policy``, ``stored``
+(what was sent and stored), ``missing`` (names of what is missing), ``runs`` (facts by queue) with
+``spans``, ``tiers`` (groups and the archive) with ``archive``, ``spark``.
 
 Invariants: a message is judged once its window has closed; a verdict names its evidence.
 """

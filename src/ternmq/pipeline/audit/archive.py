@@ -14,10 +14,11 @@ from ternmq.pipeline.archive.columns import checksums
 from ternmq.pipeline.archive.commit import ArchivedQueue
 from ternmq.pipeline.audit.audit import Archived
 from ternmq.pipeline.audit.policy import names_of
-from ternmq.pipeline.audit.runs import ints, merged, table
+from ternmq.pipeline.audit.runs import merged, table
 from ternmq.pipeline.audit.schema import BUCKET_US
 from ternmq.pipeline.audit.spans import Bools
 from ternmq.pipeline.tables.datafile import DataFile
+from ternmq.pipeline.tables.numbers import ints
 from ternmq.pipeline.tables.table import Table
 
 _COLUMNS: Final = (

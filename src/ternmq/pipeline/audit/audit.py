@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 
 from ternmq.pipeline.audit.judge import judge_stored
 from ternmq.pipeline.audit.policy import Judged, Policy, Verdict, rows_of
-from ternmq.pipeline.audit.runs import KEPT, OF_GROUPS, decided, ints, merged, placed
+from ternmq.pipeline.audit.runs import KEPT, OF_GROUPS, decided, merged, placed
 from ternmq.pipeline.audit.schema import AUDIT, FINDINGS
 from ternmq.pipeline.audit.tiers import judge_archive, judge_groups
+from ternmq.pipeline.tables.numbers import ints
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ windows that this touched, that are due now, or that were not final.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from ternmq.pipeline.archive.schema import ARCHIVE, ERASED, GAPS
 from ternmq.pipeline.audit.archive import read_archive
 from ternmq.pipeline.audit.audit import Archived, buckets_of, fold, judge
 from ternmq.pipeline.audit.policy import Policy, Verdict
-from ternmq.pipeline.audit.runs import EVENTS, KEPT, gather, ints, merged
+from ternmq.pipeline.audit.runs import EVENTS, gathered_here
 from ternmq.pipeline.audit.schema import AUDIT, BUCKET_US, FINDINGS, RUNS
 from ternmq.pipeline.audit.tables import AuditTables, hour_of, usable
 from ternmq.pipeline.job.job import Context, Outcome, Setting
@@ -34,8 +34,6 @@ log: Final = logging.getLogger("ternmq.pipeline")
 _MB: Final = 1 << 20
 _DAY_US: Final = 86_400_000_000
 _MINUTE_US: Final = 60_000_000
-_AT_ONCE: Final = 200_000
-"""Events gathered at a time."""
 _SAID: Final = 20
 """Most lines of findings."""
 
@@ -219,21 +217,3 @@ class _Run:
         if len(bad) > _SAID:
             found.append(f"{len(bad) - _SAID:,} more: table audit")
         return found
-
-
-def gathered_here(batches: Iterable[pa.RecordBatch], grace_us: int) -> tuple[pa.Table, int | None]:
-    """Return the runs of facts, and the time of the first; memory grows with the runs only."""
-    found = KEPT.empty_table()
-    waiting: list[pa.RecordBatch] = []
-    first_us: int | None = None
-    for batch in batches:
-        if first_us is None and batch.num_rows:
-            first_us = int(ints(batch.column("time"))[0])
-        waiting.append(batch)
-        if sum(one.num_rows for one in waiting) >= _AT_ONCE:
-            new = gather(pa.Table.from_batches(waiting), grace_us)
-            found, waiting = merged(pa.concat_tables([found, new])), []
-    if waiting:
-        new = gather(pa.Table.from_batches(waiting), grace_us)
-        found = merged(pa.concat_tables([found, new]))
-    return found, first_us

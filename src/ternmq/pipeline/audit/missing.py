@@ -8,15 +8,13 @@ it may belong to.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ternmq.pipeline.audit.policy import Row, expanded
 from ternmq.pipeline.audit.spans import Bools, Spans, spans, within, without
-
-if TYPE_CHECKING:
-    from ternmq.pipeline.audit.judge import Part, Stored
+from ternmq.pipeline.audit.stored import Part, Stored
 
 
 class _Case(NamedTuple):

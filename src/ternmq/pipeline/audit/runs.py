@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 
 from ternmq.pipeline.audit.schema import BUCKET_US, RUNS
 from ternmq.pipeline.audit.spans import Ints, Spans, factor, joined, sweep
+from ternmq.pipeline.tables.numbers import ints
 
 EVENTS: Final = (
     "position", "time", "kind", "topic_number", "topic", "queue", "group", "start", "stop", "rows",
@@ -43,6 +44,8 @@ EVENTS: Final = (
 KEPT: Final = pa.schema([one for one in RUNS.schema if one.name not in {"hour", "schema_version"}])
 """The columns that the functions of this module use."""
 OF_GROUPS: Final = ("delivered", "settled", "passed", "dropped", "expired")
+_AT_ONCE: Final = 200_000
+"""Events gathered at a time."""
 _MOVES: Final = {
     "filtered": "passed", "commit": "passed", "start": "passed",
     "skip": "dropped", "reset": "dropped", "expired": "expired",
@@ -87,16 +90,6 @@ def table(count: int, **columns: object) -> pa.Table:
         else:
             arrays.append(pa.array(given).cast(one.type))
     return pa.table(arrays, schema=KEPT)
-
-
-def ints(column: pa.ChunkedArray | pa.Array) -> Ints:
-    """Return a column as integers; null is -1."""
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.int64())
-    elif pa.types.is_boolean(column.type):
-        column = column.cast(pa.int8())
-    found = pc.fill_null(column, pa.scalar(-1, column.type)).to_numpy()
-    return np.asarray(found, np.int64)
 
 
 def codes(column: pa.ChunkedArray) -> Ints:
@@ -371,3 +364,21 @@ def placed(runs: pa.Table, stored: pa.Table) -> pa.Table:
             )
         )  # fmt: skip
     return merged(pa.concat_tables(parts))
+
+
+def gathered_here(batches: Iterable[pa.RecordBatch], grace_us: int) -> tuple[pa.Table, int | None]:
+    """Return the runs of facts, and the time of the first; memory grows with the runs only."""
+    found = KEPT.empty_table()
+    waiting: list[pa.RecordBatch] = []
+    first_us: int | None = None
+    for batch in batches:
+        if first_us is None and batch.num_rows:
+            first_us = int(ints(batch.column("time"))[0])
+        waiting.append(batch)
+        if sum(one.num_rows for one in waiting) >= _AT_ONCE:
+            new = gather(pa.Table.from_batches(waiting), grace_us)
+            found, waiting = merged(pa.concat_tables([found, new])), []
+    if waiting:
+        new = gather(pa.Table.from_batches(waiting), grace_us)
+        found = merged(pa.concat_tables([found, new]))
+    return found, first_us

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ternmq.pipeline.audit.job import gathered_here
-from ternmq.pipeline.audit.runs import EVENTS, KEPT, merged
+from ternmq.pipeline.audit.runs import EVENTS, KEPT, gathered_here, merged
 from ternmq.spark.journal.reading import Stretch
 
 if TYPE_CHECKING:

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ternmq.pipeline.audit.audit import Judgement, buckets_of
-from ternmq.pipeline.audit.runs import KEPT, ints
+from ternmq.pipeline.audit.runs import KEPT
 from ternmq.pipeline.audit.schema import RUNS
 from ternmq.pipeline.tables.datafile import DataFile
+from ternmq.pipeline.tables.numbers import ints
 from ternmq.pipeline.tables.table import Table
 
 POSITION: Final = "audit/position"

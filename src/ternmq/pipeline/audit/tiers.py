@@ -22,8 +22,9 @@ from ternmq.pipeline.audit.policy import (
     names_of,
     worst,
 )
-from ternmq.pipeline.audit.runs import OF_GROUPS, ints, table
+from ternmq.pipeline.audit.runs import OF_GROUPS, table
 from ternmq.pipeline.audit.spans import Bools, Ints, Pieces, Spans, factor, id_sums, sweep, totals
+from ternmq.pipeline.tables.numbers import ints
 
 
 class _Rows:

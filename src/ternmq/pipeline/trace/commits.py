@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 from ternmq.pipeline.stats import stats
 from ternmq.pipeline.stats.schema import STATS_MINUTE, STEPS_US
 from ternmq.pipeline.tables.datafile import DataFile, TableSpec
+from ternmq.pipeline.tables.numbers import Numbers, numbers
 from ternmq.pipeline.tables.table import Table
 from ternmq.pipeline.trace.fold import TracedQueue
 from ternmq.pipeline.trace.known import Known, Queue, Subscription, of_catalog
 from ternmq.pipeline.trace.queue import KINDS, Done, Work, fold_queue
-from ternmq.pipeline.trace.rows import Numbers, numbers
 from ternmq.pipeline.trace.schema import KNOWN, TRACE
 
 APP: Final = "trace"

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ternmq.pipeline.tables.numbers import NULL, Numbers, numbers
 from ternmq.pipeline.trace.life import (
     DONE_ROWS,
     OF_GROUPS,
@@ -30,7 +31,7 @@ from ternmq.pipeline.trace.life import (
     spread,
     with_end,
 )
-from ternmq.pipeline.trace.rows import NULL, Lives, Messages, Numbers, Words, numbers
+from ternmq.pipeline.trace.rows import Lives, Messages, Words
 from ternmq.pipeline.trace.schema import TRACE
 
 __all__ = ["OF_GROUPS", "OF_MESSAGES", "Folded", "Group", "TracedQueue", "fold"]

@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ternmq.pipeline.tables.numbers import NULL
 from ternmq.pipeline.trace.fold import Group
-from ternmq.pipeline.trace.rows import NULL
 from ternmq.pipeline.trace.schema import KNOWN
 
 Queue = tuple[int, int]

@@ -16,17 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ternmq.pipeline.trace.rows import (
-    NULL,
-    Codes,
-    Lives,
-    Messages,
-    Numbers,
-    Words,
-    column,
-    member,
-    numbers,
-)
+from ternmq.pipeline.tables.numbers import NULL, Codes, Numbers, column, member, numbers
+from ternmq.pipeline.trace.rows import Lives, Messages, Words
 from ternmq.pipeline.trace.schema import (
     DEAD,
     DONE,

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from ternmq.pipeline.stats import stats
 from ternmq.pipeline.stats.schema import STEPS_US
 from ternmq.pipeline.tables.datafile import DataFile, Value, parts
+from ternmq.pipeline.tables.numbers import NULL, Numbers, from_position, member, numbers
 from ternmq.pipeline.tables.table import Table
 from ternmq.pipeline.trace.fold import OF_GROUPS, OF_MESSAGES, Group, TracedQueue, fold
-from ternmq.pipeline.trace.rows import NULL, Numbers, from_position, member, numbers
 
 _FOREVER: Final = 1 << 62
 BLOCK_BITS = 18

@@ -10,17 +10,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ternmq.pipeline.archive.columns import message_ids
+from ternmq.pipeline.tables.numbers import NULL, Codes, Numbers, column, member, numbers
 from ternmq.pipeline.trace.schema import DONE, FAILURE, FAILURES_KEPT, STATES, TRACE
 
-Numbers = npt.NDArray[np.int64]
-Codes = npt.NDArray[np.int32]
-
-NULL: Final = int(np.iinfo(np.int64).min)
 _HOUR_US: Final = 3_600_000_000
 
 
@@ -55,35 +51,6 @@ class Words:
         """Return the texts of numbers."""
         pool = pa.array(self._texts, pa.string())
         return pool.take(pa.array(codes, pa.int32(), mask=codes < 0))
-
-
-def numbers(column: pa.Array | pa.ChunkedArray, null: int = NULL) -> Numbers:
-    """Return a column of numbers or times as an array."""
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    plain = whole.cast(pa.int64())
-    filled = pc.fill_null(plain, null) if plain.null_count else plain
-    found: Numbers = filled.to_numpy(zero_copy_only=False)
-    return found
-
-
-def from_position(events: pa.Table, position: int) -> pa.Table:
-    """Return the events at or after a position; they are in the order of the journal."""
-    return events.slice(int(np.searchsorted(numbers(events["position"]), position)))
-
-
-def column(values: Numbers | Codes, kind: pa.DataType, null: int = NULL) -> pa.Array:
-    """Return an array of numbers or times as a column."""
-    missing = values == null
-    made = pa.array(values, mask=missing if missing.any() else None)
-    return made.cast(pa.int64()).cast(kind) if pa.types.is_timestamp(kind) else made.cast(kind)
-
-
-def member(texts: pa.Array | pa.ChunkedArray, of: tuple[str, ...]) -> Codes:
-    """Return the index of each text in ``of``; -1: it is not there."""
-    whole = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-    found = pc.index_in(whole, value_set=pa.array(of, pa.string()))
-    made: Codes = pc.fill_null(found, -1).to_numpy(zero_copy_only=False)
-    return made
 
 
 @dataclass(slots=True)

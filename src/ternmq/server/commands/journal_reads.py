@@ -20,8 +20,8 @@ from ternmq.model.errors import (
     RefusedError,
 )
 from ternmq.server.commands.waits import Wait, Waiting, check_id, wait_us
+from ternmq.server.desk.accounts import Places
 from ternmq.server.desk.desk import Desk
-from ternmq.server.desk.ledgers import Places
 from ternmq.wire import bodies
 from ternmq.wire.commands import Command
 from ternmq.wire.port import Caller

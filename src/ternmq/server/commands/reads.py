@@ -69,7 +69,7 @@ class ReadCommands:
         broker = self._broker
         limits = broker.limits
         most, most_bytes = limits.pull_messages, limits.pull_bytes
-        if self._desk.ledgers.mixed:
+        if self._desk.accounts.mixed:
             most, most_bytes = min(most, MIXED_ROWS), min(most_bytes, MIXED_BYTES)
         found = self._queries.read(
             asked.topic,

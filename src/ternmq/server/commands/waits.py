@@ -16,7 +16,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from ternmq.model.errors import Busy, InvalidRequest
-from ternmq.server.desk.ledgers import Places
+from ternmq.server.desk.accounts import Places
 from ternmq.server.engine.engine import Core
 from ternmq.wire.port import Caller
 from ternmq.wire.session import Request

@@ -6,18 +6,24 @@ the broker, its settings, the callers, and what these may hold together.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from ternmq.server.desk.accounts import Accounts, Places
 from ternmq.server.desk.late import LateReads
-from ternmq.server.desk.ledgers import Ledgers, Places
 from ternmq.server.engine.engine import Core
 from ternmq.server.telemetry.audit import Audit
 from ternmq.server.telemetry.counters import Counters
 from ternmq.settings import Settings
-from ternmq.wire.port import Caller
+from ternmq.wire.port import Caller, Commands
+from ternmq.wire.session import Request
 
-if TYPE_CHECKING:
-    from ternmq.server.commands.dispatch import Dispatcher
+
+class DeskCommands(Commands, Protocol):
+    """What can be requested, with the requests that come last in a turn."""
+
+    def read(self, caller: Caller, request: Request) -> None:
+        """Carry out a request that ``LateReads`` has queued."""
+        ...
 
 
 class Door(Protocol):
@@ -35,6 +41,29 @@ class Door(Protocol):
         """Begin what had to wait for the end of the turn; return whether something waits still."""
         ...
 
+    # -- the end of the broker; ``Desk.draining`` is set before ------------------------------------
+
+    @property
+    def empty(self) -> bool:
+        """Whether all callers are gone, and what was written for them has left."""
+        ...
+
+    def drain(self) -> None:
+        """Notify the callers that the broker stops; close those that have said no HELLO."""
+        ...
+
+    def stop(self) -> None:
+        """Run no more requests: clients send unanswered ones again to the next broker."""
+        ...
+
+    def finish(self) -> None:
+        """Write all pending answers, then close all callers."""
+        ...
+
+    def abandon(self, why: str) -> None:
+        """Close all callers at once, without a last frame; ``why`` is for the log."""
+        ...
+
 
 class Desk:
     """Shared by the handlers of commands and by the doors. Not thread-safe: broker's loop only.
@@ -46,12 +75,13 @@ class Desk:
 
     Attributes:
         callers: The clients that have said HELLO and are not gone.
-        ledgers: What each app may hold.
+        accounts: What each app may hold.
         waiting: Places of pulls and reads that wait for messages.
         late: Requests that come last in a turn.
         audit: Records refusals and changes.
         commands: Carries requests out; set when all handlers are known.
         doors: What brings the callers.
+        draining: The broker stops: doors take no new callers.
     """
 
     def __init__(self, core: Core, settings: Settings, counters: Counters) -> None:
@@ -59,13 +89,19 @@ class Desk:
         self.settings = settings
         self.counters = counters
         self.callers: set[Caller] = set()
-        self.ledgers = Ledgers(settings.memory_bytes, settings.stall_timeout_us / 1e6)
+        self.accounts = Accounts(settings.memory_bytes, settings.stall_timeout_us / 1e6)
         self.waiting = Places(settings.limits.waiters)
         self.late = LateReads(core)
         self.audit = Audit(counters, core.loop.time)
-        self.commands: Dispatcher
+        self.commands: DeskCommands
         self.doors: list[Door] = []
+        self.draining = False
         core.on_turn = self._flush
+
+    @property
+    def deserted(self) -> bool:
+        """Whether all callers of all doors are gone."""
+        return all(door.empty for door in self.doors)
 
     def _flush(self) -> None:
         """End a turn: answers out, some late requests, then what had to wait."""
@@ -81,4 +117,4 @@ class Desk:
         busy = False
         for door in doors:
             busy = door.go_on() or busy
-        self.core.pressed = (busy or bool(late.queue)) and self.ledgers.mixed
+        self.core.pressed = (busy or bool(late.queue)) and self.accounts.mixed

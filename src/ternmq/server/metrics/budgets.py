@@ -10,17 +10,22 @@ from collections.abc import Iterator
 from heapq import nlargest
 from typing import Final
 
-from ternmq.server.desk.ledgers import Account
-from ternmq.server.native.hub import Hub
+from ternmq.server.desk.accounts import Account, Places
+from ternmq.server.desk.desk import Desk
 from ternmq.server.telemetry.families import Numbers, counter_by, gauge, gauge_by
 
 MOST: Final = 8
 """Most apps that are labels of one budget."""
 
 
-def budget_families(hub: Hub) -> Iterator[Numbers]:
-    """Yield the families of budgets and places. Not thread-safe: call it from the broker's loop."""
-    ledgers = hub.ledgers
+def budget_families(desk: Desk, connections: Places) -> Iterator[Numbers]:
+    """Yield the families of budgets and places. Not thread-safe: call it from the broker's loop.
+
+    Args:
+        desk: The accounts of all apps, and the places of requests that wait.
+        connections: The places of connections.
+    """
+    accounts = desk.accounts
     yield counter_by(
         "held_back",
         "How often an app had to wait, was cut off or was refused because of what it held:"
@@ -28,17 +33,17 @@ def budget_families(hub: Hub) -> Iterator[Numbers]:
         " `connections`, requests that are `waiting`.",
         ("what",),
         [
-            (("requests",), ledgers.pending.held_back),
-            (("answers",), ledgers.unwritten.held_back),
-            (("unfinished",), ledgers.unfinished.held_back),
-            (("connections",), hub.admission.apps.refused),
-            (("waiting",), hub.desk.waiting.refused),
+            (("requests",), accounts.pending.held_back),
+            (("answers",), accounts.unwritten.held_back),
+            (("unfinished",), accounts.unfinished.held_back),
+            (("connections",), connections.refused),
+            (("waiting",), desk.waiting.refused),
         ],
     )
     yield gauge(
         "apps_connected",
         "Apps that are connected, or whose bytes still count.",
-        len(ledgers.by_app),
+        len(accounts.by_app),
     )
     most = gauge_by(
         "app_bytes",
@@ -48,20 +53,20 @@ def budget_families(hub: Hub) -> Iterator[Numbers]:
         [],
     )
     for what, budget, of in (
-        ("requests", ledgers.pending, "pending"),
-        ("answers", ledgers.unwritten, "unwritten"),
-        ("unfinished", ledgers.unfinished, "unfinished"),
+        ("requests", accounts.pending, "pending"),
+        ("answers", accounts.unwritten, "unwritten"),
+        ("unfinished", accounts.unfinished, "unfinished"),
     ):
         if 2 * budget.held > budget.limit:
-            accounts: list[tuple[str, Account]] = [
-                (app, getattr(one, of)) for app, one in ledgers.by_app.items()
+            held: list[tuple[str, Account]] = [
+                (app, getattr(one, of)) for app, one in accounts.by_app.items()
             ]
-            for app, account in nlargest(MOST, accounts, key=lambda one: one[1].held):
+            for app, account in nlargest(MOST, held, key=lambda one: one[1].held):
                 if account.held:
                     most.add((app, what), account.held)
     yield most
     yield gauge(
         "waiting_requests",
         "Pulls and reads that wait for messages; limit `limits.waiters`.",
-        hub.desk.waiting.taken,
+        desk.waiting.taken,
     )

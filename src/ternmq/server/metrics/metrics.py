@@ -13,8 +13,9 @@ from pathlib import Path
 
 from ternmq.broker.metrics import metrics as core_metrics
 from ternmq.journal.log.retention import Pin
+from ternmq.server.desk.accounts import Places
+from ternmq.server.desk.desk import Desk
 from ternmq.server.metrics.budgets import budget_families
-from ternmq.server.native.hub import Hub
 from ternmq.server.telemetry.families import Numbers, counter, counter_by, gauge, gauge_by
 
 Shows = Callable[[Mapping[str, str]], bool]
@@ -25,14 +26,16 @@ class BrokerCollector:
     """Reads the numbers of core and server. Not thread-safe: call it from the broker's loop.
 
     Args:
-        hub: The broker and the server's counters.
+        desk: The broker, the server's counters, what each app holds.
+        connections: The places of connections.
         groups: Most groups that have series of their own.
     """
 
-    def __init__(self, hub: Hub, groups: int) -> None:
-        self._hub = hub
-        self._core = hub.core
-        self._counters = hub.counters
+    def __init__(self, desk: Desk, connections: Places, groups: int) -> None:
+        self._desk = desk
+        self._connections = connections
+        self._core = desk.core
+        self._counters = desk.counters
         self._most_groups = groups
         self._began = time.monotonic()
         self.loop_lag_s = 0.0
@@ -58,7 +61,7 @@ class BrokerCollector:
 
     def _families(self) -> Iterator[Numbers]:
         yield from self._server()
-        yield from budget_families(self._hub)
+        yield from budget_families(self._desk, self._connections)
         yield from self._core_numbers()
         yield from self._process()
 
@@ -68,18 +71,18 @@ class BrokerCollector:
         yield gauge(
             "pending_bytes",
             "Bytes of requests without an answer; limit `memory`.",
-            self._hub.ledgers.pending.held,
+            self._desk.accounts.pending.held,
         )
         yield gauge(
             "unfinished_bytes",
             "Bytes of requests that have not arrived completely; limit `memory`.",
-            self._hub.ledgers.unfinished.held,
+            self._desk.accounts.unfinished.held,
         )
         yield gauge(
             "unwritten_bytes",
             "Bytes of answers that clients have not read, some of connections that have just ended;"
             " limit `memory`.",
-            self._hub.ledgers.unwritten.held,
+            self._desk.accounts.unwritten.held,
         )
         yield gauge(
             "disk_free_bytes", "Free bytes on the disk of the journal.", core.disk.free_bytes()

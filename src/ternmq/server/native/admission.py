@@ -4,7 +4,7 @@ A process has a limited number of descriptors. If connections took the last one,
 not make its next file, and all sends would be refused; so some descriptors are kept free. When
 there is no room for a new connection, the oldest one that has not sent HELLO is closed, so that
 clients are not kept out by connections that only connect. Nor are they by an app with many
-connections: see ``ledgers.Places``.
+connections: see ``accounts.Places``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from typing import Final, Protocol
 
-from ternmq.server.desk.ledgers import Places
+from ternmq.server.desk.accounts import Places
 from ternmq.settings import Settings
 
 RESERVED: Final = 64

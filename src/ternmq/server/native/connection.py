@@ -91,7 +91,7 @@ class Connection(Peer, asyncio.BufferedProtocol):
         self._host = host
         self.address = f"{host}:{peer[1]}" if isinstance(peer, tuple) and len(peer) > 1 else host
         counters.accepted += 1
-        if hub.draining or not hub.admission.admit(self, host):
+        if hub.desk.draining or not hub.admission.admit(self, host):
             counters.refused_connections += 1
             self.closed = True
             self._transport.abort()
@@ -142,7 +142,7 @@ class Connection(Peer, asyncio.BufferedProtocol):
             return
         for request in self._backlog:
             if request.command is Command.SETTLE:
-                self.ledger.units -= 1
+                self.app_accounts.units -= 1
                 self._hub.commands.run(self, request)
             elif request.command not in _CHANGES_NOTHING:
                 break
@@ -192,22 +192,22 @@ class Connection(Peer, asyncio.BufferedProtocol):
 
         ``begun``: it is another frame than at the last call.
         """
-        ledger = self.ledger
-        account = ledger.unfinished
+        app_accounts = self.app_accounts
+        account = app_accounts.unfinished
         account.take(size - self._unfinished)
         if begun or not size:
-            ledger.writing.pop(self, None)
+            app_accounts.writing.pop(self, None)
         if size and (begun or not self._unfinished):
-            ledger.writing[self] = self._heard
+            app_accounts.writing[self] = self._heard
         self._unfinished = size
         if account.budget.held > account.budget.limit:
-            self._hub.relieve(ledger, self._heard)
+            self._hub.relieve(app_accounts, self._heard)
         return not self.closed
 
     def _drop(self) -> None:
         """Stop counting the incomplete frame: it will not be completed."""
-        self.ledger.writing.pop(self, None)
-        self.ledger.unfinished.take(-self._unfinished)
+        self.app_accounts.writing.pop(self, None)
+        self.app_accounts.unfinished.take(-self._unfinished)
         self._unfinished = 0
 
     def eof_received(self) -> bool:
@@ -237,7 +237,7 @@ class Connection(Peer, asyncio.BufferedProtocol):
         hello = self._session.hello
         assert hello is not None
         try:
-            if hub.draining:
+            if hub.desk.draining:
                 raise Busy("the broker is stopping")
             joined = hub.commands.greet(self, hello)
         except TernMQError as error:
@@ -328,7 +328,7 @@ class Connection(Peer, asyncio.BufferedProtocol):
             patience = 3 * settings.heartbeat_us / 1e6
             if now - self._heard > patience:
                 self.cut("silent")
-            elif self._unfinished and now - self.ledger.writing[self] > patience:
+            elif self._unfinished and now - self.app_accounts.writing[self] > patience:
                 self.cut("slow")
 
     def turn_away(self) -> None:

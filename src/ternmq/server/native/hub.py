@@ -1,7 +1,7 @@
 """State shared by all connections: the set of peers, the budgets of all apps, the end of a turn.
 
 Three budgets limit the memory that clients can make the broker use. Each is ``memory_bytes``, and
-each app has a fair share of it (``ledgers``). While a budget is exceeded, apps above their share
+each app has a fair share of it (``accounts``). While a budget is exceeded, apps above their share
 are held back, and no others:
 
 * Requests without an answer: nothing more is read from such an app.
@@ -13,7 +13,7 @@ are held back, and no others:
   is never cut off for the size of it.
 
 Work is shared as well. In one turn an app has at most ``ROUND`` units done; the rest waits for the
-next turns. While several apps are active and not all of them are busy (``ledgers``), each app gets
+next turns. While several apps are active and not all of them are busy (``accounts``), each app gets
 a small portion, and further portions at the end of the turn for at most ``RUN_S``, so that a turn
 stays short. Apps take turns, and so do the connections of an app. Reads of rows, look-ups and lists
 run last in a turn, after its sync and its answers: a few at a time, apps taking turns again.
@@ -26,16 +26,15 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from ternmq.model.errors import Busy
+from ternmq.server.desk.accounts import PORTION, ROUND, AppAccounts, Connected
 from ternmq.server.desk.desk import Desk
-from ternmq.server.desk.ledgers import PORTION, ROUND, Ledger
-from ternmq.server.native.admission import Admission
-from ternmq.wire.port import Commands
-
-if TYPE_CHECKING:
-    from ternmq.server.native.peer import Peer
+from ternmq.server.native.admission import Admission, Stranger
+from ternmq.wire import control
+from ternmq.wire.commands import Command
+from ternmq.wire.port import Caller, Commands
 
 log = logging.getLogger("ternmq.server")
 
@@ -55,6 +54,32 @@ _PATIENCE_S: Final = 5.0
 """Time that a request may take to arrive while unfinished requests exceed their budget."""
 
 
+class Member(Caller, Connected, Stranger, Protocol):
+    """A connection, as this module needs it.
+
+    Attributes:
+        app_accounts: What its app holds.
+    """
+
+    app_accounts: AppAccounts
+
+    def write_out(self) -> None:
+        """Write the queued frames to the transport."""
+        ...
+
+    def regulate(self) -> None:
+        """Read on, or pause."""
+        ...
+
+    def look(self, now: float) -> None:
+        """Cut the peer off if it exceeds a time limit."""
+        ...
+
+    def finish(self) -> None:
+        """Write all pending answers, then close."""
+        ...
+
+
 class Hub:
     """What all native connections share. Not thread-safe: call it from the broker's loop.
 
@@ -68,10 +93,10 @@ class Hub:
         self.core = core
         self.settings = desk.settings
         self.counters = desk.counters
-        self.ledgers = desk.ledgers
+        self.accounts = desk.accounts
         self.audit = desk.audit
         self.commands: Commands = desk.commands
-        self.peers: set[Peer] = set()
+        self.peers: set[Member] = set()
         self.admission = Admission(desk.settings)
         self.buffer = memoryview(bytearray(READ_BYTES))
         """Buffer of all connections' reads; its content is copied out at once."""
@@ -79,15 +104,14 @@ class Hub:
         """Beginning of ``buffer``, for peers that send small requests."""
         self.http_address = ""
         """Address of the HTTP port, for HTTP requests that arrive here; empty: there is none."""
-        self.draining = False
         self.stopped = False
         """The broker runs its last turns: no request is run any more."""
-        self._dirty: list[Peer] = []
+        self._dirty: list[Member] = []
         self.round = 0
-        """Number of the turn; ``Ledger.units`` holds for one turn."""
-        self._runnable: OrderedDict[Ledger, None] = OrderedDict()
+        """Number of the turn; ``AppAccounts.units`` holds for one turn."""
+        self._runnable: OrderedDict[AppAccounts, None] = OrderedDict()
         """Apps with requests that wait for the next turn, or for memory."""
-        self._held_back: dict[Ledger, None] = {}
+        self._held_back: dict[AppAccounts, None] = {}
         """Apps with requests that wait until their peers have taken answers."""
         self._late = desk.late
         self._until = 0.0
@@ -96,29 +120,29 @@ class Hub:
 
     # -- coming and going -------------------------------------------------------------------------
 
-    def enter(self, peer: Peer, app: str) -> None:
-        """Give a connection the ledger of its app.
+    def enter(self, peer: Member, app: str) -> None:
+        """Give a connection the accounts of its app.
 
         Raises:
             Busy: The app has as many connections as it may.
         """
         if not self.admission.introduced(peer, app):
             raise Busy(f"app {app!r} has as many connections as it may have")
-        peer.ledger = self.ledgers.enter(app)
+        peer.app_accounts = self.accounts.enter(app)
 
-    def forget(self, peer: Peer) -> None:
+    def forget(self, peer: Member) -> None:
         """Remove a lost connection from everything that waits."""
-        ledger = peer.ledger
-        ledger.runnable.pop(peer, None)
-        ledger.held_back.pop(peer, None)
-        if not ledger.runnable:
-            self._runnable.pop(ledger, None)
-        if not ledger.held_back:
-            self._held_back.pop(ledger, None)
+        app_accounts = peer.app_accounts
+        app_accounts.runnable.pop(peer, None)
+        app_accounts.held_back.pop(peer, None)
+        if not app_accounts.runnable:
+            self._runnable.pop(app_accounts, None)
+        if not app_accounts.held_back:
+            self._held_back.pop(app_accounts, None)
 
     # -- the end of a turn ------------------------------------------------------------------------
 
-    def dirty(self, peer: Peer) -> None:
+    def dirty(self, peer: Member) -> None:
         """Note that a connection has something to write when the turn ends."""
         self._dirty.append(peer)
         if not self.core.in_turn and not self._late.running:  # its flush is still to come
@@ -136,10 +160,10 @@ class Hub:
             self._run_some(self._until)
         busy = bool(self._runnable)
         if self._held_back:
-            for ledger in list(self._held_back):
-                if not ledger.unwritten.over:
-                    del self._held_back[ledger]
-                    some, ledger.held_back = list(ledger.held_back), {}
+            for app_accounts in list(self._held_back):
+                if not app_accounts.unwritten.over:
+                    del self._held_back[app_accounts]
+                    some, app_accounts.held_back = list(app_accounts.held_back), {}
                     for peer in some:
                         peer.take_up()
         return busy
@@ -153,62 +177,62 @@ class Hub:
 
     # -- what apps have to wait for ---------------------------------------------------------------
 
-    def run_later(self, peer: Peer) -> None:
+    def run_later(self, peer: Member) -> None:
         """Let a connection go on in the next turn, or once its app is within the budget again."""
-        ledger = peer.ledger
-        ledger.runnable[peer] = None
-        self._runnable[ledger] = None
-        if not ledger.pending.over:
+        app_accounts = peer.app_accounts
+        app_accounts.runnable[peer] = None
+        self._runnable[app_accounts] = None
+        if not app_accounts.pending.over:
             self.core.touch()
 
     def _run_some(self, until: float) -> None:
         """Run requests that had to wait: apps take turns, a portion of units each.
 
-        An app's first portion in a turn is that of ``Ledger.begin``; it may be used up already.
-        While ``Ledgers.mixed``, apps get further portions until ``until``.
+        An app's first portion in a turn is that of ``AppAccounts.begin``; it may be used up.
+        While ``Accounts.mixed``, apps get further portions until ``until``.
         """
-        ledgers, runnable = self.ledgers, self._runnable
-        mixed, units, each = ledgers.mixed, ROUND - PORTION, len(runnable)
-        full: list[Ledger] = []
+        accounts, runnable = self.accounts, self._runnable
+        mixed, units, each = accounts.mixed, ROUND - PORTION, len(runnable)
+        full: list[AppAccounts] = []
         while runnable and (mixed or each):
             each -= 1
-            ledger, _ = runnable.popitem(last=False)
-            account, waiting = ledger.pending, ledger.runnable
+            app_accounts, _ = runnable.popitem(last=False)
+            account, waiting = app_accounts.pending, app_accounts.runnable
             if account.over:
-                full.append(ledger)
+                full.append(app_accounts)
                 continue
-            ledger.begin(self.round)
+            app_accounts.begin(self.round)
             over = units <= 0 or (mixed and time.perf_counter() > until)
-            if ledger.units <= 0 and mixed and not over:
-                ledger.units = PORTION
-            before = ledger.units
-            while waiting and ledger.units > 0 and not account.over:
+            if app_accounts.units <= 0 and mixed and not over:
+                app_accounts.units = PORTION
+            before = app_accounts.units
+            while waiting and app_accounts.units > 0 and not account.over:
                 waiting.popitem(last=False)[0].go_on()  # if it has to wait again: behind the others
             if waiting:
-                runnable[ledger] = None
-                ledger.left_over()
+                runnable[app_accounts] = None
+                app_accounts.left_over()
             if over:
                 break
-            units -= before - ledger.units
+            units -= before - app_accounts.units
         if runnable:
             self.core.touch()
         runnable.update(dict.fromkeys(full))
 
-    def hold_back(self, peer: Peer) -> None:
+    def hold_back(self, peer: Member) -> None:
         """Let a connection run its set-aside requests once its app's answers have been taken."""
-        peer.ledger.held_back[peer] = None
-        self._held_back[peer.ledger] = None
+        peer.app_accounts.held_back[peer] = None
+        self._held_back[peer.app_accounts] = None
 
-    def relieve(self, ledger: Ledger, now: float) -> None:
+    def relieve(self, app_accounts: AppAccounts, now: float) -> None:
         """Cut off the app's connections with the oldest unfinished requests.
 
         Only while the unfinished requests exceed their budget, and the app its fair share. The
         app's last such connection stays if no other app has one: its frame is within the limits.
         """
-        account = ledger.unfinished
+        account = app_accounts.unfinished
         budget = account.budget
-        while account.over and (len(ledger.writing) > 1 or budget.holders > 1):
-            peer, began = next(iter(ledger.writing.items()))
+        while account.over and (len(app_accounts.writing) > 1 or budget.holders > 1):
+            peer, began = next(iter(app_accounts.writing.items()))
             slow = now - began >= _PATIENCE_S
             if not slow and budget.held <= 2 * budget.limit:
                 return
@@ -221,10 +245,10 @@ class Hub:
         Checks ``SWEPT_A_TURN`` connections in each pass of the loop: thousands at once would take
         some milliseconds.
         """
-        self.ledgers.cool_down(now)
+        self.accounts.cool_down(now)
         self._sweep_some(now, iter(list(self.peers)))
 
-    def _sweep_some(self, now: float, peers: Iterator[Peer]) -> None:
+    def _sweep_some(self, now: float, peers: Iterator[Member]) -> None:
         some = list(islice(peers, SWEPT_A_TURN))
         for peer in some:
             peer.look(now)
@@ -236,12 +260,38 @@ class Hub:
 
     def make_room(self, now: float) -> None:
         """Call ``relieve`` for all apps if unfinished requests exceed their budget."""
-        if self.ledgers.unfinished.held > self.ledgers.unfinished.limit:
-            for ledger in [*self.ledgers.by_app.values(), self.ledgers.strangers]:
-                self.relieve(ledger, now)
+        if self.accounts.unfinished.held > self.accounts.unfinished.limit:
+            for app_accounts in [*self.accounts.by_app.values(), self.accounts.strangers]:
+                self.relieve(app_accounts, now)
+
+    # -- the end of the broker, see ``Door`` -------------------------------------------------------
+
+    @property
+    def empty(self) -> bool:
+        """Whether all connections are closed."""
+        return not self.peers
+
+    def drain(self) -> None:
+        """Notify the clients that the broker stops; close the connections without a HELLO."""
+        push = control.encode(control.Drain())
+        for peer in list(self.peers):
+            if peer.session:
+                peer.push(Command.DRAIN, push)
+            else:
+                peer.finish()
 
     def stop(self) -> None:
         """Run no more requests: clients send unanswered ones again to the next broker."""
         self.stopped = True
         for peer in self.peers:
             peer.regulate()
+
+    def finish(self) -> None:
+        """Write all pending answers, then close all connections."""
+        for peer in list(self.peers):
+            peer.finish()
+
+    def abandon(self, why: str) -> None:
+        """Close all connections without a last frame."""
+        for peer in list(self.peers):
+            peer.abandon(why)

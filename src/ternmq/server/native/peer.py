@@ -29,8 +29,8 @@ from typing import Final
 
 from ternmq.model.errors import Forbidden, TernMQError, Unauthenticated, UnknownCommand
 from ternmq.model.marks import Rests
+from ternmq.server.desk.accounts import CONTROL_UNITS, UNIT_SHIFT, AppAccounts
 from ternmq.server.desk.late import LATE
-from ternmq.server.desk.ledgers import CONTROL_UNITS, UNIT_SHIFT, Ledger
 from ternmq.server.native.hub import Hub
 from ternmq.wire import frames, session
 from ternmq.wire.commands import Command
@@ -90,7 +90,7 @@ class Peer:
         "app",
         "closed",
         "language",
-        "ledger",
+        "app_accounts",
         "session",
         "topics",
         "waiting",
@@ -99,7 +99,7 @@ class Peer:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self.ledger: Ledger = hub.ledgers.strangers
+        self.app_accounts: AppAccounts = hub.accounts.strangers
         self._transport: asyncio.Transport
         self._out: list[bytes] = []
         self._backlog: deque[Request] = deque()
@@ -126,7 +126,7 @@ class Peer:
         self.writable = True
 
     def enter(self, app: str) -> None:
-        """Take the ledger of an app.
+        """Take the accounts of an app.
 
         Raises:
             Busy: The app has as many connections as it may.
@@ -134,9 +134,9 @@ class Peer:
         self._hub.enter(self, app)
 
     @property
-    def share(self) -> Ledger:
-        """The ledger of its app."""
-        return self.ledger
+    def share(self) -> AppAccounts:
+        """The accounts of its app."""
+        return self.app_accounts
 
     # -- its ends, see ``Connection`` -------------------------------------------------------------
 
@@ -167,11 +167,11 @@ class Peer:
         backlog, hub = self._backlog, self._hub
         if hub.stopped:
             return
-        settings, ledger, core = hub.settings, self.ledger, hub.core
-        pending, unwritten = ledger.pending, ledger.unwritten
+        settings, app_accounts, core = hub.settings, self.app_accounts, hub.core
+        pending, unwritten = app_accounts.pending, app_accounts.unwritten
         all_pending, all_unwritten = pending.budget, unwritten.budget
-        if ledger.round != hub.round:
-            ledger.begin(hub.round)
+        if app_accounts.round != hub.round:
+            app_accounts.begin(hub.round)
         if backlog:
             core.touch()  # what runs here after the turn's write needs a turn of its own
         most, most_bytes = settings.requests_per_connection, settings.sends_per_connection_bytes
@@ -188,7 +188,7 @@ class Peer:
             and self._pending_bytes < most_bytes
             and self._unwritten < most_unwritten
         ):
-            if ledger.units <= 0:
+            if app_accounts.units <= 0:
                 hub.run_later(self)
                 break
             if scarce:
@@ -199,7 +199,7 @@ class Peer:
                     break
             request = backlog.popleft()
             size = len(request.body) + REQUEST_BYTES
-            ledger.units -= UNITS.get(request.command, CONTROL_UNITS) + (size >> UNIT_SHIFT)
+            app_accounts.units -= UNITS.get(request.command, CONTROL_UNITS) + (size >> UNIT_SHIFT)
             if not request.one_way:
                 self._pending += 1
                 self._pending_bytes += size
@@ -216,12 +216,12 @@ class Peer:
         self._counted = pending + unwritten >= FEW
         if not self._counted:
             pending = unwritten = 0
-        ledger = self.ledger
+        app_accounts = self.app_accounts
         if pending != self._pending_counted:
-            ledger.pending.take(pending - self._pending_counted)
+            app_accounts.pending.take(pending - self._pending_counted)
             self._pending_counted = pending
         if unwritten != self._unwritten_counted:
-            ledger.unwritten.take(unwritten - self._unwritten_counted)
+            app_accounts.unwritten.take(unwritten - self._unwritten_counted)
             self._unwritten_counted = unwritten
 
     def regulate(self) -> None:
@@ -232,7 +232,7 @@ class Peer:
         """
         if self._counted or self._pending_bytes + self._unwritten >= FEW:
             self._count()
-        pending = self.ledger.pending
+        pending = self.app_accounts.pending
         all_ = pending.budget
         over = all_.held > all_.limit and pending.over
         read = not self._backlog and self.writable and not over and not self._hub.stopped
@@ -280,11 +280,11 @@ class Peer:
     def roomy(self) -> bool:
         """Whether there is room for another answer."""
         room = self._unwritten < self._hub.settings.send_buffer_bytes
-        return room and not self.ledger.unwritten.over
+        return room and not self.app_accounts.unwritten.over
 
     def put_back(self, request: Request) -> None:
         """Make a request wait until there is room for its answer."""
-        if self.ledger.unwritten.over:
+        if self.app_accounts.unwritten.over:
             self._set_aside(request)
             return
         self._settled(len(request.body) + REQUEST_BYTES)
@@ -293,7 +293,7 @@ class Peer:
 
     def _set_aside(self, request: Request) -> None:
         self._aside.append(request)
-        self.ledger.unwritten.budget.held_back += 1
+        self.app_accounts.unwritten.budget.held_back += 1
         self._hub.hold_back(self)
 
     def take_up(self) -> None:
@@ -372,7 +372,7 @@ class Peer:
         if self._unwritten - self._unwritten_counted >= _LARGE:
             self._count()
             if size >= _LARGE:
-                self.ledger.units -= size >> UNIT_SHIFT
+                self.app_accounts.units -= size >> UNIT_SHIFT
         if position:
             self._hub.core.hold(self, frame, position, rests, settled_bytes)
         else:
@@ -411,7 +411,7 @@ class Peer:
         """Count the bytes in the transport's buffer, which the peer has not taken; return them."""
         size = self._transport.get_write_buffer_size()
         if size != self._kept:
-            self.ledger.unwritten.take(size - self._kept)
+            self.app_accounts.unwritten.take(size - self._kept)
             self._kept = size
         return size
 
@@ -431,15 +431,15 @@ class Peer:
 
     def _forget(self) -> None:
         """Stop counting a lost connection, except the answers that it has not taken."""
-        hub, ledger = self._hub, self.ledger
+        hub, app_accounts = self._hub, self.app_accounts
         hub.forget(self)
         self._count()
-        ledger.pending.take(-self._pending_counted)
+        app_accounts.pending.take(-self._pending_counted)
         untaken = self._unwritten_counted + self._kept
-        if ledger is not hub.ledgers.strangers:
-            hub.ledgers.leave(ledger, untaken, hub.core.loop.time())
+        if app_accounts is not hub.accounts.strangers:
+            hub.accounts.leave(app_accounts, untaken, hub.core.loop.time())
         else:
-            ledger.unwritten.take(-untaken)
+            app_accounts.unwritten.take(-untaken)
         self._pending = self._pending_bytes = self._unwritten = self._kept = 0
         self._pending_counted = self._unwritten_counted = 0
         self._counted = False

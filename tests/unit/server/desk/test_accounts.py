@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ternmq.server.desk.ledgers import (
+from ternmq.server.desk.accounts import (
     MUCH,
     PORTION,
     ROUND,
     SHARED_ROUND,
     Account,
+    Accounts,
+    AppAccounts,
     Budget,
-    Ledger,
-    Ledgers,
     Places,
 )
 
@@ -110,36 +110,36 @@ def test_a_limit_of_an_app():
 
 
 def test_what_a_connection_left_is_charged_for_a_while():
-    ledgers = Ledgers(LIMIT, 10.0)
-    ledger = ledgers.enter("evil")
-    ledger.unwritten.take(700)
-    ledgers.leave(ledger, 700, now=5.0)
-    assert ledgers.enter("evil") is ledger, "to come again begins no new ledger"
-    ledger.unwritten.take(600)
-    assert ledger.unwritten.over
-    ledgers.cool_down(14.9)
-    assert ledger.unwritten.over
-    ledgers.cool_down(15.0)
-    assert ledger.unwritten.held == 600
-    ledgers.leave(ledger, 600, now=16.0)
-    ledgers.cool_down(26.0)
-    assert not ledgers.by_app
-    assert ledgers.unwritten.held == ledgers.unwritten.holders == 0
+    accounts = Accounts(LIMIT, 10.0)
+    app_accounts = accounts.enter("evil")
+    app_accounts.unwritten.take(700)
+    accounts.leave(app_accounts, 700, now=5.0)
+    assert accounts.enter("evil") is app_accounts, "to come again begins no new accounts"
+    app_accounts.unwritten.take(600)
+    assert app_accounts.unwritten.over
+    accounts.cool_down(14.9)
+    assert app_accounts.unwritten.over
+    accounts.cool_down(15.0)
+    assert app_accounts.unwritten.held == 600
+    accounts.leave(app_accounts, 600, now=16.0)
+    accounts.cool_down(26.0)
+    assert not accounts.by_app
+    assert accounts.unwritten.held == accounts.unwritten.holders == 0
 
 
 def test_an_app_that_left_nothing_is_forgotten():
-    ledgers = Ledgers(LIMIT, 10.0)
-    first, second = ledgers.enter("shop"), ledgers.enter("shop")
+    accounts = Accounts(LIMIT, 10.0)
+    first, second = accounts.enter("shop"), accounts.enter("shop")
     assert first is second
-    ledgers.leave(first, 0, now=0.0)
-    assert ledgers.by_app == {"shop": first}
-    ledgers.leave(first, 0, now=0.0)
-    assert not ledgers.by_app
+    accounts.leave(first, 0, now=0.0)
+    assert accounts.by_app == {"shop": first}
+    accounts.leave(first, 0, now=0.0)
+    assert not accounts.by_app
 
 
 def test_an_app_has_less_done_in_a_turn_while_others_ask():
-    ledgers = Ledgers(LIMIT, 10.0)
-    evil, good = ledgers.enter("evil"), ledgers.enter("good")
+    accounts = Accounts(LIMIT, 10.0)
+    evil, good = accounts.enter("evil"), accounts.enter("good")
     evil.begin(1)
     assert evil.units == ROUND
     good.begin(1)
@@ -148,38 +148,38 @@ def test_an_app_has_less_done_in_a_turn_while_others_ask():
     for second in (1.0, 2.0):
         evil.begin(evil.round + 1)
         assert evil.units == PORTION
-        ledgers.cool_down(second)
+        accounts.cool_down(second)
     evil.begin(evil.round + 1)
     assert evil.units == ROUND, "the other asked for nothing in the second before"
 
 
 def second(
-    ledgers: Ledgers, number: int, asking: list[Ledger], much: list[Ledger]
+    accounts: Accounts, number: int, asking: list[AppAccounts], much: list[AppAccounts]
 ) -> tuple[bool, int]:
     """Have a second in which some ask, and some of them for much; return what a turn is then."""
-    for ledger in asking:
-        ledger.begin(ledger.round + 1)
-    for ledger in much:
+    for app_accounts in asking:
+        app_accounts.begin(app_accounts.round + 1)
+    for app_accounts in much:
         for _ in range(MUCH + 1):
-            ledger.left_over()
-    ledgers.cool_down(float(number))
-    return ledgers.mixed, ledgers.units
+            app_accounts.left_over()
+    accounts.cool_down(float(number))
+    return accounts.mixed, accounts.units
 
 
 def test_turns_are_short_while_one_app_asks_for_much_and_another_for_little():
-    ledgers = Ledgers(LIMIT, 10.0)
-    evil, good, other = (ledgers.enter(name) for name in ("evil", "good", "other"))
-    assert second(ledgers, 1, [evil, good], [evil]) == (True, PORTION)
-    assert second(ledgers, 2, [evil, good], [evil, good]) == (False, SHARED_ROUND)
-    assert second(ledgers, 3, [evil, good, other], [evil, good]) == (True, PORTION)
-    second(ledgers, 4, [evil], [evil])
-    assert second(ledgers, 5, [evil], [evil]) == (False, ROUND), "it is alone"
+    accounts = Accounts(LIMIT, 10.0)
+    evil, good, other = (accounts.enter(name) for name in ("evil", "good", "other"))
+    assert second(accounts, 1, [evil, good], [evil]) == (True, PORTION)
+    assert second(accounts, 2, [evil, good], [evil, good]) == (False, SHARED_ROUND)
+    assert second(accounts, 3, [evil, good, other], [evil, good]) == (True, PORTION)
+    second(accounts, 4, [evil], [evil])
+    assert second(accounts, 5, [evil], [evil]) == (False, ROUND), "it is alone"
 
 
 def test_a_burst_is_not_much():
-    ledgers = Ledgers(LIMIT, 10.0)
-    evil, good = ledgers.enter("evil"), ledgers.enter("good")
+    accounts = Accounts(LIMIT, 10.0)
+    evil, good = accounts.enter("evil"), accounts.enter("good")
     for number in range(5):
         for _ in range(MUCH - 1):
             good.left_over()
-        assert second(ledgers, number, [evil, good], [evil]) == (True, PORTION)
+        assert second(accounts, number, [evil, good], [evil]) == (True, PORTION)

@@ -20,10 +20,7 @@ Every step is O(1). Not thread-safe: call it from the broker's loop.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from ternmq.server.native.peer import Peer
+from typing import Final, Protocol
 
 ROUND: Final = 256
 """Units of work that an app may have done in a turn while no other app is active: 256 single sends,
@@ -139,8 +136,24 @@ class Places:
         return self._of.get(app, 0)
 
 
-class Ledger:
-    """One app's accounts, and its waiting connections. Connections before HELLO share a ledger.
+class Connected(Protocol):
+    """A connection, as its app's accounts know it."""
+
+    def go_on(self) -> None:
+        """Run requests that had to wait for the next turn, or for memory."""
+        ...
+
+    def take_up(self) -> None:
+        """Run requests that were set aside: the app's answers have been taken."""
+        ...
+
+    def cut(self, why: str) -> None:
+        """Close at once; ``why`` is for the log and the metrics."""
+        ...
+
+
+class AppAccounts:
+    """One app's accounts, and its waiting connections.
 
     Attributes:
         app: Name of the app.
@@ -164,7 +177,7 @@ class Ledger:
         "held_back",
         "left",
         "pending",
-        "_ledgers",
+        "_accounts",
         "round",
         "runnable",
         "second",
@@ -174,46 +187,46 @@ class Ledger:
         "writing",
     )
 
-    def __init__(self, app: str, ledgers: Ledgers) -> None:
+    def __init__(self, app: str, accounts: Accounts) -> None:
         self.app = app
         self.connections = 0
-        self.pending = Account(ledgers.pending)
-        self.unwritten = Account(ledgers.unwritten)
-        self.unfinished = Account(ledgers.unfinished)
+        self.pending = Account(accounts.pending)
+        self.unwritten = Account(accounts.unwritten)
+        self.unfinished = Account(accounts.unfinished)
         self.units = ROUND
         self.round = 0
         self.second = 0
         self.left = 0
-        self._ledgers = ledgers
-        self.runnable: OrderedDict[Peer, None] = OrderedDict()
-        self.held_back: dict[Peer, None] = {}
-        self.writing: OrderedDict[Peer, float] = OrderedDict()
+        self._accounts = accounts
+        self.runnable: OrderedDict[Connected, None] = OrderedDict()
+        self.held_back: dict[Connected, None] = {}
+        self.writing: OrderedDict[Connected, float] = OrderedDict()
 
     def begin(self, round_: int) -> None:
         """Set ``units`` for a new turn; has no effect if the turn was begun already."""
         if self.round != round_:
             self.round = round_
-            ledgers = self._ledgers
-            if self.second != ledgers.second:
-                ledgers.asks(self)
-            self.units = ledgers.units
+            accounts = self._accounts
+            if self.second != accounts.second:
+                accounts.asks(self)
+            self.units = accounts.units
 
     def left_over(self) -> None:
         """Note that the app has more work than its units in this turn."""
         self.left += 1
         if self.left == MUCH:
-            self._ledgers.asks_much()
+            self._accounts.asks_much()
 
     @property
     def empty(self) -> bool:
-        """Whether the ledger may be dropped: the app has no connections and holds no bytes."""
+        """Whether this may be dropped: the app has no connections and holds no bytes."""
         return not (
             self.connections or self.pending.held or self.unwritten.held or self.unfinished.held
         )
 
 
-class Ledgers:
-    """The ledgers of all apps that are connected, or still charged for ended connections.
+class Accounts:
+    """The accounts of all apps that are connected, or still charged for ended connections.
 
     Args:
         memory_bytes: Size of each budget.
@@ -225,9 +238,9 @@ class Ledgers:
         self.pending = Budget(memory_bytes)
         self.unwritten = Budget(memory_bytes)
         self.unfinished = Budget(memory_bytes)
-        self.by_app: dict[str, Ledger] = {}
-        self.strangers = Ledger("", self)
-        """The ledger of all connections before HELLO: bytes of their unfinished requests."""
+        self.by_app: dict[str, AppAccounts] = {}
+        self.strangers = AppAccounts("", self)
+        """Those of all connections before HELLO: bytes of their unfinished requests."""
         self.second = 1
         """Number of the current second; ``cool_down`` increments it."""
         self.mixed = False
@@ -241,34 +254,34 @@ class Ledgers:
         self._greedy = self._were_greedy = 0
         """Numbers of apps that were busy (``MUCH``) in this second, and in the one before."""
         self._cool_down_s = cool_down_s
-        self._left: deque[tuple[float, Ledger, int]] = deque()
-        """(loop time at which the charge ends, ledger, untaken bytes) of ended connections; oldest
-        first."""
+        self._left: deque[tuple[float, AppAccounts, int]] = deque()
+        """(loop time at which the charge ends, accounts, untaken bytes) of ended connections; the
+        oldest first."""
 
-    def enter(self, app: str) -> Ledger:
-        """Count one more connection of an app; return the app's ledger."""
-        ledger = self.by_app.get(app)
-        if ledger is None:
-            ledger = self.by_app[app] = Ledger(app, self)
-        ledger.connections += 1
-        return ledger
+    def enter(self, app: str) -> AppAccounts:
+        """Count one more connection of an app; return the app's accounts."""
+        app_accounts = self.by_app.get(app)
+        if app_accounts is None:
+            app_accounts = self.by_app[app] = AppAccounts(app, self)
+        app_accounts.connections += 1
+        return app_accounts
 
-    def leave(self, ledger: Ledger, untaken: int, now: float) -> None:
+    def leave(self, app_accounts: AppAccounts, untaken: int, now: float) -> None:
         """Stop counting a connection; its untaken bytes stay charged for a while.
 
         Otherwise a client could evade the budget by reconnecting, and the machine may still hold
         some of the bytes.
         """
-        ledger.connections -= 1
+        app_accounts.connections -= 1
         if untaken:
-            self._left.append((now + self._cool_down_s, ledger, untaken))
-        elif ledger.empty:
-            self.by_app.pop(ledger.app, None)
+            self._left.append((now + self._cool_down_s, app_accounts, untaken))
+        elif app_accounts.empty:
+            self.by_app.pop(app_accounts.app, None)
 
-    def asks(self, ledger: Ledger) -> None:
+    def asks(self, app_accounts: AppAccounts) -> None:
         """Note an app's first request in this second."""
-        ledger.second = self.second
-        ledger.left = 0
+        app_accounts.second = self.second
+        app_accounts.left = 0
         self._asking += 1
         self._share()
 
@@ -290,7 +303,7 @@ class Ledgers:
         self._share()
         left = self._left
         while left and left[0][0] <= now:
-            _, ledger, untaken = left.popleft()
-            ledger.unwritten.take(-untaken)
-            if ledger.empty:
-                self.by_app.pop(ledger.app, None)
+            _, app_accounts, untaken = left.popleft()
+            app_accounts.unwritten.take(-untaken)
+            if app_accounts.empty:
+                self.by_app.pop(app_accounts.app, None)
