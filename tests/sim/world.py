@@ -21,7 +21,7 @@ from ternmq.broker.gate.replies import DoneReply, Gate, Reply
 from ternmq.broker.group.lease import LEASE_BITS
 from ternmq.broker.ledger.views import Views
 from ternmq.broker.operation.drains import Drain
-from ternmq.broker.start import Options, Started, open_broker
+from ternmq.broker.start import Options, Started, new_views, open_broker
 from ternmq.journal.cache.cold import Job, WouldBlock
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.index.index import Index
@@ -256,7 +256,7 @@ class World:
     def _replay(self, reign: Reign, tape: Tape, old: Reign | None) -> None:
         """Bring shadow and reference to where the surviving records lead."""
         size = self.options.segment_bytes
-        self.shadow = Views(self.options.limits, Index(MemoryDisk(), segment_size=size))
+        self.shadow = new_views(self.options.limits, Index(MemoryDisk(), segment_size=size))
         self.reference = Reference(self.history.tried, self.history.named)
         self.reference.asked = self.history.asked
         limits = self.options.limits

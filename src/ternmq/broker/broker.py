@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from ternmq.broker.clock.timers import Timer
 from ternmq.broker.delivery.leases import Leases
 from ternmq.broker.delivery.parking import Parking, Woken
 from ternmq.broker.delivery.pulls import Delivery
@@ -110,17 +111,21 @@ class Broker:
         )
         self.drains = Drains(ledger, self.leases, self.delivery)
         self.clients = Clients(ledger, self.leases, self.drains, self.parking)
-        self.ticking = Ticking(
-            ledger,
-            self.delivery,
-            self.settling,
-            self.leases,
-            self.clients,
-            self.drains,
-            self.transactions,
-        )
+        self.ticking = Ticking(ledger, self.settling, self.leases, self.clients, self.transactions)
+        self._register_timers()
         ledger.views.gone.forget_below(ledger.journal.first)
         self.ticking.start(now_us)
+
+    def _register_timers(self) -> None:
+        """Fill the table of timers: one line for each kind."""
+        timers, ticking = self.timers, self.ticking
+        timers.on(Timer.LEASES, ticking.end_leases, timers.arm_leases)
+        timers.on(Timer.DUE, ticking.look_for_due)
+        timers.on(Timer.SESSION, self.clients.grace_over)
+        timers.on(Timer.HOUSEKEEPING, ticking.keep_house)
+        timers.on(Timer.PASSED, self.delivery.record_passed)
+        timers.on(Timer.DRAIN, self.drains.step)
+        timers.on(Timer.FREE, ticking.free)
 
     @property
     def parked_pulls(self) -> int:

@@ -9,9 +9,26 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ternmq.broker.broker import Broker
+from ternmq.broker.catalog.stateobjects import (
+    AppObjects,
+    GoneObjects,
+    QueueObjects,
+    SessionObjects,
+    SubscriptionObjects,
+    TopicObjects,
+)
+from ternmq.broker.dedup.stateobjects import DedupObjects, ForgottenObjects
 from ternmq.broker.group.retry import Chance
+from ternmq.broker.ledger.heldobjects import HeldObjects, ShardObjects
 from ternmq.broker.ledger.ledger import Ledger
+from ternmq.broker.ledger.resolving import TransactionViews
+from ternmq.broker.ledger.viewobjects import GlobalObject, HoldsObject
 from ternmq.broker.ledger.views import Views
+from ternmq.broker.transaction.stateobjects import (
+    PreparedRowsObjects,
+    TransactionObjects,
+    WriterObjects,
+)
 from ternmq.broker.upkeep.upkeep import LOOK_EVERY_US, Upkeep
 from ternmq.journal.cache.cold import ColdCache
 from ternmq.journal.disk.port import Disk
@@ -32,6 +49,7 @@ from ternmq.journal.state.sets import (
 from ternmq.journal.store.store import RecordStore
 from ternmq.model.specs import Limits
 from ternmq.model.types import Epoch, Position
+from ternmq.record.fact import state
 
 _NOTHING_TO_ADD: Final = 1 << 63
 
@@ -92,7 +110,7 @@ def _open(disk: Disk, wall_us: int, chance: Chance, options: Options) -> Started
     def prepare(ending: Ending | None) -> Views:
         if ending is None:
             index = Index(disk, segment_size=segment_bytes, cache=cache)
-            views = Views(options.limits, index)
+            views = new_views(options.limits, index)
         else:
             index, gaps = open_index(
                 disk,
@@ -103,7 +121,7 @@ def _open(disk: Disk, wall_us: int, chance: Chance, options: Options) -> Started
                 cache=cache,
             )
             begin = ending.sets[-1][0] if ending.sets else ending.first
-            views = Views(options.limits, index)
+            views = new_views(options.limits, index)
             views.first = ending.first
             views.index_from = _fill(index, gaps, begin, ending.valid_end)
         made.append(views)
@@ -141,6 +159,31 @@ def _open(disk: Disk, wall_us: int, chance: Chance, options: Options) -> Started
         ledger, broker.state_sets, disk, options.retention, look_every_us=options.look_every_us
     )
     return Started(broker, upkeep, report)
+
+
+def new_views(limits: Limits, index: Index) -> Views:
+    """Return empty views with the whole of their two tables: kinds of records, STATE objects."""
+    views = Views(limits, index)
+    TransactionViews(views).register()
+    catalog, register = views.catalog, views.objects.register
+    # In the order in which sets are written.
+    register(state.GLOBAL, GlobalObject(views))
+    register(state.TOPICS, TopicObjects(catalog))
+    register(state.SUBSCRIPTIONS, SubscriptionObjects(catalog, views.unplaced))
+    register(state.QUEUES, QueueObjects(catalog, views.unplaced))
+    register(state.SESSIONS, SessionObjects(views.sessions))
+    register(state.APPS, AppObjects(catalog))
+    register(state.HOLDS, HoldsObject(views))
+    # After topics, subscriptions, sessions: what is removed meanwhile is in both, not in none.
+    register(state.GONE, GoneObjects(views.gone))
+    register(state.TRANSACTION, TransactionObjects(views.undecided))
+    register(state.WRITER, WriterObjects(views.writers))
+    register(state.PREPARED_ROWS, PreparedRowsObjects(views.prepared_rows))
+    register(state.FORGOTTEN, ForgottenObjects(views.dedup))
+    register(state.DEDUP, DedupObjects(views.dedup))
+    register(state.HELD, HeldObjects(views))
+    register(state.SHARD, ShardObjects(views))
+    return views
 
 
 def segment_bytes_of(disk: Disk, options: Options) -> int:

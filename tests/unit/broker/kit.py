@@ -27,7 +27,6 @@ from ternmq.broker.gate.replies import (
 )
 from ternmq.broker.group.failedrows import HELD_US, SHARD_BITS
 from ternmq.broker.group.runs import merge
-from ternmq.broker.ledger.types import DEDUP, FORGOTTEN, GLOBAL, WRITER
 from ternmq.broker.ledger.views import Views
 from ternmq.broker.operation.drains import Drain
 from ternmq.broker.start import Options, open_broker
@@ -39,6 +38,7 @@ from ternmq.record.batch.batch import Batch, Row, encode, topic_seed
 from ternmq.record.fact import messages, moved
 from ternmq.record.fact.facts import Outcome, Span
 from ternmq.record.fact.header import HEADER_BYTES, Kind
+from ternmq.record.fact.state import DEDUP, FORGOTTEN, GLOBAL, WRITER
 
 START_US: Final = 1_700_000_000_000_000
 SECOND: Final = 1_000_000

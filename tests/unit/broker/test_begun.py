@@ -243,7 +243,7 @@ def test_a_piece_of_a_sessions_end_looks_at_no_more_groups_than_it_ends(
     world.broker.clients.disconnected(world.now, one)
     session = world.broker.views.sessions.by_number[one]
     most = ENDED_ROWS_A_TURN // (1 + LEASE_WORK + QUEUE_WORK) + 1
-    ended = world.broker.clients.grace_over(world.now + GRACE, session)
+    ended = world.broker.clients.grace_over(world.now + GRACE, session.gone_us, session)
     assert ENDED_ROWS_A_TURN <= ended < ENDED_ROWS_A_TURN + 1 + LEASE_WORK + QUEUE_WORK
     assert len(looked) == most
 

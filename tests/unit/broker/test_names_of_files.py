@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ternmq.broker.catalog import gone
 from ternmq.broker.catalog.gone import Sort
-from ternmq.broker.ledger import types
 from ternmq.broker.query.names import names
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.log.segment import segment_name
@@ -58,12 +56,6 @@ def busy(world: World, turn: int) -> None:
     if turn % 3 == 0:
         world.run(lambda: world.broker.administration.delete_topic(world.now, topic))
         world.run(lambda: world.broker.administration.delete_app(world.now, app.name))
-
-
-def test_types_are_those_of_the_broker() -> None:
-    for name in ("TOPICS", "SUBSCRIPTIONS", "SESSIONS", "APPS", "GONE"):
-        assert getattr(module, name) == getattr(types, name)
-    assert tuple(gone.Sort) == (module._GONE_TOPIC, module._GONE_GROUP, module._GONE_SESSION)
 
 
 def test_without_a_set() -> None:

@@ -1,7 +1,8 @@
 """What exists: topics, queues, groups, apps, sessions.
 
 Reading order: ``catalog``, ``firsts`` (the oldest offset of each queue), ``filter`` (tags that a
-group wants), ``apps``, ``sessions``, ``gone`` (names of what was deleted).
+group wants), ``apps``, ``sessions``, ``gone`` (names of what was deleted),
+``stateobjects`` (how STATE stores all of them).
 
 Invariants: numbers are never used twice; only records change it.
 """

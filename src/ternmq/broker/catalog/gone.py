@@ -13,7 +13,6 @@ pages of existing objects: an object that a set does not have in one of them is 
 
 from __future__ import annotations
 
-import enum
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -21,32 +20,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ternmq.broker.containers.sortedkeys import SortedKeys
+from ternmq.record.fact.state import GoneName, Sort
+
+__all__ = ["Gone", "GoneKey", "GoneName", "PageKey", "Sort"]
 
 PAGE_BITS: Final = 6
-
-
-class Sort(enum.IntEnum):
-    """What kind of object is gone. The numbers are stored in STATE and never reused."""
-
-    TOPIC = 1
-    GROUP = 2
-    SESSION = 3
-
-
-class GoneName(msgspec.Struct, frozen=True, array_like=True):
-    """An object that is gone."""
-
-    number: int
-    name: str
-    """Name of a topic or group; the app of a session."""
-    position: int
-    """Position of the record that ended it."""
-    topic: int = 0
-    """Topic of a group."""
-    client: str = ""
-    """The first characters of a session's client."""
-    address: str = ""
-    """Address from which a session was opened."""
 
 
 GoneKey = tuple[int, int]

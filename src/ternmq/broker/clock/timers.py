@@ -1,23 +1,18 @@
-"""Timers of the broker in one heap: lease ends, retries, session grace, housekeeping.
+"""Timers of the broker: their times in one heap, and what each kind of timer does in one table.
 
 Entries are derived from the views and rebuilt at start. Each owner has at most one armed time per
-kind, so that settled leases leave nothing behind.
+kind, so that settled leases leave nothing behind. The part that knows what to do registers a
+handler for its kind of timer (``on``); the owner of an entry is known to that part only.
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol
 
 from ternmq.model.types import SECOND_US
-
-if TYPE_CHECKING:
-    from ternmq.broker.catalog.sessions import Session
-    from ternmq.broker.group.progress import GroupQueue
-    from ternmq.broker.operation.drains import Drain
-
-_Owner: TypeAlias = "GroupQueue | Session | Drain | None"
 
 FULL_RETRY_US: Final = SECOND_US // 10
 """Time until work that found no segment ready is tried again."""
@@ -38,34 +33,78 @@ class Timer(enum.IntEnum):
     """Memory is freed: see ``Discarded``."""
 
 
-class TimerStore:
-    """Due times in a heap. Equal times fire in the order in which they were set."""
+class _Failures(Protocol):
+    def next_due_us(self) -> int | None: ...
 
-    __slots__ = ("_heap", "_number")
+
+class Rows(Protocol):
+    """Rows that timers are armed for: a group queue."""
+
+    lease_armed_us: int
+    """Time of the timer that checks its leases; a timer for any other time is out of date."""
+    due_armed_us: int
+    """Likewise, for its waiting rows."""
+
+    @property
+    def failures(self) -> _Failures:
+        """Knows when the next waiting row comes due."""
+        ...
+
+
+class Row(NamedTuple):
+    """A row of the table: what a kind of timer does."""
+
+    fire: Callable[[int, int, Any, int], int]
+    """Called with broker time, the time that was set, the owner and a budget of work units; returns
+    the work units it took. It may raise ``JournalFull``, if nothing was recorded."""
+    again: Callable[[Any, int], None]
+    """Called with the owner and a time: sets the timer again after ``JournalFull``."""
+
+
+class TimerStore:
+    """Due times in a heap. Equal times fire in the order in which they were set.
+
+    Attributes:
+        table: Kind of timer -> what it does.
+    """
+
+    __slots__ = ("_heap", "_number", "table")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Timer, _Owner]] = []
+        self._heap: list[tuple[int, int, Timer, Any]] = []
         self._number = 0
+        self.table: dict[Timer, Row] = {}
+
+    def on(
+        self,
+        kind: Timer,
+        fire: Callable[[int, int, Any, int], int],
+        again: Callable[[Any, int], None] | None = None,
+    ) -> None:
+        """Register what a kind of timer does; see ``Row``. Without ``again``, ``set`` is used."""
+        if kind in self.table:
+            raise ValueError(f"timer {kind.name} is registered already")
+        self.table[kind] = Row(fire, again or (lambda owner, at_us: self.set(at_us, kind, owner)))
 
     def __len__(self) -> int:
         return len(self._heap)
 
-    def set(self, when_us: int, kind: Timer, owner: _Owner = None) -> None:
+    def set(self, when_us: int, kind: Timer, owner: object = None) -> None:
         """Set a timer: from that time on ``pop`` returns (kind, owner)."""
         self._number += 1
         heappush(self._heap, (when_us, self._number, kind, owner))
 
-    def arm_leases(self, held: GroupQueue, when_us: int) -> None:
+    def arm_leases(self, held: Rows, when_us: int) -> None:
         """Set the time at which leases of the group queue must be checked."""
         held.lease_armed_us = when_us
         self.set(when_us, Timer.LEASES, held)
 
-    def arm_due(self, held: GroupQueue, when_us: int) -> None:
+    def arm_due(self, held: Rows, when_us: int) -> None:
         """Set the time at which a waiting row of the group queue comes due."""
         held.due_armed_us = when_us
         self.set(when_us, Timer.DUE, held)
 
-    def arm_again(self, held: GroupQueue) -> None:
+    def arm_again(self, held: Rows) -> None:
         """Set the timer for waiting rows again after many of them changed at once."""
         due = held.failures.next_due_us()
         if due is not None and due < held.due_armed_us:
@@ -83,7 +122,7 @@ class TimerStore:
         # or the third.
         return min([one[0] for one in self._heap[1:3]], default=None)
 
-    def pop(self, now_us: int) -> tuple[int, Timer, _Owner] | None:
+    def pop(self, now_us: int) -> tuple[int, Timer, Any] | None:
         """Return the earliest entry whose time has come, or None."""
         if self._heap and self._heap[0][0] <= now_us:
             when_us, _, kind, owner = heappop(self._heap)

@@ -220,15 +220,18 @@ class Delivery:
             return
         self.move_cursor(now_us, held, Move.FILTERED, cursor)
 
-    def record_passed(self, now_us: int, held: GroupQueue) -> None:
-        """Record the rows that were passed over, if that is not recorded yet.
+    def record_passed(self, now_us: int, due_us: int, held: GroupQueue, budget: int) -> int:
+        """Record the rows that were passed over, if that is not recorded yet (timer PASSED).
 
         Raises:
             JournalFull: no segment is ready; the call must be repeated.
         """
-        if held.scan > held.cursor:
-            self.move_cursor(now_us, held, Move.FILTERED, held.scan)
-        held.scan_since_us = 0
+        del due_us, budget
+        if self._ledger.views.catalog.consumer_of(held) is not None:
+            if held.scan > held.cursor:
+                self.move_cursor(now_us, held, Move.FILTERED, held.scan)
+            held.scan_since_us = 0
+        return 1
 
     def move_cursor(self, now_us: int, held: GroupQueue, move: Move, cursor: int) -> int:
         """Move a cursor without a pull; return the end of the record."""

@@ -3,28 +3,20 @@
 A page has the cursors of 64 groups and 16 queues, so that a set goes through some hundred objects
 for 40,000 groups, not 40,000. Owed rows are stored in shards, objects of their own; a page whose
 groups are owed nothing is recognised without visiting each of its group queues.
-
-Ruler of an entry::
-
-     0  u32 group, u32 topic, u32 queue, u32 round
-    16  u64 cursor
-    24  u32 ordered, u32 0
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ternmq.broker.group.discarded import Discarded
 from ternmq.broker.group.figures import Figures
 from ternmq.broker.group.lines import Lines
+from ternmq.record.fact.state import CURSOR
 
 if TYPE_CHECKING:
     from ternmq.broker.group.progress import GroupQueue
-
-ENTRY: Final = struct.Struct("<IIIIQII")
 
 
 class HeldPage:
@@ -53,7 +45,7 @@ def encode_page(queues: Iterable[GroupQueue]) -> bytes:
     """Return the cursors of group queues, packed for STATE."""
     return b"".join(
         [
-            ENTRY.pack(
+            CURSOR.pack(
                 held.group, held.topic, held.queue, held.round, held.cursor,
                 held.lines is not None, 0,
             )

@@ -2,8 +2,8 @@
 
 Reading order: ``ledger``, ``views`` (the table: what each kind of record changes) and
 ``resolving`` (its rows for transactions), ``factkinds`` (how facts become bytes), ``room`` (who is
-refused when the journal is full), ``wakes`` (parked pulls to try again). STATE objects: ``types``
-(their numbers), ``objects``, ``heldobjects``, ``transactionobjects``.
+refused when the journal is full), ``wakes`` (parked pulls to try again). STATE objects: ``objects``
+(the table), ``heldobjects``, ``viewobjects``; the other owners are in the rooms of their data.
 
 Invariants: a decision applies a record by the same function as the replay at a start; applying a
 record reads that record and the object that it names, nothing else.

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ternmq.broker.ledger.factkinds import At
-from ternmq.broker.ledger.types import PREPARED_ROWS, TRANSACTION, WRITER
+from ternmq.broker.ledger.factkinds import PREPARED, RESOLVED, At
+from ternmq.broker.ledger.views import Views
 from ternmq.broker.transaction.undecided import PAGE_BITS
 from ternmq.journal.index.batch_facts import facts_of
+from ternmq.record.fact.state import PREPARED_ROWS, TRANSACTION, WRITER
 from ternmq.record.fact.transactions import Prepared, Resolved
-
-if TYPE_CHECKING:
-    from ternmq.broker.ledger.views import Views
 
 
 class TransactionViews:
@@ -24,6 +20,11 @@ class TransactionViews:
 
     def __init__(self, views: Views) -> None:
         self._views = views
+
+    def register(self) -> None:
+        """Add the two kinds to the table of the views."""
+        self._views.on(PREPARED, self.apply_prepared)
+        self._views.on(RESOLVED, self.apply_resolved)
 
     def apply_prepared(self, at: At, fact: Prepared) -> None:
         """Apply a PREPARED record: invisible rows of a transaction."""

@@ -4,8 +4,8 @@ One table, keyed by the kind of record, holds what a fact does to the views: `le
 decision is recorded, ``apply`` when the journal is replayed at a start. A start first loads the
 objects of the newest STATE set (``load_object``), each with its stamp: the position at which it is
 valid. Then it applies the facts from the set's BEGIN on; each object takes those at or behind its
-stamp. The objects and their bytes are in `objects`; what transactions change is in
-`resolving`.
+stamp. The table of the objects is in `objects`; what transactions change is in `resolving`. `start`
+registers both.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 from ternmq.broker.catalog.catalog import PAGE_BITS, QUEUE_BITS, Catalog, Queue, Topic, app_page
 from ternmq.broker.catalog.firsts import Firsts
-from ternmq.broker.catalog.gone import Gone, GoneName, Sort
+from ternmq.broker.catalog.gone import Gone
 from ternmq.broker.catalog.sessions import Sessions
+from ternmq.broker.catalog.stateobjects import Unplaced
 from ternmq.broker.dedup.dedup import Dedup
 from ternmq.broker.group.discarded import Discarded
 from ternmq.broker.group.figures import NOTHING, Figures
@@ -32,18 +33,14 @@ from ternmq.broker.ledger.factkinds import (
     LEFT,
     MESSAGES,
     MOVED,
-    PREPARED,
     PULLED,
     REPLAY,
-    RESOLVED,
     SETTLED,
     At,
     F,
     FactKind,
 )
 from ternmq.broker.ledger.objects import StateObjects
-from ternmq.broker.ledger.resolving import TransactionViews
-from ternmq.broker.ledger.types import APPS, HOLDS, SESSIONS, SUBSCRIPTIONS, TOPICS
 from ternmq.broker.transaction.preparedrows import PreparedRows
 from ternmq.broker.transaction.undecided import Undecided
 from ternmq.broker.transaction.writers import Writers
@@ -57,6 +54,16 @@ from ternmq.record.batch.batch import Batch
 from ternmq.record.fact import control, messages, moved, replay
 from ternmq.record.fact.facts import CursorMoved, Extended, Pulled, Settled
 from ternmq.record.fact.header import Kind
+from ternmq.record.fact.state import (
+    APPS,
+    CLIENT_SHOWN,
+    HOLDS,
+    SESSIONS,
+    SUBSCRIPTIONS,
+    TOPICS,
+    GoneName,
+    Sort,
+)
 
 HeldKey = tuple[int, int, int]
 """group, topic, queue."""
@@ -95,10 +102,10 @@ class Views:
         self.writers = Writers(limits)
         self.undecided = Undecided(index.segment_size)
         self.prepared_rows = PreparedRows(index.segment_size)
-        self.transactions = TransactionViews(self)
-        """What PREPARED and RESOLVED change."""
-        self.objects = StateObjects(self)
+        self.objects = StateObjects()
         """The views as objects of STATE."""
+        self.unplaced = Unplaced(self.catalog)
+        """Replay only: what was loaded for topics that are not known yet."""
         self.suspect_below = 0
         """Rows stored below may have been handed out before without a record: see ``PullReply``."""
         self.last_time_us = 0
@@ -115,20 +122,18 @@ class Views:
         counts once for each group."""
         self.table: dict[int, Row] = {Kind.EPOCH: Row(control.EPOCH.unpack_from, self._epoch)}
         """What each kind of record does to the views, live and in a replay."""
-        self._on(MESSAGES, self._messages)
-        self._on(PULLED, self._pulled)
-        self._on(SETTLED, self._settled)
-        self._on(ENDED, self._settled)
-        self._on(EXTENDED, self._extended)
-        self._on(CURSOR, self._cursor)
-        self._on(REPLAY, self._replayed)
-        self._on(CONFIG, self._config)
-        self._on(JOINED, self._joined)
-        self._on(LEFT, self._left)
-        self._on(MOVED, self._moved)
-        self._on(PREPARED, self.transactions.apply_prepared)
-        self._on(RESOLVED, self.transactions.apply_resolved)
-        self._on(COUNTS, None)
+        self.on(MESSAGES, self._messages)
+        self.on(PULLED, self._pulled)
+        self.on(SETTLED, self._settled)
+        self.on(ENDED, self._settled)
+        self.on(EXTENDED, self._extended)
+        self.on(CURSOR, self._cursor)
+        self.on(REPLAY, self._replayed)
+        self.on(CONFIG, self._config)
+        self.on(JOINED, self._joined)
+        self.on(LEFT, self._left)
+        self.on(MOVED, self._moved)
+        self.on(COUNTS, None)
 
     @property
     def lowest_hold(self) -> int | None:
@@ -137,8 +142,10 @@ class Views:
 
     # -- records ----------------------------------------------------------------------------------
 
-    def _on(self, what: FactKind[F], apply: Callable[[At, F], None] | None) -> None:
-        """Add a row to the table."""
+    def on(self, what: FactKind[F], apply: Callable[[At, F], None] | None) -> None:
+        """Add a row to the table: what a kind of record changes; None: nothing."""
+        if what.kind in self.table:
+            raise ValueError(f"kind {what.kind.name} is registered already")
         self.table[what.kind] = Row(what.unpack, apply)
 
     def apply(self, record: RawRecord) -> None:
@@ -193,7 +200,8 @@ class Views:
         session = self.sessions.by_number.get(number)
         if session is not None:
             info = session.info
-            one = GoneName(number, info.app, at.position, 0, info.client[:8], info.address)
+            client = info.client[:CLIENT_SHOWN]
+            one = GoneName(number, info.app, at.position, 0, client, info.address)
             self.gone.add(Sort.SESSION, one)
         self.sessions.apply_left(at.position, number)
 
@@ -255,7 +263,7 @@ class Views:
                 had = len(known.queues) if known is not None and self.live else -1
                 topic = catalog.put_topic(change.number, change.spec)
                 catalog.topic_pages[page] = position
-                self.objects.place(topic)
+                self.unplaced.place(topic)
                 if len(topic.queues) != had:
                     self._hold_new_queues(position, topic)
         elif isinstance(change, control.TopicDeleted):
@@ -431,11 +439,12 @@ class Views:
         self.begin = begin
         self.dedup.loaded()
         for topic in self.catalog.topics.values():
-            self.objects.place(topic)
+            self.unplaced.place(topic)
 
     def finish(self, end: Position) -> None:
         """Compute what is derived, once everything is replayed."""
         self.objects.finish()
+        self.unplaced.clear()
         self.live = True
         self.begin = 0
         self.index_from = 0

@@ -128,8 +128,11 @@ class Clients:
         self._parking.cancel_all(number)
         return self._drains.begin(now_us, number) or DoneReply(self._ledger.end)
 
-    def grace_over(self, now_us: int, session: Session, budget: int = ENDED_ROWS_A_TURN) -> int:
-        """End a session whose grace is over, in pieces; return the work units of this piece."""
+    def grace_over(
+        self, now_us: int, due_us: int, session: Session, budget: int = ENDED_ROWS_A_TURN
+    ) -> int:
+        """End a session whose grace is over (timer SESSION); return the work units of a piece."""
+        del due_us
         if session.connected or session.gone_us > now_us:
             return 0
         if self._views.sessions.by_number.get(session.number) is not session:

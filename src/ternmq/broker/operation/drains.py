@@ -81,12 +81,13 @@ class Drains:
             if number not in sessions:
                 self.begin(now_us, number)
 
-    def step(self, now_us: int, drain: Drain, budget: int) -> int:
-        """Give back a piece; return its work units, see ``Leases.end``.
+    def step(self, now_us: int, due_us: int, drain: Drain, budget: int) -> int:
+        """Give back a piece (timer DRAIN); return its work units, see ``Leases.end``.
 
         Raises:
             JournalFull: no segment is ready; the rest is still to be done.
         """
+        del due_us
         work = 0
         queues, catalog = drain.queues, self._views.catalog
         while queues:

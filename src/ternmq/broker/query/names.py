@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from ternmq.broker.catalog.gone import Sort
 from ternmq.broker.containers.sortedkeys import SortedKeys
 from ternmq.broker.ledger.ledger import Ledger
+from ternmq.record.fact.state import CLIENT_SHOWN
 
-CLIENT_SHOWN: Final = 8
 LOOKS: Final = 500
 """Most numbers that one page examines: this takes less than a millisecond."""
 

@@ -1,7 +1,9 @@
 """Does what is due: leases end, rows come due, sessions end, old data is removed.
 
-A tick does a bounded piece. It uses the same decisions as the commands (`leases`, `clients`,
-`delivery.settles`), so that everything that ends by time ends by a record.
+A tick does a bounded piece. What a kind of timer does is in the table of `clock.timers`; here are
+the tick, and the handlers for leases, waiting rows and housekeeping. All use the same decisions as
+the commands (`leases`, `clients`, `settles`), so that everything that ends by time ends by a
+record.
 """
 
 from __future__ import annotations
@@ -9,16 +11,13 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from ternmq.broker.catalog.sessions import Session
 from ternmq.broker.clock.timers import FULL_RETRY_US, Timer
 from ternmq.broker.delivery.leases import ENDED_ROWS_A_TURN, Leases
-from ternmq.broker.delivery.pulls import Delivery
 from ternmq.broker.delivery.settles import Settling
 from ternmq.broker.group.progress import GroupQueue
 from ternmq.broker.intake.commits import Transactions
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.broker.operation.clients import Clients
-from ternmq.broker.operation.drains import Drain, Drains
 from ternmq.model.errors import JournalFull
 from ternmq.model.types import SECOND_US
 from ternmq.record.fact.facts import Cause, Outcome
@@ -45,8 +44,6 @@ class Ticking:
 
     __slots__ = (
         "_clients",
-        "_delivery",
-        "_drains",
         "_leases",
         "_settling",
         "_timers",
@@ -59,21 +56,17 @@ class Ticking:
     def __init__(
         self,
         ledger: Ledger,
-        delivery: Delivery,
         settling: Settling,
         leases: Leases,
         clients: Clients,
-        drains: Drains,
         transactions: Transactions,
     ) -> None:
         self._views = ledger.views
         self._timers = ledger.timers
         self._wakes = ledger.wakes
-        self._delivery = delivery
         self._settling = settling
         self._leases = leases
         self._clients = clients
-        self._drains = drains
         self._transactions = transactions
         self.work_a_turn = ENDED_ROWS_A_TURN
         """Work after which a tick stops; a small number makes many pieces."""
@@ -91,7 +84,7 @@ class Ticking:
 
     def tick(self, now_us: int) -> bool:
         """Do a bounded piece of what is due; return whether more is due now."""
-        work = 0
+        work, table = 0, self._timers.table
         while work < self.work_a_turn:
             fired = self._timers.pop(now_us)
             if fired is None:
@@ -99,48 +92,17 @@ class Ticking:
             when_us, kind, owner = fired
             try:
                 budget = self.work_a_turn - work
-                work += FIRED_WORK + self._fire(now_us, when_us, kind, owner, budget)
+                work += FIRED_WORK + table[kind].fire(now_us, when_us, owner, budget)
             except JournalFull:
                 # No segment is ready: nothing was recorded, and what is due stays due.
-                if kind is Timer.LEASES:
-                    assert isinstance(owner, GroupQueue)
-                    self._timers.arm_leases(owner, now_us + FULL_RETRY_US)
-                else:
-                    self._timers.set(now_us + FULL_RETRY_US, kind, owner)
+                table[kind].again(owner, now_us + FULL_RETRY_US)
                 return False
         return True
 
-    def _fire(
-        self,
-        now_us: int,
-        when_us: int,
-        kind: Timer,
-        owner: GroupQueue | Session | Drain | None,
-        budget: int,
-    ) -> int:
-        """Do what one timer is for, within a budget of work; return how much work it was."""
-        if kind is Timer.LEASES:
-            assert isinstance(owner, GroupQueue)
-            return self._end_leases(now_us, when_us, owner, budget)
-        if kind is Timer.SESSION:
-            assert isinstance(owner, Session)
-            return self._clients.grace_over(now_us, owner, budget)
-        if kind is Timer.DRAIN:
-            assert isinstance(owner, Drain)
-            return self._drains.step(now_us, owner, budget)
-        if kind is Timer.FREE:
-            return self._free(now_us)
-        if kind is Timer.DUE:
-            assert isinstance(owner, GroupQueue)
-            return self._look_for_due(now_us, when_us, owner)
-        if kind is Timer.PASSED:
-            assert isinstance(owner, GroupQueue)
-            if self._views.catalog.consumer_of(owner) is not None:
-                self._delivery.record_passed(now_us, owner)
-            return 1
-        return self._keep_house(now_us)
+    # -- handlers ---------------------------------------------------------------------------------
 
-    def _end_leases(self, now_us: int, when_us: int, held: GroupQueue, budget: int) -> int:
+    def end_leases(self, now_us: int, when_us: int, held: GroupQueue, budget: int) -> int:
+        """End the leases of a group queue whose time is over (timer LEASES)."""
         if when_us != held.lease_armed_us:
             return 0  # armed again for an earlier time
         held.lease_armed_us = _NEVER
@@ -154,7 +116,9 @@ class Ticking:
             )
         return ended.work + 1
 
-    def _look_for_due(self, now_us: int, when_us: int, held: GroupQueue) -> int:
+    def look_for_due(self, now_us: int, when_us: int, held: GroupQueue, budget: int) -> int:
+        """Wake a group for its rows that have come due (timer DUE)."""
+        del budget
         if when_us != held.due_armed_us:
             return 0
         held.due_armed_us = _NEVER
@@ -167,12 +131,16 @@ class Ticking:
             self._timers.arm_due(held, later)
         return looked // 16  # finding a row is about that much cheaper than ending its lease
 
-    def _free(self, now_us: int) -> int:
+    def free(self, now_us: int, when_us: int, owner: None, budget: int) -> int:
+        """Free some unused memory (timer FREE)."""
+        del when_us, owner, budget
         if self._views.discarded.free(FREED_A_TURN):
             self._timers.set(now_us, Timer.FREE)
         return FREED_A_TURN >> 2  # freeing an object is that much cheaper than ending a lease
 
-    def _keep_house(self, now_us: int) -> int:
+    def keep_house(self, now_us: int, when_us: int, owner: None, budget: int) -> int:
+        """Drop what has expired: deduplication, dead letters, transactions (HOUSEKEEPING)."""
+        del when_us, owner, budget
         self._views.dedup.sweep(now_us, _SWEPT_A_TURN)
         if self._views.discarded:
             self._timers.set(now_us, Timer.FREE)

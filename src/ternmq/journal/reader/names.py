@@ -24,17 +24,9 @@ from ternmq.journal.log.segment import (
 from ternmq.journal.state.sets import StateKey, begin_of_end, directory_of, load
 from ternmq.model.errors import CorruptJournal
 from ternmq.model.types import NO_POSITION, Position
-from ternmq.record.fact import control
+from ternmq.record.fact import control, state
 from ternmq.record.fact.header import Kind
-
-TOPICS: Final = 2
-SUBSCRIPTIONS: Final = 3
-SESSIONS: Final = 5
-APPS: Final = 10
-GONE: Final = 21
-"""Types of STATE objects that have names; see ``docs/format/state.md``."""
-CLIENT_SHOWN: Final = 8
-_GONE_TOPIC, _GONE_GROUP, _GONE_SESSION = 1, 2, 3
+from ternmq.record.fact.state import Sort
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -53,35 +45,11 @@ class Known(msgspec.Struct, frozen=True):
     """Address of a session's client."""
 
 
-class _Named(msgspec.Struct, frozen=True):
-    name: str
-
-
-class _Topic(msgspec.Struct, frozen=True):
-    number: int
-    spec: _Named
-
-
-class _Group(msgspec.Struct, frozen=True):
-    topic: int
-    group: int
-    name: str
-
-
-class _Gone(msgspec.Struct, frozen=True, array_like=True):
-    number: int
-    name: str
-    position: int
-    topic: int
-    client: str
-    address: str
-
-
-_topics: Final = msgspec.msgpack.Decoder(list[_Topic])
-_groups: Final = msgspec.msgpack.Decoder(list[_Group])
+_topics: Final = msgspec.msgpack.Decoder(list[state.TopicState])
+_groups: Final = msgspec.msgpack.Decoder(list[state.SubscriptionState])
 _sessions: Final = msgspec.msgpack.Decoder(list[control.Joined])
-_apps: Final = msgspec.msgpack.Decoder(list[_Named])
-_gone: Final = msgspec.msgpack.Decoder(list[_Gone])
+_apps: Final = msgspec.msgpack.Decoder(list[control.App])
+_gone: Final = msgspec.msgpack.Decoder(list[state.GoneName])
 
 
 class Names:
@@ -107,23 +75,25 @@ class Names:
         del stamp
         if not payload:
             return
-        if key.type == TOPICS:
+        if key.type == state.TOPICS:
             for topic in _topics.decode(payload):
                 self.topics[topic.number] = Known(topic.number, topic.spec.name)
-        elif key.type == SUBSCRIPTIONS:
+        elif key.type == state.SUBSCRIPTIONS:
             for one in _groups.decode(payload):
                 self.groups[one.group] = Known(one.group, one.name, topic=one.topic)
-        elif key.type == SESSIONS:
+        elif key.type == state.SESSIONS:
             for joined in _sessions.decode(payload):
                 self._joined(joined)
-        elif key.type == APPS:
+        elif key.type == state.APPS:
             self.apps.update(app.name for app in _apps.decode(payload))
         else:
-            kinds = {
-                _GONE_TOPIC: self.topics, _GONE_GROUP: self.groups, _GONE_SESSION: self.sessions,
-            }  # fmt: skip
+            sorts = {
+                Sort.TOPIC: self.topics,
+                Sort.GROUP: self.groups,
+                Sort.SESSION: self.sessions,
+            }
             for gone in _gone.decode(payload):
-                kinds[key.a][gone.number] = Known(
+                sorts[Sort(key.a)][gone.number] = Known(
                     gone.number, gone.name, gone.position, gone.topic, gone.client, gone.address
                 )
 
@@ -146,7 +116,7 @@ class Names:
             _end(self.sessions, control.unpack_left(record.body).session, record.position)
 
     def _joined(self, joined: control.Joined) -> None:
-        client = joined.client[:CLIENT_SHOWN]
+        client = joined.client[: state.CLIENT_SHOWN]
         self.sessions[joined.session] = Known(
             joined.session, joined.app, client=client, address=joined.address
         )
@@ -199,7 +169,7 @@ def read_names(disk: Disk, segment_size: int, stop: Position = NO_POSITION) -> N
     for end in _ends(disk, segment_size, bases, stop):
         try:
             directory, found = directory_of(disk, segment_size, Position(end))
-            wanted = {TOPICS, SUBSCRIPTIONS, SESSIONS, APPS, GONE}
+            wanted = {state.TOPICS, state.SUBSCRIPTIONS, state.SESSIONS, state.APPS, state.GONE}
             load(
                 disk,
                 segment_size,

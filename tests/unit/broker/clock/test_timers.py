@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ternmq.broker.clock.timers import Timer, TimerStore
+from tests.unit.broker.kit import World
 
 settings = st.tuples(st.just("set"), st.integers(0, 20), st.sampled_from(Timer))
 pops = st.tuples(st.just("pop"), st.integers(0, 20), st.just(Timer.DUE))
@@ -31,3 +33,14 @@ def test_times_fire_in_order_and_equal_ones_as_they_were_set(
                 assert fired is None
         assert len(timers) == len(model)
         assert timers.next_us() == (model[0][0] if model else None)
+
+
+def test_a_kind_of_timer_is_registered_once() -> None:
+    timers = TimerStore()
+    timers.on(Timer.FREE, lambda *_: 0)
+    with pytest.raises(ValueError, match="FREE is registered already"):
+        timers.on(Timer.FREE, lambda *_: 0)
+
+
+def test_every_kind_of_timer_is_registered() -> None:
+    assert sorted(World().broker.timers.table) == sorted(Timer)

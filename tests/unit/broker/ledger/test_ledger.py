@@ -11,6 +11,7 @@ import ternmq.broker
 from ternmq.broker.ledger import factkinds
 from ternmq.broker.ledger.factkinds import COUNTS, CURSOR, JOINED, FactKind
 from ternmq.broker.ledger.views import Views
+from ternmq.broker.start import new_views
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.index.index import Index
 from ternmq.journal.log.scan import RawRecord, Scanner
@@ -27,7 +28,7 @@ PACKAGE = Path(ternmq.broker.__file__).parent
 KINDS = [one for one in vars(factkinds).values() if isinstance(one, FactKind)]
 OF_THE_JOURNAL = {Kind.SEGMENT, Kind.PAD, Kind.EPOCH, Kind.MARK, Kind.STATE}
 NEVER_DECIDED = {Kind.ALARM}
-APPLIES = {"ledger", "views", "transactionviews", "stateobjects"}
+APPLIES = {"ledger", "views", "resolving", "stateobjects"}
 """Modules that may call what applies a fact; the last loads sessions from STATE."""
 
 
@@ -38,7 +39,7 @@ def test_every_kind_that_can_be_decided_is_in_the_table() -> None:
     kinds = [one.kind for one in KINDS]
     assert len(set(kinds)) == len(kinds)
     assert set(kinds) == KNOWN_KINDS - OF_THE_JOURNAL - NEVER_DECIDED
-    views = Views(Limits(), Index(MemoryDisk(), segment_size=SEGMENT))
+    views = new_views(Limits(), Index(MemoryDisk(), segment_size=SEGMENT))
     without = [one.kind for one in KINDS if views.table[one.kind].apply is None]
     assert without == [COUNTS.kind]
 
@@ -55,7 +56,7 @@ def test_a_kind_that_is_not_in_the_table_is_not_appended() -> None:
 def test_nothing_but_the_ledger_appends_or_applies() -> None:
     """A decision that applied something else than a start would is not to be written."""
     found: list[str] = []
-    for path in sorted(PACKAGE.glob("*.py")):
+    for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Attribute):
                 continue
@@ -73,7 +74,7 @@ def test_no_part_takes_the_whole_broker() -> None:
     """Only what puts it together, and what shows its numbers, knows the surface."""
     knows = [
         path.stem
-        for path in sorted(PACKAGE.glob("*.py"))
+        for path in sorted(PACKAGE.rglob("*.py"))
         if "from ternmq.broker.broker import" in path.read_text(encoding="utf-8")
     ]
     assert knows == ["metrics", "start"]
@@ -91,7 +92,7 @@ def records(world: World) -> list[RawRecord]:
 def copy_of(found: list[RawRecord], world: World) -> Views:
     """Return views to which records were applied, one after the other."""
     size = world.options.segment_bytes
-    views = Views(world.options.limits, Index(MemoryDisk(), segment_size=size))
+    views = new_views(world.options.limits, Index(MemoryDisk(), segment_size=size))
     views.loaded(Position(0))
     for record in found:
         views.apply(record)

@@ -11,9 +11,10 @@ from ternmq.broker.group.progress import GroupQueue
 from ternmq.broker.group.shards import shards_of
 from ternmq.broker.ledger import heldobjects
 from ternmq.broker.ledger import objects as stateobjects
-from ternmq.broker.ledger.types import FORGOTTEN, GLOBAL, HELD, SHARD, SUBSCRIPTIONS, TOPICS
 from ternmq.journal.state.sets import StateKey
+from ternmq.record.fact import state
 from ternmq.record.fact.facts import Outcome
+from ternmq.record.fact.state import FORGOTTEN, GLOBAL, HELD, SHARD, SUBSCRIPTIONS, TOPICS
 from tests.unit.broker.kit import World, explore, offsets, same_after_restart
 
 
@@ -186,3 +187,16 @@ def test_a_page_is_idle_until_something_is_said_of_it() -> None:
     assert not page.idle()
     page.changed, page.touched = 8, 32
     assert not page.idle()
+
+
+def test_every_type_of_object_is_registered_and_once() -> None:
+    types = {
+        value
+        for name, value in vars(state).items()
+        if name.isupper() and isinstance(value, int) and name != "CLIENT_SHOWN"
+    }
+    objects = World().broker.views.objects
+    assert len(types) == 15
+    assert set(objects.table) == types
+    with pytest.raises(ValueError, match="type 2 of STATE objects is registered already"):
+        objects.register(TOPICS, objects.table[TOPICS])
