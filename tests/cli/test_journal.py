@@ -94,9 +94,15 @@ def test_damage_is_found_and_shown_and_cut_only_by_consent(cli: CommandLine, dam
     lost = [one for one in preview["lost"] if one["kind"] == "MESSAGES"]
     assert [one["first_offset"] for one in lost] == list(range(9, 20))
     assert lost[0]["whole"] is False
+    assert {(one["topic"], one["topic_number"], one["queue"], one["count"]) for one in lost} == {
+        ("orders", 1, 0, 1)
+    }
     refused = cli("journal", "repair", damaged, code=1)
     assert "would lose" in refused.err
     assert "11 messages" in refused.err
+    shown = next(line for line in refused.err.splitlines() + refused.out.splitlines()
+                 if line.endswith("damaged"))  # fmt: skip
+    assert shown.split() == [str(place["start"]), "orders", "0", "9-9", "damaged"]
     assert refused.err.splitlines()[-1] == "ternmq: nothing was changed: say --cut to do it"
     asked = cli("journal", "repair", damaged, "--json", code=1)
     assert (asked.out, asked.err) == (
@@ -118,6 +124,24 @@ def test_damage_is_found_and_shown_and_cut_only_by_consent(cli: CommandLine, dam
         broker.start()
         out = cli("tail", "orders", "-n", 100, "--raw", "--url", broker.url).out
     assert out == "".join(f"message {n}\n" for n in range(9))
+
+
+def test_the_last_message_damaged_has_unknown_offsets(cli: CommandLine, sound: Path) -> None:
+    last = cli("journal", "dump", sound, "--kind", "messages", "--json").lines[-1]
+    with (sound / "journal" / f"{0:020d}.seg").open("r+b") as out:
+        out.seek(last["position"] + 60)
+        out.write(b"\xde\xad\xbe\xef")
+    preview = cli("journal", "repair", sound, "--dry-run", "--json").json
+    (lost,) = [one for one in preview["lost"] if one["kind"] == "MESSAGES"]
+    assert [lost[name] for name in ("topic", "topic_number", "queue", "first_offset", "count")] == (
+        [None] * 5
+    )
+    told = cli("journal", "repair", sound, "--dry-run")
+    text = told.out + told.err
+    assert "with 0 messages, and those of 1 damaged record:" in text
+    assert f"{last['position']}  unknown  unknown  unknown  damaged".split() in [
+        line.split() for line in text.splitlines()
+    ]
 
 
 def test_a_donor_mends_everything(cli: CommandLine, written: Path, damaged: Path) -> None:
@@ -172,9 +196,12 @@ def test_records_and_index_are_printed_and_damage_is_reported(
     files = processes.run("journal", "index", data, "--json").lines
     assert all(one["believed"] for one in files)
     covered = [queue for one in files for queue in one["queues"]]
-    assert covered[0] == {"topic": 1, "queue": 0, "first_offset": 0, "next_offset": 4}
+    assert covered[0] == {
+        "topic": "orders", "topic_number": 1, "queue": 0, "first_offset": 0, "next_offset": 4
+    }  # fmt: skip
     table = processes.run("journal", "index", data).out
     assert "believed" in table.splitlines()[1]
+    assert "orders" in table.splitlines()[1]
 
     assert processes.run("journal", "verify", data, "--json").json["sound"] is True
     index = data / files[0]["file"]

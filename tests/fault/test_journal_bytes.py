@@ -390,7 +390,24 @@ def test_repair_gives_the_longest_prefix_and_says_what_is_missing(made):
         report = repair(disk, consent=True)
         assert report.cut == end
         behind = [one for one in made.records if one.position >= end and one.kind not in QUIET]
-        found = {(one.position, one.kind): one for one in report.lost}
+        told_by_neighbours = [one for one in report.lost if not one.whole and one.count is not None]
+        found = {
+            (one.position, one.kind): one for one in report.lost if one not in told_by_neighbours
+        }
+        hit = {one.position for one in told_by_neighbours if one.kind == Kind.MESSAGES}
+        assert not {at for at, _ in found} & hit, "a record is either told of or it is not"
+        for one in told_by_neighbours:  # their offsets stand in records that the damage hit
+            rows = {
+                offset
+                for record in behind
+                if record.kind == Kind.MESSAGES and record.position < stop and record.end > start
+                for stored in [unpack(record.body)]
+                if (stored.topic, stored.queue) == (one.topic, one.queue)
+                for offset in range(stored.first_offset, stored.first_offset + stored.count)
+            }
+            assert one.first_offset is not None
+            assert one.count is not None
+            assert rows == set(range(one.first_offset, one.first_offset + one.count))
         gone = {
             (one.position, one.kind) for one in behind if one.position >= stop or one.end <= start
         }

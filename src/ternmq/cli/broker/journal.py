@@ -63,8 +63,8 @@ def journal() -> None:
     """Inspect, check and repair a journal on disk.
 
     DATA is the data folder of a broker. `dump`, `index` and `verify` change nothing and can run
-    beside a broker, but they may see its latest writes incompletely. `repair` requires that the
-    broker is stopped.
+    beside a broker, but they may see its latest writes incompletely. `repair` changes nothing while
+    a broker runs on the folder.
     """
 
 
@@ -145,6 +145,9 @@ def index(data: Path, as_json: bool) -> None:
     """
     with _reader(data) as reader:
         found = list(reader.indexes())
+        names = {number: one.name for number, one in reader.names_around().topics.items()}
+    for one in found:
+        _name_topics(one, names)
     if as_json:
         for one in found:
             output.json_line(one)
@@ -158,12 +161,25 @@ def index(data: Path, as_json: bool) -> None:
         queues = one["queues"]
         assert isinstance(queues, list)
         rows += [
-            (name, f"{one['start']}-{one['stop']}", queue["topic"], queue["queue"],
+            (name, f"{one['start']}-{one['stop']}", _named(queue), queue["queue"],
              queue["first_offset"], queue["next_offset"], "believed")
             for queue in queues
         ]  # fmt: skip
-    columns = ("file", "positions", "topic number", "queue", "first", "next", "state")
+    columns = ("file", "positions", "topic", "queue", "first", "next", "state")
     output.table(columns, rows, "there is no index yet: a sealed segment gets one")
+
+
+def _name_topics(index: dict[str, object], names: dict[int, str]) -> None:
+    """Give each queue of an index file its topic's name; None if the journal does not name it."""
+    queues = index.get("queues", [])
+    assert isinstance(queues, list)
+    for queue in queues:
+        queue["topic_number"] = queue.pop("topic")
+        queue["topic"] = names.get(queue["topic_number"])
+
+
+def _named(queue: dict[str, Any]) -> str:
+    return queue["topic"] or f"number {queue['topic_number']}"
 
 
 @journal.command()
@@ -223,6 +239,7 @@ def repair(data: Path, donor: Path | None, cut: bool, dry_run: bool, as_json: bo
     with _reader(data) as reader, _busy("reading the journal"):
         found = inspect(reader.disk)
         lost = losses(reader.disk, found)
+        names = _names(reader, found)
     if not found.damage:
         if as_json:
             output.document({"done": False, "damage": []})
@@ -230,7 +247,7 @@ def repair(data: Path, donor: Path | None, cut: bool, dry_run: bool, as_json: bo
             output.note("the journal is sound: there is nothing to mend")
         return
     if dry_run:
-        _preview(found, lost, as_json=as_json)
+        _preview(found, lost, names, as_json=as_json)
         return
     disk = open_folder(str(data))
     source = None if donor is None else open_folder(str(donor), read_only=True)
@@ -242,7 +259,7 @@ def repair(data: Path, donor: Path | None, cut: bool, dry_run: bool, as_json: bo
             except CorruptJournal:
                 report = None  # the donor repaired what it could; more damage is left
             if report is not None:
-                _done(data, report.patched, None, [], [], as_json=as_json)
+                _done(data, report.patched, None, [], [], names, as_json=as_json)
                 return
             left = inspect(disk)
             patched = tuple(one for one in found.damage if one not in left.damage)
@@ -252,24 +269,32 @@ def repair(data: Path, donor: Path | None, cut: bool, dry_run: bool, as_json: bo
         if not cut:
             if as_json:
                 raise Failed("nothing was cut: --json asks nothing; say --cut, or --dry-run")
-            _preview(found, lost, as_json=False)
+            _preview(found, lost, names, as_json=False)
             question = f"cut at {found.damage[0].start}, and lose what stands behind it?"
             confirm(question, yes=False, option="--cut")
         report = mend(disk, consent=True)
-        _done(data, list(patched), report.cut, report.lost, report.saved, as_json=as_json)
+        _done(data, list(patched), report.cut, report.lost, report.saved, names, as_json=as_json)
     finally:
         disk.close()
         if source is not None:
             source.close()
 
 
-def _preview(found: Inspection, lost: list[LostRecord], *, as_json: bool) -> None:
+def _names(reader: JournalReader, found: Inspection) -> dict[int, str]:
+    """Return the names of topics by number, as many as the journal's intact records hold."""
+    names = reader.names_around([one.stop for one in found.damage if one.next_crc is not None])
+    return {number: one.name for number, one in names.topics.items()}
+
+
+def _preview(
+    found: Inspection, lost: list[LostRecord], names: dict[int, str], *, as_json: bool
+) -> None:
     if as_json:
-        output.document({"done": False, **_plain(found), "lost": list(map(_plain_lost, lost))})
+        output.document({"done": False, **_plain(found), "lost": _plain_lost(lost, names)})
         return
     _show_damage(found)
     click.echo()
-    _show_lost(f"a cut at {found.damage[0].start} would lose", lost)
+    _show_lost(f"a cut at {found.damage[0].start} would lose", lost, names)
 
 
 def _done(
@@ -278,6 +303,7 @@ def _done(
     cut: int | None,
     lost: list[LostRecord],
     saved: list[str],
+    names: dict[int, str],
     *,
     as_json: bool,
 ) -> None:
@@ -287,7 +313,7 @@ def _done(
                 "done": True,
                 "mended": [{"start": one.start, "stop": one.stop} for one in patched],
                 "cut": cut,
-                "lost": list(map(_plain_lost, lost)),
+                "lost": _plain_lost(lost, names),
                 "saved": saved,
             }
         )
@@ -295,7 +321,7 @@ def _done(
     for one in patched:
         output.note(f"mended {one.start} to {one.stop} from the donor")
     if cut is not None:
-        _show_lost(f"cut at {cut}; lost", lost)
+        _show_lost(f"cut at {cut}; lost", lost, names)
         output.note("what was cut off is kept in " + ", ".join(str(data / one) for one in saved))
 
 
@@ -314,24 +340,40 @@ def _file(found: Inspection, position: int) -> str:
     return f"journal/{base:020d}.seg+{position - base}"
 
 
-def _show_lost(what: str, lost: list[LostRecord]) -> None:
+def _show_lost(what: str, lost: list[LostRecord], names: dict[int, str]) -> None:
     kinds = Counter(_kind(one.kind) for one in lost)
-    messages = sum(max(0, one.count) for one in lost)
+    messages = sum(one.count or 0 for one in lost)
     named = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())
+    unknown = sum(_unknown(one) for one in lost)
+    more = f", and those of {counted(unknown, 'damaged record')}" if unknown else ""
     output.note(f"{what} {counted(len(lost), 'record')} ({named or 'none that can be read'}), "
-                f"with {counted(messages, 'message')}:")  # fmt: skip
-    shown = [one for one in lost if one.count > 0]
+                f"with {counted(messages, 'message')}{more}:")  # fmt: skip
+    shown = [one for one in lost if one.count or _unknown(one)]
     output.table(
-        ("position", "topic number", "queue", "offsets", "state"),
+        ("position", "topic", "queue", "offsets", "state"),
         [
-            (one.position, one.topic, one.queue,
-             f"{one.first_offset}-{one.first_offset + one.count - 1}",
-             "whole" if one.whole else "damaged")
+            (one.position, _topic(one, names), "unknown" if one.queue is None else one.queue,
+             _offsets(one), "whole" if one.whole else "damaged")
             for one in shown[:_LOST_SHOWN]
         ],
     )  # fmt: skip
     if len(shown) > _LOST_SHOWN:
         output.note(f"and {len(shown) - _LOST_SHOWN:,} more (--json lists all)")
+
+
+def _unknown(one: LostRecord) -> bool:
+    """Whether a record may have held messages that no intact record tells of."""
+    return not one.whole and one.kind == Kind.MESSAGES and one.count is None
+
+
+def _topic(one: LostRecord, names: dict[int, str]) -> str:
+    return "unknown" if one.topic is None else names.get(one.topic, f"number {one.topic}")
+
+
+def _offsets(one: LostRecord) -> str:
+    if one.first_offset is None or one.count is None:
+        return "unknown"
+    return f"{one.first_offset}-{one.first_offset + one.count - 1}"
 
 
 def _kind(number: int) -> str:
@@ -358,17 +400,25 @@ def _plain(found: Inspection) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _plain_lost(one: LostRecord) -> dict[str, object]:
-    told: dict[str, object] = {
-        "kind": _kind(one.kind),
-        "position": one.position,
-        "length": one.length,
-        "whole": one.whole,
-    }
-    if one.count >= 0:
-        told |= {"topic_number": one.topic, "queue": one.queue, "first_offset": one.first_offset,
-                 "count": one.count}  # fmt: skip
-    return told
+def _plain_lost(lost: list[LostRecord], names: dict[int, str]) -> list[dict[str, object]]:
+    plain: list[dict[str, object]] = []
+    for one in lost:
+        told: dict[str, object] = {
+            "kind": _kind(one.kind),
+            "position": one.position,
+            "length": one.length,
+            "whole": one.whole,
+        }
+        if one.count is not None or _unknown(one):
+            told |= {
+                "topic": None if one.topic is None else names.get(one.topic),
+                "topic_number": one.topic,
+                "queue": one.queue,
+                "first_offset": one.first_offset,
+                "count": one.count,
+            }
+        plain.append(told)
+    return plain
 
 
 @contextmanager

@@ -8,7 +8,7 @@ never comes back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -146,6 +146,27 @@ def _end(known: dict[int, Known], number: int, position: int) -> None:
     one = known.get(number)
     if one is not None and not one.gone:
         known[number] = msgspec.structs.replace(one, gone=position)
+
+
+def read_names_around(disk: Disk, segment_size: int, behind: Iterable[Position]) -> Names:
+    """Return the names in the files of a damaged journal, as many as can be read.
+
+    Args:
+        disk: The data root.
+        segment_size: Bytes of every segment file.
+        behind: Positions of intact records behind damage; CONFIG records from there on count too.
+
+    Raises:
+        DiskError: The disk could not read.
+    """
+    try:
+        names = read_names(disk, segment_size)
+    except CorruptJournal:
+        names = Names()  # what is behind the damage may name more; numbers stand for the rest
+    for position in behind:
+        for record in scan(disk, position, segment_size=segment_size):
+            names.apply(record)
+    return names
 
 
 def read_names(disk: Disk, segment_size: int, stop: Position = NO_POSITION) -> Names:

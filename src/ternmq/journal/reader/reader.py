@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -25,7 +25,7 @@ from ternmq.journal.index.open import JournalChain, believed
 from ternmq.journal.index.run import Run
 from ternmq.journal.log.scan import RawRecord, Scanner, segment_size_of
 from ternmq.journal.log.segment import segment_bases
-from ternmq.journal.reader.names import Names, read_names
+from ternmq.journal.reader.names import Names, read_names, read_names_around
 from ternmq.journal.reader.page_scan import PageScanner
 from ternmq.journal.store.store import RecordStore
 from ternmq.model.errors import CorruptJournal, FileMissing, MessageNotFound
@@ -141,6 +141,17 @@ class JournalReader:
             DiskError: The disk could not read.
         """
         return read_names(self.disk, self.segment_size, stop)
+
+    def names_around(self, behind: Iterable[Position] = ()) -> Names:
+        """Return the names that can be read though the journal is damaged.
+
+        Args:
+            behind: Positions of intact records behind damage.
+
+        Raises:
+            DiskError: The disk could not read.
+        """
+        return read_names_around(self.disk, self.segment_size, behind)
 
     def batches(
         self, topic: int, queue: int, start: int = 0, stop: int | None = None

@@ -19,14 +19,18 @@ from typing import Final
 
 from ternmq.journal.disk.port import Disk
 from ternmq.journal.disk.real import RealDisk
-from ternmq.journal.log.scan import CHUNK_BYTES, RawRecord, Scanner, segment_size_of
+from ternmq.journal.log.scan import CHUNK_BYTES, Scanner, segment_size_of
 from ternmq.journal.log.segment import FOLDER, file_size, segment_bases, segment_name
-from ternmq.journal.recovery.ending import proven, search
+from ternmq.journal.recovery.ending import search
+from ternmq.journal.recovery.lost import LostRecord, lost_records, proven_from
 from ternmq.journal.recovery.recovery import open_journal
 from ternmq.model.errors import CorruptJournal
 from ternmq.model.types import Epoch, Position
-from ternmq.record.fact.header import HEADER_BYTES, MAGIC, Kind, header_of
-from ternmq.record.fact.messages import PREFIX, PREFIX_BYTES
+
+__all__ = [
+    "REPAIR_FOLDER", "Damage", "Inspection", "LostRecord", "RepairReport", "inspect", "losses",
+    "open_folder", "repair",
+]  # fmt: skip
 
 REPAIR_FOLDER: Final = "repair"
 
@@ -75,28 +79,6 @@ class Inspection:
     epoch: Epoch
 
 
-@dataclass(slots=True, frozen=True)
-class LostRecord:
-    """A record that a cut removes.
-
-    Attributes:
-        kind: The kind that its header states.
-        position: Its position.
-        length: Bytes.
-        whole: Its CRC fits; False if only the header could be read, which may be wrong.
-        topic, queue, first_offset, count: The values of a MESSAGES record, else all -1.
-    """
-
-    kind: int
-    position: Position
-    length: int
-    whole: bool
-    topic: int = -1
-    queue: int = -1
-    first_offset: int = -1
-    count: int = -1
-
-
 @dataclass(slots=True)
 class RepairReport:
     """What ``repair`` did.
@@ -105,7 +87,7 @@ class RepairReport:
         patched: Ranges restored from the donor.
         cut: Position where the journal was cut, None if it was not.
         saved: Files under ``repair/`` with the bytes that were cut off.
-        lost: The records cut off whose headers could be read, in order.
+        lost: The records cut off, as far as they are known, in order.
         after: The journal after the repair.
     """
 
@@ -179,7 +161,7 @@ def losses(disk: Disk, found: Inspection) -> list[LostRecord]:
     """Return the records that a cut at the first damage would remove; changes nothing."""
     if not found.damage:
         return []
-    return list(_lost(disk, segment_bases(disk), found.damage[0].start, found.segment_size))
+    return list(lost_records(disk, segment_bases(disk), found.damage[0].start, found.segment_size))
 
 
 def repair(disk: Disk, *, consent: bool = False, donor: Disk | None = None) -> RepairReport:
@@ -267,27 +249,8 @@ def _chains(disk: Disk, bases: list[Position], size: int) -> Iterator[_Chain]:
             chain.fault = scanner.fault
             yield chain
             position = chain.end
-        following = next(_proven_from(disk, bases, position), None)
+        following = next(proven_from(disk, bases, position), None)
         position = None if following is None else following.position
-
-
-def _proven_from(disk: Disk, bases: list[Position], position: int) -> Iterator[RawRecord]:
-    """Yield the records from ``position`` on that are valid by themselves, chain or not."""
-    for base in bases:
-        file = disk.open(segment_name(base))
-        try:
-            size = file.size()
-            offset = skip = max(0, position - base)
-            while offset < size:
-                chunk = file.pread(min(CHUNK_BYTES, size - offset), offset)
-                if not chunk:
-                    break
-                for record in proven(file, base, chunk, offset, skip):
-                    skip = record.end - base
-                    yield record
-                offset += len(chunk)
-        finally:
-            file.close()
 
 
 # ----------------------------------------------------------------------------------------- patching
@@ -339,7 +302,7 @@ def _patch(disk: Disk, donor: Disk, damage: Damage, size: int) -> None:
 def _cut(disk: Disk, cut: Position, before: Inspection, report: RepairReport) -> None:
     """Cut at ``cut``: list, save and zero what is behind, then begin an epoch above all others."""
     bases = segment_bases(disk)
-    report.lost.extend(_lost(disk, bases, cut, before.segment_size))
+    report.lost.extend(lost_records(disk, bases, cut, before.segment_size))
     dirt = search(disk, bases, cut, before.segment_size).dirt
     kept = disk.names(REPAIR_FOLDER)
     for base in sorted({piece.base for piece in dirt}):
@@ -374,47 +337,3 @@ def _save(disk: Disk, base: Position, start: int, stop: int, cut: Position, kept
         source.close()
         target.close()
     return f"{REPAIR_FOLDER}/{name}"
-
-
-_EMPTY: Final = frozenset({Kind.PAD, Kind.SEGMENT, Kind.MARK})
-"""Kinds of records that are not listed as lost: they hold no facts."""
-
-
-def _lost(disk: Disk, bases: list[Position], cut: Position, size: int) -> Iterator[LostRecord]:
-    """Yield the records behind ``cut``, as far as they can be read."""
-    end: int = cut
-    for record in _proven_from(disk, bases, cut):
-        if record.position > end:
-            yield from _damaged(disk, bases, end, size)
-        if record.kind not in _EMPTY:
-            yield _describe(record.kind, record.position, record.length, record.body, whole=True)
-        end = record.end
-
-
-def _damaged(disk: Disk, bases: list[Position], position: int, size: int) -> Iterator[LostRecord]:
-    """Yield the damaged record at ``position`` if its header still looks like one."""
-    base = Position(position - position % size)
-    if base not in bases:
-        return
-    file = disk.open(segment_name(base))
-    try:
-        head = file.pread(HEADER_BYTES + PREFIX_BYTES, position - base)
-    finally:
-        file.close()
-    if len(head) < HEADER_BYTES + PREFIX_BYTES:
-        return
-    header = header_of(head)
-    if header.magic == MAGIC and header.position == position and header.kind not in _EMPTY:
-        yield _describe(
-            header.kind, Position(position), header.length, head[HEADER_BYTES:], whole=False
-        )
-
-
-def _describe(
-    kind: int, position: Position, length: int, body: bytes, *, whole: bool
-) -> LostRecord:
-    """Make a ``LostRecord``, with offsets if it is MESSAGES."""
-    if kind != Kind.MESSAGES or len(body) < PREFIX_BYTES:
-        return LostRecord(kind, position, length, whole)
-    topic, queue, first_offset, count, *_ = PREFIX.unpack_from(body)
-    return LostRecord(kind, position, length, whole, topic, queue, first_offset, count)

@@ -7,7 +7,8 @@ import pytest
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.log.scan import scan
 from ternmq.journal.log.segment import segment_name
-from ternmq.journal.recovery.repair import REPAIR_FOLDER, Inspection, LostRecord, inspect, repair
+from ternmq.journal.recovery.lost import LostRecord
+from ternmq.journal.recovery.repair import REPAIR_FOLDER, Inspection, inspect, repair
 from ternmq.model.errors import CorruptJournal
 from ternmq.record.fact.header import Kind
 from ternmq.record.fact.messages import pack
@@ -216,18 +217,55 @@ def test_lost_messages_are_named():
     disk = MemoryDisk()
     journal, _, _ = open_views(disk)
     hole = journal.append(Kind.MESSAGES, pack(7, 1, 100, 2, b"batch-1!", ()), 1)
-    lost = journal.append(Kind.MESSAGES, pack(7, 2, 55, 3, b"batch-2!", ()), 1)
+    lost = journal.append(Kind.MESSAGES, pack(7, 2, 0, 3, b"batch-2!", ()), 1)
     commit(journal)
     journal.append(Kind.SETTLED, b"12345678", 1)
     commit(journal)
     disk = damaged(disk.image(), (hole + 48 + 33, b"\xff"))
     report = repair(disk, consent=True)
     assert report.lost[:2] == [
-        LostRecord(Kind.MESSAGES, hole, 88, False, 7, 1, 100, 2),
-        LostRecord(Kind.MESSAGES, lost, 88, True, 7, 2, 55, 3),
+        LostRecord(Kind.MESSAGES, hole, 88, False),  # no intact record of its queue: unknown
+        LostRecord(Kind.MESSAGES, lost, 88, True, 7, 2, 0, 3),
     ]
     assert report.lost[2].kind == Kind.SETTLED
-    assert report.lost[2].topic == -1
+    assert report.lost[2].topic is None
+
+
+@pytest.mark.parametrize(
+    ("at", "data"),
+    [
+        (4, b"\xff" * 4),  # magic
+        (8, b"\xff" * 4),  # length
+        (13, b"\x0a"),  # kind: SETTLED
+        (16, b"\xff" * 8),  # position
+        (48, b"\xff" * 4),  # topic
+        (52, b"\xff" * 4),  # queue
+        (56, b"\xff" * 8),  # first_offset
+        (64, b"\xff" * 4),  # count
+        (48 + 33, b"\xff"),  # the batch
+    ],
+)
+@pytest.mark.parametrize("followed", [True, False])
+def test_offsets_of_a_damaged_record_come_from_its_neighbours(at, data, followed):
+    disk = MemoryDisk()
+    journal, _, _ = open_views(disk)
+    journal.append(Kind.MESSAGES, pack(7, 1, 0, 100, b"batch-0!", ()), 1)
+    hole = journal.append(Kind.MESSAGES, pack(7, 1, 100, 2, b"batch-1!", ()), 1)
+    journal.append(Kind.MESSAGES, pack(7, 2, 0, 3, b"batch-2!", ()), 1)
+    if followed:
+        journal.append(Kind.MESSAGES, pack(7, 1, 102, 1, b"batch-3!", ()), 1)
+    commit(journal)
+    journal.append(Kind.SETTLED, b"12345678", 1)
+    commit(journal)
+    report = repair(damaged(disk.image(), (hole + at, data)), consent=True)
+    told = [one for one in report.lost if not one.whole]
+    if followed:
+        assert told == [LostRecord(Kind.MESSAGES, hole, 88, False, 7, 1, 100, 2)]
+    else:
+        assert all(one.position == hole and one.length == 88 for one in told)
+        assert all((one.topic, one.queue, one.first_offset, one.count) == (None,) * 4
+                   for one in told)  # fmt: skip
+        assert len(told) == (at not in {4, 16})  # without a header nothing says it is a record
 
 
 def test_what_the_donor_has_is_taken_before_the_cut(sound):
