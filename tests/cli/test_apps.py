@@ -139,7 +139,7 @@ def test_a_dry_run_promises_nothing_that_the_app_may_not(
     assert "A topic on which the app has no right looks as if it were missing" in said
     said = admin("apply", f"{name}:client", *as_nobody, code=5).err
     assert missing in said
-    assert f"Nothing was changed: {lacks}: ask whoever manages the broker\n" in said
+    assert f"Nothing was changed: {lacks}: ask an administrator of the broker\n" in said
     admin("app", "set", f"no-{topic}", "--grant", f"produce:{topic}")
     said = admin("apply", f"{name}:client", "--dry-run", *as_nobody, code=5).err
     assert lacks in said

@@ -48,7 +48,8 @@ def test_order_service(run: Callable[..., list[str]], dev: BrokerProcess) -> Non
         "order 60: {'number': 60, 'customer': 'Bob', 'cents': 120000}",
         (
             "line 2 was not sent: a body of 2000000 bytes; the broker takes 1048576"
-            " (send less; the setting `body` says how much a broker takes, 16MiB at most)"
+            " (make it smaller; the broker's setting `body` is the limit for one message, 16MiB "
+            "at most)"
         ),
         "2 prices are stored",
     ]

@@ -34,12 +34,12 @@ def client(url: str) -> Iterator[ternmq.sync.Client]:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("localhost:7117", "looks like ternmq://host:7117"),
-        ("http://localhost:7117", "looks like ternmq://host:7117"),
+        ("localhost:7117", "form is ternmq://host:7117"),
+        ("http://localhost:7117", "form is ternmq://host:7117"),
         ("ternmq://", "names no host"),
         ("ternmq://localhost:99999", "out of range"),
         ("ternmq://localhost:7117/orders", "nothing may follow the port"),
-        (7117, "looks like ternmq://host:7117"),
+        (7117, "form is ternmq://host:7117"),
     ],
 )
 def test_a_url_that_is_none(given: Any, says: str) -> None:
@@ -99,7 +99,7 @@ def test_a_url_that_is_none(given: Any, says: str) -> None:
         ),
         (lambda c: c.admin.reset_group("t", "g", 3), ternmq.InvalidRequest, "say queue=0"),
         (lambda c: c.admin.reset_group("t", "g", "x"), ternmq.InvalidRequest, "earliest"),
-        (lambda c: c.admin.group("t", "none"), ternmq.UnknownGroup, "consuming makes it"),
+        (lambda c: c.admin.group("t", "none"), ternmq.UnknownGroup, "when it first consumes"),
         (lambda c: c.handler("t", group="g")(lambda: 0), ternmq.InvalidRequest, "a body, a del"),
     ],
 )

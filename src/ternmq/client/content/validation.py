@@ -292,7 +292,7 @@ def check_body(size: int, most: int) -> None:
     if most < LARGEST_BODY:
         raise MessageTooLarge(f"a body of {size} bytes; the broker takes {most}")
     error = MessageTooLarge(f"a body of {size} bytes; no broker takes more than {most}")
-    error.hint = "send less, or store it elsewhere and send where it is"
+    error.hint = "make it smaller, or store it elsewhere and send its location"
     raise error
 
 
