@@ -64,7 +64,7 @@ def test_a_folder_in_use_is_left_alone(tmp_path: Path, cli: CommandLine) -> None
 def test_the_settings_say_which(tmp_path: Path, cli: CommandLine) -> None:
     broker = BrokerProcess("serve", tmp_path / "broker", admin_token="chosen")
     broker.arguments = ["--new-admin-token"]
-    with pytest.raises(AssertionError, match="the settings have an admin_token"):
+    with pytest.raises(AssertionError, match="the settings contain an admin_token"):
         broker.start()
     assert not broker.data.exists()
     broker.settings["admin_token"] = "off"

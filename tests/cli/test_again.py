@@ -63,8 +63,8 @@ def test_replay_of_times_and_ids(
     assert [line.split()[-1] for line in ended.out.splitlines()] == ["1", "0", "0", "0", "1"]
     assert ended.out.splitlines()[-1].startswith("not found by id")
     assert ended.err.endswith(
-        f"ternmq: {consumed} has no message with the id 7:7: check the id, which may be "
-        "mistyped, or of a message that is no longer kept\n"
+        f"ternmq: {consumed} has no message with the id 7:7: the id may be mistyped, or its "
+        f"message is no longer kept\n"
     )
     assert bodies(cli, consumed) == ["5"]
 
@@ -77,11 +77,11 @@ def test_replay_of_a_message_by_an_id_of_its_own(cli: CommandLine, topic: str) -
     replay = ("group", "replay", topic, "billing", "--id", "order-7-paid")
     assert cli(*replay, "--dry-run", "--json").json["again"] == 1
     ended = cli(*replay, "--id", "order-8-paid", "--yes", code=4)
-    assert "has no message with the id order-8-paid: check the id" in ended.err
+    assert "has no message with the id order-8-paid: the id may be mistyped" in ended.err
     assert bodies(cli, topic) == ["7"]
     for more in ((), ("--json",)):  # a dry run ends as the run would
         dry = cli(*replay, "--id", "order-8-paid", "--dry-run", *more, code=4)
-        assert "has no message with the id order-8-paid: check the id" in dry.err
+        assert "has no message with the id order-8-paid: the id may be mistyped" in dry.err
         assert "order-8-paid" in dry.out or not more
 
 
@@ -107,7 +107,7 @@ def test_redrive_of_some_by_reason_and_of_all(cli: CommandLine, dead: str) -> No
         {"queue": 0, "offset": 0, "outcome": "redriven"},
         {"queue": 0, "offset": 7, "outcome": "no dead letter"},
     ]
-    assert "no dead letters: 0/7" in told.err
+    assert "not dead letters: 0/7" in told.err
     assert bodies(cli, dead) == ["0"]
     said = cli("deadletter", "redrive", dead, "billing", "--reason", "expired", "-y")
     assert said.err == f"3 dead letters of {dead} come to billing again\n"

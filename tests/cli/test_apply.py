@@ -127,8 +127,8 @@ def test_a_filter_where_order_is_kept_is_found_before_anything_is_made(
         said = cli(*command, code=8)
         told = said.out + said.err
         assert (
-            f"group billing on {topic}: tags 'a' cannot be: topic {topic} is ordered, and a group "
-            "that keeps order has no tag filter"
+            f"group billing on {topic}: tags 'a' cannot be: topic {topic} is ordered, and an "
+            f"ordered group cannot have a tag filter"
         ) in told
         assert f'state mode="shared" for group billing on {topic}, or leave its tags out' in told
         assert "ternmq group delete" not in told  # there is none
@@ -218,7 +218,7 @@ def test_what_is_no_client_is_said(cli: CommandLine, target: str, said: str) -> 
         ("def f():\n    return 1 / 0\nf()\n", 1, "ZeroDivisionError", 8),
         ("import os\nos.nothing\n", 1, "AttributeError", 5),
         ("int('x')\n", 1, "ValueError", 5),
-        ("import nosuchmodule\n", 2, "imports 'nosuchmodule', which is not there", 1),
+        ("import nosuchmodule\n", 2, "imports 'nosuchmodule', which was not found", 1),
     ],
 )
 def test_an_application_that_cannot_be_imported(

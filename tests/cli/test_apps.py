@@ -60,7 +60,7 @@ def test_an_app_from_its_token_to_its_end(admin: CommandLine, topic: str) -> Non
     admin("send", topic, "hello", *as_shop, code=5)
     admin("send", topic, "hello", "--app", "shop", "--token", new)
 
-    assert "say --yes" in admin("app", "delete", "shop", code=1).err
+    assert "add --yes" in admin("app", "delete", "shop", code=1).err
     admin("app", "delete", "shop", "--yes")
     admin("send", topic, "hello", "--app", "shop", "--token", new, code=5)
 
@@ -139,7 +139,7 @@ def test_a_dry_run_promises_nothing_that_the_app_may_not(
     assert "A topic on which the app has no right looks as if it were missing" in said
     said = admin("apply", f"{name}:client", *as_nobody, code=5).err
     assert missing in said
-    assert f"Nothing was changed: {lacks}: ask whoever manages the broker\n" in said
+    assert f"Nothing was changed: {lacks}: ask an administrator of the broker\n" in said
     admin("app", "set", f"no-{topic}", "--grant", f"produce:{topic}")
     said = admin("apply", f"{name}:client", "--dry-run", *as_nobody, code=5).err
     assert lacks in said
@@ -255,7 +255,7 @@ def test_an_app_that_is_there_or_is_not(admin: CommandLine) -> None:
     assert "app set" in admin("app", "create", "twice", code=1).err
     assert "did you mean twice?" in admin("app", "show", "twise", code=4).err
     admin("app", "delete", "nobody", "-y", code=4)
-    assert "say what to change" in admin("app", "set", "twice", code=2).err
+    assert "name at least one option to change" in admin("app", "set", "twice", code=2).err
     assert "has no grant" in admin("app", "set", "twice", "--revoke", "produce:x", code=4).err
 
 

@@ -77,7 +77,7 @@ def test_dead_letters(cli: CommandLine, failed: str, tmp_path: Path) -> None:
     cli("send", failed, "--json-in", "--lines", file)
     assert cli("tail", failed, "-n", 3, "--raw").out == "message 0\nmessage 1\nmessage 2\n"
 
-    assert "say --yes" in cli("deadletter", "delete", failed, "billing", "0-1", code=1).err
+    assert "add --yes" in cli("deadletter", "delete", failed, "billing", "0-1", code=1).err
     cli("deadletter", "delete", failed, "billing", "0-1", "--yes")
     ended = cli("deadletter", "delete", failed, "billing", 1, 2, "--yes", "--json", code=4)
     assert ended.json == {"done": 1, "missing": [1]}
@@ -176,9 +176,9 @@ def test_places_as_lists_print_them(cli: CommandLine, failed: str) -> None:
         cli(command, "show", failed, "billing", f"9/{offset}", code=4)
         for place, said in (
             (f"other/0/{offset}", "is on topic 'other'"),
-            (f"a/b/0/{offset}", "is no place"),
-            (f"x/{offset}", "is no place"),
-            ("0/1-2", "one is shown at a time"),
+            (f"a/b/0/{offset}", "is not a place"),
+            (f"x/{offset}", "is not a place"),
+            ("0/1-2", "names several messages: name one"),
             ("0/one", "neither an offset"),
         ):
             assert said in cli(command, "show", failed, "billing", place, code=2).err
@@ -198,7 +198,10 @@ def test_what_is_redriven_is_said_in_one_way(cli: CommandLine, failed: str) -> N
         assert f"give only one {ways}" in cli(*redrive, *named, "--dry-run", code=2).err
     for option in ("--reason", "--fingerprint"):
         ended = cli(*redrive, option, "", "--yes", code=2)
-        assert f"{option} is empty, which would select all of them: --all says so" in ended.err
+        assert (
+            f"{option} is empty, which would select all dead letters: use --all for that"
+            in ended.err
+        )
     assert len(cli("deadletter", "list", failed, "billing").rows) == 3
 
 
@@ -206,9 +209,9 @@ def test_places_that_have_none_are_named_whole(cli: CommandLine, failed: str) ->
     """Of a topic with several queues an offset alone says little; nor is nothing reported done."""
     cli("topic", "set", failed, "--queues", 2)
     ended = cli("deadletter", "redrive", failed, "billing", "1/9999", "-y", code=4)
-    assert ended.err == "ternmq: these are no dead letters: 1/9999\n"
+    assert ended.err == "ternmq: these are not dead letters: 1/9999\n"
     ended = cli("deadletter", "delete", failed, "billing", "1/9999", "0/77", "-y", code=4)
-    assert ended.err == "ternmq: these were no dead letters: 1/9999, 0/77\n"
+    assert ended.err == "ternmq: these were not dead letters: 1/9999, 0/77\n"
     ended = cli("retry", "now", failed, "billing", "1/9999", code=4)
     assert ended.err == "ternmq: these did not wait: 1/9999\n"
     ended = cli("retry", "now", failed, "billing", "0/3", "1/9999", code=4)
@@ -221,7 +224,7 @@ def test_places_that_have_none_are_named_whole(cli: CommandLine, failed: str) ->
 
 
 def test_messages_that_wait_are_deleted(cli: CommandLine, failed: str) -> None:
-    assert "say --yes" in cli("retry", "delete", failed, "billing", "0/3", code=1).err
+    assert "add --yes" in cli("retry", "delete", failed, "billing", "0/3", code=1).err
     said = cli("retry", "delete", failed, "billing", "0/3", "-y").err
     assert said == f"deleted 1 message of billing on {failed}\n"
     assert [row[0] for row in cli("retry", "list", failed, "billing").rows] == ["0/4", "0/5"]
@@ -259,7 +262,7 @@ def test_a_key_that_is_held_goes_on_when_its_message_is_deleted(
 def test_a_delete_takes_nothing_of_the_other_kind(cli: CommandLine, failed: str) -> None:
     """What waits for a retry is no dead letter: deleting it would lose a message."""
     ended = cli("deadletter", "delete", failed, "billing", "0/3", "-y", code=4)
-    assert ended.err == "ternmq: these were no dead letters: 0/3\n"
+    assert ended.err == "ternmq: these were not dead letters: 0/3\n"
     ended = cli("deadletter", "delete", failed, "billing", "2-3", "-y", "--json", code=4)
     assert ended.json == {"done": 1, "missing": [3]}
     ended = cli("retry", "delete", failed, "billing", "0/1", "-y", code=4)
@@ -276,7 +279,7 @@ def test_what_is_wrong_with_a_place_is_said_first(cli: CommandLine, failed: str)
         ("1/abc", "'abc' is neither an offset (7) nor a range (10-12)"),
         ("100-99", "'100-99' names no offsets: a range begins with the lower one"),
         ("0-1000000", "'0-1000000' names more than a million offsets"),
-        (2**63, f"'{2**63}' is above every offset that there can be"),
+        (2**63, f"'{2**63}' is above the highest possible offset"),
         (7, f"{failed} has 2 queues: say which with --queue"),
     ):
         assert why in cli("deadletter", "delete", failed, "billing", place, code=2).err

@@ -41,7 +41,7 @@ def test_a_group_is_made_listed_shown_changed_and_deleted(cli: CommandLine, fill
     assert cli("group", "show", filled, "billing", "--json").json["retry"]["enabled"] is False
     assert "retry    off" in cli("group", "show", filled, "billing").out
     both = cli("group", "set", filled, "billing", "--no-retry", "--retry-attempts", 3, code=2)
-    assert "--retry-attempts says how failed messages come again" in both.err
+    assert "--retry-attempts and --no-retry contradict each other" in both.err
     cli("group", "set", filled, "billing", "--no-retry", "--exhausted", "dead-letter")
     said = cli("group", "set", filled, "billing", "--retry-attempts", 3).err
     assert said.startswith(f"changed group billing on {filled}; retry is off: ")
@@ -52,7 +52,7 @@ def test_a_group_is_made_listed_shown_changed_and_deleted(cli: CommandLine, fill
     shown = cli("group", "show", filled, "billing", "--json").json
     assert shown["retry"]["exhausted"] == "dead-letter", "that is what counts"
 
-    assert "say --yes" in cli("group", "delete", filled, "billing", code=1).err
+    assert "add --yes" in cli("group", "delete", filled, "billing", code=1).err
     cli("group", "delete", filled, "billing", "--yes")
     assert cli("group", "list", filled, "--json").json == []
 
@@ -217,7 +217,7 @@ def test_a_reset_shows_what_it_does_and_does_it_when_told(cli: CommandLine, fill
     assert preview.rows == [["0", "4", "0", "0", "10", "0"]]
     refused = cli("group", "reset", filled, "billing", "--to", "earliest", code=1)
     assert refused.rows == [["0", "4", "0", "0", "10", "0"]]
-    assert "say --yes" in refused.err
+    assert "add --yes" in refused.err
     assert cli("group", "lag", filled).rows[0][2] == "6"
 
     cli("group", "reset", filled, "billing", "--to", "earliest", "--yes")
@@ -285,7 +285,7 @@ def test_a_wrong_name_gets_the_right_one_told(cli: CommandLine, filled: str) -> 
 
 def test_settings_that_cannot_be(cli: CommandLine, filled: str) -> None:
     cli("group", "create", filled, "billing")
-    assert "say what to change" in cli("group", "set", filled, "billing", code=2).err
+    assert "at least one option to change" in cli("group", "set", filled, "billing", code=2).err
     for wrong in (["--retry-factor", "0"], ["--lease", "0"], ["--lease", "10"], ["--window", "-1"],
                   ["--window", "many"], ["--retry-jitter", "2"], ["--exhausted", "never"],
                   ["--retry-first", "2d", "--retry-cap", "1h"]):  # fmt: skip

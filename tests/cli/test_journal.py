@@ -103,11 +103,11 @@ def test_damage_is_found_and_shown_and_cut_only_by_consent(cli: CommandLine, dam
     shown = next(line for line in refused.err.splitlines() + refused.out.splitlines()
                  if line.endswith("damaged"))  # fmt: skip
     assert shown.split() == [str(place["start"]), "orders", "0", "9-9", "damaged"]
-    assert refused.err.splitlines()[-1] == "ternmq: nothing was changed: say --cut to do it"
+    assert refused.err.splitlines()[-1] == "ternmq: nothing was changed: add --cut to do it"
     asked = cli("journal", "repair", damaged, "--json", code=1)
     assert (asked.out, asked.err) == (
         "",
-        "ternmq: nothing was cut: --json asks nothing; say --cut, or --dry-run\n",
+        "ternmq: nothing was cut: --json does not prompt: add --cut or --dry-run\n",
     )
     after = {one: one.read_bytes() for one in damaged.rglob("*") if one.is_file()}
     assert {one: data for one, data in after.items() if one in before} == before

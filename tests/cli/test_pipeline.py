@@ -351,7 +351,7 @@ def test_erase_by_the_id_of_the_receipt(
 
 
 def test_erase_needs_to_know_what(cli: CommandLine, tables: Path) -> None:
-    assert "say --key or --id" in cli("pipeline", "erase", "-y", code=2).err
+    assert "give --key or --id" in cli("pipeline", "erase", "-y", code=2).err
     assert "no table archive" in cli("pipeline", "erase", "-k", "x", "-y", code=1).err
 
 

@@ -30,7 +30,7 @@ def test_a_day_becomes_a_page(cli: CommandLine, tmp_path: Path) -> None:
 def test_what_cannot_be_reported_is_said_in_one_line(cli: CommandLine, tmp_path: Path) -> None:
     told = ("pipeline", "report", "--tables", tmp_path / "tables")
     assert "no statistics of 2026-11-21" in cli(*told, "--day", DAY, code=1).err
-    assert "'Monday' is no day" in cli(*told, "--day", "Monday", code=2).err
+    assert "'Monday' is not a day" in cli(*told, "--day", "Monday", code=2).err
     make(tmp_path / "tables", 5)
     away = tmp_path / "no" / "folder.html"
     assert "cannot be written" in cli(*told, "--day", DAY, "-o", away, code=1).err

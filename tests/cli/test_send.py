@@ -143,21 +143,21 @@ def test_messages_as_json(cli: CommandLine, topic: str, client: ternmq.sync.Clie
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "is no JSON"),
-        ("[]", "is no JSON object"),
+        ("{", "is not JSON"),
+        ("[]", "is not a JSON object"),
         ("{}", "needs a body or a body_base64"),
         ('{"body": 1, "body_base64": "eA=="}', "differ: leave one of them out"),
         ('{"body": {"n": 1}, "body_base64": "eyJuIjp0cnVlfQ=="}', "differ: leave one"),
         ('{"body_base64": "%%"}', "not base64"),
         ('{"body_base64": 7}', "not base64"),
-        ('{"body": [NaN]}', "NaN is no JSON"),
-        ('{"body": -Infinity}', "-Infinity is no JSON"),
-        ('{"body": 1e999}', "has a body that is no JSON"),
-        ('{"body": ["\\ud800"]}', "is no JSON"),
+        ('{"body": [NaN]}', "NaN is not JSON"),
+        ('{"body": -Infinity}', "-Infinity is not JSON"),
+        ('{"body": 1e999}', "has a body that is not JSON"),
+        ('{"body": ["\\ud800"]}', "is not JSON"),
         ('{"body": 1, "keys": "x"}', "'keys'"),
         ('{"body": 1, "key": 7}', "key"),
         ('{"body": 1, "headers": []}', "headers"),
-        ("[" * 100_000, "is no JSON"),
+        ("[" * 100_000, "is not JSON"),
     ],
 )
 def test_lines_that_are_no_message(cli: CommandLine, topic: str, text: str, said: str) -> None:
@@ -174,7 +174,7 @@ def test_lines_before_one_that_is_no_message_are_stored(
     file.write_text("\n".join([*good, "not json", *good]))
     ended = cli("send", topic, "--json-in", "--lines", file, code=2)
     assert "stored 5 messages" in ended.err
-    assert "line 6 is no JSON" in ended.err
+    assert "line 6 is not JSON" in ended.err
     assert "it and the lines behind it were not sent" in ended.err
     assert bodies(client, topic) == [f"line {number}".encode() for number in range(1, 6)]
     ended = cli("send", topic, "--json-in", good[0], "not json", code=2)

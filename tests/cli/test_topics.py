@@ -55,7 +55,7 @@ def test_nothing_is_deleted_that_nobody_agreed_to(
     cli("send", topic, "a")
     refused = cli("topic", "delete", topic, code=1)
     assert f"this deletes topic {topic} with 1 message;" in refused.err
-    assert "say --yes" in refused.err
+    assert "add --yes" in refused.err
     cli("topic", "show", topic)
     cli("group", "create", topic, "billing")
     assert "with 1 message and 1 group;" in cli("topic", "delete", topic, code=1).err
@@ -81,7 +81,7 @@ def test_a_wrong_name_gets_the_right_one_told(cli: CommandLine, topic: str, comm
 
 def test_set_without_anything_to_set(cli: CommandLine, topic: str) -> None:
     cli("topic", "create", topic)
-    assert "say what to change" in cli("topic", "set", topic, code=2).err
+    assert "name at least one option to change" in cli("topic", "set", topic, code=2).err
 
 
 def test_strict_is_not_promised_without_a_replica(cli: CommandLine, topic: str) -> None:

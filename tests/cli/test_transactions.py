@@ -51,8 +51,8 @@ def test_what_is_undecided_is_listed_and_then_the_writers(cli: CommandLine, fill
 def test_what_is_undecided_is_rolled_back_once_somebody_agrees(
     cli: CommandLine, filled: str, client: ternmq.sync.Client
 ) -> None:
-    assert "say --rollback" in cli("transaction", "resolve", filled, 3, "--yes", code=2).err
-    assert "say --yes" in cli("transaction", "resolve", filled, 3, "--rollback", code=1).err
+    assert "add --rollback" in cli("transaction", "resolve", filled, 3, "--yes", code=2).err
+    assert "add --yes" in cli("transaction", "resolve", filled, 3, "--rollback", code=1).err
     assert len(client.admin.transactions(filled).undecided) == 2
     said = cli("transaction", "resolve", filled, 3, "--rollback", "--yes").err
     assert said == (f"rolled back batch 3 of writer {filled} (3 rows for {filled}, {filled}-b)\n")
@@ -71,7 +71,7 @@ def test_what_cannot_be_rolled_back_is_told_in_one_line(
         assert said.count("\n") == 1
         return said
 
-    assert f"batch 1 of writer {filled!r} is committed, and stays so" in told(filled, 1, 1)
+    assert f"batch 1 of writer {filled!r} is committed, which is final" in told(filled, 1, 1)
     assert "never prepared (undecided: 3, 4)" in told(filled, 9, 4)
     assert f"did you mean {filled}?" in told(filled.replace("topic", "topc"), 3, 4)
     assert "`ternmq transaction list` shows them" in told("zzz", 3, 4)

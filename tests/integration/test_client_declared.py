@@ -159,7 +159,7 @@ async def test_a_topic_goes_wherever_its_name_goes(api: API, real: InProcessBrok
         admin, dead = client.admin, client.deadletters
         created = await admin.create_topic(ORDERS)
         assert (created.queues, created.ordered) == (4, True)
-        with pytest.raises(ternmq.InvalidRequest, match="state them in the Topic"):
+        with pytest.raises(ternmq.InvalidRequest, match="put all settings into the Topic"):
             await admin.create_topic(ternmq.Topic("other"), queues=3)
         receipt = await client.send(ORDERS, 7, ordering_key="a")
         at = {"queue": receipt.queue, "offset": receipt.offset}

@@ -106,7 +106,7 @@ def test_another_loop_at_the_same_time(name: str, real: InProcessBroker) -> None
     asyncio.run(main())
     (error,) = found
     assert type(error) is ternmq.WrongEventLoop
-    assert "another than this one (make a client in each event loop" in str(error)
+    assert "not this one (make a client in each event loop" in str(error)
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -222,7 +222,7 @@ def test_what_cannot_be_given_is_refused_where_it_is_declared() -> None:
         @client.handler("orders", group="a")
         async def fourth(body: str, one: Annotated[None, ternmq.Depends(7)]) -> None: ...
 
-    with pytest.raises(ternmq.InvalidHandler, match="by position only"):
+    with pytest.raises(ternmq.InvalidHandler, match="is positional-only"):
 
         @client.handler("orders", group="a")
         async def fifth(body: str, one: Annotated[None, ternmq.Depends(hen)], /) -> None: ...

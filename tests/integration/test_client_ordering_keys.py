@@ -91,7 +91,7 @@ async def test_the_first_message_decides_what_a_topic_made_by_it_is(
         assert [type(one) for one in told] == [
             ternmq.Receipt, ternmq.TopicNotOrdered, ternmq.Receipt,
         ]  # fmt: skip
-        with pytest.raises(ternmq.InvalidRequest, match="name no queue"):
+        with pytest.raises(ternmq.InvalidRequest, match="leave out queue="):
             await client.send("nowhere", b"x", ordering_key="a", queue=0)
         assert {one.spec.name for one in await client.admin.topics()} == {"keyed", "plain"}
 

@@ -147,8 +147,8 @@ async def test_a_group_that_cannot_be_what_is_declared_ends_the_run_before_anyth
             ternmq.Topic("scans", ordered=True),
             {"tags": "late"},
             (
-                r"group late on scans: tags 'late' cannot be: topic scans is ordered, and a group "
-                r"that keeps order has no tag filter.*mode=\"shared\""
+                r"group late on scans: tags 'late' cannot be: topic scans is ordered, and an "
+                r"ordered group cannot have a tag filter.*mode=\"shared\""
             ),
         ),
         (

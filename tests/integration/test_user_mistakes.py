@@ -34,12 +34,12 @@ def client(url: str) -> Iterator[ternmq.sync.Client]:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("localhost:7117", "looks like ternmq://host:7117"),
-        ("http://localhost:7117", "looks like ternmq://host:7117"),
-        ("ternmq://", "names no host"),
+        ("localhost:7117", "form is ternmq://host:7117"),
+        ("http://localhost:7117", "form is ternmq://host:7117"),
+        ("ternmq://", "has no host"),
         ("ternmq://localhost:99999", "out of range"),
         ("ternmq://localhost:7117/orders", "nothing may follow the port"),
-        (7117, "looks like ternmq://host:7117"),
+        (7117, "form is ternmq://host:7117"),
     ],
 )
 def test_a_url_that_is_none(given: Any, says: str) -> None:
@@ -51,7 +51,7 @@ def test_a_url_that_is_none(given: Any, says: str) -> None:
     ("call", "kind", "says"),
     [
         (lambda c: c.send("my topic", b"x"), ternmq.InvalidName, "use 1 to 127"),
-        (lambda c: c.send("$mine", b"x"), ternmq.InvalidName, "the broker's own"),
+        (lambda c: c.send("$mine", b"x"), ternmq.InvalidName, "reserved for the broker"),
         (lambda c: c.send(7, b"x"), ternmq.InvalidName, "a str, not int"),
         (lambda c: c.send("t", b"x", id=""), ternmq.InvalidRequest, "id is empty"),
         (
@@ -72,8 +72,8 @@ def test_a_url_that_is_none(given: Any, says: str) -> None:
             ternmq.InvalidRequest,
             "the name 1 is of type int: write str",
         ),
-        (lambda c: c.send("t", b"x", headers=["n"]), ternmq.InvalidRequest, "a list does not"),
-        (lambda c: c.send("t", None, content_type="text/plain"), ternmq.EncodeError, "is no text"),
+        (lambda c: c.send("t", b"x", headers=["n"]), ternmq.InvalidRequest, "are a list"),
+        (lambda c: c.send("t", None, content_type="text/plain"), ternmq.EncodeError, "is not text"),
         (lambda c: c.send("t", {"a": object()}), ternmq.EncodeError, "object is not supported"),
         (lambda c: c.send("t", ternmq.Message(b"x")), ternmq.EncodeError, "goes to send_many"),
         (lambda c: c.send_many("t", "abc"), ternmq.InvalidRequest, "goes to send"),
@@ -97,9 +97,9 @@ def test_a_url_that_is_none(given: Any, says: str) -> None:
             ternmq.InvalidRequest,
             "normal, strict, fast",
         ),
-        (lambda c: c.admin.reset_group("t", "g", 3), ternmq.InvalidRequest, "say queue=0"),
+        (lambda c: c.admin.reset_group("t", "g", 3), ternmq.InvalidRequest, "such as queue=0"),
         (lambda c: c.admin.reset_group("t", "g", "x"), ternmq.InvalidRequest, "earliest"),
-        (lambda c: c.admin.group("t", "none"), ternmq.UnknownGroup, "consuming makes it"),
+        (lambda c: c.admin.group("t", "none"), ternmq.UnknownGroup, "when it first consumes"),
         (lambda c: c.handler("t", group="g")(lambda: 0), ternmq.InvalidRequest, "a body, a del"),
     ],
 )
@@ -131,7 +131,7 @@ def test_consume_without_with(client: ternmq.sync.Client) -> None:
 def test_rows_that_are_no_places(client: ternmq.sync.Client, rows: Any) -> None:
     client.send("t", b"x")
     batch = client.pull("t", group=f"rows-{type(rows).__name__}", max_messages=1)
-    with pytest.raises(ternmq.InvalidRequest, match="by places"):
+    with pytest.raises(ternmq.InvalidRequest, match="by their places"):
         batch.reject(rows)
     batch.ack()
 

@@ -48,7 +48,7 @@ asyncio.run(ask())
 
 ```output
 110 UnknownTopic False
-there is no topic 'oders', or this app has no right on it (`ternmq topic create` makes it, or `ternmq apply MODULE:CLIENT` what a program declares)
+there is no topic 'oders', or this app has no right on it (create it with `ternmq topic create NAME`; `ternmq apply MODULE:CLIENT` creates what a program declares)
 ```
 
 Classes that `ternmq` exports are printed **bold**. The others are met in logs, on the wire, or

@@ -297,7 +297,7 @@ class Broker:
         if not 0 <= queue < len(subscription.queues):
             raise UnknownQueue(f"topic {topic!r} has no queue {queue}")
         if outcome is _HELD:
-            raise InvalidRequest("a consumer cannot hold rows")
+            raise InvalidRequest("held is not an outcome that a consumer may state")
         if spans is not None and not all(0 <= start < stop for start, stop in spans):
             raise InvalidRequest("a span is (start, stop) with 0 <= start < stop")
         if delay_us is not None and not 0 <= delay_us <= _LONGEST_US:

@@ -160,7 +160,7 @@ class Command(click.Command):
             while at is not None:
                 for name in sorted(CONNECTION & at.params.keys()):
                     if at.params[name] is not None:
-                        raise click.UsageError(f"--{name} means nothing to `{ctx.info_name}`", ctx)
+                        raise click.UsageError(f"`{ctx.info_name}` does not use --{name}", ctx)
                 at = at.parent
         return super().invoke(ctx)
 

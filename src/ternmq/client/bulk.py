@@ -182,7 +182,7 @@ class Bulk:
                     if empty > self.options.timeout:
                         raise InvalidRequest(
                             f"queue {queue} of {topic!r} ends at {page.next}; rows up to {stop} "
-                            "were to be read"
+                            f"were requested"
                         )
                 else:
                     start = page.stop

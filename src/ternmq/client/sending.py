@@ -135,7 +135,7 @@ class Sending(Parts):
         expected = producer.window.expected_s(producer.room.taken_bytes)
         if left < min(expected, timeout / 2):
             raise BufferFull(
-                f"no room for so long that {timeout:g} s are not enough any more: nothing was sent"
+                f"room came so late that the rest of {timeout:g} s is too short: nothing was sent"
             )
         return left
 
@@ -415,7 +415,7 @@ class Sending(Parts):
         if application_id is None:
             application_id = ""
         elif application_id == "":  # an id that came out empty must not pass as no id
-            raise InvalidRequest("id is empty, and names no message: leave it off, or give one")
+            raise InvalidRequest("id is empty: leave it out, or give one")
         if tracing.enabled and tracing.active() and isinstance(headers, Mapping):
             headers = tracing.sent(headers)
         message = Outgoing(

@@ -162,7 +162,7 @@ class Topology:
                     error.add_note(_made_before(done).strip())
                 raise
             return done
-        raise TopologyMismatch("others change the same topics at the same time")
+        raise TopologyMismatch("other programs change the same topics at the same time")
 
     async def settle(self, admin: Admin) -> None:
         """Bring existing topics and groups to their declared settings, before handlers begin.

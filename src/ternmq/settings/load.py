@@ -81,7 +81,7 @@ def _of_file(path: str) -> Iterator[tuple[str, object]]:
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} is no TOML: {error}") from error
+        raise SettingsError(f"{path} is not valid TOML: {error}") from error
     for key, value in found.items():
         if key == LIMITS and isinstance(value, dict):
             for limit, number in value.items():
@@ -95,7 +95,7 @@ def _of_file(path: str) -> Iterator[tuple[str, object]]:
             why = "did you mean [limits]?" if LIMITS in near else f"the only table is [{LIMITS}]"
             flat = _flat(key, value)
             why = f"write {flat} above all tables" if flat else why
-            raise SettingsError(f"{key!r} in {path} is no setting; {why}")
+            raise SettingsError(f"{key!r} in {path} is not a setting; {why}")
         else:
             yield key, value
 
@@ -116,7 +116,9 @@ def _of_variable(variable: str) -> Field:
         if field.variable == variable:
             return field
     known = [field.variable for field in ALL_FIELDS.values()]
-    raise SettingsError(f"{variable} in the environment is no setting{_nearest(variable, known)}")
+    raise SettingsError(
+        f"{variable} in the environment is not a setting{_nearest(variable, known)}"
+    )
 
 
 def _value(key: str, value: object, where: str) -> object:
@@ -124,7 +126,7 @@ def _value(key: str, value: object, where: str) -> object:
     if field is None:
         flat = _flat(key, value) if isinstance(value, Mapping) else ""
         why = f"; write {flat}" if flat else _nearest(key, list(ALL_FIELDS))
-        raise SettingsError(f"{key!r} in {where} is no setting{why}")
+        raise SettingsError(f"{key!r} in {where} is not a setting{why}")
     try:
         return field.read(value)
     except ValueError as error:

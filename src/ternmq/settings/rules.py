@@ -37,7 +37,8 @@ def check(settings: Settings, places: Mapping[str, str]) -> Settings:
         raise SettingsError(f"{said('log_level')} is not one of {', '.join(LEVELS)}")
     if settings.mode is Mode.SERVE and not settings.data:
         raise SettingsError(
-            "data is not set: say where the journal lies, with --data DIR, TERNMQ_DATA or data = "
+            "data is not set: name the folder of the journal with --data DIR, TERNMQ_DATA or data "
+            "= "
             f"in a settings file ({FILE} in this folder, or the one that --config names)"
         )
     return settings
@@ -48,7 +49,7 @@ def _check_doors(settings: Settings, said: _Said) -> None:
     if (settings.tls_cert is None) != (settings.tls_key is None):
         there = "tls_key" if settings.tls_cert is None else "tls_cert"
         raise SettingsError(
-            f"tls_cert and tls_key go together, and there is only {said(there)}: set both, or"
+            f"tls_cert and tls_key go together, but there is only {said(there)}: set both, or"
             " neither"
         )
     if not listen.is_loopback:
@@ -64,10 +65,12 @@ def _check_doors(settings: Settings, said: _Said) -> None:
                 " set that, or listen on 127.0.0.1"
             )
     if not settings.auth and settings.mode is Mode.SERVE:
-        raise SettingsError(f"{said('auth')} is for `ternmq dev`: leave it on, or use that")
+        raise SettingsError(
+            f"{said('auth')} is only for `ternmq dev`: leave auth on, or use `ternmq dev`"
+        )
     if settings.http is not None and not settings.http.is_loopback:
         raise SettingsError(
-            f"{said('http')} would show the metrics to everybody: listen on 127.0.0.1"
+            f"{said('http')} would show the metrics to everyone: listen on 127.0.0.1"
         )
     if settings.http is not None and listen.overlaps(settings.http):
         raise SettingsError(
@@ -91,7 +94,7 @@ def _check_sizes(settings: Settings, said: _Said) -> None:
     if settings.memory_bytes < settings.body_bytes:
         raise SettingsError(
             f"{said('memory')} must be at least {said('body')}, or a client that sends such a"
-            " message is cut off before the message is whole"
+            " message is disconnected before the message is complete"
         )
     if limits.dedup_window_us < 2 * limits.send_timeout_us:
         raise SettingsError(

@@ -50,11 +50,11 @@ def overridden(client: ternmq.Client) -> None:
     ("mistake", "says"),
     [
         (lambda client: client.lifespan(no_yield), "lifespan no_yield must be a generator"),
-        (lambda client: client.lifespan(two), "lifespan two is given the client, or nothing"),
-        (lambda client: client.lifespan(keyword), "keyword is given the client, or nothing"),
-        (lambda client: client.handler_middleware(two), "two is given the delivery"),
-        (lambda client: client.handler_middleware(none), "none is given the delivery"),
-        (lambda client: client.send_middleware(none), "none is given the message"),
+        (lambda client: client.lifespan(two), "lifespan two is called with the client, or nothing"),
+        (lambda client: client.lifespan(keyword), "keyword is called with the client, or nothing"),
+        (lambda client: client.handler_middleware(two), "two is called with the delivery"),
+        (lambda client: client.handler_middleware(none), "none is called with the delivery"),
+        (lambda client: client.send_middleware(none), "none is called with the message"),
         (lambda client: client.send_middleware(no_yield), "send_middleware no_yield must be"),
         (given(tags="a ||"), "not a tag filter: 'a ||'"),
         (given(tags="a", mode="ordered"), "states a tag filter and mode ordered.*mode=.shared"),
@@ -63,9 +63,9 @@ def overridden(client: ternmq.Client) -> None:
         (given(max_in_flight="4"), "max_in_flight is a whole number, not str"),
         (given(max_in_flight=0), "max_in_flight must be 1 or more"),
         (given(retry={"first": 1}), "retry is a ternmq.RetryPolicy, not dict"),
-        (annotated, "parameter 'body' cannot be resolved: it is no type"),
-        (overridden, "overrides map functions to functions; 3 is none"),
-        (lambda client: client.overrides.update({no_yield: 3}), "3 is none"),
+        (annotated, "parameter 'body' cannot be resolved: it is not a type"),
+        (overridden, "overrides map functions to functions; 3 is not a function"),
+        (lambda client: client.overrides.update({no_yield: 3}), "3 is not a function"),
         (lambda client: ternmq.Topic("x", queues="4"), "queues is a whole number, not str"),  # type: ignore[arg-type]
         (lambda client: ternmq.Topic("x", ordered="yes"), "ordered is True or False, not str"),  # type: ignore[arg-type]
         (lambda client: ternmq.RetryPolicy(attempts="4"), "attempts is a whole number"),  # type: ignore[arg-type]

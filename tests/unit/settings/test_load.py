@@ -138,24 +138,26 @@ def test_unknown_keys_are_errors_that_name_the_nearest(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("[limits]\nsession = 1\n")
     assert "did you mean limits.sessions?" in refused(path="f")
     (tmp_path / "f").write_text("[limit]\nsessions = 1\n")
-    assert refused(path="f") == "'limit' in f is no setting; did you mean [limits]?"
+    assert refused(path="f") == "'limit' in f is not a setting; did you mean [limits]?"
     (tmp_path / "f").write_text("[broker]\nsessions = 1\n")
-    assert refused(path="f") == "'broker' in f is no setting; the only table is [limits]"
+    assert refused(path="f") == "'broker' in f is not a setting; the only table is [limits]"
     (tmp_path / "f").write_text("limits = 1\n")
     assert "'limits' in f is a table: write [limits]" in refused(path="f")
     (tmp_path / "f").write_text('[tls]\ncert = "a"\nkey = "b"\n')
-    said = "'tls' in f is no setting; write tls_cert and tls_key above all tables"
+    said = "'tls' in f is not a setting; write tls_cert and tls_key above all tables"
     assert refused(path="f") == said
     nested = {**DATA, "limits": {"session_grace": "1s", "topics": 1}}
-    said = 'is no setting; write "limits.session_grace" and "limits.topics"'
+    said = 'is not a setting; write "limits.session_grace" and "limits.topics"'
     assert refused(flags=nested).endswith(said)
-    assert refused(flags={**DATA, "tls": {"cert": "a"}}).endswith("is no setting; write tls_cert")
+    assert refused(flags={**DATA, "tls": {"cert": "a"}}).endswith(
+        "is not a setting; write tls_cert"
+    )
     assert "did you mean" in refused(flags={**DATA, "limits": {"nothing": 1}})
     (tmp_path / "f").write_text("[listen]\nport = 1\n")
     assert "is not HOST:PORT" in refused(path="f")
     assert "reference/settings" in refused(flags={"zzzzzz": 1})
     for key in ("mode", "limits", "frame_bytes", "heartbeat_us"):
-        assert "is no setting" in refused(flags={**DATA, key: "x"})
+        assert "is not a setting" in refused(flags={**DATA, key: "x"})
 
 
 def test_what_clients_read_is_no_error() -> None:
@@ -204,9 +206,9 @@ def test_values_that_are_refused(key: str, value: object, line: str) -> None:
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     assert "none cannot be read: No such file" in refused(path="none", flags=DATA)
     (tmp_path / "f").write_text("name = ")
-    assert "f is no TOML" in refused(path="f", flags=DATA)
+    assert "f is not valid TOML" in refused(path="f", flags=DATA)
     (tmp_path / "f").write_bytes(b"name = '\xff'")
-    assert "f is no TOML" in refused(path="f", flags=DATA)
+    assert "f is not valid TOML" in refused(path="f", flags=DATA)
 
 
 def test_secrets_are_never_shown() -> None:
@@ -280,10 +282,10 @@ def test_what_kubernetes_says_of_a_service_is_no_setting() -> None:
         "TERNMQ_EU_1_PORT_7117_UDP": "udp://10.0.0.3:7117",
     }
     assert load(flags=DATA, environ=pod) == load(flags=DATA)
-    assert "TERNMQ_PORT in the environment is no setting" in refused(
+    assert "TERNMQ_PORT in the environment is not a setting" in refused(
         flags=DATA, environ={"TERNMQ_PORT": "7117"}
     )
-    assert "TERNMQ_HTTP_PORT in the environment is no setting" in refused(
+    assert "TERNMQ_HTTP_PORT in the environment is not a setting" in refused(
         flags=DATA, environ={"TERNMQ_HTTP_PORT": "8080"}
     )
 

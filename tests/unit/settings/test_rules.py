@@ -109,7 +109,7 @@ def test_what_does_not_go_together(flags: dict[str, Any], part: str) -> None:
         ("", {"TERNMQ_NAME": "a b"}, {}, "name = a b in TERNMQ_NAME: "),
         ("", {"TERNMQ_LOG_LEVEL": "loud"}, {},
          "log_level = loud in TERNMQ_LOG_LEVEL is not one of debug,"),
-        ("", {"TERNMQ_AUTH": "off"}, {}, "auth = false in TERNMQ_AUTH is for `ternmq dev`"),
+        ("", {"TERNMQ_AUTH": "off"}, {}, "auth = false in TERNMQ_AUTH is only for `ternmq dev`"),
         ('listen = "127.0.0.1:18455"\n', {"TERNMQ_HTTP": "localhost:18455"}, {},
          ("listen = 127.0.0.1:18455 in f and http = localhost:18455 in TERNMQ_HTTP are one address"
           " for two purposes: give one of them another port, or set http to off")),

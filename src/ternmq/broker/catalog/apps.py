@@ -40,17 +40,19 @@ def check_app(app: App) -> None:
 
 def _check_grant(grant: Grant) -> None:
     if grant.right not in RIGHTS:
-        raise InvalidRequest(f"no right {grant.right[:40]!r}: produce, consume, manage or audit")
+        raise InvalidRequest(
+            f"unknown right {grant.right[:40]!r}: use produce, consume, manage or audit"
+        )
     for pattern in (grant.topic, grant.group):
         if _PATTERN.match(pattern) is None:
-            raise InvalidRequest(f"{pattern[:40]!r} is no name, and no beginning of names with a *")
+            raise InvalidRequest(f"{pattern[:40]!r} is neither a name nor a prefix that ends in *")
     if grant.right == "produce" and grant.group != "*":
         raise InvalidRequest(
-            f"produce:{grant.topic}:{grant.group} names a group, and sending is to a topic: "
+            f"produce:{grant.topic}:{grant.group} names a group, but a producer sends to a topic: "
             f"write produce:{grant.topic}"
         )
     if grant.right == "audit" and (grant.topic, grant.group) != ("*", "*"):
-        raise InvalidRequest("the right to audit is one to all of the journal: for topic *")
+        raise InvalidRequest("the right to audit covers the whole journal: its topic must be *")
 
 
 def check_counts(counts: Counts) -> None:

@@ -124,7 +124,7 @@ class Dedup:
             )
         if at + 1 < len(producer.firsts) and producer.firsts[at + 1] < stop:
             raise IdConflict(
-                f"sequences {first} to {stop - 1} of producer {producer_id:016x} were used in part"
+                f"sequences {first} to {stop - 1} of producer {producer_id:016x} were used partly"
             )
         if first < producer.forgotten:
             raise ResendTooOld(

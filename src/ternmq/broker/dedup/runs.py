@@ -125,7 +125,7 @@ def decode(payload: bytes) -> Content:
         except zstandard.ZstdError as error:
             raise CorruptJournal("a run of deduplication entries cannot be inflated") from error
         if len(columns) != size:
-            raise CorruptJournal("a run of deduplication entries is not as long as it says")
+            raise CorruptJournal("a run of deduplication entries does not have its stated length")
     at += length + -length % 8
     packed = payload[at : at + ID_ENTRY.size * ids]
     return Content(count, columns, crcs, list(ID_ENTRY.iter_unpack(packed)))

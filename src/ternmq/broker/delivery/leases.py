@@ -106,7 +106,7 @@ class Leases:
         """
         lease = held.leases.get(epoch << LEASE_BITS | number)
         if lease is None:
-            raise LeaseExpired(f"lease {epoch}.{number} is over")
+            raise LeaseExpired(f"lease {epoch}.{number} has ended")
         until_us = max(until_us, lease.until_us)
         fact = Extended(held.group, held.topic, held.queue, session, number, epoch, until_us)
         self._ledger.record(now_us, EXTENDED, (fact,))

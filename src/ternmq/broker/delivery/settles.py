@@ -85,7 +85,9 @@ class Settling:
         else:
             taken, refused = _held_of(lease, spans)
         if not taken:
-            raise LeaseExpired(f"lease {lease_epoch}.{lease_number} of {subscription.name} is over")
+            raise LeaseExpired(
+                f"lease {lease_epoch}.{lease_number} of {subscription.name} has ended"
+            )
         if outcome is _DONE and len(taken) == 1:
             start, stop, attempt, deliveries = taken[0]
             fact = Settled(

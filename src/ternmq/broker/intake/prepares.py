@@ -130,8 +130,8 @@ class Preparing(Openings):
         self._sending.check_flags(topic, flags)
         if flags & _WITH_IDS:
             raise InvalidRequest(
-                "rows of a transaction have no ids of the application's own: the name of the "
-                "transaction is what makes them once"
+                "rows of a transaction cannot have ids of the application: the transaction itself "
+                "prevents duplicates"
             )
         if topic.spec.durability is Durability.STRICT:
             raise StrictNeedsReplica(f"topic {topic.name} is strict and this broker has no replica")
@@ -167,9 +167,9 @@ class Preparing(Openings):
         try:
             record = self._ledger.store.get(known.position)
         except MessageNotFound as error:
-            raise ResendTooOld("the batch was prepared, and is not kept any more") from error
+            raise ResendTooOld("the batch was prepared before, and is no longer kept") from error
         if kind_of(record) != Kind.PREPARED:
-            raise IdConflict("the batch was sent; what is prepared has other ids")
+            raise IdConflict("the batch was sent before; a prepared batch needs other ids")
         stored = transactions.unpack_prepared(record[HEADER_BYTES:])
         if (stored.writer_name, stored.batch_id, stored.part) != (writer, batch_id, part):
             raise IdConflict(

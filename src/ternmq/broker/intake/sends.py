@@ -232,7 +232,9 @@ class Sending:
         except MessageNotFound:
             return self._gone_duplicate(now_us, topic, batch, known, number)
         if kind_of(record) != _MESSAGES:
-            raise IdConflict("the batch was prepared for a transaction; what is sent has other ids")
+            raise IdConflict(
+                "the batch was prepared for a transaction before; a sent batch needs other ids"
+            )
         stored = messages.of_record(record)
         if stored.topic != topic.number:
             raise InvalidBatch("the batch was stored in another topic of this name")

@@ -171,7 +171,7 @@ class Administration:
     def _check_places(self, groups: int, queues: int) -> None:
         if groups * queues > self._limits.group_queues:
             raise Busy(
-                f"{groups} groups of {queues} queues are {groups * queues} places; "
+                f"{groups} groups of {queues} queues are {groups * queues} pairs; "
                 f"`limits.group_queues` allows {self._limits.group_queues}"
             )
 

@@ -154,7 +154,7 @@ async def set_(
     Other settings stay as they are.
     """
     if not (grants or denials or revoked or new_token or owner is not None):
-        raise click.UsageError("say what to change", click.get_current_context())
+        raise click.UsageError("name at least one option to change", click.get_current_context())
     info = await _app(client, name)
     gone = {_place(one) for one in revoked}
     missing = gone - {_place(one) for one in info.grants}

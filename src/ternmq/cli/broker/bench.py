@@ -263,8 +263,8 @@ async def _topic(client: Client, name: str | None, durability: str) -> AsyncIter
     if name is not None:
         if (await client.admin.topic(name)).spec.ordered:
             raise Failed(
-                f"topic {name!r} is ordered, and bench sends no ordering keys: name another topic, "
-                "or leave --topic out",
+                f"topic {name!r} is ordered, and bench sends no ordering keys: name another "
+                f"topic, or leave out --topic",
                 ExitCode.USAGE,
             )
         yield name

@@ -268,7 +268,7 @@ def repair(data: Path, donor: Path | None, cut: bool, dry_run: bool, as_json: bo
             patched = ()
         if not cut:
             if as_json:
-                raise Failed("nothing was cut: --json asks nothing; say --cut, or --dry-run")
+                raise Failed("nothing was cut: --json does not prompt: add --cut or --dry-run")
             _preview(found, lost, names, as_json=False)
             question = f"cut at {found.damage[0].start}, and lose what stands behind it?"
             confirm(question, yes=False, option="--cut")

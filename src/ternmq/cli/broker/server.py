@@ -57,8 +57,8 @@ def _run(
         raise Failed(str(error), ExitCode.USAGE) from error
     if new_admin_token and settings.admin_token is not None:
         raise Failed(
-            "the settings have an admin_token, which says which it is: change it there, or take it"
-            " away (TERNMQ_ADMIN_TOKEN=off) to have a new one made",
+            "the settings contain an admin_token: change it there, or remove it "
+            "(TERNMQ_ADMIN_TOKEN=off) to have a new one made",
             ExitCode.USAGE,
         )
     why = why_not_here(settings)

@@ -155,7 +155,7 @@ def showing(about: str, *, dead: bool) -> click.Command:
         ((number, offsets),) = placed(topic, count, [place], queue).items()
         if len(offsets) != 1:
             raise click.UsageError(
-                f"{place!r}: one is shown at a time", click.get_current_context()
+                f"{place!r} names several messages: name one", click.get_current_context()
             )
         await _show_row(client, topic, group, offsets[0], number, dead=dead, as_json=as_json)
 
@@ -260,7 +260,7 @@ def deleting(about: str, *, dead: bool) -> click.Command:
         elif count or not missing:
             output.note(f"deleted {counted(count, what)} of {group} on {topic}")
         if missing and not everything:
-            were = "were no dead letters" if dead else "did not wait"
+            were = "were not dead letters" if dead else "did not wait"
             raise not_found(f"these {were}: {some(missing)}")
 
     return delete
@@ -326,15 +326,15 @@ def placed(
         if len(where) == 2 and re.fullmatch("[0-9]+-[0-9]+", where[1]):  # 1/7-1/9
             low, _, _ = where[1].partition("-")
             raise click.UsageError(
-                f"{place!r} is no place: a range names its queue once, such as "
+                f"{place!r} is not a place: a range names its queue once, such as "
                 f"{where[0]}/{low}-{offsets}", context,
             )  # fmt: skip
         if len(where) == 2 and where[0] != topic:
             raise click.UsageError(f"{place!r} is on topic {where[0]!r}, not {topic!r}", context)
         if len(where) > 2 or (where and not (where[-1].isascii() and where[-1].isdigit())):
             raise click.UsageError(
-                f"{place!r} is no place: an offset (16), a range (10-12), QUEUE/OFFSET (1/16) or "
-                "TOPIC/QUEUE/OFFSET", context,
+                f"{place!r} is not a place: an offset (16), a range (10-12), QUEUE/OFFSET (1/16) "
+                "or TOPIC/QUEUE/OFFSET", context,
             )  # fmt: skip
         range_of(offsets)
         number = int(where[-1]) if where else queue

@@ -203,7 +203,7 @@ async def set_(
     own = given(tags=tags, lease=lease, window=window)
     changes = _policy(**policy)
     if not own and not changes:
-        raise click.UsageError("say what to change", click.get_current_context())
+        raise click.UsageError("name at least one option to change", click.get_current_context())
     off = False
     if changes:
         now = RetryPolicy.of((await client.admin.group(topic, group)).spec.retry)
@@ -246,8 +246,7 @@ def _policy(
     useless = [one for one in changes if retry is False and one in _OF_RETRIES]
     if useless:
         raise click.UsageError(
-            f"--retry-{useless[0]} says how failed messages come again, and --no-retry that they "
-            "do not: give one of them",
+            f"--retry-{useless[0]} and --no-retry contradict each other: give one of them",
             click.get_current_context(),
         )
     return changes

@@ -83,7 +83,7 @@ async def reset(
             output.document({"done": False, "queues": [_plain(info, one) for one in preview]})
         return
     if as_json and not yes:
-        raise Failed("nothing was changed: --json asks nothing; say --yes, or --dry-run")
+        raise Failed("nothing was changed: --json does not prompt: add --yes or --dry-run")
     confirm(f"reset group {group} on {topic}?", yes=yes)
     done = await client.admin.reset_group(topic, group, place, queue=queue)
     if as_json:

@@ -82,9 +82,7 @@ async def replay(
     if offsets and queue is None:
         check_only(topic, count)
     if ids and queue is not None:
-        raise click.UsageError(
-            "an id names a message of whatever queue: leave out --queue", context
-        )
+        raise click.UsageError("an id names one message of any queue: leave out --queue", context)
     named: dict[str, Any] = {"since": since, "until": until, "queue": queue}
     if offsets:
         named = {"offsets": ranges_of(offsets), "queue": queue}
@@ -99,7 +97,7 @@ async def replay(
         _check_found(topic, preview)
         return
     if as_json and not yes:
-        raise Failed("nothing was done: --json asks nothing; say --yes, or --dry-run")
+        raise Failed("nothing was done: --json does not prompt: add --yes or --dry-run")
     done = Replayed(missing=preview.missing)
     if preview.again:
         confirm(f"hand {counted(preview.again, 'message')} of {topic} to {group} again?", yes=yes)
@@ -115,8 +113,8 @@ async def replay(
 def _check_found(topic: str, replayed: Replayed) -> None:
     if replayed.missing:
         raise not_found(
-            f"{topic} has no message with the {_ids(replayed.missing)}: check the id, which may be "
-            "mistyped, or of a message that is no longer kept"
+            f"{topic} has no message with the {_ids(replayed.missing)}: the id may be mistyped, "
+            "or its message is no longer kept"
         )
 
 

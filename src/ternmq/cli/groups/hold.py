@@ -71,7 +71,7 @@ async def delete(client: AdminClient, name: str, yes: bool) -> None:
     """Delete a hold. The broker may then delete the journal that it kept."""
     if not any(one.name == name for one in await client.admin.holds()):
         raise Failed(
-            f"there is no hold {name!r}; `ternmq hold list` shows those there are",
+            f"there is no hold {name!r}; `ternmq hold list` lists the holds",
             ExitCode.NOT_FOUND,
         )
     confirm(f"remove hold {name}? what it kept may go at once", yes=yes)

@@ -80,7 +80,7 @@ async def redrive(
     if wanted == "":  # usually a variable that is empty
         option = "--reason" if reason is not None else "--fingerprint"
         raise click.UsageError(
-            f"{option} is empty, which would select all of them: --all says so",
+            f"{option} is empty, which would select all dead letters: use --all for that",
             click.get_current_context(),
         )
     found: dict[int, list[int]] = {}
@@ -97,7 +97,7 @@ async def redrive(
     total = sum(map(len, found.values()))
     if not dry_run and total:
         if as_json and not yes:
-            raise Failed("nothing was done: --json asks nothing; say --yes, or --dry-run")
+            raise Failed("nothing was done: --json does not prompt: add --yes or --dry-run")
         confirm(f"hand {counted(total, 'dead letter')} of {topic} to {group} again?", yes=yes)
     told = await _redrive(client, topic, group, found, rate, total, dry_run=dry_run)
     missing = [(one.queue, one.offset) for one in told if not one.done]
@@ -121,7 +121,7 @@ async def redrive(
         comes = "would come" if dry_run else verb(count, "comes", "come")
         output.note(f"{counted(count, 'dead letter')} of {topic} {comes} to {group} again")
     if missing:
-        raise not_found(f"these are no dead letters: {some(missing)}")
+        raise not_found(f"these are not dead letters: {some(missing)}")
 
 
 def _by_reason(text: str) -> Callable[[FailedMessage], bool]:

@@ -141,7 +141,7 @@ def erase(
         from ternmq.pipeline.archive.schema import ERASED
         from ternmq.pipeline.tables.table import Table
     if not keys and not ids:
-        raise click.UsageError("say --key or --id", click.get_current_context())
+        raise click.UsageError("give --key or --id", click.get_current_context())
     folder = folder_of(tables)
     archive = Archive(folder, create=False)
     name = name or f"erase-{secrets.token_hex(4)}"

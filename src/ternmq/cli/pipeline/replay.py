@@ -63,7 +63,7 @@ def _span(text: str) -> TimeBounds:
     low, dots, high = text.partition("..")
     if not dots:
         if re.fullmatch(r"\d{4}-\d\d-\d\d", text) is None:
-            raise ValueError("is not A..B, and no day")
+            raise ValueError("is neither A..B nor a day")
         day = datetime.fromisoformat(text).replace(tzinfo=UTC)
         return _us(day), _us(day + _DAY)
     if not low and not high:
@@ -201,14 +201,14 @@ def replay(
     check_one(to_topic is not None, to_group is not None, of="--to-topic and --to-group")
     if to_group is not None and (sets or name):
         raise click.UsageError(
-            "a group gets the messages that there are: no --set, no --name", context
+            "a group gets the stored messages unchanged: leave out --set and --name", context
         )
     twice = sorted({one for one, _ in sets if [column for column, _ in sets].count(one) > 1})
     if twice:
-        raise click.UsageError(f"--set {twice[0]} is said twice", context)
+        raise click.UsageError(f"--set {twice[0]} is given twice", context)
     check_engine(engine, master, confs)
     if as_json and not (yes or dry_run):
-        raise Failed("nothing was done: --json asks nothing; say --yes, or --dry-run")
+        raise Failed("nothing was done: --json does not prompt: add --yes or --dry-run")
     with installed():
         from ternmq.pipeline.replay.plan import plan
         from ternmq.pipeline.replay.replay import Replay, request_of

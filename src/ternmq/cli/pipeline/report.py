@@ -45,7 +45,8 @@ def report(tables: str | None, day: str, file: Path | None, **connection: object
         day = day_of(day, now_us)
     except ValueError:
         raise click.BadParameter(
-            f"{day!r} is no day: a date such as 2026-11-21, today or yesterday", param_hint="--day"
+            f"{day!r} is not a day: use a date such as 2026-11-21, today or yesterday",
+            param_hint="--day",
         ) from None
     folder = folder_of(tables)
     found = gather(folder, day)

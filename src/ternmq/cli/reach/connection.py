@@ -373,7 +373,7 @@ def confirm(question: str, *, yes: bool, option: str = "--yes") -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise Failed(f"nothing was changed: say {option} to do it", ExitCode.FAILED)
+        raise Failed(f"nothing was changed: add {option} to do it", ExitCode.FAILED)
     with _usual_signals():
         agreed = click.confirm(question, err=True)
     if not agreed:

@@ -45,13 +45,13 @@ def _duration(text: str) -> timedelta:
     try:
         return timedelta(microseconds=read_duration(text))
     except OverflowError as error:
-        raise ValueError("is longer than anything lasts") from error
+        raise ValueError("is longer than any supported time") from error
 
 
 def _positive_duration(text: str) -> timedelta:
     found = _duration(text)
     if not found:
-        raise ValueError("must be more than nothing")
+        raise ValueError("must be more than 0")
     return found
 
 
@@ -189,5 +189,5 @@ def range_of(text: str) -> range:
     if last - first >= 1_000_000:
         raise click.UsageError(f"{text!r} names more than a million offsets")
     if last >= 2**63:
-        raise click.UsageError(f"{text!r} is above every offset that there can be")
+        raise click.UsageError(f"{text!r} is above the highest possible offset")
     return range(first, last + 1)

@@ -207,9 +207,9 @@ def message_of(text: bytes, properties: Message) -> Message:
     try:
         told = json.loads(text, parse_constant=no_constant)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"is no JSON: {error}") from error
+        raise ValueError(f"is not JSON: {error}") from error
     if not isinstance(told, dict):
-        raise ValueError("is no JSON object")
+        raise ValueError("is not a JSON object")
     line = _line(text)
     nested = told.get("message")
     if isinstance(nested, dict):  # a line of `deadletter export`
@@ -225,10 +225,10 @@ def message_of(text: bytes, properties: Message) -> Message:
         raise ValueError("needs a body or a body_base64")
     for name in (*_TEXTS, "content_type", "id", "application_id"):
         if not isinstance(told.get(name, ""), str):
-            raise ValueError(f"has a {name} that is no text")
+            raise ValueError(f"has a {name} that is not text")
     headers = told.get("headers", {})
     if not isinstance(headers, dict):
-        raise ValueError("has headers that are no object")
+        raise ValueError("has headers that are not an object")
     content_type = told.get("content_type", properties.content_type or None)
     if not content_type and "body" in told and not isinstance(told["body"], str):
         content_type = JSON
@@ -249,7 +249,7 @@ def no_constant(name: str) -> object:
     Raises:
         ValueError: Always.
     """
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _own_id(text: str) -> str:
@@ -267,7 +267,7 @@ def _line(text: bytes) -> _Line:
     try:
         return msgspec.json.decode(text, type=_Line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"is no JSON: {error}") from error
+        raise ValueError(f"is not JSON: {error}") from error
 
 
 def _body(told: dict[str, Any], line: _Line, content_type: str | None) -> object:
@@ -286,7 +286,7 @@ def _body(told: dict[str, Any], line: _Line, content_type: str | None) -> object
         try:
             msgspec.json.decode(raw)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"has a body that is no JSON: {error}") from error
+            raise ValueError(f"has a body that is not JSON: {error}") from error
         return raw
     if content_type is not None and isinstance(body, str):
         return body.encode()

@@ -55,7 +55,7 @@ async def get(
     """
     topic, number, at = _place(place)
     if at is not None and (offset is not None or queue is not None):
-        raise click.UsageError("the place is said twice", click.get_current_context())
+        raise click.UsageError("the place is given twice", click.get_current_context())
     if at is None:
         number, at = queue, offset
     check_one(bool(id_), at is not None, of="an id and a place")
@@ -120,7 +120,7 @@ async def find(
     archive is searched too.
     """
     if key is None and since is None and until is None:
-        raise click.UsageError("say --key, --since or --until", click.get_current_context())
+        raise click.UsageError("give --key, --since or --until", click.get_current_context())
     check_span(since, until)
     found: list[Shown] = []
     tables = archived.folder(tables)

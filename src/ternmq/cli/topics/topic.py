@@ -175,7 +175,7 @@ async def set_(client: AdminClient, topic: str, **changes: Any) -> None:
     """Change settings of a topic. Other settings stay as they are."""
     stated = given(**changes)
     if not stated:
-        raise click.UsageError("say what to change", click.get_current_context())
+        raise click.UsageError("name at least one option to change", click.get_current_context())
     await client.admin.change_topic(topic, **stated)
     output.note(f"changed topic {topic}")
 

@@ -92,7 +92,7 @@ async def resolve(client: Client, writer: str, batch: int, rollback: bool, yes: 
     may prepare it again, under the same name.
     """
     if not rollback:
-        raise Failed("say --rollback: nobody but its writer can commit it", ExitCode.USAGE)
+        raise Failed("add --rollback: only its writer can commit it", ExitCode.USAGE)
     found = await client.admin.transactions(writer, limit=_MOST)
     if not writer or not found.writers:
         raise await _no_writer(client, writer)
@@ -117,7 +117,7 @@ def _not_undecided(found: Transactions, batch: int) -> Failed:
     newest = writer.newest
     if batch == writer.highest or (newest is not None and newest.committed
                                    and newest.batch_id == batch):  # fmt: skip
-        return Failed(f"batch {batch} of writer {writer.writer!r} is committed, and stays so")
+        return Failed(f"batch {batch} of writer {writer.writer!r} is committed, which is final")
     known = ", ".join([str(one.batch_id) for one in found.undecided[:10]]) or "none"
     return not_found(
         f"batch {batch} of writer {writer.writer!r} is not undecided: it was decided before, or "

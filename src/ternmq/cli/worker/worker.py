@@ -74,7 +74,7 @@ def find(target: str) -> Client | BlockingClient:
         at = _own_frames(error)[-1:]
         where = f" ({at[0].filename}, line {at[0].lineno})" if at else ""
         raise click.UsageError(
-            f"module {module!r} imports {missing!r}, which is not there{where}; is it installed?"
+            f"module {module!r} imports {missing!r}, which was not found{where}; is it installed?"
         ) from error
     except AttributeError as error:
         if _own_frames(error):
@@ -182,8 +182,8 @@ def told(context: click.Context) -> Callable[[Client | BlockingClient], None]:
             if same or (place.url is None and stated is None):
                 continue  # not given here: the code decides, unless the broker is another one
             raise click.UsageError(
-                f"the code names the {name} {one}, and {here} {other}: a worker takes neither "
-                "before the other; leave it out of ternmq.connect(...), or out here"
+                f"the code sets the {name} {one}, but {here} sets {other}: leave it out of "
+                f"ternmq.connect(...), or out here"
             )
 
     return check

@@ -115,8 +115,8 @@ class Admin:
         if isinstance(name, Topic):
             if spec != TopicSpec(name=name.name):
                 raise InvalidRequest(
-                    f"create_topic is given topic {name.name!r} with its settings, and others "
-                    "beside them: state them in the Topic"
+                    f"create_topic got topic {name.name!r} and other settings beside it: put all "
+                    f"settings into the Topic"
                 )
             spec = topic_spec_of(name)
         return await self.make_topic(spec)
@@ -363,7 +363,7 @@ class Admin:
                 f"not {type(to).__name__}"
             )
         if isinstance(to, int) and queue is None:
-            raise InvalidRequest("an offset is a place in one queue: say queue=0 or another")
+            raise InvalidRequest("an offset belongs to one queue: name the queue, such as queue=0")
         asked = control.GroupReset(
             topic=name_of(topic),
             group=check_name(group, "group"),

@@ -40,7 +40,7 @@ def grant_of(written: object) -> GrantInfo:
     right, *names = written.split(":")
     if right == Right.PRODUCE.value and len(names) == 2 and all(names):
         raise InvalidRequest(
-            f"{written!r} names a group, and sending is to a topic: write {right}:{names[0]}"
+            f"{written!r} names a group, but a producer sends to a topic: write {right}:{names[0]}"
         )
     if right in _RIGHTS and 1 <= len(names) <= 2 and all(names):
         return GrantInfo(right=right, topic=names[0], group=names[1] if len(names) == 2 else "*")

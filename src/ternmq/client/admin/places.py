@@ -53,8 +53,8 @@ async def queue_meant(session: Session, topic: str, queue: int | None) -> int:
     count = await queue_count(session, topic)
     if count > 1:
         raise InvalidRequest(
-            f"topic {topic!r} has {count} queues, and an offset is a place in one of them: say "
-            "which with queue=, such as queue=0"
+            f"topic {topic!r} has {count} queues, and an offset belongs to one of them: name the "
+            f"queue, such as queue=0"
         )
     return 0
 
@@ -105,5 +105,5 @@ def _check(one: Placed, topic: str, queue: int | None) -> None:
     if queue is not None and one.queue != queue:
         raise InvalidRequest(
             f"message {one.queue}/{one.offset} is of queue {one.queue}, not {queue}: leave out "
-            "queue=, a message that was listed knows its own"
+            f"queue=: a listed message contains its queue"
         )

@@ -55,7 +55,7 @@ class Address:
         try:
             return ssl.create_default_context(cafile=self.ca or None)
         except ssl.SSLError as error:  # an OSError, too
-            raise _wrong(f"ca={self.ca} is no PEM file of certificates", _FILE) from error
+            raise _wrong(f"ca={self.ca} is not a PEM file of certificates", _FILE) from error
         except OSError as error:
             raise _wrong(f"ca={self.ca} cannot be read: {error.strerror}", _FILE) from error
 
@@ -72,7 +72,7 @@ def parse(url: str) -> Address:
         before, at, _ = _behind_scheme(str(url)).rpartition("@")
         if at and _ENDS_HOST.search(before):  # the other error's text may contain the token
             raise _wrong(
-                f"{_shown(url)}: app or token has a '/', '?' or '#' in it", _QUOTED
+                f"{_shown(url)}: app or token contains a '/', '?' or '#'", _QUOTED
             ) from None
         raise
 
@@ -86,19 +86,21 @@ def _parsed(url: str) -> Address:
     if parts.scheme not in {"ternmq", "ternmqs"}:
         raise InvalidUrl(f"{_shown(url)} begins with neither ternmq:// nor ternmqs://")
     if not parts.hostname:
-        raise InvalidUrl(f"{_shown(url)} names no host")
+        raise InvalidUrl(f"{_shown(url)} has no host")
     try:
         parts.hostname.encode("idna")  # as the look-up of the name does
     except UnicodeError as error:
-        raise InvalidUrl(f"{_shown(url)}: {parts.hostname!r} can be no host: {error}") from error
+        raise InvalidUrl(
+            f"{_shown(url)}: {parts.hostname!r} is not a valid host: {error}"
+        ) from error
     if parts.path not in {"", "/"} or parts.fragment:
         raise InvalidUrl(f"{_shown(url)}: nothing may follow the port")
     options = parse_qs(parts.query)
     unknown = sorted(options.keys() - {"ca"})
     if unknown:
-        raise _wrong(f"{_shown(url)}: {unknown[0]}= is no option", "there is one: ?ca=FILE")
+        raise _wrong(f"{_shown(url)}: {unknown[0]}= is not an option", "the only one is ?ca=FILE")
     if options and parts.scheme != "ternmqs":
-        raise _wrong(f"{_shown(url)}: ca= is for TLS", "say ternmqs:// if the broker has TLS")
+        raise _wrong(f"{_shown(url)}: ca= is for TLS", "use ternmqs:// if the broker has TLS")
     return Address(
         parts.hostname,
         DEFAULT_PORT if port is None else port,

@@ -93,7 +93,9 @@ def refused(address: Address, error: OSError) -> TernMQError:
         )
         return untrusted
     if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
-        return NotABroker(f"{address}: this port speaks no TLS; say ternmq:// if that is meant")
+        return NotABroker(
+            f"{address}: this port does not use TLS; use ternmq:// to connect without TLS"
+        )
     return CannotConnect(f"no broker at {address} ({_words(error)})")
 
 

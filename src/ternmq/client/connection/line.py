@@ -209,7 +209,7 @@ class BulkLine:
     def take(self) -> bytes:
         """Return the answer to the oldest unanswered request; raises as ``ask``."""
         if not self._waiting:
-            raise ClientClosed("nothing was asked")
+            raise ClientClosed("no request was sent")
         try:
             body = self._again(self._take)
         except BaseException:

@@ -190,7 +190,7 @@ class Session:
         loop = self._loop
         if loop is None:
             raise WrongEventLoop("the client was not used in an event loop yet")
-        state = "has ended" if loop.is_closed() else "is another than this one"
+        state = "has ended" if loop.is_closed() else "is not this one"
         raise WrongEventLoop(f"the event loop that the client was first used in {state}")
 
     def renew(self) -> None:
@@ -483,7 +483,7 @@ class Session:
             left = until - self.loop.time()
             link = await self.opened(max(0.0, left))
             if anew is not None and anew != self.anew:
-                raise BeganAnew("the broker is another, which has nothing of what was before")
+                raise BeganAnew("the broker has new data: nothing that was stored before is there")
             waiting = Waiting(self.loop)
             for member in self.members:
                 member.asking()

@@ -276,14 +276,14 @@ class Deliveries(Sequence[Delivery]):
             given: object = rows
             reason = f"; a reason is given as reason={rows!r}" if isinstance(given, str) else ""
             raise InvalidRequest(
-                f"rows={rows!r}: name them by places, as rows=[0, 3]{reason}"
+                f"rows={rows!r}: name rows by their places, as rows=[0, 3]{reason}"
             ) from None
         items = self._all()
         by_lease: dict[Lease, list[int]] = {}
         lost = 0
         for row in named:
             if not 0 <= row < self._count:
-                raise IndexError(f"there is no row {row} among {self._count}")
+                raise IndexError(f"there is no row {row}: the rows are 0 to {self._count - 1}")
             delivery = items[row]
             if delivery.settled:
                 raise AlreadySettled(f"row {row} was settled before")

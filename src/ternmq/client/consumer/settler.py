@@ -209,7 +209,7 @@ class Settler(Member):
                 await told
         except TimeoutError:
             raise ConnectionLost(
-                f"no answer to SETTLE within {timeout:g} s: whether this counted is not known"
+                f"no answer to SETTLE within {timeout:g} s: whether it was carried out is not known"
             ) from None
 
     async def extend(self, lease: Lease, seconds: float | timedelta) -> None:

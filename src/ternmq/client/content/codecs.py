@@ -120,7 +120,7 @@ class Codecs:
             raise
         except Exception as error:
             raise EncodeError(
-                f"a body of type {type(body).__name__} cannot be made {content_type}: "
+                f"a body of type {type(body).__name__} cannot be encoded as {content_type}: "
                 f"{safe_str(error)}"
             ) from error
 
@@ -143,10 +143,10 @@ class Codecs:
         try:
             return codec.decode(body, kind)
         except Exception as error:
-            wanted = getattr(kind, "__name__", str(kind))
+            wanted = f"a valid {getattr(kind, '__name__', str(kind))}"
             if kind is Any or kind is object:
                 wanted = f"valid {content_type}"
-            raise DecodeError(f"the body is no {wanted}: {_told(error)}") from error
+            raise DecodeError(f"the body is not {wanted}: {_told(error)}") from error
 
     def decode_at(
         self, place: tuple[str, int, int], body: bytes, content_type: str, kind: type[T]
@@ -186,7 +186,7 @@ class Codecs:
             raise TypeError(f"{_shown(kind)} cannot be decoded: {error}") from error
         if unknown is not None:
             raise TypeError(
-                f"how {article(_shown(unknown))} is decoded is not known: make it a dataclass, a "
+                f"{article(_shown(unknown))} cannot be decoded: make it a dataclass, a "
                 "msgspec.Struct or a pydantic model, or register a codec"
             )
 
@@ -229,7 +229,7 @@ def _unknown(found: object, seen: set[int]) -> Iterator[type]:
 
 def _to_text(body: object) -> bytes:
     if not isinstance(body, str):
-        raise EncodeError(f"a body of type {type(body).__name__} is no text")
+        raise EncodeError(f"a body of type {type(body).__name__} is not text")
     return body.encode()
 
 
@@ -269,7 +269,7 @@ def _to_json(body: object) -> bytes:
         found = _not_finite(body, "$")
         if found is not None:
             where = "the body" if found == "$" else found
-            raise EncodeError(f"JSON has no NaN and no infinity, and {where} is one")
+            raise EncodeError(f"JSON cannot represent NaN or infinity, and {where} is one of them")
     return encoded
 
 

@@ -230,8 +230,8 @@ def lease_us_of(lease: object) -> int:
     lease_us = seconds_us("lease", lease)
     if not LEAST_LEASE_US <= lease_us <= MAX_LEASE_US:
         raise InvalidRequest(
-            f"lease must be {LEAST_LEASE_US / 1e6:g} s to a day, not {lease_us / 1e6:g} s: it is "
-            "how long a consumer that says nothing keeps a message, not how long a handler may take"
+            f"lease must be {LEAST_LEASE_US / 1e6:g} s to a day, not {lease_us / 1e6:g} s: it "
+            f"ends if a consumer stops responding, and does not limit how long a handler may take"
         )
     return lease_us
 
@@ -249,7 +249,9 @@ def check_message(message: Outgoing) -> int:
         check_tag(message.tag)
     headers: object = message.headers
     if not isinstance(headers, Mapping):
-        raise InvalidRequest(f"headers map str to str; {article(type(headers).__name__)} does not")
+        raise InvalidRequest(
+            f"headers must map str to str, and are {article(type(headers).__name__)}"
+        )
     pairs: ItemsView[object, object] = message.headers.items()
     for key, value in pairs:
         if not isinstance(key, str):
@@ -276,7 +278,8 @@ def check_properties(size: int) -> None:
     """
     if size > MAX_PROPERTIES_BYTES:
         raise InvalidRequest(
-            f"headers, key and the like have {size} bytes, at most {MAX_PROPERTIES_BYTES} are "
+            f"headers, key and other properties have {size} bytes, at most {MAX_PROPERTIES_BYTES} "
+            f"are "
             "allowed for a message"
         )
 
@@ -290,9 +293,9 @@ def check_body(size: int, most: int) -> None:
     if size <= most:
         return
     if most < LARGEST_BODY:
-        raise MessageTooLarge(f"a body of {size} bytes; the broker takes {most}")
-    error = MessageTooLarge(f"a body of {size} bytes; no broker takes more than {most}")
-    error.hint = "send less, or store it elsewhere and send where it is"
+        raise MessageTooLarge(f"the body has {size} bytes; the broker accepts {most}")
+    error = MessageTooLarge(f"the body has {size} bytes; no broker accepts more than {most}")
+    error.hint = "make it smaller, or store it elsewhere and send its location"
     raise error
 
 

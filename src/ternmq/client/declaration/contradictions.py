@@ -39,7 +39,7 @@ def contradiction(
         return Change(
             "conflict", source.topic, source.group, "mode", "", mode.value,
             f"topic {source.topic} is not {'ordered' if topic else 'declared as ordered'}",
-            f'leave mode="ordered" of {group} out; {other}',
+            f'leave out mode="ordered" of {group}; {other}',
         )  # fmt: skip
     if tags_of(source.tags or "") is None:
         return None
@@ -51,7 +51,7 @@ def contradiction(
     return Change(
         "conflict", source.topic, source.group, "tags", "" if has is None else repr(has.tags),
         repr(source.tags),
-        f"topic {source.topic} is ordered, and a group that keeps order has no tag filter",
+        f"topic {source.topic} is ordered, and an ordered group cannot have a tag filter",
         f"{shared}, or leave its tags out",
     )  # fmt: skip
 

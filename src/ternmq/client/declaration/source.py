@@ -40,8 +40,8 @@ class Source:
         self.mode = None if mode is None else choose("mode", Mode, mode)
         if self.mode is Mode.ORDERED and tags_of(tags or "") is not None:
             raise InvalidRequest(
-                f"group {group!r} on topic {topic!r} states a tag filter and mode ordered: a group "
-                'that keeps order has no filter; state mode="shared", or leave tags out'
+                f"group {group!r} on topic {topic!r} states a tag filter and mode ordered: an "
+                'ordered group cannot have one; state mode="shared", or leave out tags'
             )
         self.start = None if start is None else choose("start", Start, start)
         self.retry = None if retry is None else spec_of(retry)

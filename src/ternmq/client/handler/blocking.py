@@ -62,7 +62,7 @@ class Portal:
             ClientForked: It does not, and cannot be used here.
         """
         if self.forked:
-            raise ClientForked("this was opened in the process that this one was forked from")
+            raise ClientForked("this was opened in the parent process, before a fork")
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop; return its result. Callable from any thread but the loop's.
@@ -126,8 +126,8 @@ class Portal:
             missed += 1
             if missed * _LOOK >= self._patience:
                 raise ClientStalled(
-                    f"the client's event loop had no turn for {missed * _LOOK:g} s; "
-                    "whether this was carried out is not known"
+                    f"the client's event loop was blocked for {missed * _LOOK:g} s; whether the "
+                    f"request was carried out is not known"
                 )
         return future.result()
 

@@ -74,7 +74,7 @@ class Declarations:
         for topic in topics:
             if not isinstance(topic, Topic):
                 kind = type(topic).__name__
-                raise InvalidRequest(f"what is declared is a ternmq.Topic, not {article(kind)}")
+                raise InvalidRequest(f"only a ternmq.Topic can be declared, not {article(kind)}")
             if self.topics.setdefault(topic.name, topic) != topic:
                 raise InvalidRequest(f"topic {topic.name!r} is declared twice, and differently")
 

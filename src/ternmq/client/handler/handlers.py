@@ -79,8 +79,8 @@ class Handler:
                 self._codecs.check(signature.kind)
             except TypeError as error:
                 raise InvalidHandler(
-                    f"handler {self.name} can be given no body: {error}; every message would be a "
-                    "dead letter"
+                    f"handler {self.name} cannot receive a body: {error}; every message would be "
+                    f"a dead letter"
                 ) from error
 
     # -- start and end
@@ -341,8 +341,8 @@ def _check_result(result: object) -> None:
         if isinstance(result, Coroutine):
             result.close()
         raise TypeError(
-            f"the handler returned {article(type(result).__name__)}, whose work nobody has done: "
-            "declare it with `async def`, and await what it calls"
+            f"the handler returned {article(type(result).__name__)}, which was not run: declare "
+            f"the handler with `async def`, and await what it calls"
         )
 
 

@@ -178,8 +178,8 @@ class _Sorting:
             annotation = reader.read(one)
             if not names_delivery(annotation):
                 raise InvalidHandler(
-                    f"handler {name}: nothing is given to its parameter {one.name!r}; a provider "
-                    "takes the delivery, or what is annotated with Depends"
+                    f"handler {name}: its parameter {one.name!r} gets no value; a parameter of a "
+                    f"provider is the delivery, or is annotated with Depends"
                 )
             check_delivery(name, one.name, annotation, own)
             found.append((one.name, _DELIVERY))
@@ -193,7 +193,7 @@ class _Sorting:
         ]
         if needed:
             raise InvalidHandler(
-                f"handler {name}: nothing is given to its parameter {needed[0]!r}; a class that is "
-                "a provider is called without arguments"
+                f"handler {name}: its parameter {needed[0]!r} gets no value; a class that is a "
+                f"provider is called without arguments"
             )
         return ()

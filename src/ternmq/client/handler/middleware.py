@@ -53,7 +53,9 @@ class Overrides(dict[Provider, Provider]):
     def __setitem__(self, provider: Provider, other: Provider) -> None:
         for one in (provider, other):
             if not callable(one):
-                raise InvalidHandler(f"overrides map functions to functions; {one!r} is none")
+                raise InvalidHandler(
+                    f"overrides map functions to functions; {one!r} is not a function"
+                )
         super().__setitem__(provider, other)
 
     def update(self, *args: Any, **kwargs: Any) -> None:
@@ -104,8 +106,8 @@ class Middlewares:
         _check_parameters(function, "send_middleware", 1, 1, "the message, a ternmq.Outbound")
         if awaited:
             raise InvalidHandler(
-                f"middleware {name_of(function)}: around sends it is a `def`, since send_soon and "
-                "send_oneway return at once; it must not wait for anything"
+                f"middleware {name_of(function)}: a middleware of sends must be a `def` and must "
+                f"not wait, since send_soon and send_oneway return at once"
             )
         self.sends.append(made)
 
@@ -189,7 +191,7 @@ def _check_parameters(
     starred = any(one.kind is one.VAR_POSITIONAL for one in found)
     if lacking or len(needed) > most or (len(places) < least and not starred):
         raise InvalidHandler(
-            f"{sort} {name_of(function)} is given {given}: it has other parameters"
+            f"{sort} {name_of(function)} is called with {given}: its parameters do not fit"
         )
 
 

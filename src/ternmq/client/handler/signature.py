@@ -107,8 +107,8 @@ def signature_of(function: Function) -> Signature:
         )
     if len(needed) > 2:
         raise InvalidHandler(
-            f"handler {name} must take a body, a delivery, or both in this order; nothing is given "
-            f"to its parameter {needed[2].name!r}"
+            f"handler {name} must take a body, a delivery, or both in this order; its parameter "
+            f"{needed[2].name!r} gets no value"
         )
     delivery = names_delivery(second)
     if delivery:
@@ -180,7 +180,7 @@ def _called(function: Function, name: str) -> Function:
         called = getattr(called, "__call__", called)  # noqa: B004
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise InvalidHandler(
-            f"handler {name} has a yield: a call would only make a generator and run nothing of it"
+            f"handler {name} contains a yield: a call would make a generator and not run it"
         )
     return called
 
@@ -198,7 +198,7 @@ def parameters_of(function: Function, name: str) -> list[inspect.Parameter]:
             f"handler {name}: an annotation cannot be resolved: {error}; {_UNRESOLVED}"
         ) from error
     except (TypeError, ValueError) as error:
-        raise InvalidHandler(f"handler {name}: its parameters are not known: {error}") from error
+        raise InvalidHandler(f"handler {name}: its parameters cannot be read: {error}") from error
 
 
 def injected_of(function: Function, reader: Annotations, name: str) -> dict[str, Depends]:
@@ -216,8 +216,8 @@ def injected_of(function: Function, reader: Annotations, name: str) -> dict[str,
             continue
         if one.kind not in {one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY}:
             raise InvalidHandler(
-                f"handler {name}: parameter {one.name!r} is injected by its name, but can be given "
-                "by position only"
+                f"handler {name}: parameter {one.name!r} is injected by its name, but is "
+                f"positional-only"
             )
         found[one.name] = depends
     return found
@@ -246,8 +246,8 @@ def _parameters(
     for one in found:
         if one.kind is one.KEYWORD_ONLY and one.default is one.empty:
             raise InvalidHandler(
-                f"handler {name}: nothing is given to its parameter {one.name!r}, which is by "
-                "keyword only and has no default"
+                f"handler {name}: its parameter {one.name!r} gets no value: it is keyword-only "
+                f"and has no default"
             )
     given = [one for one in found if one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}]
     if not given:
@@ -301,7 +301,7 @@ class Annotations:
             found = _value(hints["it"])
             _resolve_aliases(found)
             if not _is_type(found):
-                raise TypeError("it is no type")  # noqa: TRY301 - raised below, as the others
+                raise TypeError("it is not a type")  # noqa: TRY301 - raised below, as the others
         except Exception as error:
             # This evaluates code of the user: any error is possible.
             raise InvalidHandler(
@@ -373,8 +373,8 @@ def check_delivery(
     sort = "an `async def`" if own is Delivery else "a `def`, which runs in a thread"
     verbs = "are awaited" if own is Delivery else "block"
     raise InvalidHandler(
-        f"handler {name} is {sort}: its parameter {parameter!r} is a {_SPELLED[own]}, whose verbs "
-        f"{verbs}, not {article(_shown(annotation))}"
+        f"handler {name} is {sort}: its parameter {parameter!r} is a {_SPELLED[own]}, whose "
+        f"methods {verbs}, not {article(_shown(annotation))}"
     )
 
 

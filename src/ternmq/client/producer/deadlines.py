@@ -59,11 +59,11 @@ class Deadlines:
             return load.last_error
         seconds = f"{load.timeout:g} s"
         if load.frame:
-            return SendTimeout(f"no answer within {seconds}: stored or not, that is not known")
+            return SendTimeout(f"no answer within {seconds}: whether it was stored is not known")
         if self._session.link is not None:
             return BufferFull(
-                f"the broker has not answered what was before it, and the {seconds} are over, or "
-                f"too short for what is left to do: nothing of this one was sent"
+                f"earlier requests are not answered, and the timeout of {seconds} has ended or is "
+                f"too short now: this one was not sent"
             )
         why = self._session.failure
         return CannotConnect(

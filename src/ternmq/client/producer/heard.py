@@ -35,7 +35,7 @@ class SentSoon(Future[Receipt]):
             ClientForked: It was unset when this process was forked: the parent gets its outcome.
         """
         if self._pid != os.getpid() and getattr(self, "_state", "FINISHED") != "FINISHED":
-            raise ClientForked("this was sent in the process that this one was forked from")
+            raise ClientForked("this was sent in the parent process, before a fork")
 
     def result(self, timeout: float | None = None) -> Receipt:
         """Return the receipt, waiting for it; raises the failure."""

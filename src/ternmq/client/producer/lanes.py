@@ -167,7 +167,7 @@ class TopicLanes:
                 if chosen != home and 0 <= chosen < facts.queues:
                     raise InvalidRequest(
                         f"topic {self.name!r} is ordered: ordering key {message.ordering_key!r} "
-                        f"belongs to queue {home}, not {chosen}; name no queue"
+                        f"belongs to queue {home}, not {chosen}; leave out queue="
                     )
                 if chosen != home:
                     return self.of_queue(chosen)
@@ -186,8 +186,8 @@ class TopicLanes:
             raise TopicNotOrdered(f"topic {self.name!r} is not ordered")
         if choice is not None:
             raise InvalidRequest(
-                f"topic {self.name!r} is not there yet, and its first message with an ordering key "
-                "makes it ordered: such a message goes by its key; name no queue"
+                f"topic {self.name!r} does not exist yet, and a first message with an ordering "
+                f"key makes it ordered: the key chooses the queue; leave out queue="
             )
         return self._keyed
 

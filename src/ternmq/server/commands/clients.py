@@ -210,5 +210,7 @@ def short(client: str) -> str:
 
 def _grant(told: control.GrantInfo) -> Grant:
     if told.right not in _RIGHTS:
-        raise InvalidRequest(f"right {told.right[:20]!r} is none of {', '.join(sorted(_RIGHTS))}")
+        raise InvalidRequest(
+            f"right {told.right[:20]!r} is not one of {', '.join(sorted(_RIGHTS))}"
+        )
     return Grant(told.right, told.topic, told.group, told.deny)

@@ -211,14 +211,14 @@ def is_message_id(text: str) -> bool:
 def message_id(text: str) -> tuple[int, int]:
     """Return (producer, sequence) of a message's id; raises InvalidRequest if it is none."""
     if not is_message_id(text):
-        raise InvalidRequest(f"{text[:40]!r} is no message id; one looks like 9f3c...:1a")
+        raise InvalidRequest(f"{text[:40]!r} is not a message id; an id looks like 9f3c...:1a")
     producer, _, sequence = text.partition(":")
     return int(producer, 16), int(sequence, 16)
 
 
 def _cursor(text: str) -> Cursor:
     if _CURSOR.fullmatch(text) is None:
-        raise InvalidRequest("after is what next was on the page before")
+        raise InvalidRequest("after must be the `next` of the previous page")
     position, row, below = [int(part) for part in text.split(".")]
     return Cursor(Place(Position(position), row), Position(below))
 

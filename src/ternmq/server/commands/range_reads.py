@@ -65,7 +65,7 @@ class RangeReads:
     def _begin(self, asked: control.QueueRanges) -> _Work:
         wanted = [self._catalog.by_name.get(one.topic) for one in asked.topics]
         if sum([len(topic.queues) for topic in wanted if topic is not None]) > MAX_QUEUES:
-            raise InvalidRequest(f"these topics have more than {MAX_QUEUES} queues: ask for fewer")
+            raise InvalidRequest(f"these topics have more than {MAX_QUEUES} queues: request fewer")
         told: list[control.TopicRanges] = []
         left: list[_Ask] = []
         for one, topic in zip(asked.topics, wanted, strict=True):

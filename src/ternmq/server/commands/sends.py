@@ -149,7 +149,7 @@ class MessageCommands:
         self._authoriser.check(caller.app, Command.SETTLE, asked.topic, asked.group)
         outcome = _OUTCOMES.get(asked.outcome)
         if outcome is None:
-            raise InvalidRequest(f"outcome {asked.outcome} is none that a consumer may state")
+            raise InvalidRequest(f"outcome {asked.outcome} is not one that a consumer may state")
         try:
             reply = self._broker.settle(
                 self._core.now_us(),
@@ -216,4 +216,4 @@ def check_bodies(batch: bytes, limit: int) -> None:
         return  # the core refuses it, with the reason
     longest = int(np.diff(offsets).max())
     if longest > limit:
-        raise MessageTooLarge(f"a body of {longest} bytes, at most {limit} are allowed")
+        raise MessageTooLarge(f"a body has {longest} bytes; at most {limit} are allowed")

@@ -252,7 +252,9 @@ def _place(token: str) -> GroupPlace | None:
 
 def _named(name: str, spec: TopicSpec) -> TopicSpec:
     if spec.name != name:
-        raise InvalidRequest(f"topic {name!r} is asked for, the settings are of {spec.name!r}")
+        raise InvalidRequest(
+            f"the request is for topic {name!r}, but the settings are of topic {spec.name!r}"
+        )
     return spec
 
 

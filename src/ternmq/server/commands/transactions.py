@@ -162,7 +162,7 @@ def _place(token: str) -> TransactionPlace:
     if not token:
         return TransactionPlace(0, "")
     if not (number.isascii() and number.isdigit() and len(number) < 20):
-        raise InvalidRequest("after is no `next` of a page of transactions")
+        raise InvalidRequest("after must be the `next` of a page of transactions")
     return TransactionPlace(int(number), writer)
 
 

@@ -68,8 +68,8 @@ class WholeList:
         next_ = page.next  # type: ignore[attr-defined]
         if next_ and len(self._found) > MOST:
             raise InvalidRequest(
-                f"there are more {self._entries} than the {MOST} that one answer tells of: ask for "
-                "pages, with limit and after"
+                f"there are more {self._entries} than the {MOST} that one answer contains: "
+                f"request pages with limit and after"
             )
         if next_:
             self._asked = msgspec.structs.replace(self._asked, after=next_)

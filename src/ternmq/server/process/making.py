@@ -80,7 +80,7 @@ def _refused(reserve: int, why: str) -> SettingsError:
     key = "reserve"
     return SettingsError(
         f"{key} = {FIELDS[key].write(reserve)} is too much for this disk: {why}; set {key} to less,"
-        " or to 0 for one by the size of the disk"
+        " or to 0 to derive it from the size of the disk"
     )
 
 

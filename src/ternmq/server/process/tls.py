@@ -24,14 +24,14 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
         # Checked first, since ``load_cert_chain`` does not report which of its files is wrong.
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cert)
     except ssl.SSLError as error:
-        raise SettingsError(f"tls_cert = {cert!r} is no PEM file of a certificate") from error
+        raise SettingsError(f"tls_cert = {cert!r} is not a PEM file of a certificate") from error
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
 
     def no_password() -> str:
         raise SettingsError(
-            f"tls_key = {key!r} has a passphrase, which a broker cannot be asked for:"
-            f" `openssl pkey -in {key}` writes the key without it"
+            f"tls_key = {key!r} has a passphrase, which the broker does not know: `openssl pkey "
+            f"-in {key}` writes the key without it"
         )
 
     try:
@@ -44,7 +44,7 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
                 f"tls_cert = {cert!r} is too weak for this machine's OpenSSL: {error.reason}"
             ) from error
         else:
-            why = "is no PEM file of a private key"
+            why = "is not a PEM file of a private key"
         raise SettingsError(f"tls_key = {key!r} {why}") from error
     return context
 

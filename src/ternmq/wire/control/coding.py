@@ -60,7 +60,9 @@ def decode(body: bytes, kind: type[T]) -> T:
     try:
         return _decode(body, kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidRequest(f"the body is no {kind.__name__}: {str(error)[:200]}") from error
+        raise InvalidRequest(
+            f"the body is not a valid {kind.__name__}: {str(error)[:200]}"
+        ) from error
 
 
 def decode_answer(body: bytes, kind: type[T]) -> T:

@@ -218,7 +218,7 @@ NAN, INFINITE = float("nan"), float("inf")
     ],
 )
 def test_json_has_no_nan_and_no_infinity(body: object, path: str) -> None:
-    with pytest.raises(EncodeError, match=f"JSON has no NaN and no infinity, and {path}"):
+    with pytest.raises(EncodeError, match=f"JSON cannot represent NaN or infinity, and {path}"):
         Codecs().encode(body)
 
 

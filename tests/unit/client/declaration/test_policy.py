@@ -104,5 +104,5 @@ def test_a_topic_is_declared_once():
     client.declare(ternmq.Topic("orders", queues=2), ternmq.Topic("orders", queues=2))
     with pytest.raises(ternmq.InvalidRequest, match="declared twice"):
         client.declare(ternmq.Topic("orders", queues=3))
-    with pytest.raises(ternmq.InvalidRequest, match=r"a ternmq\.Topic, not a str"):
+    with pytest.raises(ternmq.InvalidRequest, match=r"a ternmq\.Topic can be declared, not a str"):
         client.declare("orders")  # type: ignore[arg-type]

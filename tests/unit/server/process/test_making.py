@@ -91,7 +91,8 @@ def refusal(disk: MemoryDisk, options: Options) -> str:
 def test_a_reserve_that_does_not_fit_is_refused() -> None:
     assert refusal(MemoryDisk(capacity=200 * MIB), reserve(2048)) == (
         "reserve = 2GiB is too much for this disk: its files and the first one take 2056 MiB, and"
-        " the disk has 200 MiB free; set reserve to less, or to 0 for one by the size of the disk"
+        " the disk has 200 MiB free; set reserve to less, or to 0 to derive it from the size of "
+        "the disk"
     )
     assert refusal(MemoryDisk(capacity=200 * MIB), reserve(192)) == ""
     assert "take 208 MiB" in refusal(MemoryDisk(capacity=200 * MIB), reserve(193))

@@ -204,7 +204,7 @@ LIMITED = {"orders": TopicFacts("orders", 1, ordered=False, body_bytes=100)}
 @pytest.mark.parametrize(
     ("row", "error", "said"),
     [
-        ({"value": b"x" * 101}, MessageTooLarge, "a body of 101 bytes; the broker takes 100"),
+        ({"value": b"x" * 101}, MessageTooLarge, "the body has 101 bytes; the broker accepts 100"),
         ({"key": "é" * 2049}, InvalidRequest, "column key has 4098 bytes, at most 4096"),
         ({"key": b"k" * 4097}, InvalidRequest, "column key has 4097 bytes, at most 4096"),
         ({"tags": "a b"}, InvalidRequest, "column tags: not a tag: 'a b' has ' ' in it"),
@@ -227,7 +227,7 @@ LIMITED = {"orders": TopicFacts("orders", 1, ordered=False, body_bytes=100)}
         (
             {"headers": [{"key": f"h{n}", "value": b"x" * 65_536} for n in range(12)]},
             InvalidRequest,
-            "headers, key and the like have 786458 bytes, at most 786432",
+            "headers, key and other properties have 786458 bytes, at most 786432",
         ),
     ],
 )
