@@ -13,39 +13,10 @@ ROOT = Path(__file__).parents[2]
 
 # Circles that are being ended. A circle that is gone goes from here too, until the set is empty.
 KNOWN: frozenset[frozenset[str]] = frozenset(
-    frozenset(circle.split())
+    frozenset(f"ternmq.client.producer.{name}" for name in circle.split())
     for circle in (
-        "ternmq.broker.catalog.catalog ternmq.broker.catalog.firsts",
-        (
-            "ternmq.broker.clock.timers ternmq.broker.delivery.leases "
-            "ternmq.broker.delivery.ordered ternmq.broker.delivery.pulls "
-            "ternmq.broker.delivery.settles ternmq.broker.delivery.shared "
-            "ternmq.broker.ledger.ledger ternmq.broker.operation.drains"
-        ),
-        "ternmq.broker.group.figures ternmq.broker.group.heldpage ternmq.broker.group.progress",
-        (
-            "ternmq.broker.ledger.heldobjects ternmq.broker.ledger.objects "
-            "ternmq.broker.ledger.resolving ternmq.broker.ledger.transactionobjects "
-            "ternmq.broker.ledger.views"
-        ),
-        "ternmq.client.admin.lookup ternmq.client.admin.places",
-        (
-            "ternmq.client.connection.connecting ternmq.client.connection.options "
-            "ternmq.client.connection.session ternmq.client.content.validation "
-            "ternmq.client.declaration.making ternmq.client.declaration.redeclaring "
-            "ternmq.client.declaration.topic ternmq.client.producer.deadlines "
-            "ternmq.client.producer.lanes ternmq.client.producer.load "
-            "ternmq.client.producer.many ternmq.client.producer.placing "
-            "ternmq.client.producer.producer ternmq.client.producer.receipts "
-            "ternmq.client.producer.reports ternmq.client.producer.resending "
-            "ternmq.client.producer.singles ternmq.client.producer.unsent "
-            "ternmq.client.producer.window"
-        ),
-        "ternmq.client.consumer.delivery ternmq.client.consumer.telling",
-        (
-            "ternmq.client.consumer.lease ternmq.client.consumer.settler "
-            "ternmq.client.consumer.settles"
-        ),
+        "deadlines lanes load many placing producer receipts reports resending singles unsent "
+        "window",
     )
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from ternmq.client.connection.session import Session
 from ternmq.client.content.validation import whole
@@ -11,8 +11,13 @@ from ternmq.model.errors import InvalidRequest
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 
-if TYPE_CHECKING:
-    from ternmq.client.admin.lookup import FoundMessage
+
+class OfTopic(Protocol):
+    """A message that knows its topic."""
+
+    @property
+    def topic(self) -> str:
+        """Its topic."""
 
 
 @runtime_checkable
@@ -28,7 +33,7 @@ class Placed(Protocol):
         """Its offset there."""
 
     @property
-    def message(self) -> FoundMessage | None:
+    def message(self) -> OfTopic | None:
         """Its content, if it is still kept."""
 
 

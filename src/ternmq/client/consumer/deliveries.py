@@ -370,7 +370,8 @@ def conclude_all(
 
 def _at_last(deliveries: Deliveries) -> int:
     """Return how many of the unsettled are not tried again, as far as is known."""
-    return sum(last_attempt(one) for one in deliveries if not (one.lost or one.settled))
+    left = [one for one in deliveries if not (one.lost or one.settled)]
+    return sum(last_attempt(one.lease.policy, one.attempt) for one in left)
 
 
 def keeps_order(deliveries: Deliveries) -> bool:

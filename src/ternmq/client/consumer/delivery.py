@@ -383,13 +383,16 @@ def conclude(delivery: Delivery, error: BaseException | None, *, reraise: bool =
         log.warning("%r is a dead letter now: rejected%s", delivery, said)
     elif isinstance(error, Retry):
         said = f": {reason}" if reason else ""
-        if last_attempt(delivery):
-            fate = last_fate_of(delivery)
+        if last_attempt(lease.policy, delivery.attempt):
+            fate = last_fate_of(lease.policy, delivery.attempt)
             log.warning("%r asked to be tried again, but %s%s", delivery, fate, said)
         elif lease.policy is None:  # it may be a dead letter, and nothing else would show that
-            log.warning("%r is to be tried again: %s%s", delivery, fate_of(delivery), said)
+            log.warning(
+                "%r is to be tried again: %s%s", delivery, fate_of(None, delivery.attempt), said
+            )
     elif over:
-        log.error("%r failed, %s", delivery, fate_of(delivery), exc_info=where(error))
+        fate = fate_of(lease.policy, delivery.attempt)
+        log.error("%r failed, %s", delivery, fate, exc_info=where(error))
     delivery.settle_soon(outcome, reason, delay)
     return over
 

@@ -209,7 +209,9 @@ class Keeper:
         outcome, delay, reason = (
             (Outcome.DONE, None, "") if run.error is None else verdict_of(run.error)
         )
-        said = fate_of(held) if outcome is Outcome.RETRY else _SETTLED[outcome]
+        said = (
+            fate_of(lease.policy, held.attempt) if outcome is Outcome.RETRY else _SETTLED[outcome]
+        )
         settle = bodies.Settle(
             lease.topic,
             lease.group,

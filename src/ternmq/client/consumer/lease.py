@@ -15,8 +15,10 @@ from ternmq.wire.bodies import LastFailure
 
 if TYPE_CHECKING:
     import asyncio
+    from datetime import timedelta
 
-    from ternmq.client.consumer.settler import Settler
+    from ternmq.client.consumer.learning import Policies
+
 
 Span = tuple[int, int]
 """Offsets ``[start, stop)``."""
@@ -25,6 +27,34 @@ RowSettle = tuple[int, int | None, str]
 
 _NONE: Final[dict[int, str]] = {}  # of every lease that lost no row; stays empty
 _RELEASED: Final[RowSettle] = (int(Outcome.RELEASED), None, "")
+
+
+class Settles(Protocol):
+    """What a lease needs to have its settles sent: the client's settler."""
+
+    policies: Policies
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The client's loop."""
+
+    def here(self) -> asyncio.AbstractEventLoop:
+        """Return the client's loop; raises in another loop or process."""
+
+    def dirty(self, lease: Lease) -> None:
+        """Schedule the settles of a lease."""
+
+    def hurry(self) -> None:
+        """Send the settles of this turn at its end: a caller waits for them."""
+
+    def lose_soon(self, lease: Lease) -> None:
+        """Lose a lease, unless its own settles ended it. Callable from any thread."""
+
+    async def heard(self, told: asyncio.Future[None]) -> None:
+        """Wait for the broker's answer to a settle."""
+
+    async def extend(self, lease: Lease, seconds: float | timedelta) -> None:
+        """Make a lease last this long from now on."""
 
 
 class LeaseOwner(Protocol):
@@ -64,7 +94,7 @@ class Lease:
 
     def __init__(
         self,
-        settler: Settler,
+        settler: Settles,
         topic: str,
         group: str,
         queue: int,

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from ternmq.client.consumer.lease import Lease, RowSettle, Span
 from ternmq.client.content.validation import seconds_us
@@ -22,9 +22,6 @@ from ternmq.model.words import counted, verb
 from ternmq.record.fact.facts import Outcome
 from ternmq.wire import bodies
 
-if TYPE_CHECKING:
-    from ternmq.client.consumer.settler import Settler
-
 log: Final = logging.getLogger("ternmq")
 
 _UNKNOWN: Final = "whether this was settled is not known: the connection was lost before the answer"
@@ -33,11 +30,21 @@ _LOSING: Final = (LeaseExpired, UnknownGroup, UnknownTopic, ClientClosed)
 """Errors after which rows are certainly not settled, and no longer held."""
 
 
+class AskOwner(Protocol):
+    """Is notified of the outcome of a SETTLE: the client's settler."""
+
+    def told(self, ask: Ask) -> None:
+        """Remove a settle that is finished."""
+
+    def again(self, ask: Ask) -> None:
+        """Repeat a settle that was refused for now, or fail it if its lease has ended."""
+
+
 class Ask:
     """A SETTLE without an answer, as ``link.Asker``."""
 
     __slots__ = (
-        "_settler",
+        "_owner",
         "_verdict",
         "_whole",
         "asked",
@@ -48,9 +55,9 @@ class Ask:
     )
 
     def __init__(
-        self, settler: Settler, lease: Lease, verdict: RowSettle, spans: list[Span], *, whole: bool
+        self, owner: AskOwner, lease: Lease, verdict: RowSettle, spans: list[Span], *, whole: bool
     ) -> None:
-        self._settler = settler
+        self._owner = owner
         self._verdict = verdict
         self._whole = whole
         self.lease = lease
@@ -81,7 +88,7 @@ class Ask:
         """Give the answer to the waiting callers; mark the refused rows as lost."""
         self.asked = False
         refused = bodies.unpack_settled(body).refused
-        self._settler.told(self)
+        self._owner.told(self)
         if not refused:
             for _, _, waiter in self.waiters:
                 if not waiter.done():
@@ -116,7 +123,7 @@ class Ask:
         """Repeat the settle later, or fail it."""
         self.asked = False
         if error.retriable:
-            self._settler.again(self)
+            self._owner.again(self)
         else:
             self.fail(error)
 
@@ -127,7 +134,7 @@ class Ask:
 
     def fail(self, error: TernMQError) -> None:
         """Fail the waiting callers: it was not settled, or may have been."""
-        self._settler.told(self)
+        self._owner.told(self)
         if self.uncertain and not isinstance(error, ConnectionLost):
             # A repeated settle is refused like one that is too late: the first may have counted.
             error = ConnectionLost(f"{_UNKNOWN}: {error.args[0] if error.args else error}")

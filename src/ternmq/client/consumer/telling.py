@@ -5,12 +5,9 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ternmq.model.specs import Exhausted, RetryPolicy
-
-if TYPE_CHECKING:
-    from ternmq.client.consumer.delivery import Delivery
 
 log: Final = logging.getLogger("ternmq")
 
@@ -18,27 +15,24 @@ LIBRARY: Final = str(Path(__file__).parents[2]) + "/"
 _Info = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
-def last_attempt(delivery: Delivery) -> bool:
+def last_attempt(policy: RetryPolicy | None, attempt: int) -> bool:
     """Return whether the group's policy has no attempt after this one, as far as is known."""
-    policy = delivery.lease.policy
-    return policy is not None and (not policy.enabled or delivery.attempt >= policy.attempts)
+    return policy is not None and (not policy.enabled or attempt >= policy.attempts)
 
 
-def fate_of(delivery: Delivery) -> str:
-    """Return the fate of a failed message, for the log."""
-    policy, attempt = delivery.lease.policy, delivery.attempt
+def fate_of(policy: RetryPolicy | None, attempt: int) -> str:
+    """Return the fate of a failed message, for the log; ``policy`` is the group's, if known."""
     if policy is None:  # it was just changed: a request for it is under way
         return f"attempt {attempt}: the retry policy says what becomes of it"
-    if last_attempt(delivery):
+    if last_attempt(policy, attempt):
         return f"{_count(policy, attempt)}: {_end(policy)}"
     return f"{_count(policy, attempt)}: it is tried again by the retry policy"
 
 
-def last_fate_of(delivery: Delivery) -> str:
+def last_fate_of(policy: RetryPolicy | None, attempt: int) -> str:
     """Return the fate of a message after its last attempt, and why, for the log."""
-    policy = delivery.lease.policy
     assert policy is not None, "else nobody knows which attempt is the last"
-    return f"{_count(policy, delivery.attempt)} was the last: {_end(policy)}"
+    return f"{_count(policy, attempt)} was the last: {_end(policy)}"
 
 
 def _count(policy: RetryPolicy, attempt: int) -> str:

@@ -6,14 +6,11 @@ import enum
 from collections.abc import ItemsView, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from operator import index
-from typing import TYPE_CHECKING, Final, SupportsIndex, TypeVar, cast
+from typing import Final, Protocol, SupportsIndex, TypeVar, cast
 
 from ternmq.model.errors import InvalidRequest, MessageTooLarge
 from ternmq.model.specs import LONGEST_US, MAX_LEASE_US, check_name, check_tag
 from ternmq.model.words import article
-
-if TYPE_CHECKING:
-    from ternmq.client.producer.load import Outgoing
 
 LARGEST_BODY: Final = 16 * 1024 * 1024
 """Bytes; the highest value of the broker's setting `body`."""
@@ -236,7 +233,18 @@ def lease_us_of(lease: object) -> int:
     return lease_us
 
 
-def check_message(message: Outgoing) -> int:
+class Properties(Protocol):
+    """The fields of a message besides its body. Applications may have given wrong types."""
+
+    application_id: str
+    key: str
+    ordering_key: str
+    tag: str
+    content_type: str
+    headers: Mapping[str, str]
+
+
+def check_message(message: Properties) -> int:
     """Check all fields of a message but its body; return their size in bytes.
 
     Raises:
