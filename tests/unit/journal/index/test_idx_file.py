@@ -22,7 +22,7 @@ from ternmq.journal.index.run_file import open_run, read_head
 from ternmq.model.types import Position
 from ternmq.record.fact.transactions import Part
 
-GOLDEN = Path(__file__).parent.parent.parent / "golden" / "index_v1.idx"
+GOLDEN = Path(__file__).parents[3] / "golden" / "index_v1.idx"
 BASE = Position(1 << 20)
 
 
