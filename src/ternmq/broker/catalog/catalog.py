@@ -56,7 +56,7 @@ class Queue:
         "watched",
     )
 
-    def __init__(self, topic: Topic, number: int, page: list[int], firsts: Firsts) -> None:
+    def __init__(self, topic: Topic, number: int, page: list[int], firsts: Firsts[Queue]) -> None:
         self.topic = topic
         self.number = number
         self.page = page
@@ -240,7 +240,7 @@ class Catalog:
         "topics",
     )
 
-    def __init__(self, firsts: Firsts) -> None:
+    def __init__(self, firsts: Firsts[Queue]) -> None:
         self.firsts = firsts
         self.topics: dict[int, Topic] = {}
         self.by_name: dict[str, Topic] = {}

@@ -10,15 +10,35 @@ segment is removed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from ternmq.journal.index.index import Index
 
-if TYPE_CHECKING:
-    from ternmq.broker.catalog.catalog import Queue
+
+class Numbered(Protocol):
+    """A topic."""
+
+    number: int
 
 
-class Firsts:
+class Counted(Protocol):
+    """A queue, as far as its first offset goes."""
+
+    number: int
+    next: int
+    known_first: int
+    first_as_of: int
+
+    @property
+    def topic(self) -> Numbered:
+        """The queue's topic."""
+        ...
+
+
+Q = TypeVar("Q", bound=Counted)
+
+
+class Firsts(Generic[Q]):
     """Looks up first offsets; all queues of a catalog share one.
 
     Not thread-safe: call it from the broker's loop.
@@ -34,12 +54,12 @@ class Firsts:
 
     __slots__ = ("_index", "_on_removed", "removed")
 
-    def __init__(self, index: Index, on_removed: Callable[[Queue, int], None]) -> None:
+    def __init__(self, index: Index, on_removed: Callable[[Q, int], None]) -> None:
         self._index = index
         self._on_removed = on_removed
         self.removed = 0
 
-    def look_up(self, queue: Queue) -> None:
+    def look_up(self, queue: Q) -> None:
         """Look up the first offset of a queue."""
         before = queue.known_first
         first = self._index.first_offset(queue.topic.number, queue.number)

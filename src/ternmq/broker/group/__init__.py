@@ -3,8 +3,8 @@
 Reading order: ``progress`` (how facts change it), ``runs`` (ranges of rows that are treated
 alike), ``lease``, ``owed``, ``rowstate`` (the state of one row); failures: ``retry`` (when a row
 comes again), ``failedrows``, ``failurestore``, ``history``; ordered groups: ``lines`` (who waits
-behind whom); ``figures`` (sums over all groups); STATE: ``shards``, ``heldpage``, ``stamps``
-(which facts a chunk holds already); ``discarded`` (memory that is freed in pieces).
+behind whom); ``figures`` (sums over all groups); STATE: ``shards``, ``cursors``, ``heldpage``,
+``stamps`` (which facts a chunk holds already); ``discarded`` (memory that is freed in pieces).
 
 Invariants: every row below the cursor is done unless it is owed; nothing here knows the journal,
 a topic's name or the time.

@@ -12,10 +12,9 @@ The figures are exact after ``settle``; ``tests/unit/broker/kit.py`` compares th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.lease import Lease
 
 
 class Share(NamedTuple):
@@ -27,6 +26,27 @@ class Share(NamedTuple):
     dead: int
     open_runs: int
 
+
+class Counted(Protocol):
+    """What is counted: a group queue."""
+
+    share: Share | None
+    """The numbers already added; None: it is not counted (yet, or any more)."""
+    noted: bool
+    """Whether it is in ``Figures.changed``."""
+    leases: dict[int, Lease]
+
+    @property
+    def lines(self) -> object | None:
+        """None: the group is not ordered."""
+        ...
+
+    def share_now(self) -> Share:
+        """Return its present contribution."""
+        ...
+
+
+Q = TypeVar("Q", bound=Counted)
 
 NOTHING: Final = Share(0, 0, 0, 0, 0)
 
@@ -66,7 +86,7 @@ class Greatest:
         return self._most
 
 
-class Figures:
+class Figures(Generic[Q]):
     """Sums and maxima over all group queues. Deterministic.
 
     Not thread-safe: call it from the broker's loop.
@@ -91,11 +111,11 @@ class Figures:
         self.ready = 0
         self.waiting = 0
         self.dead = 0
-        self.changed: list[GroupQueue] = []
+        self.changed: list[Q] = []
         """Group queues that changed since ``settle``, each once."""
-        self.with_dead: dict[GroupQueue, None] = {}
+        self.with_dead: dict[Q, None] = {}
         """Group queues with dead letters."""
-        self.by_session: dict[int, dict[GroupQueue, int]] = {}
+        self.by_session: dict[int, dict[Q, int]] = {}
         """Session -> group queue -> number of leases that the session has of it."""
         self._most_open_runs = Greatest()
         self._most_failures = Greatest()
@@ -114,7 +134,7 @@ class Figures:
                 self._take_over(held, held.share, held.share_now())
         self.changed.clear()
 
-    def forget(self, held: GroupQueue) -> None:
+    def forget(self, held: Q) -> None:
         """Subtract a group queue that is gone."""
         if held.share is not None:
             if held.share is not NOTHING:
@@ -123,7 +143,7 @@ class Figures:
         if held.leases:
             self.leases_ended(held, {lease.session for lease in held.leases.values()})
 
-    def rebuild(self, all_: Iterable[GroupQueue]) -> None:
+    def rebuild(self, all_: Iterable[Q]) -> None:
         """Count everything again, once a journal was replayed."""
         self.leased = self.ready = self.waiting = self.dead = 0
         self.changed.clear()
@@ -137,7 +157,7 @@ class Figures:
             for lease in held.leases.values():
                 self.lease_begun(held, lease.session)
 
-    def _take_over(self, held: GroupQueue, before: Share, now: Share) -> None:
+    def _take_over(self, held: Q, before: Share, now: Share) -> None:
         if before == now:
             held.share = before  # empty group queues share one object
             return
@@ -156,7 +176,7 @@ class Figures:
         else:
             self.with_dead.pop(held, None)
 
-    def lease_begun(self, held: GroupQueue, session: int) -> None:
+    def lease_begun(self, held: Q, session: int) -> None:
         """Count one more lease of a group queue for a session."""
         held_by = self.by_session.get(session)
         if held_by is None:
@@ -164,7 +184,7 @@ class Figures:
         else:
             held_by[held] = held_by.get(held, 0) + 1
 
-    def lease_ended(self, held: GroupQueue, session: int) -> None:
+    def lease_ended(self, held: Q, session: int) -> None:
         """Count one lease of a group queue less for a session."""
         held_by = self.by_session.get(session)
         if held_by is None or held not in held_by:
@@ -175,7 +195,7 @@ class Figures:
             if not held_by:
                 del self.by_session[session]
 
-    def leases_ended(self, held: GroupQueue, sessions: Iterable[int]) -> None:
+    def leases_ended(self, held: Q, sessions: Iterable[int]) -> None:
         """Forget all leases of a group queue; ``sessions`` had them."""
         for session in sessions:
             held_by = self.by_session.get(session)
@@ -186,7 +206,7 @@ class Figures:
 
     # -- what is known ----------------------------------------------------------------------------
 
-    def leased_to(self, session: int) -> list[GroupQueue]:
+    def leased_to(self, session: int) -> list[Q]:
         """Return the group queues of which a session has leases."""
         return list(self.by_session.get(session, ()))
 

@@ -7,16 +7,10 @@ groups are owed nothing is recognised without visiting each of its group queues.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ternmq.broker.group.discarded import Discarded
 from ternmq.broker.group.figures import Figures
-from ternmq.broker.group.lines import Lines
-from ternmq.record.fact.state import CURSOR
-
-if TYPE_CHECKING:
-    from ternmq.broker.group.progress import GroupQueue
 
 
 class HeldPage:
@@ -24,8 +18,10 @@ class HeldPage:
 
     __slots__ = ("changed", "discarded", "figures", "idle_at", "touched")
 
-    def __init__(self, figures: Figures | None = None, discarded: Discarded | None = None) -> None:
-        self.figures = Figures() if figures is None else figures
+    def __init__(
+        self, figures: Figures[Any] | None = None, discarded: Discarded | None = None
+    ) -> None:
+        self.figures: Figures[Any] = Figures() if figures is None else figures
         """Figures of all group queues; kept here so that a group queue needs no reference."""
         self.discarded = Discarded() if discarded is None else discarded
         """Takes the containers that a group queue discards; kept here for the same reason."""
@@ -39,24 +35,3 @@ class HeldPage:
     def idle(self) -> bool:
         """Return whether the finding of ``idle_at`` still holds: its groups are owed nothing."""
         return self.changed < self.idle_at and self.touched < self.idle_at
-
-
-def encode_page(queues: Iterable[GroupQueue]) -> bytes:
-    """Return the cursors of group queues, packed for STATE."""
-    return b"".join(
-        [
-            CURSOR.pack(
-                held.group, held.topic, held.queue, held.round, held.cursor,
-                held.lines is not None, 0,
-            )
-            for held in queues
-        ]
-    )  # fmt: skip
-
-
-def load_entry(held: GroupQueue, cursor: int, round_: int, stamp: int, *, ordered: bool) -> None:
-    """Load a cursor as it was at ``stamp``."""
-    held.cursor, held.round = cursor, round_
-    if ordered and held.lines is None:
-        held.lines = Lines()
-    held.admission.load_main(stamp)

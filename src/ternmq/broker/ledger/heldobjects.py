@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ternmq.broker.containers.stateobject import ALWAYS, LOADED, StateType
-from ternmq.broker.group.heldpage import encode_page, load_entry
+from ternmq.broker.group.cursors import encode_page, load_entry
 from ternmq.broker.group.progress import GroupQueue
 from ternmq.broker.group.shards import encode_shard, load_shard, shards_of
 from ternmq.broker.ledger.views import Views

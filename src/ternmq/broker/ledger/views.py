@@ -90,7 +90,7 @@ class Views:
         self.sessions = Sessions()
         self.dedup = Dedup(limits)
         self.held: dict[HeldKey, GroupQueue] = {}
-        self.figures = Figures()
+        self.figures: Figures[GroupQueue] = Figures()
         """The sums over all group queues."""
         self.discarded = Discarded()
         self.held_pages: dict[tuple[int, int], HeldPage] = {}

@@ -1,0 +1,30 @@
+"""The cursors of group queues in STATE: entries of HELD."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ternmq.broker.group.lines import Lines
+from ternmq.broker.group.progress import GroupQueue
+from ternmq.record.fact.state import CURSOR
+
+
+def encode_page(queues: Iterable[GroupQueue]) -> bytes:
+    """Return the cursors of group queues, packed for STATE."""
+    return b"".join(
+        [
+            CURSOR.pack(
+                held.group, held.topic, held.queue, held.round, held.cursor,
+                held.lines is not None, 0,
+            )
+            for held in queues
+        ]
+    )  # fmt: skip
+
+
+def load_entry(held: GroupQueue, cursor: int, round_: int, stamp: int, *, ordered: bool) -> None:
+    """Load a cursor as it was at ``stamp``."""
+    held.cursor, held.round = cursor, round_
+    if ordered and held.lines is None:
+        held.lines = Lines()
+    held.admission.load_main(stamp)
