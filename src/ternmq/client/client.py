@@ -169,7 +169,7 @@ class Client(Transacting, Receiving):
         messages whose leases need to be extended. Both stay open while idle, and are opened again
         after they are lost.
         """
-        main, aside, producer = self._session.traffic, self._keeper.traffic, self._producer
+        main, aside, producer = self._session.traffic, self._keeper.traffic, self._producer.core
         return ClientStats(
             connections_open=(self._session.link is not None) + self._keeper.connected,
             connections_opened=main.opened + aside.opened,
@@ -177,7 +177,7 @@ class Client(Transacting, Receiving):
             requests=main.requests + aside.requests,
             sends=producer.sent_count,
             batches=producer.batch_count,
-            resends=producer.resending.count,
+            resends=producer.resent_count,
             stored=producer.stored_count,
             failed=producer.failed_count,
             bytes_sent=main.bytes_sent + aside.bytes_sent,

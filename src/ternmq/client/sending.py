@@ -27,8 +27,8 @@ from ternmq.client.handler.middleware import Outbound
 from ternmq.client.handler.unawaited import looked_after
 from ternmq.client.parts import Parts
 from ternmq.client.producer.heard import Bystander, SentSoon, Unheard, was_heard
-from ternmq.client.producer.load import Outgoing
 from ternmq.client.producer.many import Many, ready_bodies
+from ternmq.client.producer.outgoing import Outgoing
 from ternmq.client.producer.selecting import chosen_by, number_of
 from ternmq.model.errors import (
     BufferFull,
@@ -132,7 +132,7 @@ class Sending(Parts):
         except TimeoutError:
             raise BufferFull(f"no room within {timeout:g} s: nothing was sent") from None
         left = until - loop.time()
-        expected = producer.window.expected_s(producer.room.taken_bytes)
+        expected = producer.core.window.expected_s(producer.room.taken_bytes)
         if left < min(expected, timeout / 2):
             raise BufferFull(
                 f"room came so late that the rest of {timeout:g} s is too short: nothing was sent"

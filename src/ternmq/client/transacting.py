@@ -18,8 +18,9 @@ import msgspec
 from ternmq.client.content.validation import check_topic, text, unsigned
 from ternmq.client.declaration.topic import Topic
 from ternmq.client.handler.unawaited import looked_after
-from ternmq.client.producer.lanes import Lane, TopicLanes
-from ternmq.client.producer.load import MESSAGE_BYTES, Outgoing
+from ternmq.client.producer.lanes import TopicLanes
+from ternmq.client.producer.load import Lane
+from ternmq.client.producer.outgoing import MESSAGE_BYTES, Outgoing
 from ternmq.client.sending import Sending
 from ternmq.model.errors import InvalidRequest
 from ternmq.record.batch.batch import Row, encode

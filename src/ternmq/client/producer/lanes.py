@@ -1,15 +1,14 @@
-"""Lanes: the queues of a topic's unsent loads, by destination."""
+"""The lanes of a topic, and which of them a message takes."""
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from operator import index
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ternmq.client.connection.options import Options
-from ternmq.client.producer.load import Choice, Load, Outgoing
-from ternmq.client.producer.singles import OneWay, Singles
+from ternmq.client.producer.load import Lane, Load
+from ternmq.client.producer.outgoing import Choice, Outgoing
 from ternmq.model.errors import (
     InvalidRequest,
     OrderingKeyRequired,
@@ -18,14 +17,8 @@ from ternmq.model.errors import (
 )
 from ternmq.record.batch.batch import topic_seed
 from ternmq.record.batch.hashes import key_hash
-from ternmq.wire import bodies
-
-if TYPE_CHECKING:
-    from ternmq.client.producer.producer import Producer
 
 _ANY_QUEUE: Final = None
-_APART: Final = 0.05
-"""A message joins an earlier load if that shortens its timeout by at most this fraction."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -46,58 +39,6 @@ class TopicFacts:
     there: bool = True
 
 
-class Lane:
-    """Loads to one topic (and queue), in order. Not thread-safe: call it from the client's loop.
-
-    Attributes:
-        keyed: Whether the topic is ordered: a load is sent after the previous one was answered, so
-            that a load that is refused for now is not overtaken.
-        alone: Whether the number of queues is still unknown, so that a load has one message: those
-            with other keys might belong to other queues.
-        under_way: Number of loads that were sent and are not finished.
-        moved: Loop time at which a load of this lane was stored last.
-    """
-
-    __slots__ = (
-        "alone", "dirty", "keyed", "limits", "loads", "moved", "open", "prefix", "producer",
-        "queue", "topic", "under_way",
-    )  # fmt: skip
-
-    def __init__(self, producer: Producer, topic: TopicLanes, queue: int | None) -> None:
-        self.producer = producer
-        self.topic = topic
-        self.queue = queue
-        self.limits: Options = producer.options
-        self.prefix = bodies.send_prefix(topic.name, queue)
-        self.loads: deque[Load] = deque()
-        self.open: Singles | None = None
-        self.keyed = False
-        self.alone = False
-        self.under_way = 0
-        self.dirty = False
-        self.moved = 0.0
-
-    def put(
-        self, message: Outgoing, deadline: float, timeout: float, *, one_way: bool = False
-    ) -> int:
-        """Add a message to the last load, or to a new one; return the bytes that it counts for."""
-        load = self.open
-        if (
-            load is None
-            or self.alone
-            or load.one_way is not one_way
-            or load.timeout != timeout
-            or deadline - load.deadline > timeout * _APART
-            or not load.takes(message)
-        ):
-            load = self.open = (OneWay if one_way else Singles)(self, deadline, timeout)
-            self.loads.append(load)
-            self.producer.began(load)
-        before = load.size_bytes
-        load.add(message)
-        return load.size_bytes - before
-
-
 class TopicLanes:
     """The lanes of a topic. Not thread-safe: call it from the client's loop.
 
@@ -105,32 +46,37 @@ class TopicLanes:
         facts: The facts; None: not known yet, or to be requested again.
         laid: The facts for which ``lanes`` were made.
         only: The lane of all messages without queue and ordering key, if there is only one.
+        asking: Whether the facts are being requested, or will be after a pause.
+        tries: Number of refused requests for the facts.
         absent: Whether the topic did not exist at the last request.
         undecided: Lane of messages whose place is not known until the facts are.
         lanes: All other lanes.
     """
 
     __slots__ = (
-        "absent", "asking", "facts", "laid", "lanes", "name", "only", "producer", "seed", "tries",
-        "undecided", "_by_queue", "_keyed",
+        "_by_queue", "_keyed", "_limits", "absent", "asking", "facts", "laid", "lanes", "name",
+        "only", "seed", "tries", "undecided",
     )  # fmt: skip
 
-    def __init__(self, producer: Producer, name: str) -> None:
+    def __init__(self, name: str, limits: Options) -> None:
         self.name = name
         self.seed = topic_seed(name)
-        self.producer = producer
+        self._limits = limits
         self.facts: TopicFacts | None = None
         self.laid: TopicFacts | None = None
         self.absent = False
         self.asking = False
         self.tries = 0
         self.only: Lane | None = None
-        self.undecided = Lane(producer, self, _ANY_QUEUE)
+        self.undecided = self._lane(_ANY_QUEUE)
         self.lanes: list[Lane] = []
         self._by_queue: dict[int, Lane] = {}
         self._keyed: Lane | None = None
         """For a topic that does not exist: lane of messages with ordering keys, which make it
         ordered."""
+
+    def _lane(self, queue: int | None) -> Lane:
+        return Lane(self.name, self.seed, queue, self._limits)
 
     def every(self) -> list[Lane]:
         """Return all lanes."""
@@ -210,7 +156,7 @@ class TopicLanes:
             raise UnknownQueue(f"topic {self.name!r} has {there}, not {queue}")
         lane = self._by_queue.get(queue)
         if lane is None:
-            lane = self._by_queue[queue] = Lane(self.producer, self, queue)
+            lane = self._by_queue[queue] = self._lane(queue)
             self.lanes.append(lane)
         return lane
 
@@ -240,9 +186,9 @@ class TopicLanes:
         self._keyed = None
         self.only = None
         if facts.ordered and facts.queues > 1:
-            self.lanes = [Lane(self.producer, self, queue) for queue in range(facts.queues)]
+            self.lanes = [self._lane(queue) for queue in range(facts.queues)]
         else:
-            self.lanes = [Lane(self.producer, self, _ANY_QUEUE)]
+            self.lanes = [self._lane(_ANY_QUEUE)]
             if facts.queues == 1 and not facts.ordered:
                 self.only = self.lanes[0]
         if facts.ordered:
@@ -251,7 +197,7 @@ class TopicLanes:
         for lane in self.lanes:
             lane.keyed = facts.ordered
         if not facts.there:
-            self._keyed = lane = Lane(self.producer, self, _ANY_QUEUE)
+            self._keyed = lane = self._lane(_ANY_QUEUE)
             lane.keyed = lane.alone = True
             self.lanes.append(lane)
 

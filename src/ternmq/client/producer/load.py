@@ -1,77 +1,81 @@
-"""Messages to be sent, and the loads that carry them: one load becomes one batch."""
+"""Loads, each of which becomes one batch, and the lanes in which they wait."""
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from collections import deque
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple, Protocol, cast
 
-from ternmq.client.content.message import Message, Receipt
+from ternmq.client.connection.options import Options
+from ternmq.client.producer.outgoing import Outgoing
 from ternmq.model.errors import TernMQError
 from ternmq.record.batch.batch import Row, encode, encode_bodies, encode_one
 from ternmq.wire import bodies
 
-if TYPE_CHECKING:
-    from ternmq.client.content.message import Queue
-    from ternmq.client.producer.lanes import Lane
 
-MESSAGE_BYTES: Final = 64
-"""Bytes that a message counts for besides its own."""
+class LoadOwner(Protocol):
+    """Receives the broker's answer to a load that was sent: the producer."""
+
+    def answered(self, load: Load, body: bytes) -> None:
+        """Handle the answer: the load is stored."""
+
+    def wants_again(self, load: Load, error: TernMQError) -> None:
+        """Handle a refusal: the load is to be sent again, or given up."""
 
 
-Choice = int | Callable[[Sequence[int]], object] | None
-"""The queue of a message: its number, a function that chooses it, or None."""
-
-
-class Outgoing:
-    """A message with its body encoded; ``future`` gets its receipt; None: no caller wants it.
+class Unclaimed(NamedTuple):
+    """A message that was not stored, without a caller that waits for it.
 
     Attributes:
-        size_bytes: Size of its body and properties.
+        message: The message.
+        holder: The future that the application has for it; None: none.
+        error: Why it was not stored.
+    """
+
+    message: Outgoing
+    holder: object
+    error: TernMQError
+
+
+class Lane:
+    """Loads to one topic (and queue), in order. Not thread-safe: call it from the client's loop.
+
+    Attributes:
+        topic: Name of the topic.
+        seed: Seed of the topic's batches.
+        queue: Number of the queue; None: the broker chooses.
+        limits: Limits of a load.
+        prefix: First bytes of each SEND.
+        loads: Loads that were not sent yet.
+        open: The last load, if messages may still join it.
+        keyed: Whether the topic is ordered: a load is sent after the previous one was answered, so
+            that a load that is refused for now is not overtaken.
+        alone: Whether the number of queues is still unknown, so that a load has one message: those
+            with other keys might belong to other queues.
+        dirty: Whether its loads are looked at in the next ``SendCore.to_send``.
+        under_way: Number of loads that were sent and are not finished.
+        moved: Loop time at which a load of this lane was stored last.
     """
 
     __slots__ = (
-        "application_id", "body", "content_type", "future", "headers", "key", "ordering_key",
-        "queue", "size_bytes", "tag",
+        "alone", "dirty", "keyed", "limits", "loads", "moved", "open", "prefix", "queue", "seed",
+        "topic", "under_way",
     )  # fmt: skip
 
-    # These let it be encoded as a ``Row``.
-    due_us: ClassVar[int] = 0
-    expiry_us: ClassVar[int] = 0
-    priority: ClassVar[int] = 0
-
-    def __init__(
-        self,
-        body: bytes,
-        key: str,
-        ordering_key: str,
-        tag: str,
-        headers: Mapping[str, str],
-        content_type: str,
-        application_id: str,
-        future: asyncio.Future[Receipt] | None,
-        queue: Choice = None,
-    ) -> None:
-        self.body = body
-        self.size_bytes = len(body)
-        self.key = key
-        self.ordering_key = ordering_key
-        self.tag = tag
-        self.headers = headers
-        self.content_type = content_type
-        self.application_id = application_id
-        self.future = future
+    def __init__(self, topic: str, seed: int, queue: int | None, limits: Options) -> None:
+        self.topic = topic
+        self.seed = seed
         self.queue = queue
-
-    def as_message(self) -> Message:
-        """Return it as a message that an application may send again."""
-        queue = self.queue.func if isinstance(self.queue, partial) else self.queue
-        return Message(
-            self.body, self.key, self.ordering_key, self.tag, self.headers, self.content_type,
-            self.application_id or None, cast("Queue | None", queue),
-        )  # fmt: skip
+        self.limits = limits
+        self.prefix = bodies.send_prefix(topic, queue)
+        self.loads: deque[Load] = deque()
+        self.open: Load | None = None
+        self.keyed = False
+        self.alone = False
+        self.under_way = 0
+        self.dirty = False
+        self.moved = 0.0
 
 
 class Load(ABC):
@@ -79,6 +83,7 @@ class Load(ABC):
 
     Attributes:
         lane: The lane that it waits in.
+        owner: Gets its answer; set before it is sent.
         count: Number of messages.
         size_bytes: Size of their bodies and properties, plus ``MESSAGE_BYTES`` for each.
         frame: Body of the SEND, once it was made: sent again unchanged.
@@ -96,9 +101,10 @@ class Load(ABC):
 
     __slots__ = (
         "ahead_bytes", "asked", "born_us", "count", "deadline", "first_sequence", "frame",
-        "in_window", "lane", "last_error", "left", "over", "resting", "size_bytes", "timeout",
-        "tries", "uncertain",
+        "in_window", "lane", "last_error", "left", "over", "owner", "resting", "size_bytes",
+        "timeout", "tries", "uncertain",
     )  # fmt: skip
+    owner: LoadOwner
     one_way: ClassVar[bool] = False
     patient: ClassVar[bool] = False
 
@@ -126,29 +132,25 @@ class Load(ABC):
         """Return the batch; ``first_sequence`` and ``born_us`` are set."""
 
     @abstractmethod
-    def stored(self, receipt: bodies.Receipt, producer_id: int) -> None:
-        """Report to all senders that it is stored."""
+    def stored(self, receipt: bodies.Receipt, producer_id: int) -> Sequence[Unclaimed]:
+        """Report to all senders that it is stored; return refused messages nobody waits for."""
 
     @abstractmethod
-    def failed(self, error: TernMQError) -> None:
-        """Report to all senders; the producer gets the messages that no caller waits for."""
+    def failed(self, error: TernMQError) -> Sequence[Unclaimed]:
+        """Report the error to all senders; return the messages that nobody waits for."""
 
     # -- Asker
 
     def answered(self, body: bytes) -> None:
-        """Pass the answer on to the producer."""
-        self.lane.producer.answered(self, body)
+        """Pass the answer on to the owner."""
+        self.owner.answered(self, body)
 
     def refused(self, error: TernMQError) -> None:
-        """Have it sent again later, or given up."""
-        self.lane.producer.resending.refused(self, error)
+        """Pass the refusal on to the owner, which sends it again or gives it up."""
+        self.owner.wants_again(self, error)
 
-    def lost(self) -> None:
-        """Note that it may be stored."""
-        self.asked = False
-        self.uncertain = True
-        if self.over:
-            self.lane.producer.forget(self)
+    def lost(self) -> None:  # noqa: B027 - nothing is left to be done by any load
+        """Do nothing: ``SendCore.lost`` handles all loads of a connection at once."""
 
 
 def encode_messages(
@@ -161,7 +163,7 @@ def encode_messages(
         if not (one.headers or one.content_type or one.application_id):
             return encode_one(
                 one.body,
-                topic_seed=lane.topic.seed,
+                topic_seed=lane.seed,
                 producer_id=producer_id,
                 first_sequence=load.first_sequence,
                 born_us=load.born_us,
@@ -173,7 +175,7 @@ def encode_messages(
     if plain:
         return encode_bodies(
             [message.body for message in messages],
-            topic_seed=lane.topic.seed,
+            topic_seed=lane.seed,
             producer_id=producer_id,
             first_sequence=load.first_sequence,
             born_us=load.born_us,
@@ -181,7 +183,7 @@ def encode_messages(
         )
     return encode(
         cast("Sequence[Row]", messages),
-        topic_seed=lane.topic.seed,
+        topic_seed=lane.seed,
         producer_id=producer_id,
         first_sequence=load.first_sequence,
         born_us=load.born_us,

@@ -6,18 +6,16 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from ternmq.client.content.message import Failure, Message, Receipt
-from ternmq.client.producer.load import Load, Outgoing, encode_messages
+from ternmq.client.producer.load import Lane, Load, Unclaimed, encode_messages
+from ternmq.client.producer.outgoing import Outgoing
 from ternmq.client.producer.receipts import row_receipts
 from ternmq.model.errors import PartialSendError, TernMQError
 from ternmq.model.words import counted, verb
 from ternmq.record.batch.batch import encode_bodies
 from ternmq.wire import bodies
-
-if TYPE_CHECKING:
-    from ternmq.client.producer.lanes import Lane
 
 
 class Many:
@@ -116,7 +114,7 @@ class Part(Load):
         if isinstance(messages[0], bytes):
             return encode_bodies(
                 cast("Sequence[bytes]", messages),
-                topic_seed=self.lane.topic.seed,
+                topic_seed=self.lane.seed,
                 producer_id=producer_id,
                 first_sequence=self.first_sequence,
                 born_us=self.born_us,
@@ -124,11 +122,11 @@ class Part(Load):
         outgoing = cast("Sequence[Outgoing]", messages)
         return encode_messages(self, outgoing, producer_id, plain=False)
 
-    def stored(self, receipt: bodies.Receipt, producer_id: int) -> None:
+    def stored(self, receipt: bodies.Receipt, producer_id: int) -> Sequence[Unclaimed]:
         """Store the receipts, and the failures of refused rows."""
         many = self.many
         rows, kept = self.rows, many.receipts
-        topic = self.lane.topic.name
+        topic = self.lane.topic
         told: Sequence[Receipt | TernMQError]
         if receipt.others or receipt.first_offset is None or not isinstance(rows, range):
             told = row_receipts(self, receipt, producer_id)
@@ -138,7 +136,7 @@ class Part(Load):
                 else:
                     many.failures.append(Failure(many.items[row], row, one, topic))
             many.part_over()
-            return
+            return ()
         queue = receipt.queue
         durable, duplicate = not receipt.written, receipt.duplicate
         first, offset = self.first_sequence, receipt.first_offset
@@ -157,13 +155,15 @@ class Part(Load):
                 for row, message in enumerate(outgoing)
             ]  # fmt: skip
         many.part_over()
+        return ()
 
-    def failed(self, error: TernMQError) -> None:
+    def failed(self, error: TernMQError) -> Sequence[Unclaimed]:
         """Store the error as failure of every row."""
         many = self.many
-        topic = self.lane.topic.name
+        topic = self.lane.topic
         many.failures += [Failure(many.items[row], row, error, topic) for row in self.rows]
         many.part_over()
+        return ()
 
 
 def ready_bodies(items: Sequence[object]) -> list[bytes] | None:

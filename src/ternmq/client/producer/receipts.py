@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from ternmq.client.content.message import Receipt, message_id
-from ternmq.client.producer.load import Load, Outgoing
+from ternmq.client.producer.load import Load
+from ternmq.client.producer.outgoing import Outgoing
 from ternmq.model.errors import IdConflict, TernMQError
 from ternmq.model.printing import printable
 from ternmq.wire import bodies
@@ -19,7 +20,7 @@ def row_receipts(
     load: Load, receipt: bodies.Receipt, producer_id: int
 ) -> list[Receipt | TernMQError]:
     """Return the outcome of each row of a batch, some of which were stored before or refused."""
-    topic = load.lane.topic.name
+    topic = load.lane.topic
     others = {other.row: other for other in receipt.others}
     ids = ["" if isinstance(one, bytes) else one.application_id for one in load.contents()]
     offset = receipt.first_offset
@@ -46,13 +47,11 @@ def row_receipts(
     return told
 
 
-def log_unsent(
-    load: Load, producer_id: int, error: TernMQError, messages: Sequence[object]
-) -> None:
-    """Log these messages of a load as not sent, without their bodies."""
-    chosen = {id(one) for one in messages}
+def log_unsent(load: Load, producer_id: int, errors: Mapping[int, TernMQError]) -> None:
+    """Log messages of a load as not sent, without their bodies; ``errors``: by ``id(message)``."""
     for row, one in enumerate(load.contents()):
-        if id(one) in chosen:
+        error = errors.get(id(one))
+        if error is not None:
             _log_unsent(load, row, one, producer_id, error)
 
 
@@ -73,5 +72,5 @@ def _description(load: Load, row: int, one: object, producer_id: int) -> str:
     # There is no id before the batch is made.
     id_ = message_id(producer_id, load.first_sequence + row) if load.frame else "none yet"
     key, application_id = (one.key, one.application_id) if isinstance(one, Outgoing) else ("", "")
-    told = f"topic={load.lane.topic.name} key={key} id={id_} application_id={application_id}"
+    told = f"topic={load.lane.topic} key={key} id={id_} application_id={application_id}"
     return printable(told)

@@ -12,16 +12,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from ternmq.client.connection.link import Link
 from ternmq.client.connection.session import Member, Session
 from ternmq.model.errors import ConnectionLost, Forbidden, TernMQError, UnknownTopic
 from ternmq.wire import control
 from ternmq.wire.commands import Command
-
-if TYPE_CHECKING:
-    from ternmq.client.producer.producer import Producer
 
 log: Final = logging.getLogger("ternmq")
 
@@ -148,10 +145,22 @@ class Counts:
         return found
 
 
+class Counted(Protocol):
+    """A producer whose counts are reported."""
+
+    @property
+    def id(self) -> int:
+        """Its id."""
+
+    @property
+    def counts(self) -> Counts:
+        """Its counts."""
+
+
 class Reporter(Member):
     """Sends the reports, from the first connection on. Call it from the client's loop."""
 
-    def __init__(self, session: Session, producer: Producer) -> None:
+    def __init__(self, session: Session, producer: Counted) -> None:
         self._session = session
         self._producer = producer
         self._task: asyncio.Task[None] | None = None

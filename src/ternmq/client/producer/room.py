@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from typing import Protocol
 
 from ternmq.model.errors import BufferFull
 
 
+class Taken(Protocol):
+    """What uses the budget."""
+
+    taken_bytes: int
+
+
 class Room:
-    """A budget of bytes. Not thread-safe: call it from the client's loop.
+    """A budget of bytes. Not thread-safe: call it from the client's loop."""
 
-    Attributes:
-        taken_bytes: Bytes in use.
-    """
+    __slots__ = ("_limit", "_taken", "_waiters")
 
-    __slots__ = ("_limit", "_waiters", "taken_bytes")
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.taken_bytes = 0
+    def __init__(self, taken: Taken, limit_bytes: int) -> None:
+        self._taken = taken
         self._limit = limit_bytes
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     @property
+    def taken_bytes(self) -> int:
+        """Bytes in use."""
+        return self._taken.taken_bytes
+
+    @property
     def full(self) -> bool:
         """Whether no more messages are accepted."""
-        return self.taken_bytes >= self._limit
+        return self._taken.taken_bytes >= self._limit
 
     def refuse_when_full(self) -> None:
         """Raise if the budget is used up.
@@ -33,7 +41,7 @@ class Room:
         Raises:
             BufferFull: See ``Options.buffer_bytes``.
         """
-        if self.taken_bytes >= self._limit:
+        if self._taken.taken_bytes >= self._limit:
             raise BufferFull(f"{self.taken_bytes} bytes of messages wait to be sent")
 
     async def wait(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -7,7 +7,7 @@ from operator import index
 from typing import SupportsIndex, cast
 
 from ternmq.client.content.message import Message, Selector
-from ternmq.client.producer.load import Choice
+from ternmq.client.producer.outgoing import Choice
 from ternmq.model.errors import InvalidRequest
 
 

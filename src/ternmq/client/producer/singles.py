@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Final
 
 from ternmq.client.content.message import Receipt
-from ternmq.client.producer.heard import will_be_heard
-from ternmq.client.producer.load import MESSAGE_BYTES, Load, Outgoing, encode_messages
+from ternmq.client.producer.heard import who_holds, will_be_heard
+from ternmq.client.producer.load import Lane, Load, Unclaimed, encode_messages
+from ternmq.client.producer.outgoing import MESSAGE_BYTES, Outgoing
 from ternmq.client.producer.receipts import row_receipts
 from ternmq.model.errors import TernMQError
 from ternmq.wire import bodies
 
-if TYPE_CHECKING:
-    from ternmq.client.producer.lanes import Lane
+_APART: Final = 0.05
+"""A message joins an earlier load if that shortens its timeout by at most this fraction."""
 
 
 class Singles(Load):
@@ -69,9 +70,10 @@ class Singles(Load):
         """Return the batch."""
         return encode_messages(self, self.messages, producer_id, plain=self.plain)
 
-    def stored(self, receipt: bodies.Receipt, producer_id: int) -> None:
-        """Set the receipts, and the errors of refused messages."""
+    def stored(self, receipt: bodies.Receipt, producer_id: int) -> Sequence[Unclaimed]:
+        """Set the receipts, and the errors of refused messages; return those nobody waits for."""
         if receipt.others:
+            unclaimed: list[Unclaimed] = []
             for message, told in zip(
                 self.messages, row_receipts(self, receipt, producer_id), strict=True
             ):
@@ -82,10 +84,10 @@ class Singles(Load):
                     future.set_result(told)
                 else:
                     if not will_be_heard(future):
-                        self.lane.producer.unheard(self, [message], told)
+                        unclaimed.append(Unclaimed(message, who_holds(future), told))
                     future.set_exception(told)
-            return
-        topic, queue, offset = self.lane.topic.name, receipt.queue, receipt.first_offset
+            return unclaimed
+        topic, queue, offset = self.lane.topic, receipt.queue, receipt.first_offset
         durable, duplicate = not receipt.written, receipt.duplicate
         sequence = self.first_sequence
         for message in self.messages:
@@ -100,19 +102,21 @@ class Singles(Load):
             sequence += 1
             if offset is not None:
                 offset += 1
+        return ()
 
-    def failed(self, error: TernMQError) -> None:
-        """Set the error in every waiting future; report the other messages as unheard."""
-        waiting = [one for one in self.messages if one.future is None or not one.future.done()]
-        self.lane.producer.unheard(
-            self,
-            [one for one in waiting if one.future is None or not will_be_heard(one.future)],
-            error,
-        )
-        for message in waiting:
-            if message.future is not None:
+    def failed(self, error: TernMQError) -> Sequence[Unclaimed]:
+        """Set the error in every waiting future; return the messages that nobody waits for."""
+        unclaimed: list[Unclaimed] = []
+        for message in self.messages:
+            future = message.future
+            if future is None:
+                unclaimed.append(Unclaimed(message, None, error))
+            elif not future.done():
+                if not will_be_heard(future):
+                    unclaimed.append(Unclaimed(message, who_holds(future), error))
                 # A copy each: the code that awaits it adds its traceback.
-                message.future.set_exception(copy.copy(error))
+                future.set_exception(copy.copy(error))
+        return unclaimed
 
 
 class OneWay(Singles):
@@ -120,3 +124,24 @@ class OneWay(Singles):
 
     __slots__ = ()
     one_way: ClassVar[bool] = True
+
+
+def put_into(
+    lane: Lane, message: Outgoing, deadline: float, timeout: float, *, one_way: bool = False
+) -> Load | None:
+    """Add a message to the last load of a lane, or to a new one, which is returned."""
+    load = lane.open
+    if (
+        isinstance(load, Singles)
+        and not lane.alone
+        and load.one_way is one_way
+        and load.timeout == timeout
+        and deadline - load.deadline <= timeout * _APART
+        and load.takes(message)
+    ):
+        load.add(message)
+        return None
+    began = lane.open = (OneWay if one_way else Singles)(lane, deadline, timeout)
+    lane.loads.append(began)
+    began.add(message)
+    return began

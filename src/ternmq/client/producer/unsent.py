@@ -12,8 +12,8 @@ import atexit
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
 
 from ternmq.client.process.exiting import at_end_of_child
 from ternmq.client.process.forking import watch, watched
@@ -21,26 +21,35 @@ from ternmq.client.producer.load import Load
 from ternmq.client.producer.singles import Singles
 from ternmq.model.words import counted
 
-if TYPE_CHECKING:
-    from ternmq.client.connection.session import Session
-
 log: Final = logging.getLogger("ternmq")
 
 _MOST_NAMED: Final = 5
 """Most topics that the warning names."""
 
 
-class Unsent:
-    """Logs the loads that a producer left unsent; base of ``Producer``."""
+class Process(Protocol):
+    """The session of a producer: in which thread and process it is used."""
 
-    def __init__(self, session: Session) -> None:
+    home: int | None
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process was forked from the session's process."""
+
+
+class Unsent:
+    """Logs the loads that a producer left unsent. The producer holds it, and is freed with it.
+
+    Args:
+        session: The producer's session.
+        loads: Returns the unfinished loads. It must not refer to the producer itself.
+    """
+
+    def __init__(self, session: Process, loads: Callable[[], Iterable[Load]]) -> None:
         self._session = session
+        self._loads = loads
         self._told = False
         watch(self)
-
-    def loads(self) -> Iterable[Load]:
-        """Return the unfinished loads."""
-        raise NotImplementedError
 
     def begins(self) -> None:
         """Prepare for the end of this process, at the first use in it."""
@@ -57,11 +66,11 @@ class Unsent:
         self._told = True
         waiting: Counter[str] = Counter()
         unknown = 0
-        for load in self.loads():
+        for load in self._loads():
             if isinstance(load, Singles) and not load.one_way:
                 count = sum([one.future is not None and not one.future.done()
                              for one in load.messages])  # fmt: skip
-                waiting[load.lane.topic.name] += count
+                waiting[load.lane.topic] += count
                 unknown += count if load.asked or load.uncertain else 0
         waiting = +waiting
         if waiting:

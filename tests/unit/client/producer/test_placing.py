@@ -8,9 +8,9 @@ from typing import cast
 
 import pytest
 
-from ternmq.client.producer.lanes import Lane
-from ternmq.client.producer.load import MESSAGE_BYTES
+from ternmq.client.producer.load import Lane
 from ternmq.client.producer.many import Many
+from ternmq.client.producer.outgoing import MESSAGE_BYTES
 from ternmq.client.producer.placing import _cut
 
 

@@ -67,10 +67,10 @@ async def test_frames_that_are_gathered_leave_with_the_flush_behind_them(
 async def test_messages_sent_one_at_a_time_leave_at_once() -> None:
     async with FakeBroker() as fake, ternmq.connect(fake.url) as client:
         for number in range(ALONE + 1):  # the first one makes the producer ask for the topic
-            assert client._producer.batch_count == number
+            assert client._producer.core.batch_count == number
             pending = asyncio.ensure_future(client.send("t", b"x"))
             await asyncio.sleep(0)
-            assert client._producer.batch_count == number + (number >= ALONE)
+            assert client._producer.core.batch_count == number + (number >= ALONE)
             await pending
 
 

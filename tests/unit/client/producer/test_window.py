@@ -14,7 +14,7 @@ import pytest
 
 import ternmq
 from ternmq.client.connection.options import KIB
-from ternmq.client.producer.load import Load
+from ternmq.client.producer.load import Load, Unclaimed
 from ternmq.client.producer.singles import Singles
 from ternmq.client.producer.window import When, Window
 from ternmq.wire.bodies import Receipt
@@ -57,10 +57,10 @@ class OneLoad(Load):
     def encode(self, producer_id: int) -> bytes:
         raise NotImplementedError
 
-    def stored(self, receipt: Receipt, producer_id: int) -> None:
+    def stored(self, receipt: Receipt, producer_id: int) -> Sequence[Unclaimed]:
         raise NotImplementedError
 
-    def failed(self, error: ternmq.TernMQError) -> None:
+    def failed(self, error: ternmq.TernMQError) -> Sequence[Unclaimed]:
         raise NotImplementedError
 
 
@@ -211,7 +211,7 @@ async def test_what_was_given_up_is_still_on_its_way_until_it_is_answered() -> N
         options = replace(ternmq.connect(fake.url).options, window_bytes=100, batch_rows=1)
         async with ternmq.connect(options=options) as client:
             await client.send("t", b"0")
-            window = client._producer.window
+            window = client._producer.core.window
             assert window.taken_bytes == 0
             fake.silent = True
             with pytest.raises(ternmq.SendTimeout):
@@ -238,7 +238,7 @@ async def test_an_answer_that_came_too_late_lets_others_go() -> None:
             with pytest.raises(ternmq.SendTimeout):
                 await client.send("t", b"x" * 100, timeout=0.1)
             waits = asyncio.ensure_future(client.send("t", b"y"))
-            await until(lambda: client._producer._held != {})
+            await until(lambda: client._producer.core._held != {})
             del fake.on[Command.SEND]
             for request in held:
                 fake.tell(request, fake._send(request))

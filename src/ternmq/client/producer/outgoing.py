@@ -1,0 +1,70 @@
+"""A message to be sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Final, cast
+
+from ternmq.client.content.message import Message, Receipt
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ternmq.client.content.message import Queue
+
+MESSAGE_BYTES: Final = 64
+"""Bytes that a message counts for besides its own."""
+
+
+Choice = int | Callable[[Sequence[int]], object] | None
+"""The queue of a message: its number, a function that chooses it, or None."""
+
+
+class Outgoing:
+    """A message with its body encoded; ``future`` gets its receipt; None: no caller wants it.
+
+    Attributes:
+        size_bytes: Size of its body and properties.
+    """
+
+    __slots__ = (
+        "application_id", "body", "content_type", "future", "headers", "key", "ordering_key",
+        "queue", "size_bytes", "tag",
+    )  # fmt: skip
+
+    # These let it be encoded as a ``Row``.
+    due_us: ClassVar[int] = 0
+    expiry_us: ClassVar[int] = 0
+    priority: ClassVar[int] = 0
+
+    def __init__(
+        self,
+        body: bytes,
+        key: str,
+        ordering_key: str,
+        tag: str,
+        headers: Mapping[str, str],
+        content_type: str,
+        application_id: str,
+        future: asyncio.Future[Receipt] | None,
+        queue: Choice = None,
+    ) -> None:
+        self.body = body
+        self.size_bytes = len(body)
+        self.key = key
+        self.ordering_key = ordering_key
+        self.tag = tag
+        self.headers = headers
+        self.content_type = content_type
+        self.application_id = application_id
+        self.future = future
+        self.queue = queue
+
+    def as_message(self) -> Message:
+        """Return it as a message that an application may send again."""
+        queue = self.queue.func if isinstance(self.queue, partial) else self.queue
+        return Message(
+            self.body, self.key, self.ordering_key, self.tag, self.headers, self.content_type,
+            self.application_id or None, cast("Queue | None", queue),
+        )  # fmt: skip
