@@ -79,7 +79,7 @@ def test_what_the_code_says_otherwise_is_refused(
     said = cli(flag, value, "worker", "app_fixed:client", code=2).err
     name = flag.removeprefix("--").replace("url", "address")
     assert f"the code sets the {name} " in said
-    assert "and the command line " in said
+    assert "but the command line sets it to " in said
     assert ("ternmq://localhost:1" in said) == ("ternmq://there:7" in said) == (flag == "--url")
     assert "secret" not in said
     assert not ran
@@ -108,7 +108,8 @@ def test_a_context_that_contradicts_the_code_is_named(
     monkeypatch.setenv("TERNMQ_CONTEXT", "there")
     said = cli("worker", "app_fixed:client", code=2).err
     assert (
-        "the code sets the address ternmq://localhost:1, but the context there sets ternmq://there:7"
+        "the code sets the address to ternmq://localhost:1, but the context there sets it to "
+        "ternmq://there:7"
     ) in said
     assert not ran
 

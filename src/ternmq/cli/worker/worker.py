@@ -177,13 +177,13 @@ def told(context: click.Context) -> Callable[[Client | BlockingClient], None]:
         for name, stated, same, one, other in (
             ("address", None, address == other_address, address, other_address),
             ("app", place.app, made.app == meant.app, repr(made.app), repr(meant.app)),
-            ("token", place.token, made.token == meant.token, "one", "another"),
+            ("token", place.token, made.token == meant.token, "one value", "another"),
         ):
             if same or (place.url is None and stated is None):
                 continue  # not given here: the code decides, unless the broker is another one
             raise click.UsageError(
-                f"the code sets the {name} {one}, but {here} sets {other}: leave it out of "
-                f"ternmq.connect(...), or out here"
+                f"the code sets the {name} to {one}, but {here} sets it to {other}: leave it out "
+                "of ternmq.connect(...), or out here"
             )
 
     return check

@@ -283,7 +283,7 @@ class Deliveries(Sequence[Delivery]):
         lost = 0
         for row in named:
             if not 0 <= row < self._count:
-                raise IndexError(f"there is no row {row}: the rows are 0 to {self._count - 1}")
+                raise IndexError(f"there is no row {row}: the batch has {self._count}")
             delivery = items[row]
             if delivery.settled:
                 raise AlreadySettled(f"row {row} was settled before")
