@@ -109,7 +109,7 @@ def test_several_keys_are_taken_out_as_if_one_after_the_other() -> None:
 def test_a_topic_has_only_so_many_places_of_groups_in_queues() -> None:
     world = crowded(3, queues=2, limits=Limits(group_queues=8))
     world.group("t", "g3")
-    with pytest.raises(Busy, match=r"5 groups of 2 queues are 10 places.*limits.group_queues"):
+    with pytest.raises(Busy, match=r"5 groups of 2 queues are 10 pairs.*limits.group_queues"):
         world.group("t", "g4")
     with pytest.raises(Busy, match="4 groups of 3 queues"):
         world.broker.administration.change_topic(world.now, TopicSpec(name="t", queues=3))
