@@ -163,7 +163,7 @@ def test_what_cannot_be_sent_is_refused_by_name_before_anything_leaves(
             ("", b"", ternmq.InvalidName, "1 to 127"),
             ("a/../b", b"", ternmq.InvalidName, "not a name"),
             (topic, object(), ternmq.EncodeError, "object"),
-            (topic, b"x" * 1_048_577, ternmq.MessageTooLarge, "takes 1048576"),
+            (topic, b"x" * 1_048_577, ternmq.MessageTooLarge, "accepts 1048576"),
         ]:
             with pytest.raises(kind, match=says):
                 user.send(name, body)
