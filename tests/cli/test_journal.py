@@ -138,7 +138,7 @@ def test_the_last_message_damaged_has_unknown_offsets(cli: CommandLine, sound: P
     )
     told = cli("journal", "repair", sound, "--dry-run")
     text = told.out + told.err
-    assert "with 0 messages, and those of 1 damaged record:" in text
+    assert "with at least 0 messages, and those of 1 damaged record:" in text
     assert f"{last['position']}  unknown  unknown  unknown  damaged".split() in [
         line.split() for line in text.splitlines()
     ]

@@ -85,7 +85,7 @@ def test_the_package_as_it_is_keeps_every_contract(copy):
         ("broker/planted.py", "import ternmq.client", LAYERS),
         ("cli/planted.py", "from ternmq.broker import broker", DOORS),
         ("cli/planted.py", "def late():\n    import ternmq.journal.log.journal", DOORS),
-        ("cli/planted.py", "from ternmq.server import core", DOORS),
+        ("cli/planted.py", "from ternmq.server.engine import engine", DOORS),
         ("broker/planted.py", "import time", CORE),
         ("broker/planted.py", "import asyncio", CORE),
         ("broker/planted.py", "from random import Random", CORE),
@@ -175,10 +175,10 @@ def test_the_core_may_not_reach_the_clock_through_another_package(copy):
 
 
 def test_the_seams_may_use_the_machine_and_their_neighbours_may_not(copy):
-    plant(copy, "journal/disk/port.py", "import os\nimport fcntl")
+    plant(copy, "journal/disk/real.py", "import os\nimport fcntl")
     plant(copy, "journal/log/worker.py", "import threading\nimport queue")
     assert broken_contracts(copy) == set()
-    plant(copy, "journal/disk/port.py", "import threading")
+    plant(copy, "journal/disk/real.py", "import threading")
     assert broken_contracts(copy) == {CORE}
 
 

@@ -23,6 +23,7 @@ from ternmq.client.producer.load import Lane
 from ternmq.client.producer.outgoing import MESSAGE_BYTES, Outgoing
 from ternmq.client.sending import Sending
 from ternmq.model.errors import InvalidRequest
+from ternmq.model.words import article
 from ternmq.record.batch.batch import Row, encode
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
@@ -109,7 +110,7 @@ class Transacting(Sending):
             ):
                 raise InvalidRequest(
                     "prepare takes a list of messages, or a batch, not "
-                    "{article(type(messages).__name__)}"
+                    f"{article(type(messages).__name__)}"
                 )
             batches = await self._prepare_batches(topic, [*messages], queue)
         slots = asyncio.Semaphore(_AT_ONCE)

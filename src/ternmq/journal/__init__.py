@@ -13,7 +13,7 @@ Reading order, from the machine up; a room imports only rooms that are named abo
 * ``reader`` (reading from outside: other processes, and clients).
 
 Invariants: called from one thread; no clock, the caller passes broker time; only ``disk`` touches
-files and only ``sync_thread`` has a thread; every reply sent depends only on positions at or below
+files and only ``log.worker`` has a thread; every reply sent depends only on positions at or below
 the durable one; any failed write or sync ends the journal (``JournalFailed``) and no descriptor is
 synced again after it; nothing is ever deleted because a cache (index, state) is unreadable.
 """

@@ -11,6 +11,6 @@ Reading order, from the bottom up; a room imports only rooms that are named abov
 
 Invariants: little-endian, aligned to 8 bytes, versioned; each layout is shown as a ruler above its
 codec and, word for word, in ``docs/format/``; lengths are checked before memory is allocated;
-a stored batch is never changed. Most readers expect sound bytes: ``batch_verify`` checks batches
+a stored batch is never changed. Most readers expect sound bytes: ``batch.verify`` checks batches
 that come from outside, checksums protect the records.
 """

@@ -56,7 +56,7 @@ class Producer:
             del self.firsts[:stop], positions[:stop], self.metas[:stop]
 
     def _trim_mixed(self, horizon: int) -> None:
-        import numpy as np  # imported late: see `server.late_imports`
+        import numpy as np  # imported late: see `server.telemetry.late_imports`
 
         positions = np.array(self.positions, dtype=np.uint64)
         keep = positions >= np.uint64(horizon)

@@ -108,7 +108,7 @@ class FailureRows:
         """Return the smallest time; the object must not be empty."""
         if len(self.when) < _NUMPY_MIN_FROM:
             return int(min(self.when))
-        import numpy as np  # not before: see `server.late_imports`
+        import numpy as np  # not before: see `server.telemetry.late_imports`
 
         return int(np.frombuffer(self.when, dtype=np.int64).min())
 
@@ -120,7 +120,7 @@ class FailureRows:
                 for relative, when in zip(self.relative, self.when, strict=True)
                 if when <= now_us
             ]
-        import numpy as np  # not before: see `server.late_imports`
+        import numpy as np  # not before: see `server.telemetry.late_imports`
 
         hits = np.flatnonzero(np.frombuffer(self.when, dtype=np.int64) <= now_us)
         relative = np.frombuffer(self.relative, dtype=np.uint16)[hits]
@@ -131,7 +131,7 @@ class FailureRows:
         if len(self.when) < _NUMPY_FROM:
             later = [when for when in self.when if when > now_us]
             return min(later) if later else None
-        import numpy as np  # not before: see `server.late_imports`
+        import numpy as np  # not before: see `server.telemetry.late_imports`
 
         when = np.frombuffer(self.when, dtype=np.int64)
         after = when[when > now_us]

@@ -20,7 +20,7 @@ from ternmq.model.types import Position
 
 
 class StateObjects:
-    """The views as objects of STATE (`journal.state.StateSource`).
+    """The views as objects of STATE (`journal.state.sets.StateSource`).
 
     Not thread-safe: call it from the broker's loop.
 

@@ -83,7 +83,7 @@ class Administration:
                 f"{counted(spec.queues, 'queue')}, and move producers and consumers to it"
             )
         if spec.queues > len(topic.queues):
-            self._check_places(len(topic.subscriptions), spec.queues)
+            self.check_places(len(topic.subscriptions), spec.queues)
         self._ledger.judge_again()
         reply = self.record(now_us, control.TopicChanged(topic.number, spec))
         if any(one.waiters for one in topic.subscriptions.values()):
@@ -124,7 +124,7 @@ class Administration:
             raise GroupExists(f"group {group!r} consumes {topic_name!r} already")
         if len(topic.subscriptions) >= self._limits.groups:
             raise Busy(f"there are {self._limits.groups} groups")
-        self._check_places(len(topic.subscriptions) + 1, len(topic.queues))
+        self.check_places(len(topic.subscriptions) + 1, len(topic.queues))
         cursors = [
             queue.next if spec.start is Start.LATEST else queue.first for queue in topic.queues
         ]
@@ -168,7 +168,12 @@ class Administration:
             now_us, control.Unsubscribed(subscription.group, subscription.topic.number)
         )
 
-    def _check_places(self, groups: int, queues: int) -> None:
+    def check_places(self, groups: int, queues: int) -> None:
+        """Refuse more groups of a topic with so many queues than the broker has room for.
+
+        Raises:
+            Busy.
+        """
         if groups * queues > self._limits.group_queues:
             raise Busy(
                 f"{groups} groups of {queues} queues are {groups * queues} pairs; "

@@ -346,8 +346,9 @@ def _show_lost(what: str, lost: list[LostRecord], names: dict[int, str]) -> None
     named = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())
     unknown = sum(_unknown(one) for one in lost)
     more = f", and those of {counted(unknown, 'damaged record')}" if unknown else ""
+    least = "" if all(one.whole for one in lost) else "at least "
     output.note(f"{what} {counted(len(lost), 'record')} ({named or 'none that can be read'}), "
-                f"with {counted(messages, 'message')}{more}:")  # fmt: skip
+                f"with {least}{counted(messages, 'message')}{more}:")  # fmt: skip
     shown = [one for one in lost if one.count or _unknown(one)]
     output.table(
         ("position", "topic", "queue", "offsets", "state"),
@@ -363,7 +364,7 @@ def _show_lost(what: str, lost: list[LostRecord], names: dict[int, str]) -> None
 
 def _unknown(one: LostRecord) -> bool:
     """Whether a record may have held messages that no intact record tells of."""
-    return not one.whole and one.kind == Kind.MESSAGES and one.count is None
+    return not one.whole and one.count is None
 
 
 def _topic(one: LostRecord, names: dict[int, str]) -> str:
@@ -377,6 +378,8 @@ def _offsets(one: LostRecord) -> str:
 
 
 def _kind(number: int) -> str:
+    if not number:
+        return "unreadable"
     try:
         return Kind(number).name
     except ValueError:

@@ -7,6 +7,7 @@ reports the ``outcomes`` to the callers. Times are seconds of any monotonic cloc
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import count
@@ -85,7 +86,7 @@ class SendCore:
         self.counts = Counts()
         self.taken_bytes = 0
         self.open_loads = 0
-        self.outcomes: list[Outcome] = []
+        self.outcomes: deque[Outcome] = deque()
         self.unknown: list[TopicLanes] = []
         self.ended = False
         self.sent_count = self.batch_count = self.resent_count = 0
@@ -221,7 +222,7 @@ class SendCore:
             load.deadline = now + load.timeout
         try:
             batch = load.encode(self.id)
-        except (ValueError, UnicodeError, TypeError, AttributeError) as error:
+        except Exception as error:  # noqa: BLE001 - the other loads of this turn must leave
             self.give_up(load, EncodeError(f"a batch cannot be made: {error}"))
             return False
         self._next_sequence += load.count
@@ -331,6 +332,8 @@ class SendCore:
 
     def _close(self, load: Load) -> None:
         load.over = True
+        if load.lane.open is load:
+            load.lane.open = None  # no message joins it any more
         self.open_loads -= 1
         self.taken_bytes -= load.size_bytes
         if self._held:
@@ -340,7 +343,7 @@ class SendCore:
 
     def next_deadline(self) -> float:
         """Return the time at which ``over`` must be called; infinity: not at all."""
-        return self._look_at
+        return min(self._look_at, self._rests[0][0]) if self._rests else self._look_at
 
     def over(self, now: float, *, connected: bool, failure: TernMQError | None = None) -> None:
         """Give up the loads that are too late; repeat what was refused and has rested.
@@ -359,16 +362,15 @@ class SendCore:
             else:
                 rested.resting = False
                 self._again.append(rested)
+        if now < self._look_at:
+            return
         for load in self.loads():
             if until(load) <= now:
                 self.give_up(load, too_late(load, connected=connected, failure=failure))
         self._look_at = min([until(load) for load in self.loads()], default=math.inf)
-        if self._rests:
-            self._look_at = min(self._look_at, self._rests[0][0])
 
     def _rest(self, refused: Load | TopicLanes, due: float) -> None:
         heappush(self._rests, (due, next(self._order), refused))
-        self._look_at = min(self._look_at, due)
 
     # -- topics
 
@@ -446,6 +448,7 @@ class SendCore:
 
     def give_up_all(self, error: TernMQError) -> None:
         """Give up all loads, with one error: no connection will come."""
+        self.lost()  # if the session did not report it
         for load in self.loads():
             self.give_up(load, error)
 
@@ -453,6 +456,7 @@ class SendCore:
         """Give up all loads, and take no more: the client closes."""
         self.ended = True
         self._look_at = math.inf
+        self._rests.clear()
         for load in self.loads():
             unknown = SendTimeout("the client was closed before the answer")
             self.give_up(load, unknown if load.asked or load.uncertain else ClientClosed(

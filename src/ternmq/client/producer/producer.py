@@ -232,8 +232,13 @@ class Producer(Member):
     def _react(self) -> None:
         """Do what an event asks for: report outcomes, send more, let waiting callers go on."""
         core = self.core
-        if core.outcomes:
-            self._report()
+        try:
+            if core.outcomes:
+                self._report()
+        except BaseException:
+            assert self._loop is not None
+            self._loop.call_soon(self._react)  # the rest of the outcomes
+            raise
         self._watch()
         self.room.let_in()
         if self._idle and not core.open_loads:
@@ -301,9 +306,10 @@ class Producer(Member):
     def _report(self) -> None:
         """Report the outcomes to the callers and to the log."""
         core = self.core
-        outcomes, core.outcomes = core.outcomes, []
         each = log.isEnabledFor(logging.DEBUG)  # at this level every outcome is logged
-        for load, receipt, error in outcomes:
+        outcomes = core.outcomes
+        while outcomes:
+            load, receipt, error = outcomes.popleft()
             if receipt is not None:
                 if each:
                     log_sent(load, core.id)
@@ -380,7 +386,7 @@ class Producer(Member):
 
     async def drained(self, timeout: float | None) -> bool:
         """Wait until no load is unfinished; return False if that takes too long."""
-        if not self.core.open_loads:
+        if not self.core.open_loads and not self.core.outcomes:
             return True
         idle = self._session.loop.create_future()
         self._idle.append(idle)

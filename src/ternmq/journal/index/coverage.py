@@ -90,7 +90,7 @@ class Coverage:
         self.floor_of: Callable[[int], int] | None = None
         """Returns, by queue, an offset below which its prepared rows were in removed segments, 0 if
         none were: ``segments_of`` may give a smaller first offset. None while no queue needs it.
-        Set by `broker.preparedrows`."""
+        Set by `broker.transaction.preparedrows`."""
         self._serials = itertools.count()
         self._without_run: dict[int, SegmentSources] = {}
         self.mended: deque[tuple[Run, Run]] = deque()

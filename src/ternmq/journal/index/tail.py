@@ -6,7 +6,7 @@ the caller's thread still uses it. Columns are ``array.array``: a queue with one
 half a kilobyte, a further batch 20 bytes, and no object per batch is kept.
 
 Methods that search a whole column import numpy when they are called: a broker that only listens
-does not need it (`server.late_imports` lists when it is imported).
+does not need it (`server.telemetry.late_imports` lists when it is imported).
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class Appender:
         """Assign a record's position and queue its bytes for ``flush``; about 1 us at 1 KiB.
 
         Args:
-            kind: A ``record.header.Kind``.
+            kind: A ``record.fact.header.Kind``.
             body: The body without padding.
             time_us: Broker time.
             flags: Flags of the header.

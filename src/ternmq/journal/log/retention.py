@@ -1,6 +1,6 @@
 """Retention: whether the oldest segment may be removed, and if not, why.
 
-Pure decisions; `broker.moving` copies the rows that are still owed to newer records.
+Pure decisions; `broker.upkeep.retention` copies the rows that are still owed to newer records.
 
 Only the oldest segment is ever removed, and only when all of this holds:
 
@@ -13,8 +13,8 @@ Only the oldest segment is ever removed, and only when all of this holds:
 * no undecided transaction has rows in it.
 
 If there is pressure and the oldest segment may not be removed, sends are refused; nothing unread is
-lost. The reason that keeps the segment is a `Pin`. If that is STATE alone, `broker.refreshing` has
-sets written.
+lost. The reason that keeps the segment is a `Pin`. If that is STATE alone,
+`broker.upkeep.refreshing` has sets written.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from ternmq.journal.log.segment import (
     segment_name,
 )
 from ternmq.journal.state.sets import StateKey, begin_of_end, directory_of, load
-from ternmq.model.errors import CorruptJournal
+from ternmq.model.errors import CorruptJournal, FileMissing
 from ternmq.model.types import NO_POSITION, Position
 from ternmq.record.fact import control, state
 from ternmq.record.fact.header import Kind
@@ -45,10 +45,27 @@ class Known(msgspec.Struct, frozen=True):
     """Address of a session's client."""
 
 
-_topics: Final = msgspec.msgpack.Decoder(list[state.TopicState])
-_groups: Final = msgspec.msgpack.Decoder(list[state.SubscriptionState])
+class _Named(msgspec.Struct, frozen=True):
+    """The name alone: settings of a newer version must not keep its names from being read."""
+
+    name: str
+
+
+class _Topic(msgspec.Struct, frozen=True):
+    number: int
+    spec: _Named
+
+
+class _Group(msgspec.Struct, frozen=True):
+    topic: int
+    group: int
+    name: str
+
+
+_topics: Final = msgspec.msgpack.Decoder(list[_Topic])
+_groups: Final = msgspec.msgpack.Decoder(list[_Group])
 _sessions: Final = msgspec.msgpack.Decoder(list[control.Joined])
-_apps: Final = msgspec.msgpack.Decoder(list[control.App])
+_apps: Final = msgspec.msgpack.Decoder(list[_Named])
 _gone: Final = msgspec.msgpack.Decoder(list[state.GoneName])
 
 
@@ -161,7 +178,7 @@ def read_names_around(disk: Disk, segment_size: int, behind: Iterable[Position])
     """
     try:
         names = read_names(disk, segment_size)
-    except CorruptJournal:
+    except (CorruptJournal, FileMissing):
         names = Names()  # what is behind the damage may name more; numbers stand for the rest
     for position in behind:
         for record in scan(disk, position, segment_size=segment_size):

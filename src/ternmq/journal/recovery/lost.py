@@ -84,7 +84,7 @@ def lost_records(disk: Disk, bases: list[Position], cut: int, size: int) -> Iter
                 gap.missing.append((topic, queue, known[0], first - known[0]))
             ends[topic, queue] = first + count, gaps
         if record.position >= cut and record.kind not in _EMPTY:
-            found.append(_whole(record))
+            found += _whole(record)
         end = record.end
     for one in found:
         if isinstance(one, LostRecord):
@@ -97,8 +97,7 @@ def _of_gap(gap: _Gap) -> Iterator[LostRecord]:
     """Yield the damaged record of a gap, once for each queue that misses offsets."""
     told = gap.told
     if not gap.missing:
-        if told is not None:
-            yield told
+        yield told or LostRecord(0, gap.position, gap.length, whole=False)
         return
     if told is None or told.kind not in {Kind.MESSAGES, Kind.RESOLVED}:
         told = LostRecord(Kind.MESSAGES, gap.position, gap.length, whole=False)
@@ -108,7 +107,7 @@ def _of_gap(gap: _Gap) -> Iterator[LostRecord]:
 
 def _stored(record: RawRecord) -> list[_Rows]:
     """Return the offsets that an intact record gave to messages."""
-    if record.kind == Kind.MESSAGES:
+    if record.kind == Kind.MESSAGES and len(record.body) >= PREFIX.size:
         return [PREFIX.unpack_from(record.body)[:4]]
     if record.kind == Kind.RESOLVED:
         parts = transactions.unpack_resolved(record.body).parts
@@ -116,12 +115,12 @@ def _stored(record: RawRecord) -> list[_Rows]:
     return []
 
 
-def _whole(record: RawRecord) -> LostRecord:
+def _whole(record: RawRecord) -> list[LostRecord]:
     told = LostRecord(record.kind, record.position, record.length, whole=True)
-    if record.kind != Kind.MESSAGES:
-        return told
-    topic, queue, first, count, *_ = PREFIX.unpack_from(record.body)
-    return replace(told, topic=topic, queue=queue, first_offset=first, count=count)
+    return [
+        replace(told, topic=topic, queue=queue, first_offset=first, count=count)
+        for topic, queue, first, count in _stored(record)
+    ] or [told]
 
 
 def _header_at(

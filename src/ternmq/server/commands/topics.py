@@ -119,6 +119,7 @@ class TopicCommands(ControlCommands):
             made = msgspec.structs.replace(made, ordered=ordered)
             # Before the topic is made: a refused join leaves no topic behind.
             check_new_group(made, asked.group, _new_group(asked.mode or Mode.SHARED, asked))
+            broker.administration.check_places(1, made.queues)
             broker.administration.create_topic(now, made)
         try:
             found = catalog.subscription(asked.topic, asked.group)

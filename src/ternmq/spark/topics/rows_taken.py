@@ -1,8 +1,8 @@
 """The rows of a table as parts of messages, checked against the limits of messages.
 
 Every way that sends columns uses this module: Spark's writer, a replay of the archive. The limits
-are those of ``client.prepare`` (``client.validation``), with the same errors; whole columns are
-checked at once.
+are those of ``client.prepare`` (``client.content.validation``), with the same errors; whole columns
+are checked at once.
 """
 
 from __future__ import annotations

@@ -13,11 +13,13 @@ from ternmq.client.producer.core import SendCore
 from ternmq.client.producer.lanes import TopicFacts
 from ternmq.client.producer.load import Load
 from ternmq.client.producer.outgoing import Outgoing
+from ternmq.client.producer.singles import Singles
 from ternmq.model.errors import (
     BufferFull,
     Busy,
     CannotConnect,
     ClientClosed,
+    EncodeError,
     InvalidBatch,
     ProtocolError,
     SendTimeout,
@@ -89,8 +91,8 @@ class Client:
         self.now = until
 
     def _take(self) -> None:
-        taken, self.core.outcomes = self.core.outcomes, []
-        self.ended += [(one.load, one.error) for one in taken]
+        self.ended += [(one.load, one.error) for one in self.core.outcomes]
+        self.core.outcomes.clear()
 
 
 def test_messages_of_one_turn_are_one_batch() -> None:
@@ -301,3 +303,56 @@ def test_whatever_happens_each_message_has_one_true_outcome(  # noqa: C901, PLR0
     assert set(Counter(load for load, _ in client.ended).values()) == {1}
     assert (client.core.open_loads, client.core.taken_bytes) == (0, 0)
     assert client.core.stored_count + client.core.failed_count == put
+
+
+def test_no_message_joins_a_load_that_is_over() -> None:
+    client = Client()
+    client.put(b"1")
+    client.core.give_up_all(CannotConnect("refused for good"))
+    client.put(b"2")
+    client.core.give_up_all(CannotConnect("refused for good"))
+    client._take()
+    assert [type(error) for _, error in client.ended] == [CannotConnect, CannotConnect]
+    assert (client.core.open_loads, client.core.taken_bytes) == (0, 0)
+
+
+def test_a_load_under_way_is_unknown_when_no_connection_will_come() -> None:
+    client = Client()
+    client.put(b"1")
+    client.send()
+    client.core.give_up_all(CannotConnect("refused for good"))  # nobody told of the loss
+    client._take()
+    ((_, error),) = client.ended
+    assert isinstance(error, SendTimeout)
+    assert "is not known: refused for good" in str(error)
+
+
+def test_a_load_that_cannot_be_encoded_holds_no_other_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client()
+    encode, calls = Singles.encode, []
+
+    def fail_first(load: Singles, producer: int) -> bytes:
+        calls.append(load)
+        if len(calls) == 1:
+            raise MemoryError("too large")
+        return encode(load, producer)
+
+    monkeypatch.setattr(Singles, "encode", fail_first)
+    client.put(b"1", timeout=1.0)
+    client.put(b"2", timeout=9.0)
+    sent = client.send()
+    assert [type(error) for _, error in client.ended] == [EncodeError]
+    assert [load.count for load in sent] == [1]
+
+
+def test_what_is_refused_for_now_is_not_looked_through_before_a_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = Client()
+    client.put(b"1")
+    (load,) = client.send()
+    client.wants_again(load, Busy("for now"))
+    monkeypatch.setattr(client.core, "loads", lambda: pytest.fail("walked all loads"))
+    client.wait(client.core.next_deadline() - client.now)
+    monkeypatch.undo()
+    assert client.send() == [load]
