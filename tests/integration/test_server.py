@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from ternmq.model.errors import (
+    Busy,
     Forbidden,
     GroupSettingsMismatch,
     InvalidRequest,
@@ -684,3 +685,14 @@ def test_a_refused_join_leaves_no_topic_behind(stated: dict[str, object], error:
         told = client.manage(Command.TOPIC_LIST, control.TopicList(), control.Topics)
         assert [topic.spec.name for topic in told.topics] == []
         assert client.join("orders", "billing", mode="ordered").created
+
+
+def test_a_join_beyond_the_limit_of_groups_leaves_no_topic_behind() -> None:
+    with (
+        broker(settings={"limits.group_queues": 1, "topic_queues": 2}) as one,
+        RawClient(one.port) as client,
+    ):
+        with pytest.raises(Busy, match=r"limits\.group_queues"):
+            client.join("orders", "billing")
+        told = client.manage(Command.TOPIC_LIST, control.TopicList(), control.Topics)
+        assert [topic.spec.name for topic in told.topics] == []

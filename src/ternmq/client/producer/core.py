@@ -109,12 +109,18 @@ class SendCore:
 
     def put(
         self, lane: Lane, message: Outgoing, timeout: float, now: float, *, one_way: bool = False
-    ) -> None:
-        """Take a message into a lane; it is given up after ``timeout`` seconds."""
+    ) -> bool:
+        """Take a message into a lane; it is given up after ``timeout`` seconds.
+
+        Returns:
+            Whether it began a load; otherwise it joined one that waits already.
+        """
         began = put_into(lane, message, now + timeout, timeout, one_way=one_way)
         self.taken_bytes += message.size_bytes + MESSAGE_BYTES
-        if began is not None:
-            self._began(began)
+        if began is None:
+            return False
+        self._began(began)
+        return True
 
     def take(self, part: Part, now: float) -> None:
         """Take a load of ``send_many``; its timeout begins now."""

@@ -15,7 +15,7 @@ from ternmq.client.producer.load import Lane, Load
 from ternmq.client.producer.many import Many, Part
 from ternmq.client.producer.outgoing import MESSAGE_BYTES, Outgoing
 from ternmq.client.producer.singles import Singles, put_into
-from ternmq.model.errors import OrderingKeyRequired, RefusedError, TernMQError
+from ternmq.model.errors import OrderingKeyRequired, RefusedError, TernMQError, UnknownQueue
 from ternmq.model.specs import check_name
 
 _SIZE: Final = attrgetter("size_bytes")
@@ -139,9 +139,6 @@ class Placing:
             rows: The rows of them to split.
             queue: Queue of bare bodies; other messages have their own choice.
             timeout: Seconds for each.
-
-        Raises:
-            UnknownQueue: The queue of bare bodies does not exist.
         """
         refused: list[Refused] = []
         placed = self._placed(topic, many, rows, queue, refused)
@@ -168,7 +165,11 @@ class Placing:
                 error = OrderingKeyRequired(f"topic {topic.name!r} is ordered")
                 refused.append(self.refused(topic, many, rows, error))
                 return {}
-            return {topic.of_queue(queue): rows}
+            try:
+                return {topic.of_queue(queue): rows}
+            except UnknownQueue as error:  # the topic was made anew, with fewer queues
+                refused.append(self.refused(topic, many, rows, error))
+                return {}
         outgoing = cast("Sequence[Outgoing]", messages)
         if (
             topic.only is not None

@@ -16,6 +16,7 @@ import logging
 import math
 import secrets
 import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -28,7 +29,7 @@ from ternmq.client.producer.facts import FactsRequests, not_asked
 from ternmq.client.producer.heard import Unheard
 from ternmq.client.producer.lanes import TopicFacts, TopicLanes
 from ternmq.client.producer.load import Load, Unclaimed
-from ternmq.client.producer.many import Many
+from ternmq.client.producer.many import Many, Part
 from ternmq.client.producer.outgoing import Outgoing
 from ternmq.client.producer.receipts import log_sent, log_unsent
 from ternmq.client.producer.reports import Counts
@@ -138,8 +139,8 @@ class Producer(Member):
             return
         else:
             self._alone += 1
-        core.put(lane, message, timeout, loop.time(), one_way=one_way)
-        self._watch()
+        if core.put(lane, message, timeout, loop.time(), one_way=one_way):
+            self._watch()  # a message that joined a load changes neither lanes nor deadlines
 
     def _bind(self) -> asyncio.AbstractEventLoop:
         """Bind to the running loop; see ``Session.bind``."""
@@ -195,12 +196,16 @@ class Producer(Member):
             topic.of_queue(queue)
         try:
             if messages:
-                parts = core.placing.parts(topic, many, rows, queue, timeout)
-                core.refuse(parts.refused)
-                self._react()
-                for part in parts.good:
+                left, laid = self._split(topic, many, rows, queue, timeout), topic.laid
+                while left:
                     while self.room.full and not many.future.done():
                         await self.room.wait(loop)
+                    if topic.laid is not laid:  # it has other lanes now
+                        many.open_parts -= len(left)
+                        waiting = sorted([row for part in left for row in part.rows])
+                        left, laid = self._split(topic, many, waiting, queue, timeout), topic.laid
+                        continue
+                    part = left.popleft()
                     core.take(part, loop.time())
                     if core.ended:
                         closed = ClientClosed("the client was closed before this was sent")
@@ -211,6 +216,15 @@ class Producer(Member):
         finally:
             many.future.cancel()
         return many
+
+    def _split(
+        self, topic: TopicLanes, many: Many, rows: Sequence[int], queue: int | None, timeout: float
+    ) -> deque[Part]:
+        """Return rows as loads that no lane has yet; refuse those that the topic does not take."""
+        parts = self.core.placing.parts(topic, many, rows, queue, timeout)
+        self.core.refuse(parts.refused)
+        self._react()
+        return deque(parts.good)
 
     # -- driving the core
 
@@ -310,26 +324,27 @@ class Producer(Member):
         outcomes = core.outcomes
         while outcomes:
             load, receipt, error = outcomes.popleft()
+            # Callers first: logging may raise, in a handler of the application.
             if receipt is not None:
+                unclaimed = load.stored(receipt, core.id)
                 if each:
                     log_sent(load, core.id)
-                unclaimed = load.stored(receipt, core.id)
             else:
                 assert error is not None
+                unclaimed = load.failed(error)
                 if each:
                     log_unsent(load, core.id, {id(one): error for one in load.contents()})
-                unclaimed = load.failed(error)
             if unclaimed:
                 self._unheard(load, unclaimed, logged=each)
             load.frame = b""
 
     def _unheard(self, load: Load, unclaimed: Sequence[Unclaimed], *, logged: bool) -> None:
-        """Log messages that were not stored and have no waiting caller; keep their failures."""
-        if not logged:
-            log_unsent(load, self.core.id, {id(one.message): one.error for one in unclaimed})
+        """Keep the failures of messages that no caller waits for, and log them."""
         for message, holder, error in unclaimed:
             failure = Failure(message.as_message(), 0, error, load.lane.topic)
             self.keep(Unheard(holder, failure), message.size_bytes)
+        if not logged:
+            log_unsent(load, self.core.id, {id(one.message): one.error for one in unclaimed})
 
     def keep(self, unheard: Unheard, size_bytes: int) -> None:
         """Keep a failure for ``flush`` or the close to raise, unless its holder gets it before."""

@@ -42,7 +42,7 @@ class Unsent:
 
     Args:
         session: The producer's session.
-        loads: Returns the unfinished loads. It must not refer to the producer itself.
+        loads: Returns the unfinished loads.
     """
 
     def __init__(self, session: Process, loads: Callable[[], Iterable[Load]]) -> None:

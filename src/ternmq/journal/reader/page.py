@@ -35,12 +35,12 @@ from ternmq.record.batch.layout import BODIES
 from ternmq.record.fact import control, transactions
 from ternmq.record.fact.header import FLAG_MADE, HEADER, HEADER_BYTES, MAGIC, Kind, header_of
 from ternmq.record.fact.messages import PREFIX, PREFIX_BYTES, RUN
+from ternmq.record.fact.state import CLIENT_SHOWN
 
 MAX_BYTES: Final = 8 << 20
 CHUNK_BYTES: Final = 128 << 10
 SMALL_BYTES: Final = 4096
 """Records up to this size keep their bodies: cutting them costs more than it saves."""
-CLIENT_SHOWN: Final = 8
 
 _CRC: Final = struct.Struct("<I")
 _REST: Final = struct.Struct("<IIBBHQQqII")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import pytest
 
 import ternmq
 from ternmq.client.connection.link import Waiting
+from ternmq.client.producer.lanes import TopicFacts
 from ternmq.client.producer.producer import ALONE
 from ternmq.client.producer.singles import Singles
 from ternmq.model.errors import (
@@ -103,6 +105,73 @@ async def test_a_message_that_leaves_at_once_and_cannot_be_encoded_fails_once(
         await client.flush()  # raises what nobody heard of
         assert not caplog.records  # what is raised is not logged as well
         assert (await client.send("t", b"y")).sequence == ALONE + 1
+
+
+async def test_flush_waits_for_failures_that_are_still_to_be_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_batch(load: Singles, producer_id: int) -> bytes:
+        raise ValueError("no")
+
+    async with FakeBroker() as fake, ternmq.connect(fake.url) as client:
+        for _ in range(ALONE):
+            await client.send("t", b"x")
+        monkeypatch.setattr(Singles, "encode", no_batch)
+        client.send_soon("t", b"x")  # leaves at once: its outcome is reported in the next turn
+        assert client._producer.core.outcomes
+        with pytest.raises(ternmq.UnsentMessages):
+            await client.flush()
+
+
+async def test_a_log_handler_that_raises_takes_no_outcome_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_batch(load: Singles, producer_id: int) -> bytes:
+        raise ValueError("no")
+
+    class Raises(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise OSError("the disk of the log is full")
+
+    told: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    handler, log = Raises(logging.WARNING), logging.getLogger("ternmq")
+    async with FakeBroker() as fake, ternmq.connect(fake.url) as client:
+        for topic in "abc":
+            await client.send(topic, b"x")
+        monkeypatch.setattr(Singles, "encode", no_batch)
+        log.addHandler(handler)
+        try:
+            for topic in "abc":
+                client.send_soon(topic, b"x")
+            with pytest.raises(ternmq.UnsentMessages) as caught:
+                await client.flush()
+        finally:
+            log.removeHandler(handler)
+        assert [one.topic for one in caught.value.failures] == ["a", "b", "c"]
+        assert len(told) == 3  # each reported, by the loop
+
+
+async def test_many_messages_that_wait_for_room_go_to_the_queues_that_there_are_then() -> None:
+    async with FakeBroker(queues=2) as fake:
+        options = replace(ternmq.connect(fake.url).options, buffer_bytes=2000, batch_bytes=500)
+        async with ternmq.connect(options=options) as client:
+            await client.send("t", b"first")
+            fake.silent = True
+            bodies = [b"%400d" % n for n in range(20)]
+            messages = [ternmq.Message(body, key=body.decode()) for body in bodies]
+            sending = asyncio.ensure_future(client.send_many("t", messages))
+            core = client._producer.core
+            await until(lambda: client._producer.room.full)
+            topic = core.placing.topics["t"]
+            for queues in (3, 4):  # the topic changes twice while parts wait
+                core.placing.outdated("t")
+                client._producer.learned(topic, TopicFacts(False, queues))
+            fake.silent = False
+            fake.cut()  # what was not answered is sent again
+            receipts = await asyncio.wait_for(sending, 20)
+        assert len(receipts) == 20
+        assert sorted(set(fake.stored)) == sorted([b"first", *bodies])
 
 
 async def test_sequences_are_dense_and_batches_are_of_one_turn() -> None:

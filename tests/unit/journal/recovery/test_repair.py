@@ -12,6 +12,7 @@ from ternmq.journal.recovery.repair import REPAIR_FOLDER, Inspection, inspect, r
 from ternmq.model.errors import CorruptJournal
 from ternmq.record.fact.header import Kind
 from ternmq.record.fact.messages import pack
+from ternmq.record.fact.transactions import Part, Resolution, Resolved, Why, pack_resolved
 from tests.unit.journal.kit import SEGMENT, body, commit, filled, make_spares, open_views
 
 COUNT = 400
@@ -266,6 +267,45 @@ def test_offsets_of_a_damaged_record_come_from_its_neighbours(at, data, followed
         assert all((one.topic, one.queue, one.first_offset, one.count) == (None,) * 4
                    for one in told)  # fmt: skip
         assert len(told) == 1  # also if nothing says what kind of record it was
+
+
+def test_damage_that_hit_two_queues_names_the_offsets_of_both():
+    disk = MemoryDisk()
+    journal, _, _ = open_views(disk)
+    first = journal.append(Kind.MESSAGES, pack(7, 1, 0, 2, b"batch-1!", ()), 1)
+    second = journal.append(Kind.MESSAGES, pack(7, 2, 0, 3, b"batch-2!", ()), 1)
+    journal.append(Kind.MESSAGES, pack(7, 1, 2, 1, b"batch-3!", ()), 1)
+    journal.append(Kind.MESSAGES, pack(7, 2, 3, 1, b"batch-4!", ()), 1)
+    commit(journal)
+    journal.append(Kind.SETTLED, b"12345678", 1)  # its commit states that the others are durable
+    commit(journal)
+    hurt = damaged(disk.image(), (first + 50, b"\xff"), (second + 50, b"\xff"))
+    told = [one for one in repair(hurt, consent=True).lost if not one.whole]
+    assert told == [
+        LostRecord(Kind.MESSAGES, first, 176, False, 7, 1, 0, 2),
+        LostRecord(Kind.MESSAGES, first, 176, False, 7, 2, 0, 3),
+    ]
+
+
+def test_messages_of_a_transaction_behind_the_cut_are_named():
+    disk = MemoryDisk()
+    journal, _, _ = open_views(disk)
+    hole = journal.append(Kind.SETTLED, b"12345678", 1)
+    parts = [Part(0, 5, 0, 7, 1, 2, 64), Part(64, 0, 0, 8, 0, 3, 64)]
+    body = pack_resolved(
+        Resolved(1, 2, 3, 5, 4, Resolution.COMMITTED, Why.WRITER, "till", "shop", parts)
+    )
+    resolved = journal.append(Kind.RESOLVED, body, 1)
+    commit(journal)
+    journal.append(Kind.SETTLED, b"12345678", 1)  # its commit states that the others are durable
+    commit(journal)
+    report = repair(damaged(disk.image(), (hole + 50, b"\xff")), consent=True)
+    told = [one for one in report.lost if one.kind == Kind.RESOLVED]
+    length = told[0].length
+    assert told == [
+        LostRecord(Kind.RESOLVED, resolved, length, True, 7, 1, 5, 2),
+        LostRecord(Kind.RESOLVED, resolved, length, True, 8, 0, 0, 3),
+    ]
 
 
 def test_what_the_donor_has_is_taken_before_the_cut(sound):
