@@ -421,8 +421,10 @@ class Sending(Parts):
         message = Outgoing(
             body, key, ordering_key, tag, headers, content_type, application_id, future
         )
-        if len(body) > self._most_bytes():
-            check_body(len(body), self._most_bytes())
+        welcome = self._session.welcome
+        most = LARGEST_BODY if welcome is None else welcome.body_bytes
+        if len(body) > most:
+            check_body(len(body), most)
         # Compared, not tested for truth: None is not a valid key.
         if headers or not key == ordering_key == tag == content_type == application_id == "":
             message.size_bytes += check_message(message)

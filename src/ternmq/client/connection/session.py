@@ -14,6 +14,7 @@ import os
 import random
 import sys
 import threading
+from asyncio import get_running_loop
 from contextlib import suppress
 from datetime import timedelta
 from typing import Final, TypeVar
@@ -161,9 +162,16 @@ class Session:
             ClientForked, ClientClosed: The client is no longer usable.
             WrongEventLoop: It is bound to another loop, or none runs here.
         """
+        loop = self._loop
+        if loop is not None and not self.closed:  # the rule; asked for every message
+            try:
+                if get_running_loop() is loop:
+                    return loop
+            except RuntimeError:
+                pass  # none runs in this thread: raised below
         if self.closed and not self.forked:
             raise ClientClosed("the client is closed")
-        if self._loop is None:
+        if loop is None:
             self._loop = _running()
             if not self._served:
                 self.home = threading.get_ident()

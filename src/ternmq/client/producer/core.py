@@ -22,7 +22,7 @@ from ternmq.client.producer.outgoing import MESSAGE_BYTES, Outgoing
 from ternmq.client.producer.placing import Placing, Refused, take_part
 from ternmq.client.producer.reports import Counts
 from ternmq.client.producer.resending import due_again, outdates_facts, unanswered
-from ternmq.client.producer.singles import put_into
+from ternmq.client.producer.singles import begin
 from ternmq.client.producer.window import When, Window
 from ternmq.model.errors import (
     ClientClosed,
@@ -115,11 +115,11 @@ class SendCore:
         Returns:
             Whether it began a load; otherwise it joined one that waits already.
         """
-        began = put_into(lane, message, now + timeout, timeout, one_way=one_way)
         self.taken_bytes += message.size_bytes + MESSAGE_BYTES
-        if began is None:
+        load, deadline = lane.open, now + timeout
+        if load is not None and load.join(message, deadline, timeout, one_way=one_way):
             return False
-        self._began(began)
+        self._began(begin(lane, message, deadline, timeout, one_way=one_way))
         return True
 
     def take(self, part: Part, now: float) -> None:

@@ -123,6 +123,17 @@ class Load(ABC):
         self.ahead_bytes = 0
         self.asked = self.resting = self.uncertain = self.over = self.in_window = False
 
+    def join(
+        self,
+        message: Outgoing,
+        deadline: float,
+        timeout: float,
+        *,
+        one_way: bool = False,
+    ) -> bool:
+        """Add a message if it can leave with this load; return whether it was added."""
+        return False
+
     @abstractmethod
     def contents(self) -> Sequence[Outgoing] | Sequence[bytes]:
         """Return its messages; bare bytes for messages that have only a body."""

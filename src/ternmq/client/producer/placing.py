@@ -14,7 +14,7 @@ from ternmq.client.producer.lanes import TopicFacts, TopicLanes
 from ternmq.client.producer.load import Lane, Load
 from ternmq.client.producer.many import Many, Part
 from ternmq.client.producer.outgoing import MESSAGE_BYTES, Outgoing
-from ternmq.client.producer.singles import Singles, put_into
+from ternmq.client.producer.singles import Singles, begin
 from ternmq.model.errors import OrderingKeyRequired, RefusedError, TernMQError, UnknownQueue
 from ternmq.model.specs import check_name
 
@@ -213,10 +213,10 @@ def _move_singles(topic: TopicLanes, load: Singles, moves: Moves) -> None:
             lacking.add(message)
             moves.refused.append(Refused(lacking, error))
             continue
-        began = put_into(lane, message, load.deadline, load.timeout, one_way=load.one_way)
         moves.moved_bytes += message.size_bytes + MESSAGE_BYTES
-        if began is not None:
-            moves.began.append(began)
+        how = message, load.deadline, load.timeout
+        if lane.open is None or not lane.open.join(*how, one_way=load.one_way):
+            moves.began.append(begin(lane, *how, one_way=load.one_way))
 
 
 def _sizes(many: Many, rows: Sequence[int]) -> list[int]:

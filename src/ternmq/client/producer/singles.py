@@ -30,18 +30,24 @@ class Singles(Load):
         self.plain = True
         """Whether all messages have only a body."""
 
-    def takes(self, message: Outgoing) -> bool:
-        """Return whether a message can join this batch."""
+    def join(
+        self, message: Outgoing, deadline: float, timeout: float, *, one_way: bool = False
+    ) -> bool:
+        """Add a message if it can leave with this batch; return whether it was added."""
         limits = self.lane.limits
         if (
             self.count >= limits.batch_rows
             or self.size_bytes + message.size_bytes + MESSAGE_BYTES > limits.batch_bytes
+            or self.timeout != timeout
+            or deadline - self.deadline > timeout * _APART
+            or self.one_way is not one_way
+            or self.lane.alone
+            # The broker refuses a batch that contains an id twice.
+            or (message.application_id and self.ids and message.application_id in self.ids)
         ):
             return False
-        # The broker refuses a batch that contains an id twice.
-        return not (
-            message.application_id and self.ids is not None and message.application_id in self.ids
-        )
+        self.add(message)
+        return True
 
     def add(self, message: Outgoing) -> None:
         """Add a message."""
@@ -126,22 +132,12 @@ class OneWay(Singles):
     one_way: ClassVar[bool] = True
 
 
-def put_into(
+def begin(
     lane: Lane, message: Outgoing, deadline: float, timeout: float, *, one_way: bool = False
-) -> Load | None:
-    """Add a message to the last load of a lane, or to a new one, which is returned."""
-    load = lane.open
-    if (
-        isinstance(load, Singles)
-        and not lane.alone
-        and load.one_way is one_way
-        and load.timeout == timeout
-        and deadline - load.deadline <= timeout * _APART
-        and load.takes(message)
-    ):
-        load.add(message)
-        return None
-    began = lane.open = (OneWay if one_way else Singles)(lane, deadline, timeout)
-    lane.loads.append(began)
-    began.add(message)
-    return began
+) -> Load:
+    """Return a new last load of a lane; it has one message, and others may join it."""
+    load = (OneWay if one_way else Singles)(lane, deadline, timeout)
+    lane.open = load
+    lane.loads.append(load)
+    load.add(message)
+    return load
