@@ -110,7 +110,7 @@ class TopicSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise InvalidRequest(f"queues must be 1 to 4096, not {self.queues}")
         if not 0 < self.retention_us <= LONGEST_US:
             raise InvalidRequest(
-                "retention must be positive and at most a hundred years, not "
+                "retention must be more than 0 seconds and at most a hundred years, not "
                 f"{_seconds(self.retention_us)}"
             )
         if self.ordered and self.ignore_ordering_keys:

@@ -105,10 +105,17 @@ def test_what_is_no_time_is_named(wrong: Any) -> None:
             make(**{name: wrong})
 
 
-@pytest.mark.parametrize("name", ["timeout", "max_processing_time", "drain_timeout"])
-def test_a_timeout_has_an_end(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        ("timeout", "more than 0 seconds"),
+        ("max_processing_time", "more than 0 seconds"),
+        ("drain_timeout", "0 seconds or more"),
+    ],
+)
+def test_a_timeout_has_an_end(name: str, least: str) -> None:
     wrong: Any = {name: float("inf")}
-    with pytest.raises(ternmq.InvalidRequest, match=f"^{name} must be more than 0 seconds"):
+    with pytest.raises(ternmq.InvalidRequest, match=f"^{name} must be {least}, and finite"):
         ternmq.connect(URL, **wrong)
 
 

@@ -14,7 +14,7 @@ from ternmq.client.content.validation import (
     choose,
     flag,
     lease_us_of,
-    seconds_us,
+    length_us,
     text,
     time_us,
     whole,
@@ -155,7 +155,7 @@ class Admin:
         if durability is not None:
             spec = msgspec.structs.replace(spec, durability=_durability(durability))
         if retention is not None:
-            spec = msgspec.structs.replace(spec, retention_us=seconds_us("retention", retention))
+            spec = msgspec.structs.replace(spec, retention_us=length_us("retention", retention))
         if keep_until_consumed is not None:
             spec = msgspec.structs.replace(spec, keep_until_consumed=keep_until_consumed)
         if ignore_ordering_keys is not None:

@@ -93,6 +93,8 @@ def _parsed(url: str) -> Address:
         raise InvalidUrl(
             f"{_shown(url)}: {parts.hostname!r} is not a valid host: {error}"
         ) from error
+    if port == 0:
+        raise InvalidUrl(f"{_shown(url)}: port 0 is no broker's; leave it out for {DEFAULT_PORT}")
     if parts.path not in {"", "/"} or parts.fragment:
         raise InvalidUrl(f"{_shown(url)}: nothing may follow the port")
     options = parse_qs(parts.query)

@@ -34,6 +34,8 @@ def options_of(
     """
     if url is not None and not isinstance(url, str):
         raise InvalidUrl(f"url is a str, not {type(url).__name__}: {url!r:.80}")
+    if url is not None and not url.strip():
+        raise InvalidUrl(f"url is empty: leave it out for {URL}, else the broker of this machine")
     address = parse(url or os.environ.get(URL) or DEFAULT_URL)
     app = app if app is not None else address.app or os.environ.get(APP, "")
     if app:

@@ -158,6 +158,7 @@ class Delivery:
 
         Raises:
             DecodeError: The body cannot be decoded as that type.
+            TypeError: No body can be: it is not a type, or no codec knows it.
         """
         place = self.topic, self.queue, self.offset
         return self._codecs.decode_at(place, self.body, self.content_type, kind)

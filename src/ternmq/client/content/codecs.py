@@ -155,10 +155,12 @@ class Codecs:
 
         Raises:
             DecodeError: It cannot be decoded; the text names the message.
+            TypeError: No body can be decoded as that type.
         """
         try:
             value: T = self.decode(body, content_type, kind)
         except DecodeError as error:
+            self.check(kind)  # the message is not to blame if nothing can be decoded as that
             topic, queue, offset = place
             located = DecodeError(f"message {queue}/{offset} of {topic}: {error.args[0]}")
             raise located from error.__cause__

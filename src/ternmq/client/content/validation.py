@@ -204,6 +204,23 @@ def time_us(what: str, time: object) -> int:
     return (time - _EPOCH) // _MICROSECOND
 
 
+def length_us(what: str, seconds: object) -> int:
+    """Return the µs of a duration: more than 0, and at most a hundred years.
+
+    Raises:
+        InvalidRequest: It is not such a time.
+    """
+    if isinstance(seconds, timedelta):
+        seconds = seconds.total_seconds()
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        return seconds_us(what, seconds)  # which refuses it
+    if not 0 < seconds * 1e6 <= LONGEST_US:
+        raise InvalidRequest(
+            f"{what} must be more than 0 seconds and at most a hundred years, not {seconds:g} s"
+        )
+    return round(seconds * 1e6)
+
+
 def seconds_us(what: str, seconds: object) -> int:
     """Return the µs of a number of seconds, or of a timedelta.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from ternmq.client.content.validation import check_topic, choose, flag, seconds_us, whole
+from ternmq.client.content.validation import check_topic, choose, flag, length_us, whole
 from ternmq.model.specs import Durability, TopicSpec
 
 
@@ -56,7 +56,7 @@ class Topic:
         ):
             if value is not None:
                 flag(what, value)
-        kept = None if retention is None else seconds_us("retention", retention)
+        kept = None if retention is None else length_us("retention", retention)
         put = object.__setattr__
         put(self, "name", check_topic(name))
         put(self, "queues", queues)
@@ -91,7 +91,7 @@ def spec_of(topic: Topic) -> TopicSpec:
         queues=default.queues if topic.queues is None else topic.queues,
         ordered=bool(topic.ordered),
         durability=topic.durability or default.durability,
-        retention_us=default.retention_us if kept is None else seconds_us("retention", kept),
+        retention_us=default.retention_us if kept is None else length_us("retention", kept),
         keep_until_consumed=default.keep_until_consumed if keep is None else keep,
         ignore_ordering_keys=bool(topic.ignore_ordering_keys),
     ).check()

@@ -31,7 +31,7 @@ def test_urls(url: str, address: Address) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["localhost:7117", "http://b", "ternmq://", "ternmq://b:99999", "ternmq://b:x", "ternmq://b/path",
+    ["localhost:7117", "http://b", "ternmq://", "ternmq://b:99999", "ternmq://b:0", "ternmq://b:x", "ternmq://b/path",
      "ternmq://b?x=1", "ternmqs://b?cafile=x", "ternmq://b?ca=/x.pem",
      "ternmq://[::1", "", "ternmq://a..b", "ternmq://" + "a" * 64],
 )  # fmt: skip
@@ -160,6 +160,23 @@ def test_without_anything_it_is_the_broker_of_this_machine(monkeypatch: pytest.M
         monkeypatch.delenv(name, raising=False)
     options = ternmq.connect().options
     assert (str(options.address), options.app, options.token) == ("ternmq://localhost:7117", "", "")
+
+
+@pytest.mark.parametrize("url", ["", "  "])
+def test_an_empty_url_is_not_the_broker_of_this_machine(url: str) -> None:
+    with pytest.raises(InvalidUrl, match="url is empty"):
+        ternmq.connect(url)
+
+
+def test_an_empty_variable_is_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERNMQ_URL", "")
+    assert str(ternmq.connect().options.address) == "ternmq://localhost:7117"
+
+
+def test_a_drain_may_be_nothing_and_must_end() -> None:
+    assert ternmq.connect(drain_timeout=0).options.drain_timeout == 0
+    with pytest.raises(InvalidRequest, match="0 seconds or more, and finite"):
+        ternmq.connect(drain_timeout=float("inf"))
 
 
 def test_settings_are_checked_at_once() -> None:

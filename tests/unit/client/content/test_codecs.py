@@ -252,3 +252,11 @@ def test_a_body_that_cannot_be_decoded_names_the_field(content_type: str) -> Non
         assert "secret" not in text
     with pytest.raises(DecodeError, match=r"Expected `int`, got `str` - at `\$\.x`"):
         codecs.decode(codecs.encode({"x": "1"}, content_type)[0], content_type, Point)
+
+
+@pytest.mark.parametrize("kind", [5, "Order", math.inf])
+def test_what_is_not_a_type_is_named_and_not_the_message(kind: Any) -> None:
+    with pytest.raises(TypeError, match="cannot be decoded"):
+        Codecs().decode_at(("orders", 0, 7), b"{}", JSON, kind)
+    with pytest.raises(DecodeError, match="message 0/7 of orders"):
+        Codecs().decode_at(("orders", 0, 7), b"{", JSON, dict)

@@ -82,8 +82,11 @@ def test_an_error_names_the_argument(arguments, named):
     ("arguments", "named"),
     [
         ({"queues": 0}, "queues"),
-        ({"retention": 0}, "retention must be"),
-        ({"retention": 200 * 366 * DAY}, "retention must be"),
+        ({"retention": 0}, "retention must be more than 0 seconds and at most a hundred years"),
+        ({"retention": -1}, "retention must be more than 0 seconds and at most a hundred years"),
+        ({"retention": timedelta(0)}, "retention must be more than 0 seconds"),
+        ({"retention": float("nan")}, "retention must be more than 0 seconds"),
+        ({"retention": 200 * 366 * DAY}, "retention must be more than 0 seconds and at most a h"),
         ({"retention": "7d"}, "retention is a number of seconds"),
         ({"durability": "strange"}, "durability"),
     ],
