@@ -34,6 +34,8 @@ from tests.cli.conftest import CommandLine
         (["topic", "create", "a/b"], "A-Z a-z 0-9"),
         (["topic", "create", "x" * 200], "1 to 127"),
         (["tail", "x", "-n", "-1"], "is not in the range"),
+        (["hold", "set", "h", "-50"], "-50 is below 0"),
+        (["hold", "set", "h", "-n"], "No such option"),
         (["consume", "x"], "Missing option"),
         (["--url", "localhost:7117", "topic", "list"], "ternmq://"),
         (["topic", "list", "--url", "ternmq://"], "has no host"),

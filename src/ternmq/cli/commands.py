@@ -149,6 +149,25 @@ class Root(Group):
 class Command(click.Command):
     """A command whose help lists the connection options separately."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments.
+
+        Raises:
+            click.UsageError: They are not valid, such as a negative number, which looks like an
+                option.
+        """
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            name = error.option_name  # of "-50" only "-5"
+            if not name[1:].isdecimal():
+                raise
+            negative = next((one for one in given if one.startswith(name)), name)
+            raise click.UsageError(
+                f"{negative} is below 0: numbers and times are 0 or more", ctx
+            ) from error
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run it, unless a connection option was given that it does not use.
 

@@ -310,7 +310,9 @@ class RealDisk:
             path.mkdir(exist_ok=True)
             self._sync_path(path.parent)
         except OSError as error:
-            raise DiskError(f"making folder {path}: {error}") from error
+            failed = DiskError(f"the folder {path} cannot be made: {error.strerror or error}")
+            failed.hint = "name another folder, or make this one for the user of the broker"
+            raise failed from error
 
     @staticmethod
     def _sync_path(path: Path) -> None:
