@@ -435,6 +435,6 @@ def test_every_folder_that_is_made_is_synced_into_the_one_above(tmp_path, monkey
 
 def test_a_folder_that_cannot_be_made_comes_with_advice(tmp_path):
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(DiskError, match="the folder .*below cannot be made: Not a dir") as caught:
+    with pytest.raises(DiskError, match=r"the folder .*file cannot be made: File exists") as caught:
         RealDisk(tmp_path / "file" / "below")
     assert "name another folder" in caught.value.hint
