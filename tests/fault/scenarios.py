@@ -51,7 +51,11 @@ def flood(shell: Shell, history: History, past: Sequence[Line], given: argparse.
 
 
 class Tail:
-    """Traffic up to a place in the journal; what is written behind it is not synced; then death."""
+    """Traffic up to a place in the journal; what is written behind it is not synced; then death.
+
+    The traffic waits for a sync that is out: where D and the end stand follows from what is sent,
+    not from how long the disk of a busy machine takes.
+    """
 
     def __init__(self, traffic: Traffic, shell: Shell, place: int, tail: int) -> None:
         self.done = False
@@ -70,7 +74,7 @@ class Tail:
             self._durable, self._stated = journal.durable, journal.end
         if self._shell.hold_syncs and journal.written - self._stated >= self._tail:
             os.kill(os.getpid(), signal.SIGKILL)
-        return self._traffic.act()
+        return not self._shell.syncing and self._traffic.act()
 
 
 def tail(shell: Shell, history: History, past: Sequence[Line], given: argparse.Namespace) -> Work:

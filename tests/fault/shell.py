@@ -166,6 +166,11 @@ class Shell:
             for then in self.gate.release(journal.durable, journal.written):
                 then()
 
+    @property
+    def syncing(self) -> bool:
+        """Whether a sync is out."""
+        return self._syncing
+
     def _start(self) -> None:
         if not self.hold_syncs:
             sync = self.broker.journal.next_sync()

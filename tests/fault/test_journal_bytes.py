@@ -436,10 +436,9 @@ def test_a_broker_starts_after_a_torn_tail(damage, memory_folder, verdicts: Verd
     """Garbage behind the end, or bytes gone from it: it starts, says where it cut, and goes on."""
     made = made_by_a_worker(memory_folder, 350_000)
     data, record = memory_folder / "data", memory_folder / "history"
-    middle = made.records[
-        next(n for n, one in enumerate(made.records) if one.position > made.durable)
-    ]
+    middle = next(one for one in made.records if one.position > made.durable)
     base = made.end - made.end % SEGMENT
+    assert middle.position > base, "the tail is in one segment"
     path = data / segment_name(base)
     with path.open("r+b") as file:
         if damage == "garbage":
