@@ -173,11 +173,11 @@ class Leases:
         In an ordered group, the last rows of a lease end first: if the budget does not suffice for
         all, no row is delivered again while a later one of its key is leased.
         """
-        leases = [
+        leases = (  # not a list: of thousands, the budget takes some
             lease
             for lease in held.leases.values()
             if lease.session == session and lease.id not in kept and lease.id <= newest
-        ]
+        )
         ending = _Ending(self._settling, now_us, subscription, held, cause, budget)
         ending.end(leases)
         return self._ended(ending)

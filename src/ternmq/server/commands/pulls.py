@@ -39,7 +39,7 @@ from ternmq.wire.commands import Command
 from ternmq.wire.port import Caller
 from ternmq.wire.session import Request
 
-WOKEN_CALLS: Final = 4
+WOKEN_CALLS: Final = 16
 """Most calls of ``woken_pulls`` in one turn."""
 WOKEN_S: Final = 0.0003
 """Once answering parked pulls has taken this long, no more are requested in this turn."""
@@ -61,6 +61,9 @@ class PullCommands:
         self._parked: Tokens[Wait[int]] = Tokens()
         """The same by token."""
         self._waking = False
+        self._woken_turn, self._woken_calls, self._woken_until = -1, 0, 0.0
+        """The last turn in which ``wake`` was called, which may be twice: number of its calls of
+        ``woken_pulls`` that are left, and when its time for them ends."""
 
     def pull(self, caller: Caller, request: Request) -> None:
         """PULL: lease rows and answer with them, or wait for some."""
@@ -246,8 +249,11 @@ class PullCommands:
         core = self._core
         if self._waking:
             return
-        until = 0.0
-        for _ in range(WOKEN_CALLS):
+        if self._woken_turn != core.turns:
+            self._woken_turn, self._woken_calls = core.turns, WOKEN_CALLS
+            self._woken_until = time.perf_counter() + WOKEN_S
+        while self._woken_calls:
+            self._woken_calls -= 1
             try:
                 over = self._broker.woken_pulls(core.now_us())
             except WouldBlock as blocked:
@@ -257,7 +263,6 @@ class PullCommands:
             if not over:
                 return
             unreadable = self._broker.parking.unreadable
-            until = until or time.perf_counter() + WOKEN_S
             for token, reply in over:
                 wait = self._parked.pop(token)
                 self.waiting.remove(wait)
@@ -265,8 +270,8 @@ class PullCommands:
                     wait.caller.refuse(wait.request, core.unreadable(unreadable.pop(token)))
                 else:
                     self._over(wait, reply)
-            if time.perf_counter() > until:
-                break
+            if time.perf_counter() > self._woken_until:
+                self._woken_calls = 0
         core.touch()
 
     def _woken_read(self) -> None:

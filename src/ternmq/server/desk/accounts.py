@@ -34,6 +34,8 @@ waits for the turn's end, where more portions run for a limited time."""
 MUCH: Final = 100
 """An app is busy if its units left some of its work over this often in one second: it had more work
 than it may have done for some 40 turns."""
+MANY: Final = 25
+"""An app that opens more connections than this in one second is busy with that."""
 CONTROL_UNITS: Final = 16
 """Units of a control command: it takes 0.1 to 1 ms, a send 0.015 ms."""
 RESERVE_SHIFT: Final = 3
@@ -158,6 +160,7 @@ class AppAccounts:
     Attributes:
         app: Name of the app.
         connections: Number of open connections.
+        entered: Number of connections that it has opened in this second.
         pending: Bytes of requests without an answer.
         unwritten: Bytes of answers that are made, or being made, and not taken.
         unfinished: Bytes of requests that are not received whole.
@@ -174,6 +177,7 @@ class AppAccounts:
     __slots__ = (
         "app",
         "connections",
+        "entered",
         "held_back",
         "left",
         "pending",
@@ -190,6 +194,7 @@ class AppAccounts:
     def __init__(self, app: str, accounts: Accounts) -> None:
         self.app = app
         self.connections = 0
+        self.entered = 0
         self.pending = Account(accounts.pending)
         self.unwritten = Account(accounts.unwritten)
         self.unfinished = Account(accounts.unfinished)
@@ -264,6 +269,9 @@ class Accounts:
         if app_accounts is None:
             app_accounts = self.by_app[app] = AppAccounts(app, self)
         app_accounts.connections += 1
+        if app_accounts.second != self.second:
+            self.asks(app_accounts)
+        app_accounts.entered += 1
         return app_accounts
 
     def leave(self, app_accounts: AppAccounts, untaken: int, now: float) -> None:
@@ -281,7 +289,7 @@ class Accounts:
     def asks(self, app_accounts: AppAccounts) -> None:
         """Note an app's first request in this second."""
         app_accounts.second = self.second
-        app_accounts.left = 0
+        app_accounts.left = app_accounts.entered = 0
         self._asking += 1
         self._share()
 

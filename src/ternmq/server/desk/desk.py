@@ -6,7 +6,7 @@ the broker, its settings, the callers, and what these may hold together.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from ternmq.server.desk.accounts import Accounts, Places
 from ternmq.server.desk.late import LateReads
@@ -16,6 +16,10 @@ from ternmq.server.telemetry.counters import Counters
 from ternmq.settings import Settings
 from ternmq.wire.port import Caller, Commands
 from ternmq.wire.session import Request
+
+PRESSED: Final = 16
+"""Turns for which the loop counts as pressed after one that left work over, or in which an app
+opened one of many connections."""
 
 
 class DeskCommands(Commands, Protocol):
@@ -96,7 +100,15 @@ class Desk:
         self.commands: DeskCommands
         self.doors: list[Door] = []
         self.draining = False
+        self._pressed = 0
+        """Number of turns for which the loop counts as pressed."""
         core.on_turn = self._flush
+
+    def press(self) -> None:
+        """Count the loop as pressed for some turns if an app has little work beside another."""
+        if self.accounts.mixed:
+            self._pressed = PRESSED
+            self.core.pressed = True
 
     @property
     def deserted(self) -> bool:
@@ -108,13 +120,16 @@ class Desk:
         doors, late = self.doors, self.late
         for door in doors:
             door.flush()
+        busy = False
         if late.queue:
-            late.run(self.commands.read)
+            busy = late.run(self.commands.read)
             for door in doors:
                 door.write_out()
             if late.queue:
                 self.core.touch()
-        busy = False
         for door in doors:
             busy = door.go_on() or busy
-        self.core.pressed = (busy or bool(late.queue)) and self.accounts.mixed
+        self._pressed = max(0, self._pressed - 1)
+        self.core.pressed = self._pressed > 0
+        if busy:
+            self.press()

@@ -101,9 +101,12 @@ class LateReads:
         """Forget the requests of a caller that is gone."""
         self.queue.drop(caller.share, caller)
 
-    def run(self, read: Handler) -> None:
-        """Carry some out, with ``read``. A failure is the matter of its caller alone."""
-        queue, until = self.queue, time.perf_counter() + READS_S
+    def run(self, read: Handler) -> bool:
+        """Carry some out, with ``read``; return whether they took all their time of this turn.
+
+        If one fails, this concerns its caller alone.
+        """
+        queue, until, full = self.queue, time.perf_counter() + READS_S, False
         self.running = True
         try:
             while queue:
@@ -121,8 +124,10 @@ class LateReads:
                 except Exception:  # of no concern to the turn, and to others who read
                     log.exception("%s: a read failed", caller.address)
                     caller.abandon("a read failed")
-                if time.perf_counter() > until:
+                full = time.perf_counter() > until
+                if full:
                     break
             self._core.release()  # a refusal may rest on something
         finally:
             self.running = False
+        return full

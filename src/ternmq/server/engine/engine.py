@@ -186,7 +186,7 @@ class Core:
         self.disk = disk
         self.in_turn = self.pressed = False
         """``in_turn``: ``_end_turn`` runs; answers that are made now leave with this turn.
-        ``pressed``, set by the hub: some app has more work than one turn does, and another app has
+        ``pressed``, set by the desk: some app has more work than one turn does, and another app has
         little."""
         self._told: dict[str, float] = {}
         """Error text about unreadable bytes -> loop time of its last log line."""
@@ -396,12 +396,13 @@ class Core:
         sync = self.broker.journal.next_sync()
         if sync is None:
             return False
-        timed = TimedSync(sync, sync.upto - self._synced_end)
+        pressed = self.pressed
+        timed = TimedSync(sync, sync.upto - self._synced_end, pressed=pressed)
         self._synced_end = sync.upto
         asked, self._asked_before_sync = self.asked - self._asked_before_sync, self.asked
         alone = asked == 1 and len(self.gate) == 1 and not self._reading
-        here = (alone or self.pressed) and not self.upkeep.at_work
-        if not (here and self._pace.quick and timed.small):
+        here = self._pace.fair if pressed else alone and self._pace.quick
+        if not (here and timed.small and not self.upkeep.at_work):
             self._syncing = True
             self._sync_thread.submit(timed)
             return False
@@ -411,7 +412,7 @@ class Core:
         except Exception as caught:  # noqa: BLE001 - as in the thread: whatever it is, it is fatal
             error = caught
         self.syncs_in_loop += 1
-        self._synced(timed, error)
+        self._synced(timed, error, here=True)
         return True
 
     def _arm(self, deadline_us: int | None) -> None:
@@ -508,8 +509,8 @@ class Core:
                 log.exception("what had waited for the disk failed")
         self.touch()
 
-    def _synced(self, job: TimedSync, error: Exception | None) -> None:
-        """Move the durable mark after a sync.
+    def _synced(self, job: TimedSync, error: Exception | None, *, here: bool = False) -> None:
+        """Move the durable mark after a sync; ``here``: the loop ran it.
 
         Raises:
             JournalFailed: The sync failed.
@@ -522,7 +523,10 @@ class Core:
             journal.failed(error)
             raise JournalFailed(f"a sync failed: {error}") from error
         if job.small:
-            self._pace.took(job.took_s)
+            if job.pressed:
+                self._pace.took_pressed(job.took_s, here=here)
+            else:
+                self._pace.took(job.took_s)
         if self.failure is None:
             journal.synced(job.sync)
             self.broker.committed()

@@ -29,7 +29,7 @@ from itertools import islice
 from typing import Final, Protocol
 
 from ternmq.model.errors import Busy
-from ternmq.server.desk.accounts import PORTION, ROUND, AppAccounts, Connected
+from ternmq.server.desk.accounts import MANY, PORTION, ROUND, AppAccounts, Connected
 from ternmq.server.desk.desk import Desk
 from ternmq.server.native.admission import Admission, Stranger
 from ternmq.wire import control
@@ -129,6 +129,8 @@ class Hub:
         if not self.admission.introduced(peer, app):
             raise Busy(f"app {app!r} has as many connections as it may have")
         peer.app_accounts = self.accounts.enter(app)
+        if peer.app_accounts.entered > MANY:
+            self.desk.press()
 
     def forget(self, peer: Member) -> None:
         """Remove a lost connection from everything that waits."""

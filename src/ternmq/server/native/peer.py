@@ -47,7 +47,6 @@ UNITS: Final = dict.fromkeys(
         Command.PING,
         Command.CANCEL,
         Command.SEND,
-        Command.PULL,
         Command.SETTLE,
         Command.EXTEND,
         Command.PREPARE,
@@ -56,8 +55,9 @@ UNITS: Final = dict.fromkeys(
     }
     | LATE,
     1,
-)
-"""Units of work of requests that take little work or run late; others cost ``CONTROL_UNITS``."""
+) | {Command.PULL: 3}
+"""Units of work of requests that take little work or run late; others cost ``CONTROL_UNITS``. A
+pull that finds rows takes as long as several sends, one that has to wait about as long as one."""
 TOPICS: Final = 32
 """Most topics that are listed for a connection: those that it began to use last."""
 _LARGE: Final = 16 * 1024

@@ -19,7 +19,15 @@ from ternmq.model.specs import TopicSpec
 from ternmq.record.batch.batch import encode_one, topic_seed
 from ternmq.server.engine import sync_pace
 from ternmq.server.engine.engine import Core, SystemClocks
-from ternmq.server.engine.sync_pace import QUICK_S, SMALL_BYTES, TURN_S, WINDOW, SyncPace
+from ternmq.server.engine.sync_pace import (
+    FAIR_S,
+    FEW,
+    QUICK_S,
+    SMALL_BYTES,
+    TURN_S,
+    WINDOW,
+    SyncPace,
+)
 
 # A disk in memory holds what it allocates, until the collector looks at all generations.
 SEGMENT_BYTES = 4 << 20
@@ -61,6 +69,50 @@ def test_one_that_held_the_loop_up_sends_the_next_to_the_thread() -> None:
         assert not pace.quick
         pace.took(0.0)
     assert pace.quick
+
+
+def fair(pace: SyncPace) -> bool:
+    """Whether a pressed loop runs the next small sync."""
+    return pace.fair
+
+
+def test_a_pressed_loop_leaves_more_syncs_to_the_thread_after_each_slow_one() -> None:
+    pace, slow = SyncPace(), 2 * FAIR_S
+    assert fair(pace), "the thread would be slower on any disk but a very slow one"
+    rested: list[int] = []
+    for _ in range(6):
+        pace.took_pressed(slow, here=True)
+        rested.append(0)
+        while not fair(pace):
+            pace.took_pressed(slow, here=False)
+            rested[-1] += 1
+    assert rested == [FEW, 2 * FEW, 4 * FEW, WINDOW, WINDOW, WINDOW]
+    pace.took_pressed(FAIR_S, here=True)
+    assert fair(pace)
+    pace.took_pressed(slow, here=True)
+    for _ in range(FEW):
+        assert not fair(pace)
+        pace.took_pressed(slow, here=False)
+    assert fair(pace), "one quick sync is enough to begin anew"
+
+
+def test_a_pressed_loop_does_not_try_a_disk_that_the_thread_finds_slow() -> None:
+    pace = SyncPace()
+    pace.took_pressed(2 * FAIR_S, here=True)
+    for _ in range(10 * WINDOW):
+        pace.took_pressed(2 * TURN_S, here=False)
+        assert not fair(pace)
+    pace.took_pressed(TURN_S, here=False)
+    assert fair(pace)
+
+
+def test_what_a_thread_of_a_pressed_loop_measures_says_nothing_of_the_disk() -> None:
+    pace = paced(*[0.0] * WINDOW)
+    for _ in range(WINDOW):
+        pace.took_pressed(2 * TURN_S, here=False)
+    assert pace.quick
+    pace.took_pressed(2 * TURN_S, here=True)
+    assert not pace.quick
 
 
 # -- in a broker's core -------------------------------------------------------------------------
