@@ -607,7 +607,7 @@ def check_figures(broker: Broker) -> None:
         max((one.open_runs() for one in all_), default=0),
         max((one.failures.waiting_rows + one.failures.dead_rows for one in all_), default=0),
         max((one.ready.rows for one in all_), default=0),
-        max((one.ready.rows for one in all_ if lines_of(one) is not None), default=0),
+        max((one.ready.rows for one in all_ if one.mode.parks), default=0),
     ]
     assert set(figures.with_dead) == {one for one in all_ if one.failures.dead_rows}
     leases: dict[int, dict[object, int]] = {}

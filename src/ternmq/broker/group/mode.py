@@ -32,7 +32,8 @@ class GroupMode:
     keyed: bool
     """Whether PULLED and REPLAY contain the ordering hash of each row."""
     parks: bool
-    """Whether rows are ready because they wait for others: they count as parked."""
+    """Whether a pull may park rows: they are ready, but wait for others, and count as parked. The
+    order of such a mode is not ``UNORDERED``."""
     holds: bool
     """Whether ``exhausted = hold`` applies: a row that failed for good waits for an operator."""
     filters: bool
