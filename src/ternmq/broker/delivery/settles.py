@@ -10,7 +10,7 @@ from ternmq.broker.gate.replies import SettleReply
 from ternmq.broker.group.lease import LEASE_BITS, LEASE_LIMIT, Lease
 from ternmq.broker.group.progress import GroupQueue
 from ternmq.broker.group.retry import delay_us
-from ternmq.broker.group.runs import merge, missing, split_all, union
+from ternmq.broker.group.runs import missing, split_all, union
 from ternmq.broker.ledger.factkinds import SETTLED, FactKind
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.model.errors import LeaseExpired
@@ -111,11 +111,7 @@ class Settling:
                 delay, _cut(reason),
             )  # fmt: skip
             if lease is not None and outcome is not _DONE:
-                again = [
-                    run for one in settled if one.outcome is not Outcome.DEAD for run in one.runs
-                ]
-                again += behind
-                behind = merge([*behind, *order.behind(lease, again, taken)])
+                behind = order.behind(lease, settled, behind, taken)
                 if behind:
                     # In the same record: a consumer must never hold rows that wait for a failed
                     # one.

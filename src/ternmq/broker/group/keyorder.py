@@ -13,7 +13,7 @@ from ternmq.broker.group.lines import Lines
 from ternmq.broker.group.order import Order
 from ternmq.broker.group.runs import last_rows, merge
 from ternmq.broker.group.stamps import Admission
-from ternmq.record.fact.facts import LeasedRun, Outcome, Pulled, Span
+from ternmq.record.fact.facts import LeasedRun, Outcome, Pulled, Settled, Span
 from ternmq.record.fact.replay import Replayed
 
 
@@ -145,22 +145,32 @@ class KeyOrder(Order):
         return merge(first), merge(others)
 
     def behind(
-        self, lease: Lease, again: Sequence[LeasedRun], taken: Sequence[LeasedRun]
+        self,
+        lease: Lease,
+        settled: Sequence[Settled],
+        others: list[LeasedRun],
+        taken: Sequence[LeasedRun],
     ) -> list[LeasedRun]:
-        """Return the rows behind the rows of their key that come again."""
+        """Return the others, and the rows behind a row of their key that comes again.
+
+        A row comes again if it failed or is released; a dead row does not block its key.
+        """
         hash_of = self.lines.hash_of
+        again = [run for one in settled if one.outcome is not Outcome.DEAD for run in one.runs]
+        again += others
         first: dict[int, int] = {}
         for start, stop, _, _ in again:
             for offset in range(start, stop):
                 hash_ = hash_of[offset]
                 first[hash_] = min(first.get(hash_, offset), offset)
         named = {offset for run in taken for offset in range(run[0], run[1])}
-        return [
+        behind = [
             (offset, offset + 1, attempt, deliveries)
             for start, stop, attempt, deliveries in lease.runs
             for offset in range(start, stop)
             if first.get(hash_of[offset], offset) < offset and offset not in named
         ]
+        return merge([*others, *behind])
 
     def begun(self, runs: Sequence[LeasedRun]) -> tuple[Sequence[LeasedRun], list[LeasedRun]]:
         """Return the rows at the head of their key, and the others.

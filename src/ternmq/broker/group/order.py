@@ -14,7 +14,7 @@ from ternmq.broker.group.discarded import Discarded
 from ternmq.broker.group.lease import Lease
 from ternmq.broker.group.runs import first_rows
 from ternmq.broker.group.stamps import Admission
-from ternmq.record.fact.facts import LeasedRun, Outcome, Pulled, Span
+from ternmq.record.fact.facts import LeasedRun, Outcome, Pulled, Settled, Span
 from ternmq.record.fact.replay import Replayed
 
 
@@ -92,17 +92,22 @@ class Order:
         return taken, []
 
     def behind(
-        self, lease: Lease, again: Sequence[LeasedRun], taken: Sequence[LeasedRun]
+        self,
+        lease: Lease,
+        settled: Sequence[Settled],
+        others: list[LeasedRun],
+        taken: Sequence[LeasedRun],
     ) -> list[LeasedRun]:
-        """Return the rows of a lease that have to be released with a settle.
+        """Return the rows of a lease that have to be released with a failing settle.
 
         Args:
             lease: The lease.
-            again: Rows that come again: failed (but not dead) or released.
-            taken: Rows that the settle names; none of them is returned.
+            settled: The facts of the settle.
+            others: Rows that the settle names and that ``handled`` split off; all are returned.
+            taken: All rows that the settle names.
         """
-        del lease, again, taken
-        return []
+        del lease, settled, taken
+        return others
 
     def begun(self, runs: Sequence[LeasedRun]) -> tuple[Sequence[LeasedRun], list[LeasedRun]]:
         """Split leased rows: those that a consumer may have begun, and the others.

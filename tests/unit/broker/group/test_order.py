@@ -12,7 +12,7 @@ ROWS = [(8, 10, 2, 3), (0, 4, 1, 1)]
 def test_a_failure_releases_nothing():
     lease = Lease(1, 1, 0, ROWS)
     assert UNORDERED.handled(ROWS) == (ROWS, [])
-    assert UNORDERED.behind(lease, ROWS[:1], ROWS[:1]) == []
+    assert UNORDERED.behind(lease, [], [], ROWS[:1]) == []
     assert UNORDERED.behind_replayed([lease], ROWS, []) == []
 
 
