@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tests.pages import api, errors, metrics, spark
+from tests.pages import api, core, errors, metrics, spark
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 _MARK: Final = re.compile(
@@ -16,6 +16,7 @@ _MARK: Final = re.compile(
 
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "reference/errors.md": errors.page,
+    "reference/broker-tables.md": core.page,
     "reference/spark-options.md": spark.page,
     "reference/api/ternmq.md": api.ternmq_page,
     "reference/api/sync.md": api.sync_page,

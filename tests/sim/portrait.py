@@ -7,6 +7,7 @@ parked pulls, and whatever retention changes (the oldest offset kept).
 from __future__ import annotations
 
 from ternmq.broker.dedup.dedup import Dedup
+from ternmq.broker.group.keyorder import KeyOrder
 from ternmq.broker.group.progress import GroupQueue
 from ternmq.broker.group.runs import merge
 from ternmq.broker.ledger.views import Views
@@ -95,7 +96,7 @@ def held_portrait(held: GroupQueue) -> object:
             if len(held.failures.dead[key])
         ],
         dict(held.failures.history),
-        None if held.lines is None else dict(held.lines.hash_of),
+        dict(held.order.lines.hash_of) if isinstance(held.order, KeyOrder) else None,
         (held.leased_rows, held.failures.waiting_rows, held.failures.dead_rows),
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ternmq.broker.delivery.replays import ReplayPlan
 from ternmq.broker.gate.replies import DoneReply
+from ternmq.broker.group.keyorder import KeyOrder
 from ternmq.broker.group.progress import GroupQueue
 from ternmq.model.errors import TernMQError
 from ternmq.record.fact.facts import Span
@@ -162,7 +163,7 @@ class Replayer(Operator):
                 world.reached("a replay's rows are not for the group")
             else:
                 wanted[offset] = (READY, 1, 0, 0, 0, 0)
-        if held.lines is not None:
+        if isinstance(held.order, KeyOrder):
             heads: dict[int, int] = {}
             for offset in sorted(wanted):
                 heads.setdefault(stored[offset].ordering_hash(), offset)
@@ -186,9 +187,9 @@ def _check(name: str, after: Rows, before: Rows, wanted: Rows) -> None:
 
 def _check_offered(held: GroupQueue) -> None:
     """Of an ordered group, a key whose first row is ready and that nobody holds is free to go."""
-    lines = held.lines
-    if lines is None:
+    if not isinstance(held.order, KeyOrder):
         return
+    lines = held.order.lines
     for hash_, line in lines.by_hash.items():
         head = line.offsets[0]
         if not line.leased and held.ready.find(head) and (head, hash_) not in lines._free:

@@ -18,6 +18,8 @@ from ternmq.broker.catalog.stateobjects import (
     TopicObjects,
 )
 from ternmq.broker.dedup.stateobjects import DedupObjects, ForgottenObjects
+from ternmq.broker.delivery.modes import MODES
+from ternmq.broker.group.mode import GroupModes
 from ternmq.broker.group.retry import Chance
 from ternmq.broker.ledger.heldobjects import HeldObjects, ShardObjects
 from ternmq.broker.ledger.ledger import Ledger
@@ -162,8 +164,8 @@ def _open(disk: Disk, wall_us: int, chance: Chance, options: Options) -> Started
 
 
 def new_views(limits: Limits, index: Index) -> Views:
-    """Return empty views with the whole of their two tables: kinds of records, STATE objects."""
-    views = Views(limits, index)
+    """Return empty views with the whole of their tables: kinds of records, STATE objects, modes."""
+    views = Views(limits, index, GroupModes(MODES))
     TransactionViews(views).register()
     catalog, register = views.catalog, views.objects.register
     # In the order in which sets are written.

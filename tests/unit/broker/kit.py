@@ -26,6 +26,9 @@ from ternmq.broker.gate.replies import (
     SettleReply,
 )
 from ternmq.broker.group.failedrows import HELD_US, SHARD_BITS
+from ternmq.broker.group.keyorder import KeyOrder
+from ternmq.broker.group.lines import Lines
+from ternmq.broker.group.progress import GroupQueue
 from ternmq.broker.group.runs import merge
 from ternmq.broker.ledger.views import Views
 from ternmq.broker.operation.drains import Drain
@@ -554,7 +557,7 @@ def portrait(views: Views) -> dict[object, object]:
             [row for at in sorted(held.failures.waiting) for row in held.failures.waiting[at]],
             [row for at in sorted(held.failures.dead) for row in held.failures.dead[at]],
             dict(sorted(held.failures.history.items())),
-            None if held.lines is None else dict(sorted(held.lines.hash_of.items())),
+            None if (lines := lines_of(held)) is None else dict(sorted(lines.hash_of.items())),
         )
     dedup = views.dedup
     idle = views.last_time_us - views.limits.producer_idle_us
@@ -604,7 +607,7 @@ def check_figures(broker: Broker) -> None:
         max((one.open_runs() for one in all_), default=0),
         max((one.failures.waiting_rows + one.failures.dead_rows for one in all_), default=0),
         max((one.ready.rows for one in all_), default=0),
-        max((one.ready.rows for one in all_ if one.lines is not None), default=0),
+        max((one.ready.rows for one in all_ if one.mode.parks), default=0),
     ]
     assert set(figures.with_dead) == {one for one in all_ if one.failures.dead_rows}
     leases: dict[int, dict[object, int]] = {}
@@ -678,8 +681,20 @@ def check(broker: Broker, now_us: int | None = None) -> None:
         _check_timers(broker, held, now_us)
 
 
+def lines_of(held: GroupQueue) -> Lines | None:
+    """The lines of an ordered group queue; None: it is not ordered."""
+    return held.order.lines if isinstance(held.order, KeyOrder) else None
+
+
+def in_lines(held: GroupQueue) -> int:
+    """How many rows stand in the lines of an ordered group queue."""
+    lines = lines_of(held)
+    assert lines is not None
+    return len(lines)
+
+
 def _check_lines(held: Any, owed: dict[int, str]) -> None:
-    lines = held.lines
+    lines = lines_of(held)
     if lines is None:
         return
     standing = {offset for offset, what in owed.items() if what != "dead"}
@@ -711,12 +726,13 @@ def _check_timers(broker: Broker, held: Any, now_us: int | None) -> None:
                 when <= row.when_us and key == row.offset >> SHARD_BITS
                 for when, key in held.failures._due
             )
-            if held.lines is not None and not looked_at:
+            lines = lines_of(held)
+            if lines is not None and not looked_at:
                 assert now_us is None or row.when_us <= now_us
-                hash_ = held.lines.hash_of[row.offset]
-                line = held.lines.by_hash[hash_]
+                hash_ = lines.hash_of[row.offset]
+                line = lines.by_hash[hash_]
                 if not line.leased and line.offsets[0] == row.offset:
-                    assert (row.offset, hash_) in held.lines._free, f"{row} is never offered"
+                    assert (row.offset, hash_) in lines._free, f"{row} is never offered"
                 continue
             assert looked_at, f"{row} is never looked at"
             if now_us is not None and row.when_us > now_us:

@@ -13,9 +13,10 @@ from ternmq.broker.catalog.filter import TagFilter, parse
 from ternmq.broker.catalog.firsts import Firsts
 from ternmq.broker.containers.sortedkeys import SortedKeys
 from ternmq.broker.containers.tokens import Tokens
+from ternmq.broker.group.mode import GroupMode, GroupModes
 from ternmq.broker.group.progress import GroupQueue
 from ternmq.model.errors import InvalidRequest, UnknownGroup, UnknownTopic
-from ternmq.model.specs import Mode, SubscriptionSpec, TopicSpec
+from ternmq.model.specs import SubscriptionSpec, TopicSpec
 from ternmq.record.batch.batch import topic_seed
 from ternmq.record.batch.hashes import key_hash
 from ternmq.record.fact.control import App
@@ -180,19 +181,23 @@ class Subscription:
     """A consumer group on a topic; ``group`` is the number of this (group, topic) pair."""
 
     __slots__ = (
+        "confirmed",
         "counts",
         "filter",
         "group",
+        "mode",
         "name",
-        "ordered",
         "queues",
         "spec",
+        "straight",
         "topic",
         "turn",
         "waiters",
     )
 
-    def __init__(self, group: int, name: str, topic: Topic, spec: SubscriptionSpec) -> None:
+    def __init__(
+        self, group: int, name: str, topic: Topic, spec: SubscriptionSpec, mode: GroupMode
+    ) -> None:
         self.group = group
         self.name = name
         self.topic = topic
@@ -203,7 +208,7 @@ class Subscription:
         """Volatile: the queue that the next pull tries first."""
         self.counts: Counts | None = None
         """Volatile: None until something is counted."""
-        self.set(spec)
+        self.set(spec, mode)
 
     def counted(self) -> Counts:
         """Return the counts; create them at the first call."""
@@ -211,11 +216,14 @@ class Subscription:
             self.counts = Counts()
         return self.counts
 
-    def set(self, spec: SubscriptionSpec) -> None:
-        """Set the settings."""
+    def set(self, spec: SubscriptionSpec, mode: GroupMode) -> None:
+        """Set the settings; ``mode``: the row of the mode that they name."""
         self.spec = spec
-        self.ordered = spec.mode is Mode.ORDERED
+        self.mode = mode
         self.filter: TagFilter | None = parse(spec.tags)
+        # What each pull asks, without a second look-up.
+        self.confirmed = mode.confirmed
+        self.straight = mode.straight and self.filter is None
 
 
 class Catalog:
@@ -230,6 +238,7 @@ class Catalog:
         "firsts",
         "group_numbers",
         "groups",
+        "modes",
         "next_group",
         "next_topic",
         "queue_pages",
@@ -240,8 +249,10 @@ class Catalog:
         "topics",
     )
 
-    def __init__(self, firsts: Firsts[Queue]) -> None:
+    def __init__(self, firsts: Firsts[Queue], modes: GroupModes) -> None:
         self.firsts = firsts
+        self.modes = modes
+        """The table of group modes."""
         self.topics: dict[int, Topic] = {}
         self.by_name: dict[str, Topic] = {}
         self.groups: dict[int, Subscription] = {}
@@ -319,15 +330,19 @@ class Catalog:
         """Add a subscription without queues, or change its settings."""
         subscription = topic.subscriptions.get(group)
         if subscription is None:
-            subscription = Subscription(group, name, topic, spec)
+            subscription = Subscription(group, name, topic, spec, self.modes[spec.mode])
             topic.subscriptions[group] = self.groups[group] = subscription
             topic.by_group[name] = subscription
             topic.forget_order()
             self.group_numbers.add(group)
             self.next_group = max(self.next_group, group + 1)
         else:
-            subscription.set(spec)
+            self.set_subscription(subscription, spec)
         return subscription
+
+    def set_subscription(self, subscription: Subscription, spec: SubscriptionSpec) -> None:
+        """Change the settings of a subscription."""
+        subscription.set(spec, self.modes[spec.mode])
 
     def remove_subscription(self, topic: Topic, group: int) -> Subscription | None:
         """Remove a subscription and return it."""

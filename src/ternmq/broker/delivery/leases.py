@@ -23,7 +23,7 @@ from ternmq.broker.catalog.catalog import Subscription
 from ternmq.broker.delivery.settles import Settling, released
 from ternmq.broker.group.lease import LEASE_BITS, LEASE_LIMIT, Lease
 from ternmq.broker.group.progress import GroupQueue
-from ternmq.broker.group.runs import merge
+from ternmq.broker.group.runs import last_rows
 from ternmq.broker.ledger.factkinds import ENDED, EXTENDED
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.model.errors import LeaseExpired
@@ -139,7 +139,7 @@ class Leases:
         for lease, held, rows in unbegun:
             if work >= budget:
                 break
-            runs = _last_rows(rows, budget - work)
+            runs = last_rows(rows, budget - work)
             work += sum([run[1] - run[0] for run in runs]) + LEASE_WORK
             if held not in settled:
                 settled[held] = []
@@ -170,8 +170,8 @@ class Leases:
         release the rows that were not begun, since this depends on the group's other queues. With
         cause DRAIN no attempt counts.
 
-        In an ordered group, the last rows of a lease end first: if the budget does not suffice for
-        all, no row is delivered again while a later one of its key is leased.
+        If the budget does not suffice for all rows of a lease, those that end first are chosen by
+        the group's order, so that no row is delivered again while one that waits for it is leased.
         """
         leases = (  # not a list: of thousands, the budget takes some
             lease
@@ -259,20 +259,16 @@ class _Ending:
     def end(self, leases: Iterable[Lease]) -> None:
         """Decide the ends of some leases, as far as the budget goes."""
         held, cause = self.held, self.cause
-        some = _first_rows if held.lines is None else _last_rows
+        order = held.order
         for lease in leases:
             if self.work >= self.budget:
                 self.more = True
                 break
-            runs = some(lease.runs, self.budget - self.work)
+            runs = order.end_first(lease.runs, self.budget - self.work)
             taken = sum([run[1] - run[0] for run in runs])
             self.more = self.more or taken < sum([run[1] - run[0] for run in lease.runs])
             self.work += taken + LEASE_WORK
-            counted, free = runs, list[LeasedRun]()
-            if cause is Cause.DRAIN:
-                counted, free = [], runs
-            elif held.lines is not None:
-                counted, free = _heads(held, runs)
+            counted, free = order.begun(runs) if cause is not Cause.DRAIN else ([], runs)
             if counted:
                 self.settled += self._settling.settled(
                     self.now_us, lease.session, self.subscription, held, lease.id >> LEASE_BITS,
@@ -294,17 +290,15 @@ class _Unbegun(NamedTuple):
 def _unbegun(leases: Sequence[tuple[int, Lease, GroupQueue]]) -> Iterator[_Unbegun]:
     """Yield the rows that a session's consumer cannot have begun.
 
-    The consumer begins rows in the order of leases and, within a lease, of offsets; in an ordered
-    group it begins only the rows at the head of their key, since the others wait for them.
+    The consumer begins rows in the order of leases and, within a lease, of offsets, and none that
+    waits for another row (`order`).
 
     Args:
         leases: The session's leases, by id, with their ids and group queues.
     """
     left = max([lease.at_once for _, lease, _ in leases], default=0)
     for _, lease, held in leases:
-        first, others = sorted(lease.runs), list[LeasedRun]()
-        if held.lines is not None:
-            first, others = _heads(held, first)
+        first, others = held.order.begun(sorted(lease.runs))
         for start, stop, attempt, deliveries in first:
             begun = min(left, stop - start)
             left -= begun
@@ -312,44 +306,3 @@ def _unbegun(leases: Sequence[tuple[int, Lease, GroupQueue]]) -> Iterator[_Unbeg
                 others.append((start + begun, stop, attempt, deliveries))
         if others:
             yield _Unbegun(lease, held, others)
-
-
-def _heads(held: GroupQueue, runs: Sequence[LeasedRun]) -> tuple[list[LeasedRun], list[LeasedRun]]:
-    """Return (rows at the head of their key, the others, which cannot have been begun).
-
-    A head is the first row of its line, not each key's first row of the lease: if a large lease
-    ends in pieces, every piece would have one.
-    """
-    lines = held.lines
-    assert lines is not None
-    heads: list[LeasedRun] = []
-    others: list[LeasedRun] = []
-    for start, stop, attempt, deliveries in runs:
-        for offset in range(start, stop):
-            row = (offset, offset + 1, attempt, deliveries)
-            head = lines.by_hash[lines.hash_of[offset]].offsets[0]
-            (heads if head == offset else others).append(row)
-    return merge(heads), merge(others)
-
-
-def _first_rows(runs: Sequence[LeasedRun], limit: int) -> list[LeasedRun]:
-    found: list[LeasedRun] = []
-    for start, stop, attempt, deliveries in sorted(runs):
-        if limit <= 0:
-            break
-        rows = min(stop - start, limit)
-        found.append((start, start + rows, attempt, deliveries))
-        limit -= rows
-    return found
-
-
-def _last_rows(runs: Sequence[LeasedRun], limit: int) -> list[LeasedRun]:
-    """Return the last ``limit`` rows, so that no row of a key stays leased behind a freed one."""
-    found: list[LeasedRun] = []
-    for start, stop, attempt, deliveries in sorted(runs, reverse=True):
-        if limit <= 0:
-            break
-        rows = min(stop - start, limit)
-        found.append((stop - rows, stop, attempt, deliveries))
-        limit -= rows
-    return merge(found)

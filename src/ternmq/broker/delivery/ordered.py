@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from ternmq.broker.catalog.catalog import Queue
+from ternmq.broker.catalog.catalog import Queue, Subscription
 from ternmq.broker.delivery.plan import Budget, Plan, once_more, run_again
+from ternmq.broker.delivery.planner import PlannedMode
 from ternmq.broker.delivery.shared import SharedPlanner
-from ternmq.broker.group.lines import Line
+from ternmq.broker.group.keyorder import KeyOrder
+from ternmq.broker.group.lines import Line, Lines
 from ternmq.broker.group.progress import GroupQueue
 from ternmq.broker.group.runs import merge
 from ternmq.broker.ledger.ledger import Ledger
+from ternmq.model.specs import Mode
 from ternmq.record.batch.batch import Batch
 from ternmq.record.fact import messages
 
@@ -31,13 +34,14 @@ class OrderedPlanner:
 
     __slots__ = ("_ledger", "_shared")
 
-    def __init__(self, ledger: Ledger, shared: SharedPlanner) -> None:
+    def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._shared = shared
+        self._shared = SharedPlanner(ledger)
 
     def plan(
         self,
         now_us: int,
+        subscription: Subscription,
         queue: Queue,
         held: GroupQueue,
         visible: int,
@@ -45,13 +49,9 @@ class OrderedPlanner:
         max_bytes: int,
         plan: Plan,
     ) -> None:
-        """Fill the plan of a pull; see ``Delivery.pull`` for the arguments.
-
-        Raises:
-            WouldBlock: nothing was changed.
-        """
-        lines = held.lines
-        assert lines is not None
+        """See ``Planner``."""
+        del subscription
+        lines = _lines(held)
         held.due(now_us, 0)
         rows: list[tuple[int, int, int, int]] = []  # offset, attempt, deliveries, hash
         taken: list[tuple[int, int]] = []
@@ -124,8 +124,7 @@ class OrderedPlanner:
     ) -> int:
         """Scan new rows: lease those of idle keys (and of keys leased here), park the others."""
         ledger = self._ledger
-        lines = held.lines
-        assert lines is not None
+        lines = _lines(held)
         ahead = held.ahead
         may_park = ledger.limits.parked - held.ready.rows
         known = lines.by_hash
@@ -178,3 +177,24 @@ class OrderedPlanner:
                 plan.places.append(places)
                 plan.hashes += [hashes[offset] for offset in range(at, end)]
                 at = end
+
+
+def _lines(held: GroupQueue) -> Lines:
+    order = held.order
+    assert isinstance(order, KeyOrder)
+    return order.lines
+
+
+ORDERED: Final = PlannedMode(
+    name=Mode.ORDERED,
+    number=1,
+    planner=OrderedPlanner,
+    new_order=KeyOrder,
+    straight=False,
+    confirmed=True,
+    keyed=True,
+    parks=True,
+    holds=True,
+    filters=False,
+    ordered_topics_only=True,
+)

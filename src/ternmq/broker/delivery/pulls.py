@@ -1,10 +1,10 @@
-"""Decides pulls, for shared and for ordered groups.
+"""Decides pulls.
 
 A decision reads the views, becomes one record, and is applied by the view that will replay it
 (`group.progress`). Nothing is changed before the record is in the journal, so a decision that needs
 bytes that are not in memory may raise ``WouldBlock`` at any point before, and is then repeated.
-`shared` or `ordered` plans which rows a pull may hand out; settles and the ends of leases are
-decided in `settles` and `leases`.
+The planner of the group's mode (`modes`) plans which rows a pull may hand out; settles and the ends
+of leases are decided in `settles` and `leases`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections.abc import Sequence
 
 from ternmq.broker.catalog.catalog import Queue, Subscription
 from ternmq.broker.clock.timers import Timer
-from ternmq.broker.delivery.ordered import OrderedPlanner
+from ternmq.broker.delivery.modes import MODES
 from ternmq.broker.delivery.plan import Plan
-from ternmq.broker.delivery.shared import SharedPlanner
+from ternmq.broker.delivery.planner import Planner
 from ternmq.broker.gate.replies import PullReply
 from ternmq.broker.group.lease import LEASE_BITS
+from ternmq.broker.group.mode import GroupMode
 from ternmq.broker.group.progress import GroupQueue
 from ternmq.broker.ledger.factkinds import CURSOR
 from ternmq.broker.ledger.ledger import Ledger
@@ -32,13 +33,12 @@ class Delivery:
     Not thread-safe: call it from the broker's loop.
     """
 
-    __slots__ = ("_lease", "_ledger", "_ordered", "_shared")
+    __slots__ = ("_lease", "_ledger", "_planners")
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._lease = 0
-        self._shared = SharedPlanner(ledger)
-        self._ordered = OrderedPlanner(ledger, self._shared)
+        self._planners: dict[GroupMode, Planner] = {mode: mode.planner(ledger) for mode in MODES}
 
     @property
     def newest_lease(self) -> int:
@@ -88,10 +88,8 @@ class Delivery:
             visible = queue.next
         else:
             visible = ledger.index.visible(queue.topic.number, queue.number, journal.durable)
-        if not (
-            subscription.ordered
-            or subscription.filter is not None
-            or ready
+        if subscription.straight and not (
+            ready
             or failures.waiting_rows
             or ahead
             or held.cursor < queue.first
@@ -109,11 +107,8 @@ class Delivery:
                     stop, [(cursor, stop, 1, 1)], [places], (), (), (), at_once,
                 )  # fmt: skip
         plan = Plan(held.cursor)
-        if subscription.ordered:
-            self._ordered.plan(now_us, queue, held, visible, room, max_bytes, plan)
-        else:
-            self._shared.plan(now_us, subscription, queue, held, visible, room, max_bytes, plan)
-            held.turn_to_fresh = not held.turn_to_fresh  # not earlier: a plan may raise WouldBlock
+        planner = self._planners[subscription.mode]
+        planner.plan(now_us, subscription, queue, held, visible, room, max_bytes, plan)
         if not plan.runs and not plan.parked:
             if plan.cursor > held.cursor:
                 self._pass_over(now_us, held, plan.cursor)
@@ -201,7 +196,7 @@ class Delivery:
             until_us,
             runs,
             places,
-            ledger.journal.end if subscription.ordered else 0,
+            ledger.journal.end if subscription.confirmed else 0,
             ledger.suspect_below,
         )
 

@@ -146,7 +146,7 @@ class Replaying:
                 plan.rest.append((offset, offset + 1))
             else:
                 reader.rows -= 1
-                if subscription.ordered:
+                if reader.keyed:
                     plan.hashes.append(reader.hash_of(offset))
                 plan.runs.append((offset, offset + 1, 1, row.deliveries))
         plan.runs = merge(plan.runs)
@@ -222,7 +222,7 @@ class Replaying:
 
     def _check_room(self, held: GroupQueue, spans: Iterable[Span]) -> None:
         limits = self._ledger.limits
-        most = limits.replay_rows if held.lines is None else limits.replay_keyed_rows
+        most = limits.replay_keyed_rows if held.mode.keyed else limits.replay_rows
         rows = 0
         for start, stop in spans:
             rows += max(0, stop - start - row_count(held.ready.inside(start, stop)))
@@ -239,8 +239,7 @@ class Replaying:
         held = plan.held
         if not plan.runs and not plan.ahead:
             return 0
-        if held.lines is not None:
-            self._release_behind(now_us, plan)
+        self._release_behind(now_us, plan)
         ledger = self._ledger
         fact = Replayed(
             held.group, held.topic, held.queue, session, held.round + 1, cause,
@@ -251,32 +250,14 @@ class Replaying:
         return ledger.end
 
     def _release_behind(self, now_us: int, plan: ReplayPlan) -> None:
-        """Release leased rows behind the replayed rows of their key, so that none overtakes.
-
-        Leased rows that are replayed themselves are released too: a crash may leave this record as
-        the last one.
-        """
+        """Release leased rows that wait for replayed ones, so that none overtakes."""
         held = plan.held
-        lines = held.lines
-        assert lines is not None
-        named = [offset for start, stop, _, _ in plan.runs for offset in range(start, stop)]
-        first: dict[int, int] = {}
-        for offset, hash_ in zip(named, plan.hashes, strict=True):
-            line = lines.by_hash.get(hash_)
-            if line is not None and line.leased:
-                first.setdefault(hash_, offset)
-        if not first:
-            return
-        settled = []
-        for lease in held.leases.values():
-            behind = [
-                (offset, offset + 1, attempt, deliveries)
-                for start, stop, attempt, deliveries in lease.runs
-                for offset in range(start, stop)
-                if first.get(lines.hash_of[offset], offset) < offset
-            ]
-            if behind:
-                settled.append(released(held, lease, merge(behind), SettleCause.KEY))
+        settled = [
+            released(held, lease, runs, SettleCause.KEY)
+            for lease, runs in held.order.behind_replayed(
+                held.leases.values(), plan.runs, plan.hashes
+            )
+        ]
         if settled:
             self._settling.record(now_us, SETTLED, held, settled)
 
@@ -291,7 +272,7 @@ class _Reader:
         self._filter = subscription.filter
         self._held = held
         self.first = queue.first
-        self.keyed = subscription.ordered
+        self.keyed = subscription.mode.keyed
         self.reads = self.keyed or self._filter is not None
         self.rows = READ_ROWS
         """Rows that may still be examined."""
@@ -308,8 +289,7 @@ class _Reader:
 
     def hash_of(self, offset: int) -> int:
         """Return the ordering hash of a row."""
-        lines = self._held.lines
-        known = lines.hash_of.get(offset) if lines is not None else None
+        known = self._held.order.hash_of(offset)
         if known is not None:
             return known
         self._read(offset)

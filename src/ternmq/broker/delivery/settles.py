@@ -10,7 +10,7 @@ from ternmq.broker.gate.replies import SettleReply
 from ternmq.broker.group.lease import LEASE_BITS, LEASE_LIMIT, Lease
 from ternmq.broker.group.progress import GroupQueue
 from ternmq.broker.group.retry import delay_us
-from ternmq.broker.group.runs import merge, missing, split_all, union
+from ternmq.broker.group.runs import missing, split_all, union
 from ternmq.broker.ledger.factkinds import SETTLED, FactKind
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.model.errors import LeaseExpired
@@ -29,6 +29,7 @@ from ternmq.record.fact.facts import (
 # Members as module names: to look one up in its class takes 0.2 us (Python 3.11).
 _DONE: Final = Outcome.DONE
 _RETRY: Final = Outcome.RETRY
+_RELEASED: Final = Outcome.RELEASED
 _CONSUMER: Final = Cause.CONSUMER
 
 
@@ -100,23 +101,20 @@ class Settling:
             )  # fmt: skip
             ledger.record_settled(now_us, body, held, fact)
         else:
-            behind: list[LeasedRun] = []
+            order = held.order
             first: Sequence[LeasedRun] = taken
-            if held.lines is not None and outcome in (Outcome.RETRY, Outcome.RELEASED):
-                first, behind = _by_key(held, taken)
+            behind: list[LeasedRun] = []
+            if outcome is _RETRY or outcome is _RELEASED:
+                first, behind = order.handled(taken)
             settled = self.settled(
                 now_us, session, subscription, held, lease_epoch, lease_number, outcome, first,
                 delay, _cut(reason),
             )  # fmt: skip
-            if held.lines is not None and lease is not None and outcome is not Outcome.DONE:
-                again = [
-                    run for one in settled if one.outcome is not Outcome.DEAD for run in one.runs
-                ]
-                again += behind
-                behind = merge([*behind, *_behind(held, lease, again, taken)])
+            if lease is not None and outcome is not _DONE:
+                behind = order.behind(lease, settled, behind, taken)
                 if behind:
-                    # In the same record: a consumer must never hold rows behind a failed row of
-                    # their key.
+                    # In the same record: a consumer must never hold rows that wait for a failed
+                    # one.
                     settled.append(released(held, lease, behind, Cause.KEY))
             self.record(now_us, SETTLED, held, settled)
         if subscription.waiters.count:
@@ -161,7 +159,7 @@ class Settling:
                     cause,
                     attempt,
                     delay,
-                    ordered=subscription.ordered,
+                    holds=subscription.mode.holds,
                 )
                 groups.append((what, why, due_us, alike))
         for what, why, due_us, group in groups:
@@ -196,14 +194,14 @@ class Settling:
         attempt: int,
         delay: int | None,
         *,
-        ordered: bool,
+        holds: bool,
     ) -> tuple[Outcome, Cause, int]:
         """Return what a failure at this attempt becomes: (outcome, cause, due or dead time)."""
         if outcome is Outcome.DEAD:
             return Outcome.DEAD, cause, now_us
         if not policy.enabled or attempt >= policy.attempts:
             last = cause if cause in (Cause.TIME, Cause.SESSION) else Cause.EXHAUSTED
-            if ordered and policy.exhausted is Exhausted.HOLD:
+            if holds and policy.exhausted is Exhausted.HOLD:
                 return Outcome.HELD, last, now_us
             return Outcome.DEAD, last, now_us
         if delay is None:
@@ -230,14 +228,15 @@ class Settling:
         """Judge a settle whose lease is not known: its PULLED may have been lost in a power cut.
 
         Accepted only for rows at or above the cursor, which were never delivered according to this
-        journal, and which were stored when this epoch began.
+        journal, and which were stored when this epoch began. Where a pull is answered when its
+        PULLED is durable, no lease can be lost: nothing is accepted.
         """
         taken: list[LeasedRun] = []
         refused: list[Span] = []
         for start, stop in spans or ():
             if (
                 lease_epoch < self._ledger.journal.epoch
-                and held.lines is None
+                and not held.mode.confirmed
                 and not held.round  # after a reset, the round of the settle is not known
                 and held.cursor <= start < stop <= queue.recovered
                 and not held.ahead.overlaps(start, stop)
@@ -298,54 +297,6 @@ def _held_of(lease: Lease, spans: Sequence[Span]) -> tuple[list[LeasedRun], list
     wanted = union(spans)
     _, taken = split_all(lease.runs, wanted)
     return taken, missing(wanted, taken)
-
-
-def _by_key(
-    held: GroupQueue, taken: Sequence[LeasedRun]
-) -> tuple[list[LeasedRun], list[LeasedRun]]:
-    """Return (the first of the rows of each key, the others, which cannot have been handled)."""
-    lines = held.lines
-    assert lines is not None
-    seen: set[int] = set()
-    first: list[LeasedRun] = []
-    others: list[LeasedRun] = []
-    for start, stop, attempt, deliveries in sorted(taken):
-        for offset in range(start, stop):
-            row = (offset, offset + 1, attempt, deliveries)
-            hash_ = lines.hash_of[offset]
-            (others if hash_ in seen else first).append(row)
-            seen.add(hash_)
-    return merge(first), merge(others)
-
-
-def _behind(
-    held: GroupQueue,
-    lease: Lease,
-    again: Sequence[LeasedRun],
-    taken: Sequence[LeasedRun],
-) -> list[LeasedRun]:
-    """Return rows of the lease that are not in ``taken`` and are behind rows of ``again``.
-
-    Args:
-        held: The group queue.
-        lease: The lease.
-        again: Rows that block their key: failed (a dead row does not block it) or released.
-        taken: Rows that the settle names.
-    """
-    lines = held.lines
-    assert lines is not None
-    first: dict[int, int] = {}
-    for start, stop, _, _ in again:
-        for offset in range(start, stop):
-            hash_ = lines.hash_of[offset]
-            first[hash_] = min(first.get(hash_, offset), offset)
-    spoken_of = {offset for run in taken for offset in range(run[0], run[1])}
-    return [
-        (offset, offset + 1, attempt, deliveries)
-        for start, stop, attempt, deliveries in lease.runs
-        for offset in range(start, stop)
-        if first.get(lines.hash_of[offset], offset) < offset and offset not in spoken_of
-    ]
 
 
 def _with_history(held: GroupQueue, runs: Sequence[LeasedRun]) -> tuple[list[LeasedRun], list[int]]:

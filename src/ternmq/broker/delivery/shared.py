@@ -6,13 +6,18 @@ with a filter, rows that do not match are passed over without being delivered.
 
 from __future__ import annotations
 
+from typing import Final
+
 from ternmq.broker.catalog.catalog import Queue, Subscription
 from ternmq.broker.delivery.plan import Budget, Plan, once_more, one_place, run_again
+from ternmq.broker.delivery.planner import PlannedMode
+from ternmq.broker.group.order import UNORDERED
 from ternmq.broker.group.progress import GroupQueue
 from ternmq.broker.group.runs import merge
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.journal.index.tail import Places
 from ternmq.model.errors import CorruptJournal
+from ternmq.model.specs import Mode
 from ternmq.record.batch.batch import Batch
 from ternmq.record.fact import messages
 from ternmq.record.fact.facts import LeasedRun
@@ -40,11 +45,7 @@ class SharedPlanner:
         max_bytes: int,
         plan: Plan,
     ) -> None:
-        """Fill the plan of a pull; see ``Delivery.pull`` for the arguments.
-
-        Raises:
-            WouldBlock: nothing was changed.
-        """
+        """See ``Planner``."""
         fresh = held.cursor < visible
         again = 0
         if held.ready.runs or held.failures.waiting_rows:
@@ -62,6 +63,7 @@ class SharedPlanner:
             self._plan_again(now_us, held, again, room, max_bytes, plan)
             if plan.runs and not plan.skipped and plan.cursor > held.cursor:
                 plan.skip_between(held.cursor, plan.cursor)
+        held.turn_to_fresh = not held.turn_to_fresh  # not earlier: what is above may block
 
     def _plan_fresh(
         self,
@@ -199,3 +201,18 @@ class SharedPlanner:
         if plan.runs:
             plan.skip_between(held.cursor, cursor)
         plan.cursor = max(plan.cursor, cursor)
+
+
+SHARED: Final = PlannedMode(
+    name=Mode.SHARED,
+    number=0,
+    planner=SharedPlanner,
+    new_order=lambda: UNORDERED,
+    straight=True,
+    confirmed=False,
+    keyed=False,
+    parks=False,
+    holds=False,
+    filters=True,
+    ordered_topics_only=False,
+)

@@ -2,9 +2,10 @@
 
 Reading order: ``progress`` (how facts change it), ``runs`` (ranges of rows that are treated
 alike), ``lease``, ``owed``, ``rowstate`` (the state of one row); failures: ``retry`` (when a row
-comes again), ``failedrows``, ``failurestore``, ``history``; ordered groups: ``lines`` (who waits
-behind whom); ``figures`` (sums over all groups); STATE: ``shards``, ``cursors``, ``heldpage``,
-``stamps`` (which facts a chunk holds already); ``discarded`` (memory that is freed in pieces).
+comes again), ``failedrows``, ``failurestore``, ``history``; what the mode of a group decides:
+``mode``, ``order`` (which rows wait for which), for ordered groups ``keyorder`` and ``lines``;
+``figures`` (sums over all groups); STATE: ``shards``, ``cursors``, ``heldpage``, ``stamps`` (which
+facts a chunk holds already); ``discarded`` (memory that is freed in pieces).
 
 Invariants: every row below the cursor is done unless it is owed; nothing here knows the journal,
 a topic's name or the time.

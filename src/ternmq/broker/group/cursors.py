@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ternmq.broker.group.lines import Lines
+from ternmq.broker.group.mode import GroupMode
 from ternmq.broker.group.progress import GroupQueue
 from ternmq.record.fact.state import CURSOR
 
@@ -15,16 +15,16 @@ def encode_page(queues: Iterable[GroupQueue]) -> bytes:
         [
             CURSOR.pack(
                 held.group, held.topic, held.queue, held.round, held.cursor,
-                held.lines is not None, 0,
+                held.mode.number, 0,
             )
             for held in queues
         ]
     )  # fmt: skip
 
 
-def load_entry(held: GroupQueue, cursor: int, round_: int, stamp: int, *, ordered: bool) -> None:
+def load_entry(held: GroupQueue, cursor: int, round_: int, stamp: int, mode: GroupMode) -> None:
     """Load a cursor as it was at ``stamp``."""
     held.cursor, held.round = cursor, round_
-    if ordered and held.lines is None:
-        held.lines = Lines()
+    if held.mode is not mode:
+        held.mode, held.order = mode, mode.new_order()
     held.admission.load_main(stamp)

@@ -17,7 +17,7 @@ from typing import Final
 
 from ternmq.broker.group.discarded import Discarded
 from ternmq.broker.group.failedrows import HELD_US, SHARD_BITS, Failure, FailureRows
-from ternmq.broker.group.lines import Lines
+from ternmq.broker.group.order import Order
 from ternmq.record.fact.facts import LeasedRun, Outcome, Span
 
 _NEVER: Final = 1 << 63
@@ -176,7 +176,7 @@ class FailureStore:
             self._due_at[shard] = when_us
             heappush(self._due, (when_us, shard))
 
-    def look_for_due(self, now_us: int, wanted: int, lines: Lines | None) -> int:
+    def look_for_due(self, now_us: int, wanted: int, order: Order) -> int:
         """Find the waiting rows that have come due; return how many were found.
 
         Stops at ``wanted`` rows (or ``DUE_ROWS``, if that is more), so that a million rows that
@@ -198,11 +198,9 @@ class FailureStore:
             found = rows.until(now_us)
             self.due_found += len(found) - rows.due
             rows.due, rows.due_us = len(found), now_us
-            for offset in found:
-                looked += 1
-                if lines is not None:
-                    lines.offer(offset)
-                elif offset not in self._due_known:
+            looked += len(found)
+            for offset in order.come_due(found):
+                if offset not in self._due_known:
                     self._due_known[offset] = None
                     self.due_rows.append(offset)
             later = rows.later_us(now_us)
@@ -210,9 +208,9 @@ class FailureStore:
                 self._look_at(key, later)
         return looked
 
-    def due(self, now_us: int, limit: int, lines: Lines | None) -> list[Failure]:
+    def due(self, now_us: int, limit: int, order: Order) -> list[Failure]:
         """Return waiting rows whose time has come, at most ``limit``; they stay until pulled."""
-        self.look_for_due(now_us, limit, lines)
+        self.look_for_due(now_us, limit, order)
         found: list[Failure] = []
         looked = 0
         for offset in self.due_rows:

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from ternmq.broker.group.lease import Lease
+from ternmq.broker.group.mode import GroupMode
 
 
 class Share(NamedTuple):
@@ -36,10 +37,7 @@ class Counted(Protocol):
     """Whether it is in ``Figures.changed``."""
     leases: dict[int, Lease]
 
-    @property
-    def lines(self) -> object | None:
-        """None: the group is not ordered."""
-        ...
+    mode: GroupMode
 
     def share_now(self) -> Share:
         """Return its present contribution."""
@@ -169,7 +167,7 @@ class Figures(Generic[Q]):
         self._most_open_runs.change(before.open_runs, now.open_runs)
         self._most_failures.change(before.waiting + before.dead, now.waiting + now.dead)
         self._most_ready.change(before.ready, now.ready)
-        if held.lines is not None:
+        if held.mode.parks:
             self._most_parked.change(before.ready, now.ready)
         if now.dead:
             self.with_dead[held] = None

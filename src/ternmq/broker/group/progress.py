@@ -23,7 +23,8 @@ from ternmq.broker.group.failurestore import FailureStore
 from ternmq.broker.group.figures import Share
 from ternmq.broker.group.heldpage import HeldPage
 from ternmq.broker.group.lease import LEASE_BITS, Lease
-from ternmq.broker.group.lines import Lines
+from ternmq.broker.group.mode import GroupMode
+from ternmq.broker.group.order import UNORDERED
 from ternmq.broker.group.runs import RunList, SpanSet, row_count, split, split_all, union
 from ternmq.broker.group.stamps import Admission
 from ternmq.record.fact.facts import (
@@ -43,7 +44,6 @@ _MUCH: Final = 256
 """Number of owed rows from which the memory of a deleted group is freed piece by piece."""
 # Members as globals of the module: looking one up in its class takes 0.2 us (Python 3.11).
 _DONE: Final = Outcome.DONE
-_DEAD: Final = Outcome.DEAD
 _RELEASED: Final = Outcome.RELEASED
 
 
@@ -62,8 +62,9 @@ class GroupQueue:
         "lease_armed_us",
         "leased_rows",
         "leases",
-        "lines",
+        "mode",
         "noted",
+        "order",
         "page",
         "queue",
         "ready",
@@ -83,19 +84,19 @@ class GroupQueue:
         queue: int,
         cursor: int,
         page: HeldPage,
-        *,
-        ordered: bool = False,
+        mode: GroupMode,
     ) -> None:
         self.group = group
         self.topic = topic
         self.queue = queue
+        self.mode = mode
+        self.order = mode.new_order()
         self.cursor = cursor
         self.round = 0
         self.ahead = SpanSet()
         self.leases: dict[int, Lease] = {}
         self.ready = RunList()
         self.failures = FailureStore()
-        self.lines = Lines() if ordered else None
         self.leased_rows = 0
         # STATE and replay.
         self.admission = Admission()
@@ -149,27 +150,12 @@ class GroupQueue:
                     failures.take(start, stop, keep_history=True)
                 self._touch(position, start, stop)
                 self.leased_rows += stop - start
-        if self.lines is not None:
-            self._line_up(position, fact)
-
-    def _line_up(self, position: int, fact: Pulled) -> None:
-        lines, admission = self.lines, self.admission
-        assert lines is not None
-        hashes = iter(fact.hashes)
-        for start, stop, _, _ in fact.leased:
-            for offset in range(start, stop):
-                hash_ = next(hashes)
-                if admission.admits(position, offset):
-                    lines.stand(offset, hash_)
-                    lines.lease(offset)
-        for start, stop in fact.parked:
-            for offset in range(start, stop):
-                hash_ = next(hashes)
-                if admission.admits(position, offset):
-                    lines.stand(offset, hash_)
-            for low, high in admission.spans(position, start, stop):
-                self.ready.add(low, high, 1, 0)
-                self._touch(position, low, high)
+        if self.order is not UNORDERED:
+            self.order.pulled(position, fact, admission)
+            for start, stop in fact.parked:
+                for low, high in admission.spans(position, start, stop):
+                    self.ready.add(low, high, 1, 0)
+                    self._touch(position, low, high)
 
     def apply_settled(self, position: int, fact: Settled) -> None:
         """Apply a SETTLED or ENDED fact."""
@@ -180,7 +166,7 @@ class GroupQueue:
             and lease is not None
             and lease.runs == fact.runs
             and position >= self.admission.until
-            and self.lines is None
+            and self.order is UNORDERED
             and not self.failures.history
         ):  # the whole lease, nothing ever failed: the common case
             self._end_lease(lease)
@@ -190,24 +176,24 @@ class GroupQueue:
             return
         admission = self.admission
         runs = admission.runs(position, fact.runs)
+        given_back: Sequence[LeasedRun] = ()
         if lease is not None:
-            self._take_back(lease, runs)
+            given_back = self._take_back(lease, runs)
             if not lease.runs and not admission.shards:
                 self._end_lease(lease)
         for run in runs:
             self._settle(position, fact, run)
+        if self.order is not UNORDERED:
+            self.order.settled(outcome, given_back, runs)
 
-    def _take_back(self, lease: Lease, runs: Sequence[LeasedRun]) -> None:
-        """Remove rows from a lease."""
+    def _take_back(self, lease: Lease, runs: Sequence[LeasedRun]) -> list[LeasedRun]:
+        """Remove rows from a lease; return those that it contained."""
         if len(runs) == 1:
             lease.runs, given_back = split(lease.runs, *runs[0][:2])
         else:
             lease.runs, given_back = split_all(lease.runs, union([run[:2] for run in runs]))
         self.leased_rows -= row_count(given_back)
-        if self.lines is not None:
-            for start, stop, _, _ in given_back:
-                for offset in range(start, stop):
-                    self.lines.give_back(offset)
+        return given_back
 
     def _end_lease(self, lease: Lease) -> None:
         del self.leases[lease.id]
@@ -227,20 +213,8 @@ class GroupQueue:
             self.ready.add(start, stop, attempt, deliveries)
         elif failures.history:
             failures.forget_history(start, stop)
-        if self.lines is not None:
-            self._settle_lines(fact.outcome, start, stop)
         if fact.outcome is not _DONE and fact.outcome is not _RELEASED:
             failures.put(position, fact.outcome, run, fact.due_us)
-
-    def _settle_lines(self, outcome: Outcome, start: int, stop: int) -> None:
-        lines = self.lines
-        assert lines is not None
-        if outcome in (_DONE, _DEAD):
-            for offset in range(start, stop):
-                lines.leave(offset)
-        elif outcome is _RELEASED:
-            for offset in range(start, stop):
-                lines.offer(offset)
 
     def apply_extended(self, position: int, fact: Extended) -> None:
         """Apply an EXTENDED fact: a lease lasts longer."""
@@ -295,20 +269,16 @@ class GroupQueue:
         self.leases, self.leased_rows = {}, 0
         self.ready, self.ahead, self.shard_changed = RunList(), SpanSet(), {}
         self.failures.forget_all(cursor, discarded)
-        if self.lines is not None:
-            self.lines.discard(discarded)
-            self.lines = Lines()
+        self.order = self.order.emptied(discarded)
 
     def _forget(self, position: int, low: int, high: int, cursor: int) -> None:
-        gone: list[Span] = []
+        given_back: list[LeasedRun] = []
         for lease in self.leases.values():
             lease.runs, inside = split(lease.runs, low, high)
-            gone += [run[:2] for run in inside]
-            self.leased_rows -= sum([run[1] - run[0] for run in inside])
-        if self.lines is not None:
-            for start, stop in gone:
-                for offset in range(start, stop):
-                    self.lines.give_back(offset)
+            given_back += inside
+        self.leased_rows -= row_count(given_back)
+        self.order.give_back(given_back)
+        gone: list[Span] = [run[:2] for run in given_back]
         gone += [run[:2] for run in self.ready.take(low, high)]
         gone += self.failures.forget_waiting(low, high)
         for key in self.failures.forget_dead(max(low, cursor), high):
@@ -320,13 +290,11 @@ class GroupQueue:
         for start, stop in gone:
             self._touch(position, start, stop)
             self.failures.forget_history(start, stop)
-            if self.lines is not None:
-                for offset in range(start, stop):
-                    self.lines.leave(offset)
+        self.order.forget(gone)
 
     def apply_replayed(self, position: int, fact: Replayed) -> None:
         """Apply a REPLAY fact: rows are ready again, in a new round, whatever their state was."""
-        admission, failures, lines = self.admission, self.failures, self.lines
+        admission, failures = self.admission, self.failures
         if position >= admission.main:
             self.page.changed = position
             self.round = fact.round
@@ -336,7 +304,7 @@ class GroupQueue:
         for lease in {
             one.id: one for key in sorted(shards & by_shard.keys()) for _, one in by_shard[key]
         }.values():
-            self._take_back(lease, runs)
+            self.order.give_back(self._take_back(lease, runs))
             if not lease.runs and not admission.shards:
                 self._end_lease(lease)
         for start, stop, attempt, deliveries in runs:
@@ -349,12 +317,7 @@ class GroupQueue:
                 self._touch(position, low, high)
                 self.ahead.remove(low, high)
                 self.scan = 0
-        if lines is not None:
-            offsets = (offset for start, stop, _, _ in fact.runs for offset in range(start, stop))
-            for offset, hash_ in zip(offsets, fact.hashes, strict=True):
-                if admission.admits(position, offset):
-                    lines.stand(offset, hash_)
-                    lines.offer(offset)
+        self.order.replayed(position, fact, admission)
 
     def apply_moved(self, position: int, offset: int) -> None:
         """Apply a MOVED fact: the record at ``position`` now contains a row's failures."""
@@ -366,11 +329,11 @@ class GroupQueue:
 
     def look_for_due(self, now_us: int, wanted: int = 0) -> int:
         """Find the waiting rows that have come due; see ``FailureStore.look_for_due``."""
-        return self.failures.look_for_due(now_us, wanted, self.lines)
+        return self.failures.look_for_due(now_us, wanted, self.order)
 
     def due(self, now_us: int, limit: int) -> list[Failure]:
         """Return waiting rows whose time has come, at most ``limit``; they stay until pulled."""
-        return self.failures.due(now_us, limit, self.lines)
+        return self.failures.due(now_us, limit, self.order)
 
     # -- what is there ----------------------------------------------------------------------------
 
@@ -462,8 +425,7 @@ class GroupQueue:
         self.ahead.remove(0, self.cursor)
         self.admission.finish()
         self.failures.finish_load()
-        if self.lines is not None:
-            self.lines.offer_all()
+        self.order.finish_load()
 
 
 def _shards(start: int, stop: int) -> range:

@@ -61,7 +61,7 @@ def row_state(held: GroupQueue, offset: int, first: int) -> RowPlace:
     told_at = failures.history.get(offset, 0)
     run = held.ready.find(offset)
     if run is not None:
-        behind = first_of_key(held, offset)
+        behind = held.order.first_before(offset)
         return RowPlace(RowState.READY, run[2] - 1, run[3], behind, told_at)
     for (start, stop, attempt, deliveries), _ in held.leases_by_shard().get(
         offset >> SHARD_BITS, ()
@@ -72,13 +72,3 @@ def row_state(held: GroupQueue, offset: int, first: int) -> RowPlace:
     if offset >= passed and not held.ahead.overlaps(offset, offset + 1):
         return RowPlace(RowState.UNREAD)
     return RowPlace(RowState.NOT_OWED)
-
-
-def first_of_key(held: GroupQueue, offset: int) -> int | None:
-    """Return the first owed row of the same ordering key, if that is another row."""
-    lines = held.lines
-    hash_ = None if lines is None else lines.hash_of.get(offset)
-    if lines is None or hash_ is None:
-        return None
-    first = lines.by_hash[hash_].offsets[0]
-    return first if first < offset else None

@@ -102,6 +102,30 @@ def merge(runs: Iterable[LeasedRun]) -> list[LeasedRun]:
     return merged
 
 
+def first_rows(runs: Iterable[LeasedRun], limit: int) -> list[LeasedRun]:
+    """Return the first rows, by offset, at most ``limit``."""
+    found: list[LeasedRun] = []
+    for start, stop, attempt, deliveries in sorted(runs):
+        if limit <= 0:
+            break
+        rows = min(stop - start, limit)
+        found.append((start, start + rows, attempt, deliveries))
+        limit -= rows
+    return found
+
+
+def last_rows(runs: Iterable[LeasedRun], limit: int) -> list[LeasedRun]:
+    """Return the last rows, by offset, at most ``limit``."""
+    found: list[LeasedRun] = []
+    for start, stop, attempt, deliveries in sorted(runs, reverse=True):
+        if limit <= 0:
+            break
+        rows = min(stop - start, limit)
+        found.append((stop - rows, stop, attempt, deliveries))
+        limit -= rows
+    return merge(found)
+
+
 def row_count(runs: Iterable[LeasedRun]) -> int:
     """Return the number of rows in the runs."""
     return sum([run[1] - run[0] for run in runs])

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from ternmq.broker.group.failedrows import SHARD_BITS, SHARD_ROWS, FailureRows
 from ternmq.broker.group.lease import Lease
+from ternmq.record.fact.facts import Span
 
 if TYPE_CHECKING:
     from ternmq.broker.group.progress import GroupQueue
@@ -87,10 +88,7 @@ def encode_shard(held: GroupQueue, key: int) -> bytes:
         if known
         else []
     )
-    hashes: list[bytes] = []
-    if held.lines is not None:
-        hash_of = held.lines.hash_of
-        hashes = [_PAIR.pack(o, hash_of[o]) for o in range(base, end) if o in hash_of]
+    hashes = [_PAIR.pack(*pair) for pair in held.order.hashes(base, end)]
     empty = FailureRows(base)
     return b"".join(
         [
@@ -117,7 +115,7 @@ def load_shard(held: GroupQueue, key: int, payload: bytes, stamp: int) -> None:
     at = _SHARD_HEAD.size
     hashes, _ = _PAIR.unpack_from(payload, at)
     at += _PAIR.size
-    in_hand: list[int] = []
+    in_hand: list[Span] = []
     for _ in range(leased):
         id_, session, rows, until_us, start, attempt, count, _ = _LEASE_RUN.unpack_from(payload, at)
         at += _LEASE_RUN.size
@@ -127,7 +125,7 @@ def load_shard(held: GroupQueue, key: int, payload: bytes, stamp: int) -> None:
         lease.until_us = max(lease.until_us, until_us)
         lease.runs.append((start, start + rows, attempt, count))
         held.leased_rows += rows
-        in_hand += range(start, start + rows) if held.lines is not None else ()
+        in_hand.append((start, start + rows))
     for _ in range(ready):
         start, rows, attempt, count = _READY_RUN.unpack_from(payload, at)
         at += _READY_RUN.size
@@ -140,14 +138,9 @@ def load_shard(held: GroupQueue, key: int, payload: bytes, stamp: int) -> None:
         offset, position = _PAIR.unpack_from(payload, at)
         history_of[offset] = position
         at += _PAIR.size
-    for _ in range(hashes):
-        offset, hash_ = _PAIR.unpack_from(payload, at)
-        at += _PAIR.size
-        if held.lines is not None:
-            held.lines.stand(offset, hash_)
-    for offset in in_hand:
-        assert held.lines is not None
-        held.lines.lease(offset)
+    end = at + hashes * _PAIR.size
+    held.order.load(list(_PAIR.iter_unpack(payload[at:end])), in_hand)
+    at = end
     waiting = FailureRows(key << SHARD_BITS)
     at = waiting.decode(payload, at)
     if len(waiting):

@@ -49,9 +49,9 @@ class HeldObjects(StateType):
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
         """See ``StateType``."""
         del key
-        for group, topic, queue, round_, cursor, ordered, _ in CURSOR.iter_unpack(payload):
+        for group, topic, queue, round_, cursor, mode, _ in CURSOR.iter_unpack(payload):
             held = _held_of(self._views, group, topic, queue)
-            load_entry(held, cursor, round_, stamp, ordered=bool(ordered))
+            load_entry(held, cursor, round_, stamp, self._views.catalog.modes.numbered(mode))
 
     def encode(self, key: StateKey) -> bytes:
         """See ``StateType``."""
@@ -92,5 +92,5 @@ class ShardObjects(StateType):
 def _held_of(views: Views, group: int, topic: int, queue: int) -> GroupQueue:
     held = views.held.get((group, topic, queue))
     if held is None:
-        held = views.hold(LOADED, group, topic, queue, 0, ordered=False)
+        held = views.hold(LOADED, group, topic, queue, 0, views.catalog.modes.numbered(0))
     return held

@@ -22,6 +22,7 @@ from ternmq.broker.dedup.dedup import Dedup
 from ternmq.broker.group.discarded import Discarded
 from ternmq.broker.group.figures import NOTHING, Figures
 from ternmq.broker.group.heldpage import HeldPage
+from ternmq.broker.group.mode import GroupMode, GroupModes
 from ternmq.broker.group.progress import GroupQueue
 from ternmq.broker.ledger.factkinds import (
     CONFIG,
@@ -83,10 +84,10 @@ class Views:
     Not thread-safe: call it from the broker's loop.
     """
 
-    def __init__(self, limits: Limits, index: Index) -> None:
+    def __init__(self, limits: Limits, index: Index, modes: GroupModes) -> None:
         self.limits = limits
         self.index = index
-        self.catalog = Catalog(Firsts(index, self._count_expired))
+        self.catalog = Catalog(Firsts(index, self._count_expired), modes)
         self.sessions = Sessions()
         self.dedup = Dedup(limits)
         self.held: dict[HeldKey, GroupQueue] = {}
@@ -280,7 +281,7 @@ class Views:
             if known is not None and position >= self._stamp_of_subscription(change.group):
                 subscription = known.subscriptions.get(change.group)
                 if subscription is not None:
-                    subscription.set(change.spec)
+                    catalog.set_subscription(subscription, change.spec)
                     for held in subscription.queues:
                         held.scan = 0  # the new filter has to judge what the old one passed over
                     self._touch_subscription(position, change.group)
@@ -324,18 +325,18 @@ class Views:
         if position >= self._stamp_of_subscription(change.group):
             catalog.put_subscription(topic, change.group, change.group_name, change.spec)
             self._touch_subscription(position, change.group)
-        ordered = change.spec.mode.value == "ordered"
+        mode = catalog.modes[change.spec.mode]
         for number, cursor in enumerate(change.cursors):
             key = (change.group, change.topic, number)
             held = self.held.get(key)
             # A group queue that no chunk loaded was created by a settings change of the topic: it
             # starts here.
             if held is None or not held.admission.loaded:
-                self.hold(position, *key, cursor, ordered=ordered)
+                self.hold(position, *key, cursor, mode)
         self._hold_new_queues(position, topic)
 
     def hold(
-        self, position: int, group: int, topic: int, queue: int, cursor: int, *, ordered: bool
+        self, position: int, group: int, topic: int, queue: int, cursor: int, mode: GroupMode
     ) -> GroupQueue:
         """Create the view of a (group, topic, queue); it replaces an existing one."""
         place = (group >> PAGE_BITS, queue >> QUEUE_BITS)
@@ -346,7 +347,7 @@ class Views:
         before = self.held.get((group, topic, queue))
         if before is not None:
             self.figures.forget(before)
-        held = GroupQueue(group, topic, queue, cursor, page, ordered=ordered)
+        held = GroupQueue(group, topic, queue, cursor, page, mode)
         held.share = NOTHING
         self.held[group, topic, queue] = held
         return held
@@ -359,7 +360,7 @@ class Views:
                 key = (group, topic.number, number)
                 held = self.held.get(key)
                 if held is None:
-                    held = self.hold(position, *key, 0, ordered=subscription.ordered)
+                    held = self.hold(position, *key, 0, subscription.mode)
                 subscription.queues.append(held)
 
     def _stamp_of_subscription(self, group: int) -> int:

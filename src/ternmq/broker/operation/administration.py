@@ -6,8 +6,8 @@ Each command is checked against the catalog and becomes a CONFIG record, which t
 from __future__ import annotations
 
 from ternmq.broker.catalog.apps import check_app
-from ternmq.broker.catalog.catalog import Subscription
 from ternmq.broker.catalog.filter import check as check_filter
+from ternmq.broker.catalog.filter import parse as parse_filter
 from ternmq.broker.delivery.parking import Parking
 from ternmq.broker.gate.replies import DoneReply
 from ternmq.broker.ledger.factkinds import CONFIG
@@ -117,9 +117,9 @@ class Administration:
         check_name(group)
         topic = self._views.catalog.topic(topic_name)
         if spec is None:
-            spec = SubscriptionSpec(mode=Mode.ORDERED if topic.spec.ordered else Mode.SHARED)
-        check_new_group(topic.spec, group, spec)
-        Subscription(0, "check", topic, spec)
+            spec = SubscriptionSpec(mode=default_mode(topic.spec))
+        self.check_new_group(topic.spec, group, spec)
+        parse_filter(spec.tags)
         if group in topic.by_group:
             raise GroupExists(f"group {group!r} consumes {topic_name!r} already")
         if len(topic.subscriptions) >= self._limits.groups:
@@ -143,8 +143,8 @@ class Administration:
             InvalidRequest, ModeNotAllowed, UnknownTopic, UnknownGroup.
         """
         subscription = self._views.catalog.subscription(topic_name, group)
-        _check_subscription(subscription.topic.spec, group, spec)
-        Subscription(0, "check", subscription.topic, spec)
+        self._check_subscription(subscription.topic.spec, group, spec)
+        parse_filter(spec.tags)
         if spec.tags != subscription.spec.tags:
             check_filter(spec.tags)
         if spec.mode is not subscription.spec.mode:
@@ -155,6 +155,26 @@ class Administration:
         )
         self._ledger.wakes.wake(subscription)
         return reply
+
+    def check_new_group(self, topic: TopicSpec, group: str, spec: SubscriptionSpec) -> None:
+        """Refuse settings that a new group of a topic cannot have; the topic need not exist.
+
+        Raises:
+            InvalidRequest, ModeNotAllowed.
+        """
+        self._check_subscription(topic, group, spec)
+        check_filter(spec.tags)
+
+    def _check_subscription(self, topic: TopicSpec, group: str, spec: SubscriptionSpec) -> None:
+        spec.check()
+        mode = self._views.catalog.modes[spec.mode]
+        if mode.ordered_topics_only and not topic.ordered:
+            raise ModeNotAllowed(f"topic {topic.name!r} is not ordered")
+        if not mode.filters and spec.tags.strip() not in {"", "*"}:
+            raise InvalidRequest(
+                f"group {group!r} keeps the order of topic {topic.name!r}, so it takes no tag "
+                "filter: leave the tags out, or make a group with mode shared"
+            )
 
     def unsubscribe(self, now_us: int, topic_name: str, group: str) -> DoneReply:
         """Delete a group's subscription of a topic and everything that the group was owed.
@@ -205,22 +225,6 @@ class Administration:
         return self.record(now_us, control.AppDeleted(name))
 
 
-def check_new_group(topic: TopicSpec, group: str, spec: SubscriptionSpec) -> None:
-    """Refuse settings that a new group of a topic cannot have; the topic need not exist.
-
-    Raises:
-        InvalidRequest, ModeNotAllowed.
-    """
-    _check_subscription(topic, group, spec)
-    check_filter(spec.tags)
-
-
-def _check_subscription(topic: TopicSpec, group: str, spec: SubscriptionSpec) -> None:
-    spec.check()
-    if spec.mode is Mode.ORDERED and not topic.ordered:
-        raise ModeNotAllowed(f"topic {topic.name!r} is not ordered")
-    if spec.mode is Mode.ORDERED and spec.tags.strip() not in {"", "*"}:
-        raise InvalidRequest(
-            f"group {group!r} keeps the order of topic {topic.name!r}, so it takes no tag filter: "
-            "leave the tags out, or make a group with mode shared"
-        )
+def default_mode(topic: TopicSpec) -> Mode:
+    """Return the mode of a group that states none."""
+    return Mode.ORDERED if topic.ordered else Mode.SHARED

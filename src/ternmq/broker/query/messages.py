@@ -17,7 +17,7 @@ from ternmq.broker.gate.replies import PullReply
 from ternmq.broker.group.failedrows import HELD_US, Failure
 from ternmq.broker.group.history import LastFailures, failure_entries
 from ternmq.broker.group.progress import GroupQueue
-from ternmq.broker.group.rowstate import RowPlace, first_of_key, row_state
+from ternmq.broker.group.rowstate import RowPlace, row_state
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.journal.index.tail import Places
 from ternmq.journal.store import lookup
@@ -285,10 +285,10 @@ class Queries:
         """
         _, _, held = self._held(topic_name, group, number)
         count = 0
-        for line in () if held.lines is None else held.lines.by_hash.values():
-            first = None if line.leased else held.failures.failure(line.offsets[0])
+        for offsets in held.order.idle_lines():
+            first = held.failures.failure(offsets[0])
             if first is not None and first.when_us > now_us:
-                count += sum([held.ready.find(one) is not None for one in line.offsets])
+                count += sum([held.ready.find(one) is not None for one in offsets])
         return count
 
     def due(self, topic_name: str, group: str, number: int, now_us: int) -> int:
@@ -301,7 +301,7 @@ class Queries:
         """
         _, _, held = self._held(topic_name, group, number)
         return sum(
-            one.when_us <= now_us and first_of_key(held, one.offset) is None
+            one.when_us <= now_us and held.order.first_before(one.offset) is None
             for one in held.failures.failed(dead=False, after=-1)
         )
 

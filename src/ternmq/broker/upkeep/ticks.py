@@ -126,7 +126,7 @@ class Ticking:
         looked = held.look_for_due(now_us)
         later = held.failures.next_timer_us()
         if later is not None:
-            if later <= now_us and held.lines is None:
+            if later <= now_us and held.failures.due_rows:
                 later = now_us + _DUE_AGAIN_US  # many are known; pulls find the others
             self._timers.arm_due(held, later)
         return looked // 16  # finding a row is about that much cheaper than ending its lease

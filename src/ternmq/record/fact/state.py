@@ -47,7 +47,7 @@ CLIENT_SHOWN: Final = 8
 QUEUE: Final = struct.Struct("<IIQQ")
 """An entry of QUEUES."""
 CURSOR: Final = struct.Struct("<IIIIQII")
-"""An entry of HELD."""
+"""An entry of HELD: group, topic, queue, round, cursor, number of the group's mode, 0."""
 
 
 class Global(msgspec.Struct, frozen=True):

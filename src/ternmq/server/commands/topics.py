@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ternmq.access import Authoriser
-from ternmq.broker.operation.administration import check_new_group
+from ternmq.broker.operation.administration import default_mode
 from ternmq.broker.query.listings import MAX_LISTED, GroupPlace
 from ternmq.broker.query.messages import GroupStatus, Queries
 from ternmq.model.errors import (
@@ -114,18 +114,19 @@ class TopicCommands(ControlCommands):
         if asked.topic not in catalog.by_name:
             if not self._desk.settings.create_topics:
                 raise UnknownTopic(f"there is no topic {asked.topic!r}")
-            ordered = asked.mode is Mode.ORDERED
+            mode = asked.mode or Mode.SHARED
+            ordered = catalog.modes[mode].ordered_topics_only
             made = self._desk.settings.topic_spec(check_name(asked.topic))
             made = msgspec.structs.replace(made, ordered=ordered)
             # Before the topic is made: a refused join leaves no topic behind.
-            check_new_group(made, asked.group, _new_group(asked.mode or Mode.SHARED, asked))
+            broker.administration.check_new_group(made, asked.group, _new_group(mode, asked))
             broker.administration.check_places(1, made.queues)
             broker.administration.create_topic(now, made)
         try:
             found = catalog.subscription(asked.topic, asked.group)
         except UnknownGroup:
             topic = catalog.topic(asked.topic)
-            mode = asked.mode or (Mode.ORDERED if topic.spec.ordered else Mode.SHARED)
+            mode = asked.mode or default_mode(topic.spec)
             spec = _new_group(mode, asked)
             reply = broker.administration.subscribe(now, asked.topic, asked.group, spec)
             self._desk.audit.changed(

@@ -31,6 +31,7 @@ from tests.unit.broker.kit import (
     attempts,
     check,
     explore,
+    lines_of,
     offsets,
     same_after_restart,
     waiting,
@@ -237,7 +238,7 @@ def test_whoever_holds_later_rows_of_a_replayed_key_gives_them_back() -> None:
         held_now = pull(world, session)
         assert offsets(held_now) == [2, 3, 4]
         replay(world, (0, 1))
-        lines = world.held("t", "g").lines
+        lines = lines_of(world.held("t", "g"))
         assert lines is not None
         taken = world.settle(session, "t", "g", held_now, spans=[(2, 3), (3, 4), (4, 5)])
         assert taken.settled == [(3, 4, 1, 1)]

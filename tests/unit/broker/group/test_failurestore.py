@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from ternmq.broker.delivery.shared import SHARED
 from ternmq.broker.group.failurestore import DUE_ROWS
 from ternmq.broker.group.heldpage import HeldPage
 from ternmq.broker.group.progress import GroupQueue
@@ -18,7 +19,7 @@ def failed(held: GroupQueue, position: int, runs: list[LeasedRun], due_us: int) 
 
 
 def waiting(rows: int, due_us: int = 1000) -> GroupQueue:
-    held = GroupQueue(1, 1, 0, 0, HeldPage())
+    held = GroupQueue(1, 1, 0, 0, HeldPage(), SHARED)
     held.apply_pulled(8, 1, Pulled(1, 1, 0, 1, 1, 10**9, rows, [(0, rows, 1, 1)]))
     failed(held, 16, [(0, rows, 1, 1)], due_us)
     return held

@@ -1,0 +1,74 @@
+"""The group modes: what the mode of a consumer group decides, one row for each mode.
+
+The rows are in the room `delivery`, each beside its planner; `delivery.modes` is the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from ternmq.broker.group.order import Order
+from ternmq.model.errors import CorruptJournal
+from ternmq.model.specs import Mode
+
+
+@dataclass(slots=True, frozen=True, eq=False, kw_only=True)
+class GroupMode:
+    """A row of the table, as far as the rows of a group queue and its settings depend on it."""
+
+    name: Mode
+    number: int
+    """Number of the mode in STATE (HELD). It is never changed or used again."""
+    new_order: Callable[[], Order]
+    """Returns the order of a group queue without rows: what waits for what, what a failure and the
+    end of a lease release."""
+    straight: bool
+    """Whether a pull may hand out the next rows as they are stored, without a plan, if no row is
+    ready or waits."""
+    confirmed: bool
+    """Whether a pull is answered when its PULLED is durable. If so, no lease is lost in a power
+    cut, and no settle of a lost lease is accepted."""
+    keyed: bool
+    """Whether PULLED and REPLAY contain the ordering hash of each row."""
+    parks: bool
+    """Whether a pull may park rows: they are ready, but wait for others, and count as parked. The
+    order of such a mode is not ``UNORDERED``."""
+    holds: bool
+    """Whether ``exhausted = hold`` applies: a row that failed for good waits for an operator."""
+    filters: bool
+    """Whether a group may have a tag filter."""
+    ordered_topics_only: bool
+    """Whether only a topic that is ordered allows the mode."""
+
+
+class GroupModes:
+    """The table of modes, by name and by number."""
+
+    __slots__ = ("_by_name", "_by_number")
+
+    def __init__(self, modes: Iterable[GroupMode]) -> None:
+        self._by_name: dict[Mode, GroupMode] = {}
+        self._by_number: dict[int, GroupMode] = {}
+        for mode in modes:
+            if mode.name in self._by_name or mode.number in self._by_number:
+                raise ValueError(f"group mode {mode.name.value} or its number is registered twice")
+            self._by_name[mode.name] = self._by_number[mode.number] = mode
+
+    def __iter__(self) -> Iterator[GroupMode]:
+        return iter(self._by_name.values())
+
+    def __getitem__(self, name: Mode) -> GroupMode:
+        """Return the mode of that name."""
+        return self._by_name[name]
+
+    def numbered(self, number: int) -> GroupMode:
+        """Return the mode with a number of STATE.
+
+        Raises:
+            CorruptJournal: There is none.
+        """
+        mode = self._by_number.get(number)
+        if mode is None:
+            raise CorruptJournal(f"unknown group mode in STATE: {number}")
+        return mode
