@@ -565,7 +565,6 @@ class Client(Transacting, Receiving):
         """Take a new identity, or become unusable if it was connected. For ``forking``."""
         if self._session.used:
             self._session.leave_behind()
-            self._keeper.leave_behind()
         else:
             self._session.renew()
             self._producer.renew()

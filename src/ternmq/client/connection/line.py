@@ -10,16 +10,18 @@ from __future__ import annotations
 import os
 import platform
 import secrets
-import socket
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, TypeVar
 
 from ternmq.client.connection.backoff import Backoff
-from ternmq.client.connection.connecting import closed_at_once, known_at, options_of, refused
+from ternmq.client.connection.blocking import BlockingConnection, lost
+from ternmq.client.connection.connecting import closed_at_once, known_at, options_of
 from ternmq.client.connection.options import Options
+from ternmq.client.connection.stats import Traffic
 from ternmq.client.content.validation import length_of, seconds_of
 from ternmq.model.errors import (
     Busy,
@@ -36,14 +38,17 @@ from ternmq.model.errors import (
 from ternmq.model.version import __version__
 from ternmq.wire import control
 from ternmq.wire.commands import Command
-from ternmq.wire.session import Answer, ClientSession, Refusal
+from ternmq.wire.session import Refusal
 
-_READ_BYTES: Final = 1 << 20
+T = TypeVar("T")
+
 _STALE: Final = 0.8
 """Share of three heartbeats of the broker: a connection that was silent for longer is replaced."""
 _AGAIN: Final = (Busy, ShuttingDown, Unreadable)
 """Refusals that may pass later."""
 _LIBRARY: Final = "ternmq-python"
+_BYE: Final = 1.0
+"""Most seconds that ``close`` waits for the answer to BYE."""
 PAGE_BYTES: Final = 1 << 17
 """With twice as much, live sends during two readers took a millisecond longer (p99)."""
 
@@ -143,49 +148,33 @@ class Asked(NamedTuple):
     """Seconds that the broker was asked to wait for data."""
 
 
-class _Attempt(Protocol):
-    """A function that may be tried again."""
-
-    def __call__(self) -> bytes | None:
-        """Try, or raise."""
-        ...
-
-
 class BulkLine:
-    """Connections for bulk requests. One thread at a time; a forked child makes its own.
-
-    Attributes:
-        connections: Number of connections made.
-        bytes_received: Total over all of them.
-    """
+    """Connections for bulk requests. One thread at a time; a forked child makes its own."""
 
     def __init__(self, options: BulkOptions) -> None:
         self.options = options
-        self.connections = 0
-        self.bytes_received = 0
         self._resolved = options.resolved()
         self._client = secrets.token_hex(16)
         self._pid = os.getpid()
-        self._socket: socket.socket | None = None
-        self._state = ClientSession()
-        self._answers: dict[int, Answer | Refusal] = {}
+        self._traffic = Traffic()
+        self._line: BlockingConnection | None = None
+        self._welcome: control.Welcome | None = None
+        """The last one; it has the session that the next connection resumes."""
         self._waiting: deque[tuple[int, Asked]] = deque()
-        self._heard = 0.0
         self._closed = False
 
     @property
     def welcome(self) -> control.Welcome:
-        """The broker's WELCOME; connects if needed.
+        """The broker's last WELCOME; connects if there was no connection yet.
 
         Raises:
             CannotConnect, RefusedError: There is no connection, and none can be made.
         """
         self._see_process()
-        if self._state.welcome is None:
+        if self._welcome is None:
             self._again(self._connected)
-        welcome = self._state.welcome
-        assert welcome is not None
-        return welcome
+        assert self._welcome is not None
+        return self._welcome
 
     def ask(self, command: Command, body: bytes, wait: float = 0.0) -> bytes:
         """Return the answer to a request that may be repeated.
@@ -201,22 +190,21 @@ class BulkLine:
         """Send a request; ``take`` returns the answers in the order of the requests."""
         asked = Asked(command, body, wait)
         try:
-            self._send(asked)
+            id_ = self._connected().send(command, body, self.options.timeout)
         except (OSError, ConnectionLost, CannotConnect, *_AGAIN):
             self._hang_up()
-            self._waiting.append((0, asked))  # sent again when its answer is taken
+            id_ = 0  # sent again when its answer is taken
+        self._waiting.append((id_, asked))
 
     def take(self) -> bytes:
         """Return the answer to the oldest unanswered request; raises as ``ask``."""
         if not self._waiting:
             raise ClientClosed("no request was sent")
         try:
-            body = self._again(self._take)
+            return self._again(self._take)
         except BaseException:
             self.drop()  # the next caller must not get the answer to this request
             raise
-        assert body is not None
-        return body
 
     def drop(self) -> None:
         """Discard pending requests and close the connection."""
@@ -228,19 +216,13 @@ class BulkLine:
         """End the connection, and the session with it. May be repeated."""
         self._closed = True
         self._waiting.clear()
-        if self._socket is not None and self._pid == os.getpid():
-            try:
-                id_, frame = self._state.ask(Command.BYE)
-                self._socket.settimeout(1.0)
-                self._socket.sendall(frame)
-                self._receive(id_)
-            except (OSError, TernMQError):
-                pass  # the session ends by its grace
+        if self._line is not None and self._pid == os.getpid():
+            self._line.say_bye(_BYE)
         self._hang_up()
 
     # -- tries
 
-    def _again(self, attempt: _Attempt) -> bytes | None:
+    def _again(self, attempt: Callable[[], T]) -> T:
         """Run an attempt until it succeeds, or the tries are used up."""
         options = self.options
         pauses = options.backoff.pauses()
@@ -268,15 +250,15 @@ class BulkLine:
 
     def _take(self) -> bytes:
         """Return the oldest answer; send requests of a lost connection again."""
-        self._connected()
+        line, timeout = self._connected(), self.options.timeout
         for at, (id_, asked) in enumerate(self._waiting):
             if not id_:
-                frame_id, frame = self._state.ask(asked.command, asked.body)
-                self._write(frame)
-                self._waiting[at] = frame_id, asked
+                self._waiting[at] = line.send(asked.command, asked.body, timeout), asked
         id_, asked = self._waiting[0]
-        event = self._receive(id_, asked.wait)
+        event = line.receive(id_, timeout + asked.wait)
         if isinstance(event, Refusal):
+            if not event.id:
+                raise lost(event.error)
             if isinstance(event.error, _AGAIN):
                 self._waiting[0] = 0, asked
             else:
@@ -287,14 +269,8 @@ class BulkLine:
 
     # -- the connection
 
-    def _send(self, asked: Asked) -> None:
-        self._connected()
-        id_, frame = self._state.ask(asked.command, asked.body)
-        self._write(frame)
-        self._waiting.append((id_, asked))
-
-    def _connected(self) -> None:
-        """Make sure that there is a connection.
+    def _connected(self) -> BlockingConnection:
+        """Return the connection; make one if there is none, or if it was silent for long.
 
         Raises:
             CannotConnect, RefusedError, ProtocolError: There is none.
@@ -302,117 +278,48 @@ class BulkLine:
         if self._closed:
             raise ClientClosed("this client is closed")
         self._see_process()
-        if self._socket is not None:
-            welcome = self._state.welcome
-            assert welcome is not None
-            quiet = time.monotonic() - self._heard
-            if self._waiting or quiet < 3 * _STALE * welcome.heartbeat_us / 1e6:
-                return
+        line = self._line
+        if line is not None:
+            assert self._welcome is not None
+            quiet = time.monotonic() - line.heard
+            if self._waiting or quiet < 3 * _STALE * self._welcome.heartbeat_us / 1e6:
+                return line
             self._hang_up()
-        self._connect()
+        return self._connect()
 
     def _see_process(self) -> None:
         """Start over in a forked child: connection, session and client id are the parent's."""
         if self._pid != os.getpid():
             self._hang_up()  # closes this process's descriptor, not the connection
-            self._state = ClientSession()
+            self._welcome = None
             self._client = secrets.token_hex(16)
             self._pid = os.getpid()
 
-    def _connect(self) -> None:
-        welcome = self._state.welcome
-        self._state = ClientSession()
-        try:
-            self._greet(0 if welcome is None else welcome.session)
-        except BaseException:
-            self._hang_up()
-            raise
-        self.connections += 1
-
-    def _greet(self, session: int) -> None:
-        options = self._resolved
+    def _connect(self) -> BlockingConnection:
+        options, welcome = self._resolved, self._welcome
         address = options.address
-        try:
-            line = socket.create_connection(
-                (address.host, address.port), timeout=options.connect_timeout
-            )
-        except OSError as error:
-            raise refused(address, error) from error
-        self._socket = line
-        context = address.ssl_context()
-        if context is not None:
-            try:
-                self._socket = context.wrap_socket(line, server_hostname=address.host)
-            except OSError as error:
-                raise refused(address, error) from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         hello = control.Hello(
             app=options.app,
             token=options.token,
             client=self._client,
-            session=session,
+            session=0 if welcome is None else welcome.session,
             library=f"{_LIBRARY} {__version__}",
             language=f"python {platform.python_version()}",
             pid=self._pid,
         )
-        self._write(self._state.hello(hello))
+        line = BlockingConnection(address, self._traffic)
         try:
-            event = self._receive(1)
+            self._welcome = line.connect(hello, options.connect_timeout, self.options.timeout)
         except NotABroker as error:
             raise known_at(address, error) from error
         except ConnectionLost as error:
             raise closed_at_once(address, None) from error
-        if isinstance(event, Refusal):
-            raise event.error
-
-    def _write(self, frame: bytes) -> None:
-        assert self._socket is not None
-        self._socket.settimeout(self.options.timeout)
-        self._socket.sendall(frame)
-
-    def _receive(self, id_: int, wait: float = 0.0) -> Answer | Refusal:
-        """Return the answer to a request; others that come first are kept.
-
-        Raises:
-            ConnectionLost, OSError, TernMQError: There will be no answer over this connection.
-        """
-        event = self._answers.pop(id_, None)
-        line = self._socket
-        assert line is not None
-        until = time.monotonic() + self.options.timeout + wait
-        while event is None:
-            left = until - time.monotonic()
-            if left <= 0:
-                raise ConnectionLost(f"{self._resolved.address} did not answer in time")
-            line.settimeout(left)
-            data = line.recv(_READ_BYTES)
-            if not data:
-                raise ConnectionLost(f"{self._resolved.address} closed the connection")
-            self.bytes_received += len(data)
-            self._heard = time.monotonic()
-            for one in self._state.receive(data):
-                if isinstance(one, Answer):
-                    self._answers[one.id] = one
-                elif isinstance(one, Refusal):
-                    if not one.id:  # the broker's reason for closing
-                        raise _lost(one.error)
-                    self._answers[one.id] = one
-            event = self._answers.pop(id_, None)
-        return event
+        self._line = line
+        return line
 
     def _hang_up(self) -> None:
-        line = self._socket
+        """Drop the connection; pending requests are to be sent again."""
+        line, self._line = self._line, None
         if line is not None:
             line.close()
-        self._forget()
-
-    def _forget(self) -> None:
-        """Drop the connection; pending requests are to be sent again."""
-        self._socket = None
-        self._answers.clear()
         self._waiting = deque((0, asked) for _, asked in self._waiting)
-
-
-def _lost(error: TernMQError) -> TernMQError:
-    """Return the error for a closing reason: bytes that break the protocol are not sent twice."""
-    return error if isinstance(error, ProtocolError) else ConnectionLost(str(error))

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 import threading
 import time
 import weakref
@@ -24,7 +23,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from ternmq.client.connection.options import Options
+from ternmq.client.connection.blocking import BlockingConnection
 from ternmq.client.connection.session import Session
 from ternmq.client.connection.stats import Traffic
 from ternmq.client.consumer.delivery import MAX_REASON, Retry, delay_us, verdict_of
@@ -34,7 +33,6 @@ from ternmq.client.consumer.settler import Settler
 from ternmq.client.consumer.settles import extended, extension
 from ternmq.client.consumer.telling import fate_of
 from ternmq.client.process import exiting
-from ternmq.client.process.forking import let_go
 from ternmq.model.errors import (
     ConnectionLost,
     LeaseExpired,
@@ -46,7 +44,7 @@ from ternmq.model.errors import (
 from ternmq.record.fact.facts import Outcome
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
-from ternmq.wire.session import Answer, ClientSession, Refusal
+from ternmq.wire.session import Refusal
 
 log: Final = logging.getLogger("ternmq")
 
@@ -60,7 +58,6 @@ _LEAST_GAIN: Final = 0.01
 _LONGEST_NAP: Final = 1.0
 _SHORTEST_NAP: Final = 0.005
 _PAUSE: Final = 0.2
-_READ_BYTES: Final = 65536
 ENDED: Final = "the worker stopped while the handler ran"
 """Reason of an attempt that was cut short by the end of its process."""
 _SETTLED: Final = {
@@ -89,7 +86,9 @@ class Keeper:
         self._ended = False
         self._wake = threading.Event()
         self._looks_at = float("inf")
-        self._line: _Line | None = None
+        self._line: BlockingConnection | None = None
+        self._heartbeat = 1.0
+        """Seconds without a request after which the connection needs one."""
         self._left: list[Running] = []
         self._exiting = False
         self._overdue: weakref.WeakSet[Lease] = weakref.WeakSet()
@@ -135,12 +134,6 @@ class Keeper:
         """Wait for the end of the thread; for ``exiting``."""
         if self._thread is not None:
             self._thread.join(timeout)
-
-    def leave_behind(self) -> None:
-        """Close this process's copy of the connection after a fork: it belongs to the parent."""
-        line = self._line
-        if line is not None:
-            let_go(line.fileno())
 
     # -- the thread
 
@@ -311,21 +304,51 @@ class Keeper:
         return True
 
     def _ask(self, command: Command, body: bytes) -> bytes:
+        """Return the answer to a request.
+
+        Raises:
+            OSError, TernMQError: There is no answer, or it is a refusal.
+        """
         line = self._line
         if line is not None:
             try:
-                return line.ask(command, body)
+                return self._exchange(line, command, body)
             except (OSError, ConnectionLost):
                 self._hang_up()  # it was silent for long; a new connection may work
-        line = self._line = _Line(self._session, self.traffic)
-        return line.ask(command, body)
+        return self._exchange(self._connect(), command, body)
+
+    def _exchange(self, line: BlockingConnection, command: Command, body: bytes) -> bytes:
+        timeout = self._session.options.connect_timeout
+        answer = line.receive(line.send(command, body, timeout), timeout)
+        if isinstance(answer, Refusal):
+            raise answer.error
+        return answer.body
+
+    def _connect(self) -> BlockingConnection:
+        """Make a second connection of the session."""
+        session, options = self._session, self._session.options
+        hello = control.Hello(
+            app=options.app,
+            token=options.token,
+            client=session.client,
+            session=session.number,
+            auxiliary=True,
+            library=session.library,
+            language=session.language,
+            pid=os.getpid(),
+        )
+        line = BlockingConnection(options.address, self.traffic)
+        welcome = line.connect(hello, options.connect_timeout, options.connect_timeout)
+        self._heartbeat = welcome.heartbeat_us / 1e6
+        self._line = line
+        return line
 
     def _beat(self) -> None:
         """Send a PING if it is due, so that the broker keeps the connection."""
         line = self._line
-        if line is not None and time.monotonic() - line.said > line.heartbeat:
+        if line is not None and time.monotonic() - line.said > self._heartbeat:
             try:
-                line.ask(Command.PING, b"")
+                self._exchange(line, Command.PING, b"")
             except (TernMQError, OSError):
                 self._hang_up()
 
@@ -341,80 +364,3 @@ class Keeper:
         line, self._line = self._line, None
         if line is not None:
             line.close()
-
-
-class _Line:
-    """A second, blocking connection of a session.
-
-    Attributes:
-        said: Monotonic time of the last request.
-        heartbeat: Seconds after which a request is due.
-
-    Raises:
-        OSError, TernMQError: It cannot be made.
-    """
-
-    def __init__(self, session: Session, traffic: Traffic) -> None:
-        self._traffic = traffic
-        options: Options = session.options
-        address = options.address
-        self._state = ClientSession()
-        self.said = time.monotonic()
-        self._socket: socket.socket = socket.create_connection(
-            (address.host, address.port), timeout=options.connect_timeout
-        )
-        try:
-            context = address.ssl_context()
-            if context is not None:
-                self._socket = context.wrap_socket(self._socket, server_hostname=address.host)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            hello = control.Hello(
-                app=options.app,
-                token=options.token,
-                client=session.client,
-                session=session.number,
-                auxiliary=True,
-                library=session.library,
-                language=session.language,
-                pid=os.getpid(),
-            )
-            self._exchange(lambda: (1, self._state.hello(hello)))
-            traffic.opened += 1
-            welcome = self._state.welcome
-            self.heartbeat = welcome.heartbeat_us / 1e6 if welcome is not None else 1.0
-        except BaseException:
-            self._socket.close()
-            raise
-
-    def ask(self, command: Command, body: bytes) -> bytes:
-        """Return the answer to a request.
-
-        Raises:
-            OSError, TernMQError: There is no answer, or it is a refusal.
-        """
-        return self._exchange(lambda: self._state.ask(command, body))
-
-    def _exchange(self, make: Callable[[], tuple[int, bytes]]) -> bytes:
-        id_, frame = make()
-        self.said = time.monotonic()
-        self._socket.sendall(frame)
-        self._traffic.requests += 1
-        self._traffic.bytes_sent += len(frame)
-        while True:
-            data = self._socket.recv(_READ_BYTES)
-            if not data:
-                raise ConnectionLost("the broker closed the keeper's connection")
-            self._traffic.bytes_received += len(data)
-            for event in self._state.receive(data):
-                if isinstance(event, Answer) and event.id == id_:
-                    return event.body
-                if isinstance(event, Refusal):
-                    raise event.error
-
-    def fileno(self) -> int:
-        """Return its descriptor; -1 after it was closed."""
-        return self._socket.fileno()
-
-    def close(self) -> None:
-        """End the connection."""
-        self._socket.close()

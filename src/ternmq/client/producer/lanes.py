@@ -45,6 +45,7 @@ class TopicLanes:
     Attributes:
         facts: The facts; None: not known yet, or to be requested again.
         laid: The facts for which ``lanes`` were made.
+        placings: Number of times that facts came after which a message may belong to another lane.
         only: The lane of all messages without queue and ordering key, if there is only one.
         asking: Whether the facts are being requested, or will be after a pause.
         tries: Number of refused requests for the facts.
@@ -55,7 +56,7 @@ class TopicLanes:
 
     __slots__ = (
         "_by_queue", "_keyed", "_limits", "absent", "asking", "facts", "laid", "lanes", "name",
-        "only", "seed", "tries", "undecided",
+        "only", "placings", "seed", "tries", "undecided",
     )  # fmt: skip
 
     def __init__(self, name: str, limits: Options) -> None:
@@ -64,6 +65,7 @@ class TopicLanes:
         self._limits = limits
         self.facts: TopicFacts | None = None
         self.laid: TopicFacts | None = None
+        self.placings = 0
         self.absent = False
         self.asking = False
         self.tries = 0
@@ -166,6 +168,7 @@ class TopicLanes:
         self.tries = 0
         if facts == self.facts and not self.undecided.loads:
             return []
+        self.placings += 1
         self.facts = facts
         # Lanes made for the same facts stay: loads under way in them still keep the order.
         changed = facts != self.laid

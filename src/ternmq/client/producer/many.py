@@ -19,17 +19,23 @@ from ternmq.wire import bodies
 
 
 class Many:
-    """One call of ``send_many``: its messages, their outcome, and the future for all of them."""
+    """One call of ``send_many``: its messages, their outcome, and the future for all of them.
 
-    __slots__ = ("failures", "future", "items", "messages", "open_parts", "receipts")
+    Attributes:
+        queue: Queue of bare bodies; None: the broker chooses. Other messages have their own choice.
+    """
+
+    __slots__ = ("failures", "future", "items", "messages", "open_parts", "queue", "receipts")
 
     def __init__(
         self,
         items: Sequence[object],
         messages: Sequence[Outgoing] | Sequence[bytes],
         future: asyncio.Future[None],
+        queue: int | None = None,
     ) -> None:
         self.items = items
+        self.queue = queue
         self.messages = messages
         self.future = future
         self.open_parts = 1

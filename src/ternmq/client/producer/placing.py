@@ -108,11 +108,11 @@ class Placing:
 
     def _move_part(self, topic: TopicLanes, load: Part, moves: Moves) -> None:
         many = load.many
-        parts = self.parts(topic, many, load.rows, load.lane.queue, load.timeout)
+        parts = self.parts(topic, many, load.rows, load.timeout)
         if len(parts.good) == 1 and len(parts.good[0].rows) == len(load.rows):
             many.open_parts -= 1
             load.lane = parts.good[0].lane
-            load.lane.loads.append(load)
+            take_part(load)
             return
         moves.gone.append(load)
         moves.refused += parts.refused
@@ -125,9 +125,7 @@ class Placing:
 
     # -- many
 
-    def parts(
-        self, topic: TopicLanes, many: Many, rows: Sequence[int], queue: int | None, timeout: float
-    ) -> Parts:
+    def parts(self, topic: TopicLanes, many: Many, rows: Sequence[int], timeout: float) -> Parts:
         """Split rows of a ``Many`` into loads; the topic's facts are known.
 
         Messages that the topic does not accept are in loads of their own, each with its error; they
@@ -137,11 +135,10 @@ class Placing:
             topic: Their topic.
             many: The messages.
             rows: The rows of them to split.
-            queue: Queue of bare bodies; other messages have their own choice.
             timeout: Seconds for each.
         """
         refused: list[Refused] = []
-        placed = self._placed(topic, many, rows, queue, refused)
+        placed = self._placed(topic, many, rows, refused)
         good = [
             part
             for lane, some in placed.items()
@@ -155,7 +152,6 @@ class Placing:
         topic: TopicLanes,
         many: Many,
         rows: Sequence[int],
-        queue: int | None,
         refused: list[Refused],
     ) -> dict[Lane, Sequence[int]]:
         """Return rows by lane; append those that no lane accepts to ``refused``."""
@@ -166,7 +162,7 @@ class Placing:
                 refused.append(self.refused(topic, many, rows, error))
                 return {}
             try:
-                return {topic.of_queue(queue): rows}
+                return {topic.of_queue(many.queue): rows}
             except UnknownQueue as error:  # the topic was made anew, with fewer queues
                 refused.append(self.refused(topic, many, rows, error))
                 return {}

@@ -182,7 +182,7 @@ class Producer(Member):
         loop = self._bind()
         core = self.core
         topic = core.placing.topic(topic_name)
-        many = Many(items, messages, loop.create_future())
+        many = Many(items, messages, loop.create_future(), queue)
         rows = range(len(messages))
         try:
             await self._requests.known(topic)
@@ -196,14 +196,14 @@ class Producer(Member):
             topic.of_queue(queue)
         try:
             if messages:
-                left, laid = self._split(topic, many, rows, queue, timeout), topic.laid
+                placings, left = topic.placings, self._split(topic, many, rows, timeout)
                 while left:
                     while self.room.full and not many.future.done():
                         await self.room.wait(loop)
-                    if topic.laid is not laid:  # it has other lanes now
+                    if topic.placings != placings:  # they may belong to other lanes now
                         many.open_parts -= len(left)
                         waiting = sorted([row for part in left for row in part.rows])
-                        left, laid = self._split(topic, many, waiting, queue, timeout), topic.laid
+                        placings, left = topic.placings, self._split(topic, many, waiting, timeout)
                         continue
                     part = left.popleft()
                     core.take(part, loop.time())
@@ -218,10 +218,10 @@ class Producer(Member):
         return many
 
     def _split(
-        self, topic: TopicLanes, many: Many, rows: Sequence[int], queue: int | None, timeout: float
+        self, topic: TopicLanes, many: Many, rows: Sequence[int], timeout: float
     ) -> deque[Part]:
         """Return rows as loads that no lane has yet; refuse those that the topic does not take."""
-        parts = self.core.placing.parts(topic, many, rows, queue, timeout)
+        parts = self.core.placing.parts(topic, many, rows, timeout)
         self.core.refuse(parts.refused)
         self._react()
         return deque(parts.good)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
+from typing import cast
 
 import pytest
 
@@ -12,6 +14,7 @@ from ternmq.client.connection.options import Options
 from ternmq.client.producer.core import SendCore
 from ternmq.client.producer.lanes import TopicFacts
 from ternmq.client.producer.load import Load
+from ternmq.client.producer.many import Many
 from ternmq.client.producer.outgoing import Outgoing
 from ternmq.client.producer.singles import Singles
 from ternmq.model.errors import (
@@ -25,6 +28,7 @@ from ternmq.model.errors import (
     SendTimeout,
     TernMQError,
 )
+from ternmq.record.batch.batch import Batch
 from ternmq.wire import bodies
 
 TIMEOUT = 10.0
@@ -117,6 +121,18 @@ def test_a_topic_that_is_not_known_is_requested_once() -> None:
     assert client.core.unknown == [client.topic]
     client.core.learned(client.topic, TopicFacts())
     assert [load.count for load in client.send()] == [2]
+
+
+def test_a_message_does_not_overtake_one_of_send_many_when_the_queues_change() -> None:
+    client = Client()
+    many = Many([b"2"], [b"2"], cast("asyncio.Future[None]", None))
+    client.put(b"1")
+    (part,) = client.core.placing.parts(client.topic, many, range(1), TIMEOUT).good
+    client.core.take(part, client.now)
+    client.put(b"3")
+    client.core.learned(client.topic, TopicFacts(queues=2))
+    sent = [Batch(bodies.unpack_send(load.frame).batch).bodies() for load in client.send()]
+    assert sent == [[b"1"], [b"2"], [b"3"]]
 
 
 def test_a_lost_connection_sends_the_same_bytes_again_in_order() -> None:

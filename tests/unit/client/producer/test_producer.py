@@ -23,6 +23,7 @@ from ternmq.model.errors import (
     StrictNeedsReplica,
     TernMQError,
 )
+from ternmq.wire.bodies import unpack_send
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Request
 from tests.asynchronous import until
@@ -172,6 +173,57 @@ async def test_many_messages_that_wait_for_room_go_to_the_queues_that_there_are_
             receipts = await asyncio.wait_for(sending, 20)
         assert len(receipts) == 20
         assert sorted(set(fake.stored)) == sorted([b"first", *bodies])
+
+
+async def test_many_messages_that_wait_are_sent_when_the_queues_change_and_change_back() -> None:
+    """Those without room were put in a lane that their topic no longer had, and stayed there."""
+    async with FakeBroker(queues=2) as fake:
+        options = replace(ternmq.connect(fake.url).options, buffer_bytes=2000, batch_bytes=500)
+        async with ternmq.connect(options=options) as client:
+            await client.send("t", b"first")
+            fake.silent = True
+            messages = [ternmq.Message(b"%400d" % n, key=str(n)) for n in range(20)]
+            core = client._producer.core
+            topic = core.placing.topics["t"]
+            three, two = TopicFacts(False, 3), TopicFacts(False, 2)
+            client._producer.learned(topic, three)
+            sending = asyncio.ensure_future(client.send_many("t", messages))
+            await until(lambda: client._producer.room.full)
+            client._producer.learned(topic, two)
+            client._producer.learned(topic, three)
+            core.placing.outdated("t")
+            fake.silent = False
+            fake.cut()
+            receipts = await asyncio.wait_for(sending, 5)
+        assert len(receipts) == 20
+
+
+async def test_bodies_that_wait_for_a_queue_that_is_not_known_yet_keep_their_queue() -> None:
+    async with FakeBroker(queues=4) as fake:
+        options = replace(ternmq.connect(fake.url).options, buffer_bytes=2000, batch_bytes=500)
+        async with ternmq.connect(options=options) as client:
+            await client.send("t", b"first")
+            fake.silent = True
+            bodies = [b"%400d" % n for n in range(20)]
+            sending = asyncio.ensure_future(
+                client.send_many("t", bodies, queue=3, return_errors=True)
+            )
+            await until(lambda: client._producer.room.full)
+            queues: set[int | None] = set()
+
+            def send(request: Request) -> bytes | TernMQError | None:
+                queues.add(unpack_send(request.body).queue)
+                return fake._send(request)
+
+            fake.on[Command.SEND] = send
+            core = client._producer.core
+            client._producer.learned(core.placing.topics["t"], TopicFacts(False, 2))
+            core.placing.outdated("t")
+            fake.silent = False
+            fake.cut()
+            await asyncio.wait_for(sending, 5)
+        assert len(fake.stored) > 5
+        assert queues == {3}
 
 
 async def test_sequences_are_dense_and_batches_are_of_one_turn() -> None:
