@@ -160,7 +160,7 @@ class AppAccounts:
     Attributes:
         app: Name of the app.
         connections: Number of open connections.
-        entered: Number of connections that it has opened in this second.
+        entered: Number of connections that it has opened in the second ``entered_second``.
         pending: Bytes of requests without an answer.
         unwritten: Bytes of answers that are made, or being made, and not taken.
         unfinished: Bytes of requests that are not received whole.
@@ -178,6 +178,7 @@ class AppAccounts:
         "app",
         "connections",
         "entered",
+        "entered_second",
         "held_back",
         "left",
         "pending",
@@ -195,6 +196,7 @@ class AppAccounts:
         self.app = app
         self.connections = 0
         self.entered = 0
+        self.entered_second = 0
         self.pending = Account(accounts.pending)
         self.unwritten = Account(accounts.unwritten)
         self.unfinished = Account(accounts.unfinished)
@@ -269,8 +271,8 @@ class Accounts:
         if app_accounts is None:
             app_accounts = self.by_app[app] = AppAccounts(app, self)
         app_accounts.connections += 1
-        if app_accounts.second != self.second:
-            self.asks(app_accounts)
+        if app_accounts.entered_second != self.second:
+            app_accounts.entered_second, app_accounts.entered = self.second, 0
         app_accounts.entered += 1
         return app_accounts
 
@@ -289,7 +291,7 @@ class Accounts:
     def asks(self, app_accounts: AppAccounts) -> None:
         """Note an app's first request in this second."""
         app_accounts.second = self.second
-        app_accounts.left = app_accounts.entered = 0
+        app_accounts.left = 0
         self._asking += 1
         self._share()
 

@@ -183,3 +183,12 @@ def test_a_burst_is_not_much():
         for _ in range(MUCH - 1):
             good.left_over()
         assert second(accounts, number, [evil, good], [evil]) == (True, PORTION)
+
+
+def test_the_connections_that_an_app_opens_are_counted_by_the_second() -> None:
+    accounts = Accounts(1000, 10.0)
+    for number in range(1, 4):
+        assert accounts.enter("a").entered == number
+    assert accounts.enter("b").entered == 1
+    accounts.cool_down(1.0)
+    assert accounts.enter("a").entered == 1
