@@ -664,7 +664,7 @@ async def test_a_pull_that_is_over_may_be_cancelled_or_lost_before_it_is_answere
     for client, id_, _ in waits:
         if id_ != lost_id or client is not lost:
             assert bodies.unpack_delivery(client.wait(id_)).runs, "everybody gets a message"
-    assert left == [at_once - OVER]
+    assert 0 < left[0] <= at_once - OVER, "some were over and not answered yet"
     assert good.pull("orders", group, 1, MINUTE_MS).runs, "what was lost on the way comes again"
     assert in_loop(one, lambda: places.taken) == 0, "places are given back"
 
