@@ -48,7 +48,7 @@ def test_what_waits(cli: CommandLine, failed: str) -> None:
 def test_waiting_messages_come_at_once(cli: CommandLine, failed: str) -> None:
     cli("group", "skip", failed, "billing", "--offset", 10, "-y")
     said = cli("retry", "now", failed, "billing", "3-4")
-    assert said.err == f"2 messages of {failed} come again to billing now\n"
+    assert said.err == f"2 messages of {failed} are delivered to billing again now\n"
     out = cli("consume", failed, "-g", "billing", "--wait", "0", "--raw").out
     assert out == "message 3\nmessage 4\n"
     ended = cli("retry", "now", failed, "billing", 5, 7, "--json", code=4)
@@ -216,7 +216,7 @@ def test_places_that_have_none_are_named_whole(cli: CommandLine, failed: str) ->
     assert ended.err == "ternmq: these did not wait: 1/9999\n"
     ended = cli("retry", "now", failed, "billing", "0/3", "1/9999", code=4)
     assert ended.err.splitlines() == [
-        f"1 message of {failed} comes again to billing now",
+        f"1 message of {failed} is delivered to billing again now",
         "ternmq: these did not wait: 1/9999",
     ]
     ended = cli("deadletter", "redrive", failed, "billing", "0/1", "-y")

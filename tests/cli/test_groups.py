@@ -326,7 +326,7 @@ def test_holds_on_the_journal(cli: CommandLine, filled: str, client: ternmq.sync
     position = told[0]["position"] + 1
     cli("hold", "set", name, str(position))
     said = cli("hold", "set", name, "0")
-    assert f"hold {name} stays at {position}: --back moves it back" in said.err
+    assert f"hold {name} stays at position {position}: --back moves it back" in said.err
     holds = {one["hold"]: one["position"] for one in cli("hold", "list", "--json").json}
     assert holds[name] == position
     cli("hold", "set", name, "0", "--back")

@@ -44,7 +44,7 @@ async def _failure(url: str) -> CannotConnect:
 def test_something_listens_there() -> None:
     with silent() as url:
         said = text_of(asyncio.run(_failure(url)))
-    assert "accepts connections, but does not answer like a broker: something listens" in said
+    assert "accepts connections, but does not answer like a broker: a program listens" in said
     assert "if it is not the broker" in said
     assert "ternmq dev" not in said
 

@@ -150,15 +150,16 @@ def test_old_figures_are_marked(
     terminal: Terminal, broker: BrokerProcess, filled: str, command: str
 ) -> None:
     words = ["top"] if command == "top" else ["group", "lag", filled, "--watch"]
+    end = "q quits" if command == "top" else "Ctrl-C ends it"
     terminal.run(*words, "--interval", "100ms")
-    terminal.wait("billing", " ends it")
+    terminal.wait("billing", end)
     assert broker.process is not None
     broker.process.send_signal(signal.SIGSTOP)
     try:
         terminal.wait("billing", "these figures are ", "old: the broker does not answer")
     finally:
         broker.process.send_signal(signal.SIGCONT)
-    terminal.wait("billing", " ends it")
+    terminal.wait("billing", end)
     terminal.keys("C-c")
     terminal.wait("ended:130")
 

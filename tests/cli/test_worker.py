@@ -435,7 +435,7 @@ def test_what_a_process_abandons_is_given_back_at_its_end_and_was_an_attempt(
             worker.process.send_signal(signal.SIGTERM)
             worker.says("stopping: waiting up to 3600 s")
         assert worker.end() == (-15 if at_once else 0)
-        fate = "tried again by the retry policy" if attempt == 1 else "a dead letter now"
+        fate = "retried by the retry policy" if attempt == 1 else "a dead letter now"
         said = rf"s\) still ran when its process ended: attempt {attempt} of 2: it is {fate}"
         assert re.search(said, worker.said), worker.said
         queue = client.admin.group(topic, "g").queues[0]

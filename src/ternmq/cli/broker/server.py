@@ -18,7 +18,7 @@ from ternmq.server.telemetry.logs import set_up
 from ternmq.settings import Address, Mode, Settings, SettingsError, load
 
 _TRY: Final = """\
-This broker deletes everything when it ends (Ctrl-C); with `--data DIR` it keeps the data.
+This broker deletes everything when it ends (Ctrl-C); `--data DIR` keeps it.
 Try, in another terminal:
 
 {where}    ternmq send greetings '{{"text": "hello"}}'
