@@ -91,7 +91,7 @@ async def test_a_thread_that_outlives_the_drain_keeps_its_message(
     (named,) = [one for one in said if one.startswith("still running after 0.05 s")]
     assert "handler Gate, topic=orders group=g id=" in named
     assert "offset=0/0, since " in named
-    assert any("stopped, but 1 handler call still runs: nobody" in one for one in said)
+    assert any("stopped, but 1 handler call still runs: no other" in one for one in said)
 
     # Nobody gets it: its lease goes on being extended. What was not begun was given back.
     await extended(client)

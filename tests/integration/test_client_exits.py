@@ -120,7 +120,7 @@ async def test_sys_exit_in_a_handler_is_a_failure_of_its_message(
     reasons = await run_until_dead(client, real.url, 2)
     assert reasons == [["RuntimeError: the handler raised SystemExit: 3"] * 2] * 2
     assert closed == ["closed"]
-    assert "attempt 1 of 2: it is tried again" in caplog.text
+    assert "attempt 1 of 2: it is retried" in caplog.text
     assert "attempt 2 of 2: it is a dead letter now" in caplog.text
 
 

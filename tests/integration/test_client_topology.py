@@ -209,7 +209,7 @@ async def test_a_filter_for_a_group_that_keeps_order_changes_nothing(real: InPro
         @client.handler("scans", group="late", tags="late", lease=9)
         async def handle(body: object) -> None: ...
 
-        said = r"tags 'late' cannot be.*new group with mode=\"shared\""
+        said = r"tags 'late' is not possible.*new group with mode=\"shared\""
         with pytest.raises(ternmq.TopologyMismatch) as told:
             await client.run()
         assert re.search(said, f"{told.value}")
@@ -416,4 +416,4 @@ async def test_rights_that_end_while_others_make_the_same_do_not_deny_what_was_m
         assert refused is not Admin.refusals
     assert "Made before: topic a: created. no grant to manage" in str(caught.value)
     assert "Nothing was changed" not in str(caught.value)
-    assert str(caught.value).startswith("group g on a: it is not there")
+    assert str(caught.value).startswith("group g on a: it does not exist")
