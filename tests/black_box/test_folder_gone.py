@@ -19,5 +19,5 @@ def test_a_broker_without_its_folder_ends(tmp_path: Path) -> None:
             assert process is not None
             wait_until(lambda: process.poll() is not None, "the broker has ended")
         assert process.returncode not in (0, None)
-        assert "asking for the room" in broker.log
+        assert "reading the free space" in broker.log
         assert "Traceback" not in broker.log

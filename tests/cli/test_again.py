@@ -52,7 +52,7 @@ def test_replay_of_times_and_ids(
 ) -> None:
     bodies(cli, consumed)
     said = cli("group", "replay", consumed, "billing", "--since", "1h", "-y")
-    assert said.err.endswith(f"10 messages of {consumed} come to billing again\n")
+    assert said.err.endswith(f"10 messages of {consumed} are delivered to billing again\n")
     assert bodies(cli, consumed) == [str(n) for n in range(10)]
     assert cli("group", "replay", consumed, "billing", "--until", "1h", "-y").err.startswith("0 ")
     span = ("--since", "1m", "--until", "2m")
@@ -100,7 +100,7 @@ def test_what_a_replay_asks_for(cli: CommandLine, consumed: str) -> None:
 
 def test_redrive_of_some_by_reason_and_of_all(cli: CommandLine, dead: str) -> None:
     dry = cli("deadletter", "redrive", dead, "billing", "--all", "--dry-run")
-    assert dry.err == f"6 dead letters of {dead} would come to billing again\n"
+    assert dry.err == f"6 dead letters of {dead} would be delivered to billing again\n"
     assert bodies(cli, dead) == []
     told = cli("deadletter", "redrive", dead, "billing", 0, 7, "--yes", "--json", code=4)
     assert told.json["messages"] == [
@@ -110,7 +110,7 @@ def test_redrive_of_some_by_reason_and_of_all(cli: CommandLine, dead: str) -> No
     assert "not dead letters: 0/7" in told.err
     assert bodies(cli, dead) == ["0"]
     said = cli("deadletter", "redrive", dead, "billing", "--reason", "expired", "-y")
-    assert said.err == f"3 dead letters of {dead} come to billing again\n"
+    assert said.err == f"3 dead letters of {dead} are delivered to billing again\n"
     assert bodies(cli, dead) == ["1", "3", "5"]
     assert cli("deadletter", "redrive", dead, "billing", "--all", "-y").err.startswith("2 dead")
     assert bodies(cli, dead) == ["2", "4"]

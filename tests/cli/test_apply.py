@@ -69,7 +69,7 @@ def test_topics_and_groups_are_compared_made_and_changed(
     assert cli("apply", first).err == "made 2 changes\n"
     assert cli("topic", "show", topic, "--json").json["retention_s"] == 3600
     assert cli("group", "show", topic, "billing", "--json").json["retry"]["first_s"] == 5
-    assert cli("apply", first, "--dry-run").err == "all is as declared\n"
+    assert cli("apply", first, "--dry-run").err == "everything is as declared\n"
 
     changed = cli("apply", application(queues=4, tags="b"))
     assert changed.out.splitlines() == [
@@ -127,7 +127,7 @@ def test_a_filter_where_order_is_kept_is_found_before_anything_is_made(
         said = cli(*command, code=8)
         told = said.out + said.err
         assert (
-            f"group billing on {topic}: tags 'a' cannot be: topic {topic} is ordered, and an "
+            f"group billing on {topic}: tags 'a' is not possible: topic {topic} is ordered, and an "
             f"ordered group cannot have a tag filter"
         ) in told
         assert f'state mode="shared" for group billing on {topic}, or leave its tags out' in told

@@ -82,12 +82,14 @@ def test_names_that_are_not_there(admin: CommandLine) -> None:
 def test_a_wrong_token_is_first_of_all_a_wrong_token(admin: CommandLine) -> None:
     said = admin("topic", "list", "--token", "mistyped", code=5).err
     assert said == (
-        "ternmq: app 'admin' is not known, or the token is not its own: check --app and --token, "
+        "ternmq: app 'admin' is not known, or the token is wrong: check --app and --token, "
         "TERNMQ_APP and TERNMQ_TOKEN, or the context; if the token of admin is lost, start the "
         "broker once with `ternmq serve --new-admin-token`\n"
     )
     said = admin("topic", "list", "--token", "tmq_mistyped", code=5).err
-    assert said.startswith("ternmq: the token was not copied whole: check --app and --token, ")
+    assert said.startswith(
+        "ternmq: the token is incomplete: it was not copied completely: check --app and --token, "
+    )
     assert "--new-admin-token" not in said
     assert "--new-admin-token" not in admin("topic", "list", "--app", "shop", code=5).err
 
@@ -129,14 +131,14 @@ def test_a_dry_run_promises_nothing_that_the_app_may_not(
     admin("topic", "create", topic)
     token = admin("app", "create", f"no-{topic}").out.strip()
     as_nobody = ("--app", f"no-{topic}", "--token", token)
-    missing = f"topic {topic}: it is not there, or app 'no-{topic}' has no right on it"
+    missing = f"topic {topic}: it does not exist, or app 'no-{topic}' has no right on it"
     lacks = (
         f"app 'no-{topic}' has no grant to manage topic '{topic}' for every group ('*'); "
         f"`ternmq app set no-{topic} --grant manage:{topic}` gives it"
     )
     said = admin("apply", f"{name}:client", "--dry-run", *as_nobody, code=5).err
     assert f"1 difference, and without --dry-run nothing would be changed: {lacks}." in said
-    assert "A topic on which the app has no right looks as if it were missing" in said
+    assert "A topic on which the app has no right looks as if it did not exist" in said
     said = admin("apply", f"{name}:client", *as_nobody, code=5).err
     assert missing in said
     assert f"Nothing was changed: {lacks}: ask an administrator of the broker\n" in said
@@ -147,7 +149,7 @@ def test_a_dry_run_promises_nothing_that_the_app_may_not(
     admin("apply", f"{name}:client", *as_nobody, code=5)
     admin("app", "set", f"no-{topic}", "--grant", f"manage:{topic}")
     said = admin("apply", f"{name}:client", "--dry-run", *as_nobody, code=8).err
-    assert said == "ternmq: 1 difference; without --dry-run it is made\n"
+    assert said == "ternmq: 1 difference; run it without --dry-run to make it\n"
     assert admin("apply", f"{name}:client", *as_nobody).err == "made 1 change\n"
 
 
@@ -226,11 +228,11 @@ def test_an_apply_that_ends_half_way_says_what_it_did(
     token = admin("app", "create", app, "--grant", f"manage:{topic}-a").out.strip()
     as_half = ("--app", app, "--token", token)
     checked = admin("apply", deployed, "--dry-run", *as_half, code=8).err
-    assert f"if app '{app}' has the rights, which this older broker does not say" in checked
+    assert f"if app '{app}' has the rights, which this older broker does not report" in checked
     ended = admin("apply", deployed, *as_half, code=5)
     assert ended.out == f"+ topic {topic}-a: created\n"
     assert f"topic {topic}-a: it is not there" not in ended.err
-    assert f"topic {topic}-b: it is not there, or app '{app}' has no right on it" in ended.err
+    assert f"topic {topic}-b: it does not exist, or app '{app}' has no right on it" in ended.err
     assert f"Made before: topic {topic}-a: created." in ended.err
     admin("topic", "delete", f"{topic}-a", "--yes")
     ended = admin("apply", deployed, "--json", *as_half, code=5)
@@ -240,7 +242,9 @@ def test_an_apply_that_ends_half_way_says_what_it_did(
 def test_without_a_token(admin: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TERNMQ_TOKEN")
     said = admin("topic", "list", code=5).err
-    assert "app 'admin' gave no token, and this broker wants one: check --app and --token" in said
+    assert (
+        "app 'admin' gave no token, and this broker requires one: check --app and --token" in said
+    )
     assert said.endswith("`ternmq serve --new-admin-token`\n")
     assert "--new-admin-token" not in admin("topic", "list", "--app", "shop", code=5).err
     monkeypatch.delenv("TERNMQ_APP")

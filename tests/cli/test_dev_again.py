@@ -127,7 +127,7 @@ def test_who_is_there_goes_on(dev: Dev, processes: Processes, number: signal.Sig
         try:
             for one in (worker, tail, consume):
                 one.says("before 2")
-            first.says("made topic nothing-yet, and group first on it")
+            first.says("created topic nothing-yet, and group first on it")
             for again in range(2):
                 dev.again(number)
                 client.send("other", "first")
@@ -202,7 +202,7 @@ def test_what_was_declared_is_declared_again(
                     worker.process.send_signal(signal.SIGCONT)
                     worker.says("handled made")
                 _sent_and_handled(client, worker, f"anew {again}")
-                wait_until(lambda: _declared(client) == wanted, "all is as declared")
+                wait_until(lambda: _declared(client) == wanted, "everything is as declared")
         finally:
             worker.end()
 
@@ -219,7 +219,7 @@ def _sent_and_handled(client: ternmq.sync.Client, worker: Follower, text: str) -
 def test_what_cannot_be_declared_again_ends_the_worker(
     dev: Dev, processes: Processes, made: str
 ) -> None:
-    """Somebody made topic or group as the code does not want it, at the broker after."""
+    """Somebody created topic or group as the code does not want it, at the broker after."""
     code = _DECLARES.format(connect="ternmq.connect", define="async def")
     code = code.replace('"workers"', '"workers", start="earliest"')
     (processes.folder / "app.py").write_text(code, encoding="utf-8")

@@ -63,6 +63,6 @@ def test_a_folder_with_apps_is_warned_of(processes: Processes, tmp_path: Path) -
     with BrokerProcess("serve", tmp_path, segment="4MiB") as served:
         assert served.data == folder
     told = said(processes, "dev", "--data", folder, "--listen", "127.0.0.1:0")
-    assert "has 1 app with a token, and `ternmq dev` asks nobody for a token" in told
+    assert "has 1 app with a token, but `ternmq dev` requires no token" in told
     told = said(processes, "dev", "--data", tmp_path / "other", "--listen", "127.0.0.1:0")
     assert "with a token" not in told

@@ -34,6 +34,6 @@ def test_with_a_token_others_reach_it(
     finally:
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=DEADLINE)
-    assert b"Others can reach this broker at 0.0.0.0" in err
+    assert b"Other machines can reach this broker at 0.0.0.0" in err
     assert b"no TLS" in err
     assert b"chosen" not in err

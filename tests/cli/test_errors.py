@@ -96,7 +96,7 @@ def test_a_broker_that_is_away(cli: CommandLine, topic: str) -> None:
         said = cli(*command, "--url", url, code=3).err
         assert said == (
             f"ternmq: no broker at {url} (connection refused): `ternmq dev` starts one; --url, "
-            "TERNMQ_URL or `ternmq context use` says where\n"
+            "TERNMQ_URL or `ternmq context use` sets the address\n"
         )
 
 

@@ -48,7 +48,7 @@ def test_what_waits(cli: CommandLine, failed: str) -> None:
 def test_waiting_messages_come_at_once(cli: CommandLine, failed: str) -> None:
     cli("group", "skip", failed, "billing", "--offset", 10, "-y")
     said = cli("retry", "now", failed, "billing", "3-4")
-    assert said.err == f"2 messages of {failed} come again to billing now\n"
+    assert said.err == f"2 messages of {failed} are delivered to billing again now\n"
     out = cli("consume", failed, "-g", "billing", "--wait", "0", "--raw").out
     assert out == "message 3\nmessage 4\n"
     ended = cli("retry", "now", failed, "billing", 5, 7, "--json", code=4)
@@ -169,7 +169,7 @@ def test_places_as_lists_print_them(cli: CommandLine, failed: str) -> None:
     cli("topic", "set", failed, "--queues", 2)
     for command, offset in (("deadletter", 1), ("retry", 4)):
         told = cli(command, "show", failed, "billing", offset, code=2).err
-        assert "has 2 queues: say which with --queue" in told
+        assert "has 2 queues: name one with --queue" in told
         for place in (f"0/{offset}", f"{failed}/0/{offset}"):
             assert cli(command, "show", failed, "billing", place, "--json").json["queue"] == 0
         cli(command, "show", failed, "billing", f"1/{offset}", code=4)
@@ -216,11 +216,11 @@ def test_places_that_have_none_are_named_whole(cli: CommandLine, failed: str) ->
     assert ended.err == "ternmq: these did not wait: 1/9999\n"
     ended = cli("retry", "now", failed, "billing", "0/3", "1/9999", code=4)
     assert ended.err.splitlines() == [
-        f"1 message of {failed} comes again to billing now",
+        f"1 message of {failed} is delivered to billing again now",
         "ternmq: these did not wait: 1/9999",
     ]
     ended = cli("deadletter", "redrive", failed, "billing", "0/1", "-y")
-    assert ended.err == f"1 dead letter of {failed} comes to billing again\n"
+    assert ended.err == f"1 dead letter of {failed} is delivered to billing again\n"
 
 
 def test_messages_that_wait_are_deleted(cli: CommandLine, failed: str) -> None:
@@ -280,6 +280,6 @@ def test_what_is_wrong_with_a_place_is_said_first(cli: CommandLine, failed: str)
         ("100-99", "'100-99' names no offsets: a range begins with the lower one"),
         ("0-1000000", "'0-1000000' names more than a million offsets"),
         (2**63, f"'{2**63}' is above the highest possible offset"),
-        (7, f"{failed} has 2 queues: say which with --queue"),
+        (7, f"{failed} has 2 queues: name one with --queue"),
     ):
         assert why in cli("deadletter", "delete", failed, "billing", place, code=2).err

@@ -22,7 +22,7 @@ def filled(cli: CommandLine, topic: str) -> str:
 
 def test_a_group_is_made_listed_shown_changed_and_deleted(cli: CommandLine, filled: str) -> None:
     made = cli("group", "create", filled, "billing", "--tags", "paid || new")
-    assert made.err == f"made group billing on {filled}, starting at earliest\n"
+    assert made.err == f"created group billing on {filled}, starting at earliest\n"
     assert "consumes" in cli("group", "create", filled, "billing", code=1).err
 
     (row,) = cli("group", "list", filled).rows
@@ -64,7 +64,7 @@ def test_deleting_a_group_that_is_consumed_says_that_it_is_made_again(
     for more in ({"code": 1}, {}):
         said = cli("group", "delete", filled, "billing", *([] if more else ["--yes"]), **more).err
         assert f"1 member of group billing consumes {filled} now" in said
-        assert "makes the group anew, from the oldest message kept" in said
+        assert "creates the group again, from the oldest message that is kept" in said
     with contextlib.suppress(ternmq.TernMQError):
         held.release()
     cli("group", "create", filled, "billing")
@@ -84,7 +84,7 @@ def test_what_cannot_be_changed_is_said(cli: CommandLine, filled: str) -> None:
 def test_a_group_of_other_settings_is_told_of(cli: CommandLine, filled: str) -> None:
     cli("group", "create", filled, "billing", "--tags", "paid")
     said = cli("consume", filled, "-g", "billing", "--tags", "new", "--wait", 0, code=1).err
-    assert "leave out what differs (tags, mode or start" in said
+    assert "leave out the options that differ (tags, mode or start" in said
 
 
 def test_a_wrong_filter_makes_no_group(cli: CommandLine, filled: str) -> None:
@@ -122,8 +122,8 @@ def test_lag_of_a_group_without_members_notes_its_retries(
 ) -> None:
     client.pull(filled, group="billing", max_messages=1)[0].retry(delay=3600)
     note = (
-        f"group billing on {filled} has no member: its 1 retrying message waits for a consumer to "
-        "ask, also when the time of the retry is over"
+        f"group billing on {filled} has no member: its 1 retrying message waits for a consumer "
+        "that asks for messages, even when the time of the retry is over"
     )
 
     def noted() -> bool:
@@ -326,7 +326,7 @@ def test_holds_on_the_journal(cli: CommandLine, filled: str, client: ternmq.sync
     position = told[0]["position"] + 1
     cli("hold", "set", name, str(position))
     said = cli("hold", "set", name, "0")
-    assert f"hold {name} stays at {position}: --back moves it back" in said.err
+    assert f"hold {name} stays at position {position}: --back moves it back" in said.err
     holds = {one["hold"]: one["position"] for one in cli("hold", "list", "--json").json}
     assert holds[name] == position
     cli("hold", "set", name, "0", "--back")

@@ -78,7 +78,7 @@ def test_a_sound_journal(cli: CommandLine, sound: Path) -> None:
     told = cli("journal", "verify", sound, "--json").json
     assert told["sound"] is True
     assert told["damage"] == []
-    assert "nothing to mend" in cli("journal", "repair", sound, "--cut").err
+    assert "nothing to repair" in cli("journal", "repair", sound, "--cut").err
 
 
 def test_damage_is_found_and_shown_and_cut_only_by_consent(cli: CommandLine, damaged: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_folder_that_a_broker_uses(
     cli: CommandLine, broker: BrokerProcess, processes: Processes
 ) -> None:
     cli("journal", "dump", broker.data, "-n", 1)
-    assert "nothing to mend" in cli("journal", "repair", broker.data).err
+    assert "nothing to repair" in cli("journal", "repair", broker.data).err
 
 
 def test_repair_wants_the_broker_stopped(cli: CommandLine, tmp_path: Path, damaged: Path) -> None:

@@ -44,8 +44,8 @@ async def _failure(url: str) -> CannotConnect:
 def test_something_listens_there() -> None:
     with silent() as url:
         said = text_of(asyncio.run(_failure(url)))
-    assert "takes connections, but does not answer as a broker does: something listens" in said
-    assert "if it is another program" in said
+    assert "accepts connections, but does not answer like a broker: a program listens" in said
+    assert "if it is not the broker" in said
     assert "ternmq dev" not in said
 
 
@@ -75,6 +75,6 @@ def test_a_worker_says_why_it_waits(caplog: pytest.LogCaptureFixture, *, listens
         asyncio.run(work(url if listens else f"ternmq://127.0.0.1:{free_port()}"))
     if listens:
         assert "waiting for it (ternmq://127.0.0.1:" in caplog.text
-        assert "takes connections, but does not answer as a broker does)" in caplog.text
+        assert "accepts connections, but does not answer like a broker)" in caplog.text
     else:
         assert "waiting for it (connection refused)" in caplog.text

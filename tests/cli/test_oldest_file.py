@@ -8,7 +8,7 @@ from ternmq.cli.broker.broker import _summary, oldest_file
 from ternmq.wire.control import OldestFile, Status
 from tests.cli.conftest import CommandLine
 
-STATE = "kept until the broker's state is written behind it"
+STATE = "kept until the broker's state is written after it"
 
 
 def status_of(file: OldestFile, **metrics: float) -> Status:

@@ -332,7 +332,7 @@ def test_erase_says_up_to_where_it_looked(
     asked = ("pipeline", "erase", "-k", "new", "-y")
     ended = cli(*asked)
     assert "erased 0 messages" in ended.err
-    assert f"the archive has {sent}/0 up to 10: what came later is not erased" in ended.err
+    assert f"the archive has {sent}/0 up to 10: later messages are not erased" in ended.err
     assert cli(*asked, "--topic", sent, "--json").json["stands"] == [
         {"topic": sent, "queue": 0, "stands": 10}
     ]

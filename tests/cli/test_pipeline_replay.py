@@ -223,7 +223,7 @@ def test_a_name_is_that_of_one_request(
         for more in ("--dry-run", "-y"):
             ended = cli(*asked, *arguments, more, code=1)
             assert "the name two is that of another replay" in ended.err
-            assert "say another --name" in ended.err
+            assert "use another --name" in ended.err
     assert rows(client, other) == {}
     assert sum(map(len, rows(client, new).values())) == 16
     again = cli(*asked, "--to-topic", new, "-k", "k2", "-k", "k1", "-y", "--json").json

@@ -165,6 +165,6 @@ def test_finding_by_key_and_time(cli: CommandLine, filled: str) -> None:
 def test_an_offset_of_a_topic_with_several_queues_is_not_clear(
     cli: CommandLine, filled: str
 ) -> None:
-    assert "2 queues: say which" in cli("message", "get", filled, "--offset", 0, code=2).err
+    assert "2 queues: name one" in cli("message", "get", filled, "--offset", 0, code=2).err
     assert cli("message", "get", filled, "--offset", 0, "--queue", 1, "--raw").out == "message 1"
     assert "no topic" in cli("message", "get", f"{filled}-none", "--offset", 0, code=4).err

@@ -175,7 +175,7 @@ def test_lines_before_one_that_is_no_message_are_stored(
     ended = cli("send", topic, "--json-in", "--lines", file, code=2)
     assert "stored 5 messages" in ended.err
     assert "line 6 is not JSON" in ended.err
-    assert "it and the lines behind it were not sent" in ended.err
+    assert "it and the lines after it were not sent" in ended.err
     assert bodies(client, topic) == [f"line {number}".encode() for number in range(1, 6)]
     ended = cli("send", topic, "--json-in", good[0], "not json", code=2)
     assert ended.err.endswith("nothing was sent\n")

@@ -109,11 +109,11 @@ def test_top_is_drawn_anew_and_q_gives_the_terminal_back(
     terminal: Terminal, cli: CommandLine, filled: str
 ) -> None:
     terminal.run("top", "--interval", "100ms")
-    terminal.wait("q ends it", filled, "billing", "messages", "traffic", " 9 ")
+    terminal.wait("q quits", filled, "billing", "messages", "traffic", " 9 ")
     cli("send", filled, *range(5))
     terminal.wait(" 15 ", " 14 ")
     terminal.resize(60, 20)
-    terminal.wait("q ends it", "billing")
+    terminal.wait("q quits", "billing")
     terminal.resize(100, 30)
     terminal.keys("q")
     seen = terminal.wait("ended:0")
@@ -130,8 +130,8 @@ def test_top_with_more_than_a_terminal_shows(
         cli("group", "create", f"{topic}-of-many-{n}", f"group-{n}")
     terminal.resize(columns, lines)
     terminal.run("top", "--interval", "100ms")
-    seen = terminal.wait("q ends it", "(page 1 of ", "  group  ", " lag ")
-    assert "q ends it" in seen.rstrip("\n").split("\n")[lines - 1]
+    seen = terminal.wait("q quits", "(page 1 of ", "  group  ", " lag ")
+    assert "q quits" in seen.rstrip("\n").split("\n")[lines - 1]
     terminal.keys("Space")
     terminal.wait("(page 2 of ")
     assert broker.process is not None
@@ -140,7 +140,7 @@ def test_top_with_more_than_a_terminal_shows(
         terminal.wait("these figures are ")
     finally:
         broker.process.send_signal(signal.SIGCONT)
-    terminal.wait("q ends it")
+    terminal.wait("q quits")
     terminal.keys("q")
     terminal.wait("ended:0")
 
@@ -150,22 +150,23 @@ def test_old_figures_are_marked(
     terminal: Terminal, broker: BrokerProcess, filled: str, command: str
 ) -> None:
     words = ["top"] if command == "top" else ["group", "lag", filled, "--watch"]
+    end = "q quits" if command == "top" else "Ctrl-C ends it"
     terminal.run(*words, "--interval", "100ms")
-    terminal.wait("billing", " ends it")
+    terminal.wait("billing", end)
     assert broker.process is not None
     broker.process.send_signal(signal.SIGSTOP)
     try:
         terminal.wait("billing", "these figures are ", "old: the broker does not answer")
     finally:
         broker.process.send_signal(signal.SIGCONT)
-    terminal.wait("billing", " ends it")
+    terminal.wait("billing", end)
     terminal.keys("C-c")
     terminal.wait("ended:130")
 
 
 def test_ctrl_c_ends_what_goes_on(terminal: Terminal, filled: str) -> None:
     terminal.run("top", "--interval", "100ms")
-    terminal.wait("q ends it")
+    terminal.wait("q quits")
     terminal.keys("C-c")
     assert "Traceback" not in terminal.wait("ended:130")
     terminal.run("tail", filled, "-f")

@@ -10,7 +10,7 @@ def test_a_topic_is_made_listed_shown_changed_and_deleted(cli: CommandLine, topi
     made = cli("topic", "create", topic, "--queues", 3, "--durability", "fast",
                "--retention", "90m", "--drop-unread")  # fmt: skip
     assert made.out == ""
-    assert made.err == f"made topic {topic}\n"
+    assert made.err == f"created topic {topic}\n"
 
     (listed,) = [row for row in cli("topic", "list").rows if row[0] == topic]
     assert listed == [topic, "3", "plain", "fast", "90m", "0", "0"]

@@ -267,7 +267,7 @@ def test_an_error_ends_it_though_a_thread_does_not_end(
     said = worker.said.splitlines()
     time = r"\d{4}-\d\d-\d\dT[\d:.]+[+-]\d{4}"
     assert re.fullmatch(last.format(topic=re.escape(topic), time=time), said[-1]), worker.said
-    assert "ended at once: something that a handler began does not end" in worker.said
+    assert "ended at once: something that a handler started is still running" in worker.said
     if LIFESPAN in code:  # the error that ended the run is told too
         assert "no group 'g' on topic" in worker.said
 
@@ -397,8 +397,8 @@ def test_what_it_gives_up_for_is_a_line_of_its_log(
     last = worker.said.splitlines()[-1]
     said = (
         f"ternmq: there is no topic '{topic}': declare it (ternmq.Topic) and run `ternmq apply "
-        "shop:client`, or make it with `ternmq topic create`; `ternmq topic list` shows those "
-        "there are"
+        "shop:client`, or create it with `ternmq topic create`; `ternmq topic list` shows the "
+        "existing topics"
     )
     assert last.endswith(said)
     assert re.match(r"\d{4}-\d\d-\d\dT\S+ ERROR    ternmq: ", last) or own_log
@@ -413,7 +413,7 @@ def test_what_a_process_ended_with_comes_to_others(
     worker = start(SLOW, "--drain-timeout", "100ms")
     worker.has("begun")
     worker.process.send_signal(signal.SIGTERM)
-    worker.says("stopped, but 1 handler call still runs: nobody else gets the message before")
+    worker.says("stopped, but 1 handler call still runs: no other consumer gets the message before")
     (delivery,) = client.pull(topic, group="g", wait=DEADLINE)
     assert delivery.maybe_redelivered
     delivery.ack()
@@ -435,7 +435,7 @@ def test_what_a_process_abandons_is_given_back_at_its_end_and_was_an_attempt(
             worker.process.send_signal(signal.SIGTERM)
             worker.says("stopping: waiting up to 3600 s")
         assert worker.end() == (-15 if at_once else 0)
-        fate = "tried again by the retry policy" if attempt == 1 else "a dead letter now"
+        fate = "retried by the retry policy" if attempt == 1 else "a dead letter now"
         said = rf"s\) still ran when its process ended: attempt {attempt} of 2: it is {fate}"
         assert re.search(said, worker.said), worker.said
         queue = client.admin.group(topic, "g").queues[0]
@@ -561,7 +561,7 @@ def test_several_processes(start: Start, client: ternmq.sync.Client, topic: str)
                if (worker.folder / "done").exists() else False, "all handled")  # fmt: skip
 
     os.kill(one, signal.SIGKILL)
-    worker.says(f"process {one} ended with signal 9: another begins in 1 s")
+    worker.says(f"process {one} ended with signal 9: another process starts in 1 s")
     *_, three = begun(worker, 3)
     assert worker.end() == 0
     gone(one, two, three)
@@ -708,14 +708,14 @@ def test_it_begins_anew_when_a_file_changes(
     code = (worker.folder / "shop.py").read_text()
 
     (worker.folder / "shop.py").write_text("this is no Python")
-    worker.says("shop.py changed: beginning anew")
+    worker.says("shop.py changed: restarting")
     gone(first)
     worker.says("SyntaxError")
     worker.says("ended with status 2: waiting for a change")
 
     (worker.folder / "new.py").write_text("")
     (worker.folder / "shop.py").write_text(code.replace("{body}", "changed {body}"))
-    worker.says("(new|shop).py and 1 more changed: beginning anew")
+    worker.says("(new|shop).py and 1 more changed: restarting")
     begun(worker, 2)
     client.send(topic, "one")
     worker.has("done")

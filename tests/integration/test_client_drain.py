@@ -91,7 +91,7 @@ async def test_a_thread_that_outlives_the_drain_keeps_its_message(
     (named,) = [one for one in said if one.startswith("still running after 0.05 s")]
     assert "handler Gate, topic=orders group=g id=" in named
     assert "offset=0/0, since " in named
-    assert any("stopped, but 1 handler call still runs: nobody" in one for one in said)
+    assert any("stopped, but 1 handler call still runs: no other" in one for one in said)
 
     # Nobody gets it: its lease goes on being extended. What was not begun was given back.
     await extended(client)
@@ -113,7 +113,7 @@ async def test_a_thread_that_outlives_the_drain_keeps_its_message(
     else:
         await eventually(real.url, lambda one: one.floor == 2)
     assert gate.calls == ["slow"]
-    fate = "attempt 1 of 16: it is tried again by the" if fails else "its message is acked"
+    fate = "attempt 1 of 16: it is retried by the" if fails else "its message is acked"
     await until(lambda: f"s) ended after its client was closed: {fate}" in caplog.text)
 
 
@@ -194,7 +194,7 @@ async def test_a_message_that_comes_again_is_not_handled_twice_at_one_time(
     await gate.has_begun()
     async with ternmq.connect(real.url) as other:
         await other.replay("orders", "g", offsets=[0])  # whoever has it no longer holds it
-    await until(lambda: "came again while its handler runs" in caplog.text, seconds=30)
+    await until(lambda: "was delivered again while its handler runs" in caplog.text, seconds=30)
     gate.error = ValueError("no money") if fails else None
     gate.go.set()
     # What becomes of the call counts for the message that came.
@@ -216,7 +216,7 @@ async def test_a_message_that_its_handler_gave_back_comes_again_when_it_has_ende
     at_one_time, calls = 0, 0
     came = asyncio.Event()
     handler = logging.Handler()
-    handler.emit = lambda record: came.set() if "came again" in record.msg else None  # type: ignore[method-assign]
+    handler.emit = lambda record: came.set() if "was delivered again" in record.msg else None  # type: ignore[method-assign]
     logging.getLogger("ternmq").addHandler(handler)
 
     @client.handler("orders", group="g")
@@ -238,7 +238,7 @@ async def test_a_message_that_its_handler_gave_back_comes_again_when_it_has_ende
         logging.getLogger("ternmq").removeHandler(handler)
     assert calls == 2
     assert "is called again when this call ends" in caplog.text
-    assert "what becomes of this call counts" not in caplog.text
+    assert "the outcome of the running call counts" not in caplog.text
     assert (await place(real.url)).floor == 1
 
 

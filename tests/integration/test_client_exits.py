@@ -120,7 +120,7 @@ async def test_sys_exit_in_a_handler_is_a_failure_of_its_message(
     reasons = await run_until_dead(client, real.url, 2)
     assert reasons == [["RuntimeError: the handler raised SystemExit: 3"] * 2] * 2
     assert closed == ["closed"]
-    assert "attempt 1 of 2: it is tried again" in caplog.text
+    assert "attempt 1 of 2: it is retried" in caplog.text
     assert "attempt 2 of 2: it is a dead letter now" in caplog.text
 
 
@@ -334,7 +334,7 @@ async def test_after_a_restart_of_the_broker_the_log_still_says_what_becomes_of_
         client.stop()
         await running
     assert "failed, attempt 2 of 2: it is a dead letter now" in caplog.text
-    told = "asked to be tried again, but attempt 2 of 2 was the last: it is a dead letter now: busy"
+    told = "asked for a retry, but attempt 2 of 2 was the last: it is a dead letter now: busy"
     assert told in caplog.text
 
 
@@ -347,7 +347,7 @@ async def test_a_retry_is_told_while_the_policy_is_not_known(
         client._puller.settler.policies._known.clear()
         async with one.process():
             raise ternmq.Retry("busy")
-    assert "attempt 1: the retry policy says what becomes of it: busy" in caplog.text
+    assert "attempt 1: the retry policy decides what happens to it: busy" in caplog.text
 
 
 async def test_a_group_that_is_gone_is_not_asked_for(real: InProcessBroker) -> None:
@@ -378,7 +378,7 @@ async def test_a_batch_says_what_is_not_tried_again(
         batch = await client.pull("t", group="g")
         async with batch.process():
             raise ternmq.Reject("never")
-    assert "asked to be tried again, but it was the last attempt of 2 of them: busy" in caplog.text
+    assert "asked for a retry, but it was the last attempt of 2 of them: busy" in caplog.text
     assert "are dead letters now: rejected: never" in caplog.text
 
 
@@ -398,9 +398,7 @@ async def test_a_retry_that_was_asked_for_at_the_last_attempt_is_told(
         await other.send_many("t", [1, 2])
     with caplog.at_level(logging.INFO, "ternmq"):
         await run_until_dead(client, real.url, 2)
-    told = (
-        "asked to be tried again, but attempt 1 of 1 was the last: it is a dead letter now: later"
-    )
+    told = "asked for a retry, but attempt 1 of 1 was the last: it is a dead letter now: later"
     assert told in caplog.text
     assert "is a dead letter now: rejected: never" in caplog.text
     (rejected,) = [one for one in caplog.records if "rejected: never" in one.getMessage()]

@@ -386,11 +386,11 @@ async def test_an_error_of_a_middleware_keeps_a_message_from_being_sent(
         await client.flush()
         with pytest.raises(LookupError):
             await client.send("orders", b"yes")
-    assert "a middleware of sends failed behind a message to orders" in caplog.text
+    assert "a send middleware failed after the send of a message to orders" in caplog.text
 
 
 def swallowed(whose: str) -> AbstractContextManager[object]:
-    said = f"a middleware of sends swallowed the error of {whose}"
+    said = f"a send middleware swallowed the error of {whose}"
     return pytest.raises(ternmq.InvalidRequest, match=said)
 
 

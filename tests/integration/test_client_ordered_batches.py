@@ -88,7 +88,9 @@ async def test_a_batch_loses_what_stands_behind_a_row_that_comes_again(
         assert [one.lost for one in rows] == [False, False, True, True, False]
         assert [one.settled for one in rows] == [True, False, False, False, False]
         assert (len(batch), batch[2].value, values(batch)) == (5, "a1", ["a0", "b0", "b1"])
-        with pytest.raises(ternmq.LeaseExpired, match="before it of its ordering key comes again"):
+        with pytest.raises(
+            ternmq.LeaseExpired, match="an earlier message of its ordering key is delivered again"
+        ):
             await batch[2].ack()
         with pytest.raises(ternmq.LeaseExpired, match="ordering key"):
             await batch[2].extend(10)

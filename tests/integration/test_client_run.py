@@ -217,7 +217,7 @@ async def test_sigterm_stays_with_a_server_that_handles_it(
         running = asyncio.ensure_future(client.run())
         await until(lambda: len(terms) == 2 and len(got) == 2)
     assert not running.done()
-    assert "terms.<locals>.<lambda>: this run leaves signals to it" in caplog.text
+    assert "terms.<locals>.<lambda>, so run() does not handle signals" in caplog.text
     async with ternmq.connect(real.url) as sender:  # and the run goes on
         await sender.send("orders", Order(2))
     await until(lambda: len(got) == 3)

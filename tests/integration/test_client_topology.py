@@ -24,7 +24,7 @@ from tests.integration.client_shapes import API, AsyncAPI
 
 ADMIN = "root-token-of-the-test"
 _NO_RIGHTS = (
-    r"topic orders: it is not there, or app 'shop' has no right on it; declared with queues 3.*"
+    r"topic orders: it does not exist, or app 'shop' has no right on it; declared with queues 3.*"
     r"no grant to manage.*ternmq apply"
 )
 API_ASYNC = AsyncAPI()
@@ -108,7 +108,8 @@ async def test_what_cannot_be_changed_ends_the_run_and_nothing_was_changed(
     async with ternmq.connect(real.url) as looking:
         await looking.admin.create_topic("orders", queues=5, retention=60)
         said = (
-            r"queues 5 -> 3 cannot be changed.*declare what is there.*`ternmq topic delete orders`"
+            r"queues 5 -> 3 cannot be changed.*declare the settings that exist.*"
+            r"`ternmq topic delete orders`"
         )
         with pytest.raises(ternmq.TopologyMismatch, match=said):
             await run_until_member(declared(api, real.url), looking)
@@ -147,14 +148,14 @@ async def test_a_group_that_cannot_be_what_is_declared_ends_the_run_before_anyth
             ternmq.Topic("scans", ordered=True),
             {"tags": "late"},
             (
-                r"group late on scans: tags 'late' cannot be: topic scans is ordered, and an "
+                r"group late on scans: tags 'late' is not possible: topic scans is ordered, and an "
                 r"ordered group cannot have a tag filter.*mode=\"shared\""
             ),
         ),
         (
             ternmq.Topic("scans"),
             {"mode": "ordered"},
-            r"late on scans: mode ordered cannot be: topic scans is not (declared as )?ordered",
+            r"on scans: mode ordered is not possible: topic scans is not (declared as )?ordered",
         ),
     ],
     ids=["filter", "mode"],
@@ -208,7 +209,7 @@ async def test_a_filter_for_a_group_that_keeps_order_changes_nothing(real: InPro
         @client.handler("scans", group="late", tags="late", lease=9)
         async def handle(body: object) -> None: ...
 
-        said = r"tags 'late' cannot be.*new group with mode=\"shared\""
+        said = r"tags 'late' is not possible.*new group with mode=\"shared\""
         with pytest.raises(ternmq.TopologyMismatch) as told:
             await client.run()
         assert re.search(said, f"{told.value}")
@@ -415,4 +416,4 @@ async def test_rights_that_end_while_others_make_the_same_do_not_deny_what_was_m
         assert refused is not Admin.refusals
     assert "Made before: topic a: created. no grant to manage" in str(caught.value)
     assert "Nothing was changed" not in str(caught.value)
-    assert str(caught.value).startswith("group g on a: it is not there")
+    assert str(caught.value).startswith("group g on a: it does not exist")

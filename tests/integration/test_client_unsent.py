@@ -101,7 +101,7 @@ async def test_what_is_still_on_its_way_is_waited_for_by_another_flush() -> None
     async with asyncio.timeout(20):
         client = ternmq.connect("ternmq://127.0.0.1:9")  # nobody listens there
         soon = client.send_soon("t", "one")
-        with pytest.raises(ternmq.UnsentMessages, match="goes on sending them") as raised:
+        with pytest.raises(ternmq.UnsentMessages, match="continues to send them") as raised:
             await client.flush(timeout=0.05)
         assert not raised.value.failures
         soon.cancel()

@@ -240,7 +240,7 @@ def test_two_that_send_the_same_at_once(broker, client, tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ternmq.pipeline.replay.replay.windows", overtaken)
-        with pytest.raises(TableConflict, match="somebody else sends queue 0 as r"):
+        with pytest.raises(TableConflict, match="another process sends queue 0 as r"):
             replay.send(second)
     assert [one.next for one in client.admin.topic("again").queues] == [300]
     assert replay.send(second).rows == 100

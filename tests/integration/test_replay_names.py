@@ -53,9 +53,9 @@ def test_another_request_does_not_get_it(one: Replay, port: BulkPort, day: int) 
         replace(one, selection=replace(one.selection, keys=("a",))),
         replace(one, selection=replace(one.selection, sets={"key": "upper(key)"})),
     ):
-        with pytest.raises(TransactionConflict, match="say another --name"):
+        with pytest.raises(TransactionConflict, match="use another --name"):
             other.check_name(port)
-        with pytest.raises(TransactionConflict, match="say another --name"):
+        with pytest.raises(TransactionConflict, match="use another --name"):
             other.take_name(port, day)
     same = replace(one, selection=replace(one.selection, keys=("b", "a"), mark="two"))
     same.check_name(port)

@@ -14,18 +14,18 @@ _HEAD: Final = """\
 Made by `make docs` from `src/ternmq/model/errors.py`: change it there.
 
 Every error is a `ternmq.TernMQError`. It has a number (`error.code`) that is never used for another
-error, a name (its class), and where there is something to do, its text says it (`error.hint`).
-`error.retriable` tells whether the same call may pass later. The client tries again by itself
-within its `timeout`; an error that reaches you was tried.
+error, and a name (its class). If you can do something about the error, `error.hint` describes it.
+`error.retriable` is true if the same call may succeed later. The client itself tries again within
+its `timeout`, and raises the error only after that.
 
-Three of these errors leave unknown what became of the call: `SendTimeout`, `ConnectionLost` and `ClientStalled`. If you
-send a message again after one of them, use the same `id=` as before, so that it is not stored twice. `PartialSendError`
-and `UnsentMessages` are about several messages, and not `retriable` themselves: look at the `error` of each of their
-`failures`.
+After three of these errors, it is not known whether the call was carried out: `SendTimeout`, `ConnectionLost` and
+`ClientStalled`. If you send a message again after one of them, use the same `id=` as before, so that it is not stored
+twice. `PartialSendError` and `UnsentMessages` describe several messages, so they are never `retriable`: look at the
+`error` of each of their `failures`.
 
-A wrong value of an argument is a `ternmq.InvalidRequest` or a subclass of `TernMQError` of its own. Python's own
-errors are for mistakes in the program that Python has a name for: a `TypeError` for arguments that a function does
-not have, or for pickling a client; an `IndexError` for a place that a batch does not have (`batch[99]`,
+If an argument has a wrong value, the call raises `ternmq.InvalidRequest` or another subclass of `TernMQError`. Calls
+raise Python's own errors only for mistakes in the program: `TypeError` for an argument that the function does not have
+and for pickling a client, `IndexError` for a message that the batch does not have (`batch[99]`,
 `batch.ack(rows=[99])`).
 
 ```python
@@ -51,21 +51,22 @@ asyncio.run(ask())
 there is no topic 'oders', or this app has no right on it (create it with `ternmq topic create NAME`; `ternmq apply MODULE:CLIENT` creates what a program declares)
 ```
 
-Classes that `ternmq` exports are printed **bold**. The others are met in logs, on the wire, or
-under their base class. The same table for who writes a client: [protocol](../protocol/errors.md).
+Classes that `ternmq` exports are printed **bold**. You see the others in logs and in the protocol, or you catch them
+under their base class. The [protocol](../protocol/errors.md) has the same table for authors of clients.
 """  # noqa: E501
 _REFUSED: Final = """\
-The broker said no. This is definite: nothing of the request was stored. Catch them all as
-`ternmq.RefusedError`."""
+The broker refused the request. This is definite: nothing of the request was stored. Catch all of
+them as `ternmq.RefusedError`."""
 _JOURNAL: Final = """\
-The broker cannot go on, or has no room. Operators meet them in the broker's log and on the command
-line. A client sees its connection end."""
+The broker cannot continue, or has no room. Operators see these errors in the broker's log and on
+the command line. For a client, the connection ends."""
 _PROTOCOL: Final = """\
-What came over the connection was no frame of this protocol. The connection is closed."""
+The other side sent data that is not a valid frame of this protocol. The connection is closed."""
 _CLIENT: Final = """\
-Raised in the client, without a word from the broker. Catch them all as `ternmq.ClientError`."""
+The client itself raises these errors; they are not answers of the broker. Catch all of them as
+`ternmq.ClientError`."""
 _SETTINGS: Final = """\
-The broker does not start. The command line prints it and exits with 2."""
+The broker does not start. The command prints the error and exits with status 2."""
 _FAMILIES: Final = {
     100: ("Refused", _REFUSED),
     200: ("The journal", _JOURNAL),

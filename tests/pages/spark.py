@@ -14,8 +14,8 @@ _HEAD: Final = """\
 
 Made by `make docs` from `ternmq/spark/topics/table.py` and `journal/options.py`: change them there.
 
-Names are the same in every case. What is wrong is an error that names the option. How to use them:
-[Your messages as tables](../guide/tables.md).
+The names of options are not case-sensitive. A wrong name or value is an error that names the
+option. [Your messages as tables](../guide/tables.md) shows how to use them.
 """
 _USES: Final = (
     (Use.BATCH_READ, "read"),
@@ -42,7 +42,7 @@ def page() -> str:
             _HEAD,
             "## Which broker\n",
             _table(CONNECTION),
-            '\nOf `format("ternmq")` and `format("ternmq.journal")`.\n',
+            '\nThese options apply to `format("ternmq")` and `format("ternmq.journal")`.\n',
             '## `format("ternmq")`\n',
             _table(one for one in table.TABLE if one.name not in known),
             '\n## `format("ternmq.journal")`\n',

@@ -100,10 +100,13 @@ def test_filters_are_applied_while_reading(spark, real, client):
     [
         (
             {"startingOffset": "1"},
-            "option startingoffset: there is none of that name; did you mean",
+            "option startingoffset: there is no such option; did you mean",
         ),
         ({"subscribe": "nowhere"}, "option subscribe: there is no topic 'nowhere'"),
-        ({"maxOffsetsPerTrigger": "5"}, "option maxOffsetsPerTrigger: it says nothing to a batch"),
+        (
+            {"maxOffsetsPerTrigger": "5"},
+            "option maxOffsetsPerTrigger: it has no meaning for a batch",
+        ),
         ({"failOnDataLoss": "maybe"}, "option failOnDataLoss='maybe'"),
     ],
 )

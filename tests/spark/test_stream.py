@@ -169,7 +169,7 @@ def test_a_listener_tells_of_the_last_batch_too(spark, real, client, tmp_path):
 
 def test_a_wrong_option_of_a_stream_is_one_clear_error(spark, real, client, tmp_path):
     client.admin.create_topic("orders")
-    with pytest.raises(Exception, match="option endingOffsets: it says nothing to a streaming"):
+    with pytest.raises(Exception, match="option endingOffsets: it has no meaning for a streaming"):
         run(stream(spark, real, endingOffsets="latest"), tmp_path)
 
 

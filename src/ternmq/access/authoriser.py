@@ -66,16 +66,16 @@ class Authoriser:
         if not self._required:
             return
         if not app:
-            raise Unauthenticated("this broker wants an app and its token")
+            raise Unauthenticated("this broker requires an app and its token")
         if not token:
-            raise Unauthenticated(f"app {_shown(app)} gave no token, and this broker wants one")
+            raise Unauthenticated(f"app {_shown(app)} gave no token, and this broker requires one")
         known = self._apps.get(app)
         right = len(token) <= tokens.LONGEST and tokens.matches(known or _NOBODY, token)
         if known is not None and right:
             return
         if token.startswith(tokens.PREFIX) and not tokens.is_whole(token):
-            raise Unauthenticated("the token was not copied whole")
-        raise Unauthenticated(f"app {_shown(app)} is not known, or the token is not its own")
+            raise Unauthenticated("the token is incomplete: it was not copied completely")
+        raise Unauthenticated(f"app {_shown(app)} is not known, or the token is wrong")
 
     def check(
         self, app: str, command: Command, topic: str | None = None, group: str | None = None

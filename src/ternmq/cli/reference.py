@@ -15,15 +15,17 @@ from ternmq.cli.terminal.problems import PROGRAM
 _HEAD = """\
 # Command line
 
-Made by `make docs` from `src/ternmq/cli/`: change it there. `ternmq COMMAND --help` says the same.
+Made by `make docs` from `src/ternmq/cli/`: change it there. `ternmq COMMAND --help` prints the same
+texts.
 
-## Which broker, and as whom
+## Broker, app and token
 
-Every command that asks a broker takes these, before or behind its name:
+Every command that connects to a broker has these options. You can write them before or after the
+name of the command:
 
 {connection}
 
-The first of these that is there names the broker:
+A command takes the address of the broker from the first of these places that has one:
 
 1. `--url`
 2. a named context: `--context`, or `TERNMQ_CONTEXT`
@@ -31,47 +33,53 @@ The first of these that is there names the broker:
 4. the context in use (`ternmq context use`)
 5. this machine, port 7117
 
-([ternmq worker](#ternmq-worker) compares the first three with what the code names, and takes no
-other.) App and token come from the same source as the address. With `--url` or
-`TERNMQ_URL`, these are `--app` and `--token`, else those in the address
-(`ternmq://APP:TOKEN@HOST:PORT`), else `TERNMQ_APP` and `TERNMQ_TOKEN`. If a context gives the
-address, `TERNMQ_APP` and `TERNMQ_TOKEN` are not read, and a command prints a note about it. The
-token of a context is never sent to another broker. Contexts are kept in
-`$XDG_CONFIG_HOME/ternmq/contexts.json` (`~/.config/ternmq/contexts.json`), which only its owner can
-read.
+[ternmq worker](#ternmq-worker) uses only the first three places, and compares them with the
+address in the code.
+
+App and token come from the same place as the address. With `--url` or `TERNMQ_URL`, a command uses
+`--app` and `--token`; without these options, the app and token in the address
+(`ternmq://APP:TOKEN@HOST:PORT`); without these, `TERNMQ_APP` and `TERNMQ_TOKEN`. If a context gives
+the address, the command does not read `TERNMQ_APP` and `TERNMQ_TOKEN`, and prints a note if they
+are set. The token of a context is never sent to another broker. Contexts are stored in
+`$XDG_CONFIG_HOME/ternmq/contexts.json` (`~/.config/ternmq/contexts.json`). Only the owner of this
+file can read it.
 
 ## Values
 
 * Durations: `250ms`, `90s`, `10m`, `1h30m`, `7d`. Sizes: `512B`, `4KiB`, `1MiB`, `1GiB`.
-* Times: a duration is so long ago (`10m`); `14:30` is today; `2026-01-31`, `2026-01-31T14:30` and
-  `2026-01-31T14:30:00Z` are themselves. Without a zone it is the machine's own.
-* Names: 1 to 127 of `A-Z a-z 0-9 . _ -`.
-* Offsets, where many may be named: `7`, `10-12`.
+* Times: a duration such as `10m` means this long ago; `14:30` is a time of today; `2026-01-31`,
+  `2026-01-31T14:30` and `2026-01-31T14:30:00Z` are a date, or a date and a time. A time without a
+  time zone is in the time zone of the machine.
+* Names: 1 to 127 characters of `A-Z a-z 0-9 . _ -`.
+* Offsets: `7`. If a command accepts several offsets, also a range: `10-12`.
 
 ## Output
 
-What was asked for is on standard output, everything else on standard error. In a terminal tables
-have colour and weight (`NO_COLOR` takes the colour away); in a pipe they are plain columns with a
-header, `-` where there is nothing, and blanks in the last column only, for `awk` and `sort`: in
-the others a blank of a value is written `_`, so that `team shop` and `team_shop` look alike. A
-script that needs values as they are takes `--json`.
-`--json` prints one JSON document, or for streams (`tail`, `consume`, `send`, lists of messages,
-`group lag`, `top`) one object a line. Times in JSON are ISO 8601 in UTC, durations are seconds in
-fields whose names end in `_s`, sizes bytes in fields that end in `_bytes`.
+A command prints its result on standard output, and everything else on standard error. In a
+terminal, tables have colours and bold text (`NO_COLOR` turns the colours off). In a pipe, a table
+has plain columns and a header, so that `awk` and `sort` can read it. An empty value is printed as
+`-`. Only the last column can contain blanks. In the other columns a blank is printed as `_`, so
+`team shop` and `team_shop` look the same. Scripts that need the exact values use `--json`.
 
-In JSON, a message has its body in `body`: JSON as the text that was stored (numbers, blanks and
-repeated names stay as they are), text as a string. Any other body, and JSON that not every reader
-takes (`1e999`), is in `body_base64`. JSON of several lines, or with blanks around it, is in both:
-in `body` without the blanks, in `body_base64` as it was stored. `send --json-in` stores the JSON
-text of `body` as the line has it. Of a line with both fields it stores `body_base64`; if the two
-differ, it refuses the line. A script that changes `body` deletes `body_base64`.
+`--json` prints one JSON document. Commands that print streams (`tail`, `consume`, `send`, lists of
+messages, `group lag`, `top`) print one object per line instead. In JSON, times are in ISO 8601 and
+UTC. Fields whose names end in `_s` are durations in seconds. Fields whose names end in `_bytes` are
+sizes in bytes.
+
+In JSON, a message has its body in the field `body`. A JSON body is printed as it was stored
+(numbers, blanks and repeated names are not changed), and a text body as a string. Any other body,
+and JSON that some readers refuse (`1e999`), is in the field `body_base64`. JSON that has several
+lines, or blanks around it, is in both fields: in `body` without these blanks, and in `body_base64`
+as it was stored. `send --json-in` stores the JSON text in `body` without changes. If a line has
+both fields, it stores `body_base64`; if the two fields differ, it refuses the line. So a script
+that changes `body` must delete `body_base64`.
 
 ## Exit status
 
 {exits}
 
-Errors are one line on standard error that says what to do. `ternmq completion` makes the shell
-complete commands, options, topics and groups.
+An error is one line on standard error. It says what happened and what to do. `ternmq completion`
+enables the shell to complete commands, options, topics and groups.
 """
 
 

@@ -212,7 +212,7 @@ class Sending(Parts):
             future = self._put_outbound(outbound)
             future.add_done_callback(Bystander(partial(_tell, outbound, stack.pop_all())))
             return future
-        raise InvalidRequest("a middleware of sends swallowed the error of a send")
+        raise InvalidRequest("a send middleware swallowed the error of a send")
 
     def refused_soon(
         self, topic: str | Topic, message: Message, error: Exception, holder: SentSoon
@@ -455,7 +455,7 @@ class Sending(Parts):
         self._session.here()
         if not await self._producer.drained(timeout):
             waiting = UnsentMessages(f"messages are still on their way after {timeout:g} s")
-            waiting.hint = "the client goes on sending them: another flush() waits for them"
+            waiting.hint = "the client continues to send them: another flush() waits for them"
             raise waiting
         self._raise_unsent()
 
@@ -511,4 +511,6 @@ def _tell(outbound: Outbound, stack: ExitStack, outcome: Receipt | BaseException
             stack.close()
     except BaseException as error:
         if error is not outcome:
-            log.exception("a middleware of sends failed behind a message to %s", outbound.topic)
+            log.exception(
+                "a send middleware failed after the send of a message to %s", outbound.topic
+            )

@@ -109,8 +109,10 @@ def connect(
         url: ``ternmq://host:7117``, or ``ternmqs://host:7117`` over TLS, followed by ``?ca=FILE``
             if the certificates to trust are not the system's; None: ``TERNMQ_URL``, else the broker
             of this machine.
-        app: The app; None: from the url, else ``TERNMQ_APP``, else none.
-        token: Its secret; None: from the url, else ``TERNMQ_TOKEN``, else none.
+        app: Name of the app; None: from the url, else ``TERNMQ_APP``, else no app.
+        token: Token of the app; None: from the url, else ``TERNMQ_TOKEN``, else no token. With a
+            token but no app, the client is created, and its first connection to a broker that
+            requires tokens fails with Unauthenticated. A broker that requires none ignores it.
         timeout: Most time for a send or request in all, unless it is given a ``timeout`` of its
             own. Times are seconds or timedeltas, here and in every other call.
         max_processing_time: How long the leases of messages are extended; while a handler runs on a

@@ -137,7 +137,7 @@ class Topology:
                 mismatch = TopologyMismatch(said)
                 if any(one.action == "create" and not one.group for one in changes):
                     mismatch.hint += (
-                        "; for a topic that is there, a right to use it is enough, such as "
+                        "; for a topic that exists, a right to use it is enough, such as "
                         "produce:TOPIC"
                     )
                 raise mismatch from Forbidden(lacks)
@@ -395,5 +395,5 @@ def _made_before(done: Sequence[Change]) -> str:
 def _undone(changes: Sequence[Change], app: str) -> str:
     """Return a text of changes not made. A topic that an app has no right on looks missing."""
     who = f"app {app!r}" if app else "this app"
-    missing = f"it is not there, or {who} has no right on it; declared"
+    missing = f"it does not exist, or {who} has no right on it; declared"
     return "; ".join(one.told(missing) for one in changes)

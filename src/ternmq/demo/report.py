@@ -11,7 +11,7 @@ from rich.table import Table
 from ternmq.demo.verdict import GroupVerdict, TablesVerdict, Verdict
 
 _ROWS: Final[tuple[tuple[str, Callable[[GroupVerdict], str]], ...]] = (
-    ("owed", lambda group: f"{group.owed:,}"),
+    ("expected", lambda group: f"{group.owed:,}"),
     ("delivered", lambda group: f"{group.delivered:,}"),
     ("redelivered", lambda group: f"{group.redelivered:,}"),
     ("  after a failure", lambda group: f"{group.retried:,}"),
@@ -71,8 +71,8 @@ def about_tables(found: TablesVerdict) -> Iterator[str]:
 
 
 NOTE: Final = (
-    "Send to handler: from when the producer made the batch to when the handler began, by the wall"
-    " clock of this machine; first deliveries, the times of the kills included."
+    "Send to handler: the time from the producer's batch to the start of the handler, by the wall"
+    " clock of this machine, at first deliveries. It includes the time without a broker."
 )
 
 

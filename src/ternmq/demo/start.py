@@ -91,7 +91,9 @@ def _folder(data: Path | None, *, keep: bool) -> Iterator[Path]:
     if data is not None:
         data.mkdir(parents=True, exist_ok=True)
         if any(data.iterdir()):
-            raise ProcessFailed(f"{data} is not empty: name a folder that is, or is not there")
+            raise ProcessFailed(
+                f"{data} is not empty: name an empty folder, or one that does not exist"
+            )
         yield data.absolute()
         return
     folder = Path(tempfile.mkdtemp(prefix="ternmq-demo-"))

@@ -31,7 +31,7 @@ ALWAYS_SPARK: Final = (
     "--set", "audit.spark_from_mb=0",
 )  # fmt: skip
 """A month of flights is 12 MB: by default the pipeline would not start Spark for so little."""
-MISSING: Final = 'no tables: they want Spark, pip install "ternmq[spark]"'
+MISSING: Final = 'no tables: they need Spark, pip install "ternmq[spark]"'
 _PACKAGES: Final = ("pyspark", "deltalake", "duckdb")
 _TICK: Final = 0.1
 _LATER: Final = timedelta(minutes=30)

@@ -150,8 +150,8 @@ class Server:
             await self._see_to_admin()
         elif core.broker.views.catalog.apps:
             log.warning(
-                "this folder has %s with a token, and `ternmq dev` asks nobody for a token: "
-                "every process of this machine may read and change what is in %s",
+                "this folder has %s with a token, but `ternmq dev` requires no token: "
+                "every process of this machine can read and change the data in %s",
                 counted(len(core.broker.views.catalog.apps), "app"), settings.data,
             )  # fmt: skip
         self._listener = await loop.create_server(

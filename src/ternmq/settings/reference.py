@@ -11,12 +11,12 @@ _HEAD = """\
 
 Made by `make docs` from `src/ternmq/settings/`: change it there.
 
-A setting is looked up in this order, and the first place that has it counts: a flag of the command,
-the environment (`TERNMQ_` and the key in capitals, `_` for a dot), the file (`--config FILE`,
-`TERNMQ_CONFIG`, or `ternmq.toml` in the current folder), the default. A key that is not listed here
-is an error. Durations are written `250ms`, `90s`, `10m`, `1h30m`, `7d`; sizes `512B`, `4KiB`,
-`64MiB`, `1GiB`; both need their unit. What is `true` or `false` may be written as text, too, as the
-environment always has it: {truths}.
+The broker looks for a setting in these places, in this order, and uses the first value that it
+finds: a flag of the command; the environment (`TERNMQ_` and the key in capitals, with `_` for a
+dot); the file (`--config FILE`, `TERNMQ_CONFIG`, or `ternmq.toml` in the current folder); the
+default. A key that is not listed here is an error. Durations are written `250ms`, `90s`, `10m`,
+`1h30m`, `7d`, and sizes `512B`, `4KiB`, `64MiB`, `1GiB`. Both need a unit. Values that are `true`
+or `false` can also be written as text, in the file and in the environment: {truths}.
 
 ```toml
 data = "/var/lib/ternmq"
@@ -29,12 +29,13 @@ heartbeat = "15s"
 session_grace = "30s"
 ```
 
-`TERNMQ_URL`, `TERNMQ_APP`, `TERNMQ_TOKEN`, `TERNMQ_CONTEXT` and `TERNMQ_TABLES` are read by clients
-and commands, not by the broker: it leaves them alone.
+Clients and commands read `TERNMQ_URL`, `TERNMQ_APP`, `TERNMQ_TOKEN`, `TERNMQ_CONTEXT` and
+`TERNMQ_TABLES`. The broker ignores these variables.
 """
 _LIMITS_HEAD = """\
-Caps of what the broker remembers, in the table `[limits]` of the file. When one is reached, what
-would go beyond is refused with `Busy`; each has a metric that shows how near it is.
+These settings limit what the broker remembers. They are in the table `[limits]` of the file. When a
+limit is reached, the broker refuses requests that would exceed it; for most limits, the error is
+`Busy`. [Metrics](../operate/metrics.md) show how near the broker is to each limit.
 """
 
 

@@ -286,8 +286,8 @@ DEFAULTS: Final[dict[Mode, dict[str, object]]] = {
 
 SECTIONS: Final = {
     "name": "The broker",
-    "auth": "Who may come in",
-    "create_topics": "Topics made by use",
+    "auth": "Tokens and TLS",
+    "create_topics": "Topics created at first use",
     "segment_bytes": "The journal",
     "memory_bytes": "Connections and memory",
     "log_format": "Logs",

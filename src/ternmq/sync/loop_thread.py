@@ -52,13 +52,15 @@ class LoopThread(Portal):
     def _runs_on(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Run the loop until it is stopped; return whether to run it again.
 
-        An error that user code raises here (a codec, a middleware of sends, a task of a handler) is
+        An error that user code raises here (a codec, a send middleware, a task of a handler) is
         stored in its task for the caller; it must not end this thread.
         """
         try:
             loop.run_forever()
         except (KeyboardInterrupt, SystemExit) as error:
-            log.warning("%s was raised in the client's thread, which goes on", type(error).__name__)
+            log.warning(
+                "%s was raised in the client's thread, which continues", type(error).__name__
+            )
             return not self._stopped
         return False
 

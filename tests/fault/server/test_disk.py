@@ -193,6 +193,6 @@ def test_a_small_disk_begins_small(kind, memory_folder):
             load.sent(100)
             sizes = {path.stat().st_size for path in (data / "journal").iterdir()}
             assert sizes == {16 << 20}
-            assert "two files of 16 MiB are made before it listens, 2 in all" in broker.log
+            assert "two files of 16 MiB before it listens, and 2 files in all" in broker.log
             broker.terminate()
             assert broker.wait() == 0, broker.log

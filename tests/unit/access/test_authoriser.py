@@ -285,7 +285,7 @@ def test_what_is_told_of_a_refusal_helps_nobody_to_guess() -> None:
         return str(caught.value).replace(repr(name), "X")
 
     assert told("shop", OTHER.reveal()) == told("none", OTHER.reveal())
-    assert "not copied whole" in told("shop", TOKEN.reveal()[:30])
+    assert "not copied completely" in told("shop", TOKEN.reveal()[:30])
     assert told("shop", TOKEN.reveal()[:30]) == told("none", TOKEN.reveal()[:30])
 
 

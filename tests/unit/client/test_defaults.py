@@ -30,14 +30,15 @@ _INTRODUCTION = """# Defaults
 
 Made by `make docs` from the code: change it there.
 
-What holds when nothing is said. The broker's own settings stand in [settings](settings.md), each
-with its default.
+The value of each setting and argument that you do not set. For the settings of the broker itself,
+see [settings](settings.md).
 """
 
 _BOUNDS = """\
-A value beyond its bounds is refused as `InvalidRequest`, by `ternmq` with exit status 2.
-A short lease is for tests: a consumer that is held up for longer (a slow disk or network, a paused
-machine) loses its messages to others. Groups that have a shorter lease from before keep it.
+A value outside its bounds is refused with `InvalidRequest`; `ternmq` then exits with status 2.
+Use a short lease only in tests: if a consumer is blocked for longer than its lease (a slow disk or
+network, a paused machine), it loses its messages to other consumers. A group that was created with
+a lease below the bound keeps this lease.
 """
 
 
@@ -63,29 +64,29 @@ def tables() -> dict[str, list[tuple[str, str]]]:
             ("durability", f"`{topic.durability.value}`"),
             ("messages are kept", write_duration(topic.retention_us)),
             (
-                "unread ones of a group",
+                "unread messages of a group are kept",
                 "until they are consumed" if topic.keep_until_consumed else "no longer",
             ),
-            ("journal", f"to {settings.retention_watermark:.0%} of the disk"),
+            ("the journal may use", f"up to {settings.retention_watermark:.0%} of the disk"),
         ],
         "A group": [
             ("mode", f"`{group.mode.value}`; on ordered topics `ordered`"),
-            ("begins", f"`{group.start.value}`"),
-            ("lease", f"{write_duration(group.lease_us)}, extended while the message is worked on"),
-            ("messages of a queue in hands at one time", f"{group.window:,}"),
+            ("start", f"`{group.start.value}`"),
+            ("lease", f"{write_duration(group.lease_us)}, extended while a consumer works on it"),
+            ("messages of a queue that all members hold", f"{group.window:,} at most"),
             ("a session that lost its connection is kept", write_duration(limits.session_grace_us)),
         ],
         "Failures": [
             ("first delay", write_duration(retry.first_us)),
-            ("each further one", f"× {retry.factor:g}, {write_duration(retry.cap_us)} at most"),
-            ("jitter", f"{retry.jitter:.0%} up and down"),
+            ("each later delay", f"× {retry.factor:g}, {write_duration(retry.cap_us)} at most"),
+            ("jitter", f"{retry.jitter:.0%} more or less"),
             ("attempts in all", f"{retry.attempts}"),
-            ("after the last", f"`{retry.exhausted.value}`"),
+            ("after the last attempt", f"`{retry.exhausted.value}`"),
             ("dead letters are kept", write_duration(limits.dead_letter_us)),
             ("longest delay that can be asked for", f"{delivery.MAX_DELAY // 86_400} d"),
         ],
         "Sending": [
-            ("`timeout`, sending again included", seconds(options.timeout)),
+            ("`timeout`, including further tries", seconds(options.timeout)),
             ("body", f"{write_size(settings.body_bytes)} at most"),
             ("`id`", f"{MAX_ID_BYTES} bytes at most"),
             (
@@ -97,7 +98,7 @@ def tables() -> dict[str, list[tuple[str, str]]]:
             ),
             ("queue", "that of the ordering key, of the key, or the next queue for each batch"),
             (
-                "unsent and unanswered in the client",
+                "unsent and unanswered messages in the client",
                 (
                     f"{write_size(options.buffer_bytes)}, "
                     f"of these {write_size(options.window_bytes)} unanswered"
@@ -116,8 +117,8 @@ def tables() -> dict[str, list[tuple[str, str]]]:
             (
                 "`max_in_flight`",
                 (
-                    "`None`: as many as can be worked on, and ahead of them what is done in "
-                    f"{prefetch.SPAN_S:g} s, {prefetch.MOST_AHEAD:,} at most"
+                    "`None`: one for each free handler, and in advance as many as the handlers "
+                    f"finish in {prefetch.SPAN_S:g} s, {prefetch.MOST_AHEAD:,} at most"
                 ),
             ),
             ("`concurrency` of a handler", f"{default(client.handler, 'concurrency')}"),
@@ -132,7 +133,7 @@ def tables() -> dict[str, list[tuple[str, str]]]:
                 "`consume_batches`",
                 (
                     f"{default(client.consume_batches, 'max_messages')} messages, "
-                    f"or what came within {seconds(default(client.consume_batches, 'max_wait'))}"
+                    f"or those of {seconds(default(client.consume_batches, 'max_wait'))}"
                 ),
             ),
             (
@@ -146,7 +147,7 @@ def tables() -> dict[str, list[tuple[str, str]]]:
             ("connections of a client", f"{CONNECTIONS} at most"),
             ("one attempt to connect", seconds(options.connect_timeout)),
             (
-                "before the next attempt",
+                "pause before the next attempt",
                 (
                     f"{seconds(options.first_backoff)} × 2, "
                     f"{seconds(options.longest_backoff)} at most"

@@ -73,7 +73,7 @@ def test_the_last_of_a_killed_producer_where_a_report_counts_them():
     ("facts", "says"),
     [
         (Facts().stored(0, 10, 1), "no counts"),
-        (Facts().stored(0, 10, 1).counts(10, closed=False), "it never said"),
+        (Facts().stored(0, 10, 1).counts(10, closed=False), "it never reported"),
         (Facts().stored(0, 10, 1).counts(8), "counts 8 messages, and 10 arrived"),
         (Facts().stored(0, 10, 1).counts(8, closed=False), "counts 8 messages, and 10 arrived"),
     ],

@@ -270,7 +270,7 @@ def test_columns(lived):
     [
         ({}, "option bootstrap.servers: a broker must be named, or a folder"),
         ({"path": "/x", "bootstrap.servers": "h:1"}, "option path: a broker is named as well"),
-        ({"path": "/x", "startingOffsets": "1"}, "option startingOffsets: there is none"),
+        ({"path": "/x", "startingOffsets": "1"}, "option startingOffsets: there is no such option"),
         ({"path": "/x", "startingPosition": "soon"}, "option startingPosition='soon'"),
         ({"path": "/x", "startingPosition": "latest"}, "would read nothing"),
         ({"path": "/x", "endingPosition": "earliest"}, "option endingPosition"),
@@ -342,7 +342,7 @@ def test_another_journal_under_a_checkpoint_is_noticed(lived):
 
 def test_positions_as_spark_keeps_them():
     assert of_json(to_json(5)) == 5
-    with pytest.raises(OptionError, match="of another source"):
+    with pytest.raises(OptionError, match="to another source"):
         of_json({"orders": {"0": 1}})
 
 

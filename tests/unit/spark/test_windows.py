@@ -291,5 +291,5 @@ def test_every_task_has_a_twin(broker, window):
 
 
 def test_a_checkpoint_of_another_source_is_named(broker):
-    with pytest.raises(OptionError, match="of another source"):
+    with pytest.raises(OptionError, match="to another source"):
         Run(broker).stream(Checkpoint(offsets={0: '{"position": 5}'}, commits={0}))

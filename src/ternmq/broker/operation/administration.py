@@ -55,7 +55,7 @@ class Administration:
         spec.check()
         catalog = self._views.catalog
         if spec.name in catalog.by_name:
-            raise TopicExists(f"topic {spec.name!r} is there already")
+            raise TopicExists(f"topic {spec.name!r} exists already")
         if len(catalog.topics) >= self._limits.topics:
             raise Busy(f"there are {self._limits.topics} topics")
         number = catalog.next_topic

@@ -81,10 +81,12 @@ def sentence(one: Pinned) -> str:
         case Pin.RETENTION:
             return f"topic {one.topic} keeps its messages for longer"
         case Pin.STATE if one.lacks_room:
-            return "the broker's state must be written behind it, for which the reserve has no room"
+            return (
+                "the broker's state must be written after it, but the reserve has no room for this"
+            )
         case Pin.STATE:
-            return "the broker's state is being written behind it"
+            return "the broker's state is being written after it"
         case Pin.ACTIVE:
             return "it is the only one"
         case Pin.NOTHING:
-            return "nothing keeps it: it is about to go"
+            return "nothing keeps it: it is about to be removed"

@@ -96,7 +96,7 @@ async def list_(client: AdminClient, as_json: bool) -> None:
     output.table(
         ("app", "owner", "grants"),
         [(one.app, one.owner, " ".join(map(str, one.grants))) for one in found],
-        "no apps; `ternmq app create` makes one",
+        "no apps; `ternmq app create` creates one",
     )
 
 

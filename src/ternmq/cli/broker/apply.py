@@ -18,7 +18,7 @@ from ternmq.model.errors import Forbidden, TopologyMismatch
 from ternmq.model.words import counted, verb
 
 _SIGNS: Final = {"create": "+", "change": "~", "conflict": "!"}
-_AS_DECLARED: Final = "all is as declared"
+_AS_DECLARED: Final = "everything is as declared"
 
 
 @click.command(cls=Command)
@@ -95,9 +95,9 @@ def _differs(changes: list[Change], lacks: list[str] | None, app: str) -> Failed
     if lacks:
         text += f", and without --dry-run nothing would be changed: {'. '.join(lacks)}"
         if any(one.action == "create" and not one.group for one in changes):
-            text += ". A topic on which the app has no right looks as if it were missing"
+            text += ". A topic on which the app has no right looks as if it did not exist"
         return Failed(text, ExitCode.NOT_ALLOWED)
-    text += f"; without --dry-run {verb(number, 'it is', 'they are')} made"
+    text += f"; run it without --dry-run to make {verb(number, 'it', 'them')}"
     if lacks is None and app:
-        text += f" if app {app!r} has the rights, which this older broker does not say"
+        text += f" if app {app!r} has the rights, which this older broker does not report"
     return Failed(text, ExitCode.UNSOUND)

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _NOT: Final = (
-    "This is one Python client on this machine, and whatever else runs here: neither the broker's "
-    "limit nor a promise.\nWhat is measured with care, and with how much spread: bench/ of the "
-    "source."
+    "This measures one Python client on this machine, beside everything else that runs here. It is "
+    "neither the limit of the broker nor a promise.\nThe folder bench/ of the source has careful "
+    "measurements, with their spread."
 )
 _FILL: Final = 5000
 _MOST_BYTES: Final = 16 << 20

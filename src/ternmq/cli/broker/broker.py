@@ -88,8 +88,8 @@ def oldest_file(found: Status) -> str:
         "group": f"kept: {group} of {topic} has not finished it",
         "hold": f"kept by hold {file.name}".rstrip(),
         "transaction": f"kept by an undecided transaction of writer {file.name}".rstrip(),
-        "state": "kept until the broker's state is written behind it",
-        "nothing": "about to go",
+        "state": "kept until the broker's state is written after it",
+        "nothing": "about to be removed",
     }.get(file.kept_by, file.kept_by)
     if file.lacks_room:
         said += ", for which the reserve has no room: free disk space"

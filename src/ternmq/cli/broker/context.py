@@ -64,8 +64,8 @@ def add(
     if use or not kept.current:
         kept.current = name
     contexts.write(kept)
-    used = ", and uses it" if kept.current == name else f"; `ternmq context use {name}` uses it"
-    output.note(f"keeps {bare} as {name} in {contexts.path()}{used}")
+    used = "it is in use now" if kept.current == name else f"`ternmq context use {name}` selects it"
+    output.note(f"stored {bare} as {name} in {contexts.path()}; {used}")
 
 
 @context.command("list")
@@ -90,7 +90,7 @@ def list_(as_json: bool) -> None:
              one.url)
             for name, one in rows
         ],
-        "no contexts; `ternmq context add NAME --url ternmq://HOST:PORT` keeps one",
+        "no contexts; `ternmq context add NAME --url ternmq://HOST:PORT` stores one",
     )  # fmt: skip
 
 

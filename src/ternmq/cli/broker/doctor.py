@@ -145,9 +145,13 @@ def _sync(data: Path) -> Check:
             f"({len(times)} x 4 KiB, fdatasync)")  # fmt: skip
     kind = _file_system(data)
     if kind in _MEMORY_SYSTEMS:
-        return Check("disk sync", "warn", f"{said}; {kind} is memory: it survives no power cut")
+        return Check(
+            "disk sync", "warn", f"{said}; {kind} is memory: its data does not survive a power cut"
+        )
     if middle < _UNREAL_S:
-        return Check("disk sync", "warn", f"{said}; too quick to be true: is a sync passed on?")
+        return Check(
+            "disk sync", "warn", f"{said}; too quick for a disk: check that syncs reach the disk"
+        )
     if late > _SLOW_S:
         return Check("disk sync", "warn", f"{said}; every send waits for one: is the disk busy?")
     return Check("disk sync", "ok", said)
@@ -213,12 +217,18 @@ def _broker_and_clock(place: Where) -> Iterator[Check]:
     except TernMQError as error:
         why = text_of(error)
     if time.time() < _YEAR_2025:
-        yield Check("clock", "fail", "it is wrong by years: set it, let NTP keep it")
+        yield Check(
+            "clock", "fail", "it is wrong by years: set the clock, and synchronise it with NTP"
+        )
     elif "off" in told:
         off, within = float(told["off"]), float(told["within"])
         said = f"{output.span(abs(off))} from the broker's, measured to {output.span(within)}"
         far = abs(off) > _CLOCK_OFF_S + within
-        yield Check("clock", "warn" if far else "ok", said + ("; let NTP keep both" if far else ""))
+        yield Check(
+            "clock",
+            "warn" if far else "ok",
+            said + ("; synchronise both clocks with NTP" if far else ""),
+        )
     else:
         yield Check("clock", "ok", f"{output.iso(output.of_us(time.time_ns() // 1000))}")
     if why:

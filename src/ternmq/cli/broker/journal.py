@@ -166,7 +166,7 @@ def index(data: Path, as_json: bool) -> None:
             for queue in queues
         ]  # fmt: skip
     columns = ("file", "positions", "topic", "queue", "first", "next", "state")
-    output.table(columns, rows, "there is no index yet: a sealed segment gets one")
+    output.table(columns, rows, "there is no index yet: the broker makes one for each full segment")
 
 
 def _name_topics(index: dict[str, object], names: dict[int, str]) -> None:
@@ -208,7 +208,7 @@ def verify(data: Path, as_json: bool) -> None:
             click.echo()
             _show_damage(found)
         raise Failed(
-            f"damaged below what was durable: restore the file from a replica or a backup, or "
+            f"durable data is damaged: restore the file from a replica or a backup, or "
             f"`ternmq journal repair {data}`",
             ExitCode.UNSOUND,
         )
@@ -244,7 +244,7 @@ def repair(data: Path, donor: Path | None, cut: bool, dry_run: bool, as_json: bo
         if as_json:
             output.document({"done": False, "damage": []})
         else:
-            output.note("the journal is sound: there is nothing to mend")
+            output.note("the journal is sound: there is nothing to repair")
         return
     if dry_run:
         _preview(found, lost, names, as_json=as_json)
@@ -270,7 +270,7 @@ def repair(data: Path, donor: Path | None, cut: bool, dry_run: bool, as_json: bo
             if as_json:
                 raise Failed("nothing was cut: --json does not prompt: add --cut or --dry-run")
             _preview(found, lost, names, as_json=False)
-            question = f"cut at {found.damage[0].start}, and lose what stands behind it?"
+            question = f"cut at {found.damage[0].start}, and lose everything after it?"
             confirm(question, yes=False, option="--cut")
         report = mend(disk, consent=True)
         _done(data, list(patched), report.cut, report.lost, report.saved, names, as_json=as_json)

@@ -18,7 +18,7 @@ from ternmq.server.telemetry.logs import set_up
 from ternmq.settings import Address, Mode, Settings, SettingsError, load
 
 _TRY: Final = """\
-A broker that forgets everything when it ends (Ctrl-C); `--data DIR` keeps it.
+This broker deletes everything when it ends (Ctrl-C); `--data DIR` keeps it.
 Try, in another terminal:
 
 {where}    ternmq send greetings '{{"text": "hello"}}'
@@ -32,11 +32,11 @@ or in Python{there}:
         client.send("greetings", {{"text": "hello"}})
         print(client.pull("greetings", group="others").bodies)
 """
-_KEEPS: Final = "A broker to try things with; it keeps what it stores in {data}."
+_KEEPS: Final = "A broker for trying things out. It keeps its data in {data}."
 _ANY: Final = ("0.0.0.0", "::")  # noqa: S104
 _OPEN: Final = """\
-Others can reach this broker at {listen}, and there is no TLS: tokens and messages cross the network
-as they are. Clients connect as the app `admin` with the token in TERNMQ_ADMIN_TOKEN.
+Other machines can reach this broker at {listen}, and there is no TLS: tokens and messages cross the
+network unencrypted. Clients connect as the app `admin` with the token in TERNMQ_ADMIN_TOKEN.
 """
 
 
@@ -58,7 +58,7 @@ def _run(
     if new_admin_token and settings.admin_token is not None:
         raise Failed(
             "the settings contain an admin_token: change it there, or remove it "
-            "(TERNMQ_ADMIN_TOKEN=off) to have a new one made",
+            "(TERNMQ_ADMIN_TOKEN=off) to let the broker create a new one",
             ExitCode.USAGE,
         )
     why = why_not_here(settings)

@@ -225,7 +225,7 @@ def _float(cell: Cell) -> float:
 
 def _page(view: View, stale: str, turned: int) -> Page:
     """Return the page for the screen, after ``turned`` turns of the page."""
-    below = f"{output.iso(view.at)}  q ends it, space turns the page"
+    below = f"{output.iso(view.at)}  q quits, space shows the next page"
     return Page(
         _lines(view),
         (

@@ -131,7 +131,7 @@ async def _list_rows(
             columns(dead=dead), map(cells, found), f"group {group} has no {what} on {topic}"
         )
     if more:
-        output.note(f"these are the first {limit:,}; there are more (--limit)")
+        output.note(f"showing the first {limit:,}; there are more (--limit)")
 
 
 def showing(about: str, *, dead: bool) -> click.Command:
@@ -189,7 +189,7 @@ async def _show_row(
             ("attempts", found.attempts),
             ("deliveries", found.deliveries),
             ("dead since" if dead else "next attempt",
-             "held: `ternmq retry now` lets it go" if found.held else output.iso(found.when)),
+             "held: `ternmq retry now` delivers it" if found.held else output.iso(found.when)),
         ]
     )  # fmt: skip
     click.echo()
@@ -343,7 +343,7 @@ def placed(
         if number is None:
             if count > 1:
                 raise click.UsageError(
-                    f"{topic} has {count} queues: say which with --queue, or in the place, such as "
+                    f"{topic} has {count} queues: name one with --queue, or in the place, such as "
                     f"1/{offsets}", context,
                 )  # fmt: skip
             number = 0

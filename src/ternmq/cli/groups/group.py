@@ -69,7 +69,7 @@ async def create(
     if await group_of(client, topic, group) is not None:
         raise Failed(f"group {group!r} consumes {topic!r} already; `ternmq group set` changes it")
     spec = await client.admin.create_group(topic, group, tags=tags, mode=mode, start=start)
-    output.note(f"made group {group} on {topic}, starting at {spec.start.value}")
+    output.note(f"created group {group} on {topic}, starting at {spec.start.value}")
 
 
 @group.command("list")
@@ -100,7 +100,7 @@ async def list_(client: AdminClient, topic: str | None, as_json: bool) -> None:
             )
             for one in found
         ],
-        f"{output.none_of('groups', client.admin.app)}; consuming makes one, or "
+        f"{output.none_of('groups', client.admin.app)}; a consumer creates one, or "
         "`ternmq group create`",
     )
 
@@ -181,13 +181,13 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
 )
 @unchangeable(
     "--mode",
-    "the mode of a group cannot be changed: make another group with `ternmq group create --mode`, "
-    "or delete this one and make it anew",
+    "the mode of a group cannot be changed: create another group with `ternmq group create "
+    "--mode`, or delete this one and create it again",
 )
 @unchangeable(
     "--start",
-    "the start is where a new group begins, and cannot be changed: `ternmq group reset` sets where "
-    "this one goes on",
+    "the start applies only to a new group and cannot be changed: `ternmq group reset` changes the "
+    "position of this group",
 )
 @administers
 async def set_(
@@ -288,8 +288,8 @@ async def delete(client: AdminClient, topic: str, group: str, yes: bool) -> None
         consume = f"{counted(len(info.members), 'member')} of group {group} "
         consume += verb(len(info.members), "consumes", "consume")
         output.note(
-            f"{consume} {topic} now: a consumer that runs on, or is started again, makes the group "
-            "anew, from the oldest message kept unless it states start='latest'"
+            f"{consume} {topic} now: a consumer that continues, or is started again, creates the "
+            "group again, from the oldest message that is kept unless it states start='latest'"
         )
     if not yes:
         lag = sum([one.lag for one in info.queues])

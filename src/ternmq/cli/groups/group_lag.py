@@ -127,7 +127,7 @@ async def lag(
                 output.table(("time", *columns), rows, header=turn == 0)
             else:
                 spare = _SPARE_OF_QUEUES if by_queue else SPARE
-                none = f"{output.none_of('groups', client.admin.app)}; consuming makes one"
+                none = f"{output.none_of('groups', client.admin.app)}; a consumer creates one"
                 output.table(columns, rows, none, spare=spare)
                 _note_unasked(found)
 
@@ -165,7 +165,7 @@ def _note_unasked(groups: Iterable[GroupInfo]) -> None:
             output.note(
                 f"group {one.group} on {one.topic} has no member: its "
                 f"{counted(retrying, 'retrying message')} {verb(retrying, 'waits', 'wait')} for a "
-                "consumer to ask, also when the time of the retry is over"
+                "consumer that asks for messages, even when the time of the retry is over"
             )
 
 

@@ -105,8 +105,9 @@ async def replay(
     if as_json:
         output.document(_plain(done, done=True))
     else:
-        comes = verb(done.again, "comes", "come")
-        output.note(f"{counted(done.again, 'message')} of {topic} {comes} to {group} again")
+        comes = verb(done.again, "is", "are")
+        messages = counted(done.again, "message")
+        output.note(f"{messages} of {topic} {comes} delivered to {group} again")
     _check_found(topic, done)
 
 
@@ -128,7 +129,7 @@ def _ids(missing: Sequence[str]) -> str:
 def _show(found: Replayed) -> None:
     output.details(
         [
-            ("come again", found.again),
+            ("delivered again", found.again),
             ("not read yet", found.unread),
             ("not kept", found.expired),
             ("not for this group", found.filtered),

@@ -58,9 +58,9 @@ async def set_(client: AdminClient, name: str, position: int, note: str, back: b
     """Create a hold, or move it forward: the journal is kept from POSITION on."""
     stands = await client.admin.put_hold(name, position, note=note, back=back)
     if stands > position and not back:
-        output.note(f"hold {name} stays at {stands}: --back moves it back")
+        output.note(f"hold {name} stays at position {stands}: --back moves it back")
     else:
-        output.note(f"hold {name} stands at {stands}")
+        output.note(f"hold {name} is at position {stands}")
 
 
 @hold.command()
@@ -74,7 +74,7 @@ async def delete(client: AdminClient, name: str, yes: bool) -> None:
             f"there is no hold {name!r}; `ternmq hold list` lists the holds",
             ExitCode.NOT_FOUND,
         )
-    confirm(f"remove hold {name}? what it kept may go at once", yes=yes)
+    confirm(f"remove hold {name}? the broker may remove at once what it kept", yes=yes)
     await client.admin.delete_hold(name)
     output.note(f"removed hold {name}")
 

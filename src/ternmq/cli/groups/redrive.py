@@ -118,8 +118,10 @@ async def redrive(
             }
         )
     elif count or not missing:
-        comes = "would come" if dry_run else verb(count, "comes", "come")
-        output.note(f"{counted(count, 'dead letter')} of {topic} {comes} to {group} again")
+        comes = "would be" if dry_run else verb(count, "is", "are")
+        output.note(
+            f"{counted(count, 'dead letter')} of {topic} {comes} delivered to {group} again"
+        )
     if missing:
         raise not_found(f"these are not dead letters: {some(missing)}")
 

@@ -78,7 +78,9 @@ async def now(
     if as_json:
         output.document({"done": count, "missing": [offset for _, offset in missing]})
     elif count or not missing:
-        comes = verb(count, "comes", "come")
-        output.note(f"{counted(count, 'message')} of {topic} {comes} again to {group} now")
+        comes = verb(count, "is", "are")
+        output.note(
+            f"{counted(count, 'message')} of {topic} {comes} delivered to {group} again now"
+        )
     if missing and not everything:
         raise not_found(f"these did not wait: {some(missing)}")

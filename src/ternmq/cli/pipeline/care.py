@@ -75,10 +75,12 @@ def compact(
     if done.left:
         were = verb(done.left, "was", "were")
         groups = counted(done.left, "group")
-        output.note(f"{groups} of files {were} changed by somebody else meanwhile")
+        output.note(f"{groups} of files {were} changed by another process in the meantime")
     if gone and keep_days is not None:
         files, were = counted(len(gone), "file"), verb(len(gone), "was", "were")
-        output.note(f"{files} {were} older than {counted(keep_days, 'day')}, and left the table")
+        output.note(
+            f"{files} {were} older than {counted(keep_days, 'day')}, and removed from the table"
+        )
     were = verb(cleaned.files, "was", "were")
     output.note(f"{counted(cleaned.files, 'file')} {were} removed, {output.size(cleaned.bytes)}")
 
@@ -160,7 +162,7 @@ def erase(
     confirm(
         f"erase {counted(len(found), 'message')} from {folder.uri}? this cannot be undone", yes=yes
     )
-    output.note(f"request {name}: if it breaks off, say --name {name} to go on")
+    output.note(f"request {name}: if it is interrupted, run it again with --name {name}")
     done = erased_of(archive, Table.open(folder, ERASED), request, time.time_ns() // 1000)
     stands = [
         {"topic": place.topic, "queue": place.queue, "stands": at}
@@ -175,13 +177,13 @@ def erase(
         )  # fmt: skip
         return
     output.note(
-        f"erased {counted(done.messages, 'message')}; files written anew: {done.files}, "
+        f"erased {counted(done.messages, 'message')}; files rewritten: {done.files}, "
         f"removed: {done.removed}"
     )
     for one in stands[:_SHOWN]:
         output.note(
-            f"the archive has {one['topic']}/{one['queue']} up to {one['stands']}: what came later "
-            "is not erased"
+            f"the archive has {one['topic']}/{one['queue']} up to {one['stands']}: later messages "
+            "are not erased"
         )
     if len(stands) > _SHOWN:
         output.note(f"... and so for {len(stands) - _SHOWN} more queues (--json shows all)")

@@ -375,7 +375,7 @@ def _to_group(
             output.details(
                 [
                     ("in the archive", sum(one.rows for one in sources)),
-                    ("come again", found.again),
+                    ("delivered again", found.again),
                     ("not read yet", found.unread),
                     ("not kept by the broker", found.expired),
                     ("not for this group", found.filtered),
@@ -398,7 +398,7 @@ def _to_group(
         elif not dry_run:
             output.note(
                 f"{counted(found.again, 'message')} of {chosen.topic} "
-                f"{verb(found.again, 'comes', 'come')} to {group} again"
+                f"{verb(found.again, 'is', 'are')} delivered to {group} again"
             )
 
     ask(work, where(context))

@@ -165,7 +165,7 @@ def run(
         if place is not None:
             port = _listen(place, numbers, HealthPort)
             stack.callback(port.close)
-            output.note(f"health is told on port {port.port}")
+            output.note(f"health is served on port {port.port}")
         stack.enter_context(_token_for_workers(broker.secret()))
         spark = session(engine, master, dict(confs))
         if spark is not None:
@@ -249,7 +249,7 @@ class Stop:
             if self._event.is_set():
                 raise ends[number]
             self._event.set()
-            output.note("ending behind the commit under way; once more ends it at once")
+            output.note("ending after the current commit; a second signal ends it at once")
 
         before = {number: signal.signal(number, end) for number in ends}
         try:

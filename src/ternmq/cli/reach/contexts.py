@@ -60,7 +60,9 @@ def read() -> Contexts:
     try:
         found = msgspec.json.decode(data, type=Contexts)
     except msgspec.DecodeError as error:
-        raise Failed(f"{file} is damaged ({error}): mend it or remove it", ExitCode.USAGE) from None
+        raise Failed(
+            f"{file} is damaged ({error}): correct it or remove it", ExitCode.USAGE
+        ) from None
     if mode & 0o077 and any(one.token for one in found.contexts.values()):
         raise Failed(f"{file} contains tokens, and other users can read it: chmod 600 {file}")
     return found

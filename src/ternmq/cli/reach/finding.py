@@ -53,5 +53,5 @@ def check_only(topic: str, count: int) -> None:
     """
     if count > 1:
         raise click.UsageError(
-            f"{topic} has {count} queues: say which with --queue", click.get_current_context()
+            f"{topic} has {count} queues: name one with --queue", click.get_current_context()
         )

@@ -25,20 +25,20 @@ class ExitCode(enum.IntEnum):
 
 MEANING: Final[dict[ExitCode, str]] = {
     ExitCode.DONE: "done",
-    ExitCode.FAILED: "it could not be done; standard error says why",
-    ExitCode.USAGE: "it was asked for in a way that is not understood: a wrong command, flag, "
-    "name, number or file",
+    ExitCode.FAILED: "the command failed; standard error shows the reason",
+    ExitCode.USAGE: "wrong usage: a command, option, name, number or file is not valid",
     ExitCode.NO_BROKER: "no broker answers at the address",
     ExitCode.NOT_FOUND: "there is no such topic, group, message, app, hold, context or journal",
     ExitCode.NOT_ALLOWED: "the broker does not know the app and token, or the app may not do this",
-    ExitCode.UNKNOWN: "the connection was lost before the answer: it may have been done or not",
-    ExitCode.LATER: "refused for now (busy, disk full, stopping, paused, no second copy for a "
-    "strict topic): the same may pass later",
-    ExitCode.UNSOUND: "what was checked is not sound (`demo`, `doctor`, `journal verify`), or "
-    "is not as declared (`apply`, `worker`)",
+    ExitCode.UNKNOWN: "the connection was lost before the answer: the request may have been "
+    "carried out or not",
+    ExitCode.LATER: "the broker refused the request for now (busy, disk full, stopping, paused, no "
+    "second copy for a strict topic); the same request may succeed later",
+    ExitCode.UNSOUND: "a check found a fault (`demo`, `doctor`, `journal verify`), or topics and "
+    "groups differ from the declaration (`apply`, `worker`)",
     ExitCode.INTERRUPTED: "ended by Ctrl-C",
-    ExitCode.PIPE_CLOSED: "whoever read the output went away (`head`)",
-    ExitCode.TERMINATED: "ended by SIGTERM (`serve`, `dev` and `worker` end with 0 then)",
+    ExitCode.PIPE_CLOSED: "the program that read the output has ended, such as `head`",
+    ExitCode.TERMINATED: "ended by SIGTERM; `serve`, `dev` and `worker` end with 0 instead",
 }
 
 

@@ -52,21 +52,23 @@ _CODES: Final[tuple[tuple[tuple[type[TernMQError], ...], ExitCode], ...]] = (
 )  # fmt: skip
 
 _HINTS: Final[dict[type[TernMQError], str]] = {
-    CannotConnect: "`ternmq dev` starts one; --url, TERNMQ_URL or `ternmq context use` says where",
-    UnknownTopic: "`ternmq topic list` shows them, `ternmq topic create` makes one",
-    UnknownGroup: "`ternmq group list` shows them, `ternmq group create` makes one",
-    UnknownQueue: "`ternmq topic show` says how many queues there are",
-    UnknownApp: "`ternmq app list` shows them",
-    GroupSettingsMismatch: "leave out what differs (tags, mode or start; in code also retry= "
-    "or lease=) to take the group as it is; `ternmq group show` shows it",
-    GroupPaused: "`ternmq group resume` lets it go on",
-    OrderingKeyRequired: "say --ordering-key for every message",
+    CannotConnect: "`ternmq dev` starts one; --url, TERNMQ_URL or `ternmq context use` sets the "
+    "address",
+    UnknownTopic: "`ternmq topic list` lists the topics, `ternmq topic create` creates one",
+    UnknownGroup: "`ternmq group list` lists the groups, `ternmq group create` creates one",
+    UnknownQueue: "`ternmq topic show` lists the queues of the topic",
+    UnknownApp: "`ternmq app list` lists the apps",
+    GroupSettingsMismatch: "to use the settings of the group, leave out the options that differ "
+    "(tags, mode or start; in code also retry= or lease=); `ternmq group show` shows the settings",
+    GroupPaused: "`ternmq group resume` resumes it",
+    OrderingKeyRequired: "give --ordering-key for every message",
     TopicNotOrdered: "leave --ordering-key out, or send to an ordered topic: `ternmq topic create "
-    "NAME --ordered`; `ternmq topic set NAME --ignore-ordering-keys` has the topic take it",
+    "NAME --ordered`; with `ternmq topic set NAME --ignore-ordering-keys` the topic accepts "
+    "ordering keys and ignores them",
     Unauthenticated: "check --app and --token, TERNMQ_APP and TERNMQ_TOKEN, or the context",
     MessageNotFound: "",
-    SendTimeout: "look it up, or send it with the same --id again",
-    ConnectionLost: "look whether it was done before you try again",
+    SendTimeout: "look the message up, or send it again with the same --id",
+    ConnectionLost: "check whether the request was carried out before you try again",
 }
 """Hints in terms of the command line; other errors use their own hint."""
 
@@ -134,7 +136,7 @@ def _without_errno(text: str) -> str:
         text = f"no broker at {why}"
     for words, plain in (
         ("Connect call failed", "connection refused"),
-        ("Name or service not known", "there is no host of that name"),
+        ("Name or service not known", "there is no host with this name"),
         ("Temporary failure in name resolution", "the host's name cannot be resolved"),
         ("No address associated", "the host's name has no address"),
     ):

@@ -137,7 +137,7 @@ async def _ack(batch: Deliveries, *, last: bool) -> None:
     except (ConnectionLost, LeaseExpired) as error:
         if last:
             raise
-        output.note(f"{error.args[0]}: what was printed may come again")
+        output.note(f"{error.args[0]}: the printed messages may be delivered again")
 
 
 def _print(printer: Printer, batch: Deliveries) -> None:
@@ -158,7 +158,7 @@ async def _made_by_use(client: Client, topic: str, group: str, start: str | None
     try:
         found = await group_of(client, topic, group)
     except UnknownTopic:
-        return f"made topic {topic}, and group {group} on it"  # if it makes topics by use
+        return f"created topic {topic}, and group {group} on it"  # if it makes topics by use
     if found is None:
         where = start or Start.EARLIEST.value
         meaning = (
@@ -166,5 +166,5 @@ async def _made_by_use(client: Client, topic: str, group: str, start: str | None
         )
         return f"group {group} is new on {topic}: it starts at {where}, {meaning}"
     if found.spec.paused:
-        output.note(f"group {group} is paused on {topic}: `ternmq group resume` lets it go on")
+        output.note(f"group {group} is paused on {topic}: `ternmq group resume` resumes it")
     return ""

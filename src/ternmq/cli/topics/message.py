@@ -144,7 +144,7 @@ async def find(
     if not found:
         output.note(f"no such message is kept in {topic}")
     elif len(found) >= limit:
-        output.note(f"these are {limit:,}; there may be more (--limit)")
+        output.note(f"showing {limit:,}; there may be more (--limit)")
 
 
 async def _of_key(

@@ -51,7 +51,7 @@ NOT_OWED: Final = "not owed"
 _ABOUT_NOT_OWED: Final = (
     "not owed: done, or skipped, or deleted as a dead letter, or not for the group (its filter or "
     "start): the broker does not keep which of them. With --tables the table `trace` says it, if "
-    "the pipeline keeps one"
+    "the pipeline stores one"
 )
 
 

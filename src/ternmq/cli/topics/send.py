@@ -35,7 +35,7 @@ _MOST_BYTES: Final = 8 << 20
 _LINE_BYTES: Final = 16 << 20
 _CHUNK_BYTES: Final = 1 << 18
 _FAILURES_SHOWN: Final = 10
-_BEHIND: Final = "it and the lines behind it were not sent"
+_BEHIND: Final = "it and the lines after it were not sent"
 
 
 @click.command(cls=Command)
@@ -146,7 +146,7 @@ async def send(
         await _send(client, topic, given, told)
     if lines is not None:
         if lines == "-" and sys.stdin.isatty():
-            output.note("a message a line; Ctrl-D ends")
+            output.note("one message per line; Ctrl-D ends the input")
         await _send_lines(client, topic, lines, made, told)
     told.end()
 

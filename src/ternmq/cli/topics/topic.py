@@ -78,7 +78,7 @@ async def create(
         keep_until_consumed=keep_until_consumed,
         ignore_ordering_keys=ignore_ordering_keys,
     )
-    output.note(f"made topic {name}")
+    output.note(f"created topic {name}")
     if durability == Durability.STRICT.value:
         output.note(
             "sends to it are refused while the broker has no replica to store a second copy"
@@ -108,7 +108,7 @@ async def list_(client: AdminClient, as_json: bool) -> None:
             )
             for one in found
         ],
-        f"{output.none_of('topics', client.admin.app)}; `ternmq topic create` makes one",
+        f"{output.none_of('topics', client.admin.app)}; `ternmq topic create` creates one",
     )
 
 
@@ -166,7 +166,7 @@ async def show(client: AdminClient, topic: str, as_json: bool) -> None:
 )
 @unchangeable(
     "--ordered",
-    "whether a topic is ordered cannot be changed: make another one with `ternmq topic create "
+    "whether a topic is ordered cannot be changed: create another one with `ternmq topic create "
     "NAME --ordered`",
     flag=True,
 )

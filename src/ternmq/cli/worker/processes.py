@@ -80,7 +80,7 @@ class _Supervisor:
                 loop.add_signal_handler(number, self._signal, number)
         log.info("supervisor %d: %d process%s of the worker%s", os.getpid(), self._count,
                  "es" if self._count > 1 else "",
-                 f"; begun anew when a .py file below {self._watched} changes"
+                 f"; restarted when a .py file below {self._watched} changes"
                  if self._watched else "")  # fmt: skip
         watching = asyncio.create_task(self._watch(self._watched)) if self._watched else None
         try:
@@ -144,7 +144,12 @@ class _Supervisor:
                 if loop.time() - began >= _HEALTHY:
                     pauses = _BACKOFF.pauses()
                 pause = next(pauses)
-                log.error("process %d ended with %s: another begins in %g s", child.pid, how, pause)
+                log.error(
+                    "process %d ended with %s: another process starts in %g s",
+                    child.pid,
+                    how,
+                    pause,
+                )
                 await _within(self._over, pause)
 
     async def _start(self) -> asyncio.subprocess.Process:
@@ -183,7 +188,7 @@ class _Supervisor:
             if changes and found == seen:
                 known = found
                 more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
-                log.info("%s%s changed: beginning anew", changes[0], more)
+                log.info("%s%s changed: restarting", changes[0], more)
                 change, self._change = self._change, asyncio.Event()
                 change.set()
             seen = found

@@ -329,7 +329,7 @@ def _end_without(unfinished: object, end: ExitCode | Exception) -> None:
     """End the process at once if something is unfinished: its usual end waits for threads."""
     if not unfinished:
         return
-    log.warning("ended at once: something that a handler began does not end")
+    log.warning("ended at once: something that a handler started is still running")
     exiting.tell()
     code = _shown(end) if isinstance(end, Exception) else end
     logging.shutdown()
@@ -355,8 +355,8 @@ def _shown(error: Exception, target: str = "MODULE:CLIENT") -> ExitCode:
     if isinstance(error, TernMQError):
         if isinstance(error, UnknownTopic):
             error.hint = (
-                f"declare it (ternmq.Topic) and run `ternmq apply {target}`, or make it with "
-                "`ternmq topic create`; `ternmq topic list` shows those there are"
+                f"declare it (ternmq.Topic) and run `ternmq apply {target}`, or create it with "
+                "`ternmq topic create`; `ternmq topic list` shows the existing topics"
             )
         logs.tell_end(text_of(error))
         return code_of(error)

@@ -75,7 +75,7 @@ _ERRNO: Final = re.compile(r"\[Errno (\d+)\]")
 _NAMES: Final = {
     getattr(socket, name, 0): text
     for name, text in (
-        ("EAI_NONAME", "there is no host of that name"),
+        ("EAI_NONAME", "there is no host with this name"),
         ("EAI_AGAIN", "the host's name cannot be resolved"),
         ("EAI_NODATA", "the host's name has no address"),
     )
@@ -113,7 +113,7 @@ def none_in_time(address: Address, failure: TernMQError | None) -> CannotConnect
 
 _NO_AUTHORITY: Final = (
     "{address}?ca=FILE trusts the certificates in a PEM file, such as those of a CA of your own;"
-    " the variable SSL_CERT_FILE names one for every program"
+    " the variable SSL_CERT_FILE names such a file for every program"
 )
 _OTHER_AUTHORITY: Final = (
     "no certificate in {ca} signed it; ca= names the PEM file of the CA that did"
@@ -121,8 +121,8 @@ _OTHER_AUTHORITY: Final = (
 _UNTRUSTED: Final = {
     9: "it is not valid yet: look at the clocks of both machines",
     10: "it has expired: the broker needs another one",
-    62: "connect by a name that it is for, or have one made for this one",
-    64: "connect by a name or address that it is for, or have one made for this one",
+    62: "connect with a name that it contains, or create a certificate for this name",
+    64: "connect with a name or address that it contains, or create a certificate for this one",
 }
 """Advice by OpenSSL's ``X509_V_ERR_*``, for errors that another file to trust would not fix."""
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
@@ -139,8 +139,8 @@ def known_at(address: Address, error: TernMQError) -> TernMQError:
 
 
 _ANOTHER: Final = (
-    "something listens there: if it is another program, TERNMQ_URL or connect(url) says where the"
-    " broker is; if it is the broker, it is held up"
+    "a program listens there: if it is not the broker, set the address of the broker with"
+    " TERNMQ_URL or connect(url); if it is the broker, it is blocked at the moment"
 )
 
 
@@ -148,7 +148,7 @@ def silent(address: Address, *, accepted: bool) -> CannotConnect:
     """Return the error for a connection that got no answer in time."""
     if not accepted:
         return CannotConnect(f"{address} does not answer")
-    error = CannotConnect(f"{address} takes connections, but does not answer as a broker does")
+    error = CannotConnect(f"{address} accepts connections, but does not answer like a broker")
     error.hint = _ANOTHER
     return error
 
@@ -156,7 +156,7 @@ def silent(address: Address, *, accepted: bool) -> CannotConnect:
 def closed_at_once(address: Address, error: Exception | None) -> CannotConnect:
     """Return the error for a connection that ended before HELLO was answered."""
     why = f": {error}" if error else ""
-    tls = "" if address.tls else "; a port that speaks TLS does so: then say ternmqs://"
+    tls = "" if address.tls else "; a port that requires TLS does this: use ternmqs:// for it"
     closed = CannotConnect(f"{address} closed the connection at once{why}{tls}")
     closed.hint = _ANOTHER
     return closed

@@ -143,7 +143,7 @@ class Link(asyncio.BufferedProtocol):
         try:
             self._handle(self._session.receive(data))
         except TernMQError as error:
-            log.warning("what the broker said cannot be understood: %s", error)
+            log.warning("the answer of the broker is not valid: %s", error)
             self.abort(error)
 
     def _handle(self, events: list[Answer | Refusal | Push]) -> None:

@@ -402,14 +402,14 @@ class Session:
             log.info(
                 "connected to %s again after %.1f s%s", self.options.address,
                 self.loop.time() - self._lost_at,
-                "" if resumed else ", under a new session: the broker no longer has the one before",
+                "" if resumed else ", with a new session: the broker no longer has the old one",
             )  # fmt: skip
             if before is not None and before.software != welcome.software:
                 log.info("the broker runs %s now", welcome.software or "an older version")
             self._lost_at = None
         if before is not None and _is_another(before, welcome):
             self.anew += 1
-            log.warning("the broker at %s began anew: it has nothing of what was stored before",
+            log.warning("the broker at %s has a new journal: all that was stored before is gone",
                         self.options.address)  # fmt: skip
         self.number = welcome.session
         self.traffic.opened += 1
@@ -569,7 +569,7 @@ def _running() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
     except RuntimeError:
         raise WrongEventLoop(
-            "no event loop runs in this thread; for code without one there is ternmq.sync"
+            "no event loop runs in this thread; use ternmq.sync in code without an event loop"
         ) from None
 
 

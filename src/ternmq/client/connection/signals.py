@@ -88,8 +88,8 @@ class Signals:
         if not callable(handler) or isinstance(getattr(handler, "__self__", None), Signals):
             return True  # numbers: SIG_DFL and SIG_IGN; Signals: another run of this process
         log.info(
-            "SIGTERM is handled by %s: this run leaves signals to it, and ends by stop(); "
-            "run(signals=True) takes them", _named(handler),
+            "SIGTERM is handled by %s, so run() does not handle signals, and ends when stop() is "
+            "called; run(signals=True) handles them", _named(handler),
         )  # fmt: skip
         return False
 

@@ -354,12 +354,12 @@ def conclude_all(
             last = _at_last(deliveries)
             if last:
                 log.warning(
-                    "%r asked to be tried again, but it was the last attempt of %d of them%s",
+                    "%r asked for a retry, but it was the last attempt of %d of them%s",
                     deliveries, last, said,
                 )  # fmt: skip
         elif over:
             log.error(
-                "%r failed: they are tried again by the retry policy, or are dead letters now if "
+                "%r failed: they are retried by the retry policy, or are dead letters now if "
                 "it was the last attempt", deliveries, exc_info=where(error),
             )  # fmt: skip
         deliveries.settle_soon(None, outcome, reason, delay)

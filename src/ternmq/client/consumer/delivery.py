@@ -386,10 +386,10 @@ def conclude(delivery: Delivery, error: BaseException | None, *, reraise: bool =
         said = f": {reason}" if reason else ""
         if last_attempt(lease.policy, delivery.attempt):
             fate = last_fate_of(lease.policy, delivery.attempt)
-            log.warning("%r asked to be tried again, but %s%s", delivery, fate, said)
+            log.warning("%r asked for a retry, but %s%s", delivery, fate, said)
         elif lease.policy is None:  # it may be a dead letter, and nothing else would show that
             log.warning(
-                "%r is to be tried again: %s%s", delivery, fate_of(None, delivery.attempt), said
+                "%r asked for a retry: %s%s", delivery, fate_of(None, delivery.attempt), said
             )
     elif over:
         fate = fate_of(lease.policy, delivery.attempt)

@@ -274,7 +274,7 @@ class Keeper:
                     self._overdue.add(lease)
                     log.warning(
                         "a handler has worked on a message of topic=%s group=%s for more than %g s "
-                        "(max_processing_time): nobody else gets it before the handler ends",
+                        "(max_processing_time): no other consumer gets it before the handler ends",
                         lease.topic, lease.group, longest,
                     )  # fmt: skip
                     self._tell(self._settler.overdue, lease)

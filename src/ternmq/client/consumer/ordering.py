@@ -22,7 +22,7 @@ from ternmq.client.consumer.deliveries import runs_of
 from ternmq.client.consumer.lease import Lease
 from ternmq.record.fact.facts import Outcome
 
-BEHIND: Final = "a message before it of its ordering key comes again"
+BEHIND: Final = "an earlier message of its ordering key is delivered again"
 """Reason for which rows of an ordered group's lease are lost."""
 
 

@@ -61,7 +61,7 @@ class Puller:
         self._joined[source.stated] = self.session.anew, joined
         self.settler.policies.joined(source.topic, source.group, joined.spec.policy)
         if joined.created:
-            log.info("made group %s on topic %s, starting at %s", source.group, source.topic,
+            log.info("created group %s on topic %s, starting at %s", source.group, source.topic,
                      joined.spec.start.value)  # fmt: skip
         return joined
 

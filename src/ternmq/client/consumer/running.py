@@ -84,12 +84,12 @@ class Running:
         """Add another delivery of its message: the outcome applies to that one as well."""
         own = self.delivery
         if own.offset in own.lease.settled and not own.lost:
-            log.info("%r came again because its handler gave it back; the handler is called again "
-                     "when this call ends: %s", delivery, self)  # fmt: skip
+            log.info("%r was delivered again because its handler gave it back; the handler is "
+                     "called again when this call ends: %s", delivery, self)  # fmt: skip
         else:
             log.warning(
-                "%r came again while its handler runs: it is not called twice at one time, and "
-                "what becomes of this call counts: %s", delivery, self,
+                "%r was delivered again while its handler runs: the handler is not called a second "
+                "time, and the outcome of the running call counts: %s", delivery, self,
             )  # fmt: skip
         delivery.lease.running.add(delivery.offset)
         self.again = (*self.again, delivery)

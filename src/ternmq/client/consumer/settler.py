@@ -186,7 +186,7 @@ class Settler(Member):
     def again(self, ask: Ask) -> None:
         """Repeat a settle that was refused for now, or fail it if its lease has ended."""
         if time.monotonic() > ask.lease.until or self._session.closed:
-            ask.fail(LeaseExpired("the lease ended before the broker took the settle"))
+            ask.fail(LeaseExpired("the lease ended before the broker accepted the settle"))
         else:
             self._session.loop.call_later(_PAUSE, self._once_more, ask)
 
@@ -241,7 +241,7 @@ class Settler(Member):
                 self.lose(lease)
         for ask in list(self._asks):
             if not resumed:
-                known = "the session ended before the broker took the settle"
+                known = "the session ended before the broker accepted the settle"
                 ask.fail(ConnectionLost("whether this was settled is not known")
                          if ask.uncertain else LeaseExpired(known))  # fmt: skip
             elif not ask.asked:

@@ -23,10 +23,10 @@ def last_attempt(policy: RetryPolicy | None, attempt: int) -> bool:
 def fate_of(policy: RetryPolicy | None, attempt: int) -> str:
     """Return the fate of a failed message, for the log; ``policy`` is the group's, if known."""
     if policy is None:  # it was just changed: a request for it is under way
-        return f"attempt {attempt}: the retry policy says what becomes of it"
+        return f"attempt {attempt}: the retry policy decides what happens to it"
     if last_attempt(policy, attempt):
         return f"{_count(policy, attempt)}: {_end(policy)}"
-    return f"{_count(policy, attempt)}: it is tried again by the retry policy"
+    return f"{_count(policy, attempt)}: it is retried by the retry policy"
 
 
 def last_fate_of(policy: RetryPolicy | None, attempt: int) -> str:

@@ -51,7 +51,7 @@ class Change:
         if self.setting == TOPIC_MISSING:
             return f"{what}: there is no topic {self.topic}, and none is declared"
         if self.why:
-            return f"{what}: {self.setting} {self.wants} cannot be: {self.why}"
+            return f"{what}: {self.setting} {self.wants} is not possible: {self.why}"
         told = f"{what}: {self.setting} {self.has} -> {self.wants}"
         return told + (" cannot be changed" if self.action == "conflict" else "")
 
@@ -62,7 +62,9 @@ def advice(changes: Sequence[Change]) -> str:
     missing = dict.fromkeys(one.topic for one in changes if one.setting == TOPIC_MISSING)
     if missing:
         made = ", ".join(f"`ternmq topic create {topic}`" for topic in missing)
-        said.append(f"declare the topic with client.declare(ternmq.Topic(...)), or make it: {made}")
+        said.append(
+            f"declare the topic with client.declare(ternmq.Topic(...)), or create it: {made}"
+        )
     gone = dict.fromkeys(
         f"`ternmq group delete {one.topic} {one.group}`"
         if one.group
@@ -72,7 +74,7 @@ def advice(changes: Sequence[Change]) -> str:
     )
     if gone:
         said.append(
-            f"declare what is there, or delete it: {'; '.join(gone)}; "
-            "a `ternmq dev` without a folder can be started again instead"
+            f"declare the settings that exist, or delete what has them: {'; '.join(gone)}; "
+            "if the broker is `ternmq dev` without a folder, you can restart it instead"
         )
     return ". ".join(said)

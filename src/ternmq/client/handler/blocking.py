@@ -161,7 +161,10 @@ class Portal:
                 posted.popleft()()
             except Exception as error:  # noqa: BLE001 - the next function is another caller's
                 self.loop.call_exception_handler(
-                    {"message": "what a thread had the loop do failed", "exception": error}
+                    {
+                        "message": "a call that a thread passed to the event loop failed",
+                        "exception": error,
+                    }
                 )
 
     # -- futures

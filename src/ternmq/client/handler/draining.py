@@ -51,8 +51,8 @@ async def drain(handlers: Sequence[Handler], timeout: float, hurry: asyncio.Even
     if left:
         one = len(left) == 1
         log.warning(
-            "stopped, but %s still run%s: nobody else gets %s before %s; if this process ends "
-            "first, it is a failed attempt", _calls(len(left)), "s" if one else "",
+            "stopped, but %s still run%s: no other consumer gets %s before %s; if this process "
+            "ends first, this counts as a failed attempt", _calls(len(left)), "s" if one else "",
             "the message" if one else "the messages",
             "the handler ends" if one else "the handlers end",
         )  # fmt: skip

@@ -34,7 +34,7 @@ Lifespan = Callable[..., Any]
 
 @dataclass(slots=True)
 class Outbound:
-    """A message that is being sent, as a middleware of sends receives it.
+    """A message that is being sent, as a send middleware receives it.
 
     Attributes:
         topic: Its topic; it cannot be changed.
@@ -101,12 +101,12 @@ class Middlewares:
         self._add(self.lifespans, function, "lifespan")
 
     def around_sends(self, function: Callable[..., Any]) -> None:
-        """Add a middleware of sends; raises InvalidHandler if it is not valid."""
+        """Add a send middleware; raises InvalidHandler if it is not valid."""
         made, awaited = _factory(function, "send_middleware")
         _check_parameters(function, "send_middleware", 1, 1, "the message, a ternmq.Outbound")
         if awaited:
             raise InvalidHandler(
-                f"middleware {name_of(function)}: a middleware of sends must be a `def` and must "
+                f"middleware {name_of(function)}: a send middleware must be a `def` and must "
                 f"not wait, since send_soon and send_oneway return at once"
             )
         self.sends.append(made)
@@ -128,11 +128,11 @@ class Middlewares:
             if outbound.topic != topic:
                 # One call of send_many goes to one topic: so every way to send refuses this.
                 raise InvalidRequest(
-                    f"a middleware of sends cannot change the topic ({topic!r} to "
+                    f"a send middleware cannot change the topic ({topic!r} to "
                     f"{outbound.topic!r}); name it where the message is sent"
                 )
             return stack.pop_all()
-        raise InvalidRequest("a middleware of sends swallowed the error of another one")
+        raise InvalidRequest("a send middleware swallowed the error of another one")
 
     async def enter(
         self, stack: AsyncExitStack, lifespans: Iterable[Lifespan], client: object

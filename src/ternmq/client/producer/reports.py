@@ -195,7 +195,7 @@ class Reporter(Member):
                 if again and loop.time() + _PAUSE < until:
                     await asyncio.sleep(_PAUSE)
                     continue
-                log.info("what was sent last is not reported: %s", error)
+                log.info("the last counts of sent messages are not reported: %s", error)
             return
 
     async def report(self, timeout: float, *, ends: bool = False) -> None:
@@ -217,7 +217,7 @@ class Reporter(Member):
                 try:
                     await self._session.control(Command.REPORT, left[0], control.Nothing, timeout)
                 except (UnknownTopic, Forbidden) as error:
-                    log.debug("counts of %r are of no use: %s", left[0].topic, error)
+                    log.debug("the counts of %r cannot be reported: %s", left[0].topic, error)
                 left.pop(0)
         finally:
             for report in left:

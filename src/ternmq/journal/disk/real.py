@@ -275,7 +275,7 @@ class RealDisk:
         try:
             return os.statvfs(self._root)
         except OSError as error:
-            raise DiskWriteError(f"asking for the room at {self._root}: {error}") from error
+            raise DiskWriteError(f"reading the free space of {self._root}: {error}") from error
 
     def lock(self) -> None:
         """Take an exclusive ``flock`` on LOCK; any end of the process releases it."""
@@ -311,7 +311,7 @@ class RealDisk:
             self._sync_path(path.parent)
         except OSError as error:
             failed = DiskError(f"the folder {path} cannot be made: {error.strerror or error}")
-            failed.hint = "name another folder, or make this one for the user of the broker"
+            failed.hint = "name another folder, or create this one for the user of the broker"
             raise failed from error
 
     @staticmethod

@@ -192,7 +192,7 @@ def repair(disk: Disk, *, consent: bool = False, donor: Disk | None = None) -> R
         if not consent or left[0].prev_crc is None:
             raise CorruptJournal(
                 f"damage from {left[0].start} to {left[0].stop}: {left[0].reason}"
-                + ("" if not consent else "; nothing stands before it that could be kept"),
+                + ("" if not consent else "; there is nothing before it to keep"),
                 file=segment_name(base),
                 byte=left[0].start - base,
             )

@@ -92,7 +92,7 @@ def rows_of(source: Source, span: Range, *, lenient: bool = False) -> Iterator[p
             if not lenient:
                 raise DataLoss(f"{span}: from {start} on they are not kept any more") from error
             start = max(start + 1, _oldest(source, span))
-            log.warning("%s: what lay below %d had expired", span, start)
+            log.warning("%s: messages below %d had expired", span, start)
     yield from gather.finish()
 
 

@@ -285,5 +285,5 @@ def _loss(gaps: Iterable[tuple[ArchivedQueue, Missing, str]]) -> DataLoss:
     place, hole, _ = next(one for one in gaps if one[2] != BEFORE)
     return DataLoss(
         f"rows {hole.start} to {hole.stop - 1} of queue {place.queue} of {place.topic!r} are "
-        "neither in the archive nor to be had any more; nothing was added"
+        "not in the archive, and no longer available; nothing was added"
     )

@@ -67,7 +67,7 @@ class AuditJob:
         try:
             return _Run(context).outcome()
         except TableConflict as error:
-            log.info("audit: once more: %s", error)
+            log.info("audit: starting again: %s", error)
             return _Run(context).outcome()
 
 

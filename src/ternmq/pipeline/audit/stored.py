@@ -199,7 +199,7 @@ class Stored:
                 detail = f"its last report counts {sent} messages, and {distinct} arrived"
             elif not self.closed[key]:
                 detail = (
-                    f"its last report counts {sent} messages; that these were all, it never said"
+                    f"its last report counts {sent} messages; it never reported that these were all"
                 )
             else:
                 continue

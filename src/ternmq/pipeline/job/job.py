@@ -71,7 +71,7 @@ class Setting:
             value: Scalar = kind(text.strip())
         except (KeyError, ValueError):
             wanted = {bool: "true or false", int: "a whole number", float: "a number"}.get(kind, "")
-            raise OptionError(f"setting {job}.{self.name}={text!r}: {wanted} is wanted") from None
+            raise OptionError(f"setting {job}.{self.name}={text!r}: {wanted} is required") from None
         if not isinstance(value, str):
             most = _MOST.get(self.name.rpartition("_")[2])
             if not self.least <= value:  # also rejects NaN
@@ -252,7 +252,7 @@ def told(job: Job, given: Mapping[str, str]) -> dict[str, Scalar]:
     for name in given:
         if name not in known:
             raise OptionError(
-                f"setting {job.name}.{name}: there is none; of {job.name} there are: "
+                f"setting {job.name}.{name}: there is no such setting; {job.name} has: "
                 + (", ".join(sorted(known)) or "none")
             )
     return {

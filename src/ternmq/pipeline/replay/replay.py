@@ -54,7 +54,7 @@ _WORDS: Final = Words(
     {"value": "body", "key": "key", "order_key": "ordering_key", "tags": "tag",
      "content_type": "content_type", "headers": "headers", "partition": "queue"},
     no_order_key="say --set 'ordering_key NULL'",
-    order_key="say what it is to be, such as --set 'ordering_key key'",
+    order_key="give the new value, such as --set 'ordering_key key'",
 )  # fmt: skip
 MAX_NAME: Final = 80
 _DAY_NS: Final = 86_400 * 10**9
@@ -148,7 +148,7 @@ class Replay:
             f"the name {self.name} is that of another replay: other messages, another topic, or "
             "another --set"
         )
-        error.hint = "say another --name, or what was said then; nothing was sent now"
+        error.hint = "use another --name, or repeat the same request; nothing was sent now"
         return error
 
     def check(self, source: Source) -> None:
@@ -241,8 +241,8 @@ class Replay:
                 ids += port.prepare(outgoing, transaction, "0/0", stage.options.in_flight)
             if (port.highest(transaction.writer) or 0) not in {behind, transaction.batch_id}:
                 raise TableConflict(
-                    f"somebody else sends queue {source.queue} as {self.name}, too; let one of "
-                    "them end, then do it again"
+                    f"another process sends queue {source.queue} as {self.name}, too; wait until "
+                    "it has ended, then run the command again"
                 )
         except CommittedError:
             # Another process committed it just now; the digest shows whether it is the same.

@@ -67,7 +67,7 @@ class Selection:
                     + ", ".join(SETTABLE)
                 )
             if not expression.strip():
-                raise OptionError(f"--set {name}: say what it is to be")
+                raise OptionError(f"--set {name}: give the new value")
         since, until = self.since_us, self.until_us
         if since is not None and until is not None and since >= until:
             raise InvalidRequest("the time ends before it begins")

@@ -98,12 +98,12 @@ def _type_of(
     try:
         statements = database.extract_statements(f"select {text}\n")
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-            raise OptionError(f"{option}: one expression is wanted, not several statements")
+            raise OptionError(f"{option}: one expression is required, not several statements")
         if statements[0].named_parameters:
             raise OptionError(f"{option}: it has a parameter ('?' or '$name'); write the value")
         alone = database.sql(f"select {text}\n from ({rows}) limit 0", params=given)  # noqa: S608
         if len(alone.columns) != 1:
-            raise OptionError(f"{option}: one value is wanted, not {len(alone.columns)}")
+            raise OptionError(f"{option}: one value is required, not {len(alone.columns)}")
         # A condition may contain neither aggregates nor functions that return several rows.
         inside = f"select 1 from ({rows}) where ({text}\n){cast} is null limit 0"  # noqa: S608
         database.sql(inside, params=given).fetchall()

@@ -43,10 +43,11 @@ def page(report: Report, now_us: int) -> str:
         _card("From born to done", "over all groups; logarithmic", _latencies(report)),
         _card("Not yet handed out", "at the end of each step, the groups furthest behind",
               _lags(report)),
-        _card("Failures", "attempts that failed, and messages that died of it", _failures(report)),
+        _card("Failures", "attempts that failed, and messages that became dead letters",
+              _failures(report)),
         "</div>",
         _card("Topics and groups", "the whole day", _topics(report)),
-        _card("What messages died of",
+        _card("Causes of dead letters",
               "by exception and message; numbers, ids, texts and paths are left out",
               _causes(report)),
         _card("Audit", "what producers sent, beside what was stored, handled and archived",
@@ -108,8 +109,8 @@ def _each(report: Report, name: str, scale: float = 1.0) -> list[float | None]:
 
 def _about_rates(report: Report) -> str:
     if report.step_us < _MINUTE_US:
-        return "over all topics; what is handed out counts once for each group"
-    return "over all topics; what is handed out counts for each group"
+        return "over all topics; deliveries count once for each group"
+    return "over all topics; deliveries count for each group"
 
 
 def _rates(report: Report) -> str:

@@ -26,13 +26,13 @@ def check_owner(tables: Folder) -> None:
     names = tables.names()
     if names >= _BROKER:
         raise TableError(
-            f"{tables.uri} is the data folder of a broker: tables want a folder of their own"
+            f"{tables.uri} is the data folder of a broker: tables need a folder of their own"
         )
     if names & {one.name for one in all_tables()}:
         return
     others = sorted(one for one in names - _NOBODY if not one.startswith((".", "_")))
     if others:
         raise TableError(
-            f"{tables.uri} holds files that are no tables of ours, such as {others[0]}: tables "
-            "want a folder of their own"
+            f"{tables.uri} contains files that are not tables of the pipeline, such as "
+            f"{others[0]}: tables need a folder of their own"
         )

@@ -243,7 +243,7 @@ def _one_line(error: BaseException) -> str:
     """Return an error in one line; for an error from Spark, the line from the task."""
     if isinstance(error, DataLoss):
         # The error's own hint is an option of Spark's sources.
-        return f"{error.args[0]} (--lenient notes what is missing, and goes on)"
+        return f"{error.args[0]} (--lenient records what is missing, and continues)"
     text = str(error).strip() or type(error).__name__
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if isinstance(error, TernMQError) or len(lines) == 1:

@@ -126,7 +126,9 @@ class Folder:
         try:
             return cast("BinaryIO", system.open_input_file(self._full(path)))
         except FileNotFoundError:
-            raise TableError(f"{self.uri_of(path)} belongs to a table and is not there") from None
+            raise TableError(
+                f"{self.uri_of(path)} belongs to a table, but does not exist"
+            ) from None
 
     def size(self, path: str) -> int | None:
         """Return the size of a file; None if it does not exist."""

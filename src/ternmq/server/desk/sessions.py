@@ -48,7 +48,7 @@ class Sessions:
                 before = self._working.get(hello.session)
                 self._working[hello.session] = caller
                 if before is not None:
-                    before.abandon("its client came back over another connection")
+                    before.abandon("its client reconnected over another connection")
                 return Joined(hello.session, 0, resumed=True)
         reply = broker.clients.join(now, app, hello.client, address, hello.pid, hello.library)
         session = reply.value

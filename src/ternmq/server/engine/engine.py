@@ -506,7 +506,7 @@ class Core:
                 self.fail(failure)
                 return
             except Exception:
-                log.exception("what had waited for the disk failed")
+                log.exception("a request that had waited for the disk failed")
         self.touch()
 
     def _synced(self, job: TimedSync, error: Exception | None, *, here: bool = False) -> None:

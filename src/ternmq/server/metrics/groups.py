@@ -23,12 +23,14 @@ GROUP_WORK: Final = 2
 
 
 FAMILIES: Final = (
-    Family("ternmq_delivered_total", "counter", ("topic", "group"), "Messages handed out."),
+    Family(
+        "ternmq_delivered_total", "counter", ("topic", "group"), "Messages delivered to consumers.",
+    ),
     Family(
         "ternmq_settled_total", "counter", ("topic", "group", "outcome"),
         "Messages settled: `done`, `retry`, `dead` or `released`.",
     ),
-    Family("ternmq_group_lag", "gauge", ("topic", "group"), "Messages not handed out yet."),
+    Family("ternmq_group_lag", "gauge", ("topic", "group"), "Messages that were never delivered."),
     Family("ternmq_group_leased", "gauge", ("topic", "group"), "Messages that consumers hold."),
     Family(
         "ternmq_group_ready", "gauge", ("topic", "group"),

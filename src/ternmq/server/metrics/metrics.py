@@ -80,8 +80,8 @@ class BrokerCollector:
         )
         yield gauge(
             "unwritten_bytes",
-            "Bytes of answers that clients have not read, some of connections that have just ended;"
-            " limit `memory`.",
+            "Bytes of answers that clients have not read, including those of connections that have"
+            " just ended; limit `memory`.",
             self._desk.accounts.unwritten.held,
         )
         yield gauge(
@@ -90,7 +90,7 @@ class BrokerCollector:
         yield gauge("disk_total_bytes", "Size of the disk of the journal.", core.disk.total_bytes())
         yield gauge(
             "stalled_connections",
-            "Connections that the broker does not read from: too much of theirs is unanswered.",
+            "Connections that the broker does not read from, as too much of theirs has no answer.",
             counters.stalled,
         )
         for name, text, value in (
@@ -109,7 +109,11 @@ class BrokerCollector:
             ("batches_prepared", "Batches prepared.", counters.prepared_batches),
             ("messages_prepared", "Messages prepared.", counters.prepared_rows),
             ("messages_committed", "Prepared messages committed.", counters.committed_rows),
-            ("messages_delivered", "Messages handed out, of all groups.", counters.delivered_rows),
+            (
+                "messages_delivered",
+                "Messages delivered to consumers, of all groups.",
+                counters.delivered_rows,
+            ),
             ("pulls", "Pulls that returned messages.", counters.pulls),
             ("syncs", "Syncs of the journal.", core.syncs),
             (

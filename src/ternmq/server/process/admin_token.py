@@ -22,7 +22,7 @@ log = logging.getLogger("ternmq.server")
 FILE: Final = "admin.token"
 _SHORT: Final = 16
 """A configured token with fewer characters than this can be guessed: 64 bits in hexadecimal."""
-_ANEW: Final = "start the broker once with `ternmq serve --new-admin-token` to make a new one"
+_ANEW: Final = "start the broker once with `ternmq serve --new-admin-token` to create a new one"
 
 
 class AdminToken:
@@ -56,8 +56,8 @@ class AdminToken:
         if given is not None:
             if len(given.reveal()) < _SHORT:
                 log.warning(
-                    "the admin_token of the settings has fewer than %d characters: whoever guesses "
-                    "it may do everything; `openssl rand -hex 32` makes one", _SHORT,
+                    "the admin_token of the settings has fewer than %d characters: anybody who "
+                    "guesses it has all rights; `openssl rand -hex 32` creates a safe one", _SHORT,
                 )  # fmt: skip
             if admin is not None and matches(admin, given.reveal()):
                 return False
@@ -76,7 +76,7 @@ class AdminToken:
             files.sync(self._path.parent)
         put(token)
         log.warning(
-            "made %s; its token is in %s",
+            "created %s; its token is in %s",
             "the app 'admin'" if admin is None else "another token for the app 'admin'",
             self._path,
         )
@@ -102,7 +102,8 @@ class AdminToken:
         elif text is None:  # the normal case: operators remove the file once they have the token
             log.debug("the token of 'admin' is not in %s; if nobody has it, %s", self._path, _ANEW)
         elif not is_whole(text):
-            what = "is empty" if not text else "holds no whole token"
+            what = "is empty" if not text else "does not contain a complete token"
             log.warning("%s %s; if nobody has the token of 'admin', %s", self._path, what, _ANEW)
         elif not matches(admin, text):
-            log.warning("the token in %s is not that of 'admin' (any more); %s", self._path, _ANEW)
+            log.warning("the token in %s is not, or is no longer, the token of 'admin'; %s",
+                        self._path, _ANEW)  # fmt: skip

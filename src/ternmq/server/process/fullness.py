@@ -44,7 +44,7 @@ class Fullness:
         before, self._full = self._full, self._broker.ledger.room.refuses
         if not self._full:
             if self._said_at is not None:
-                log.warning("there is room again: sends are taken")
+                log.warning("there is room again: sends are accepted")
             self._said_at = None
             return
         if not before:

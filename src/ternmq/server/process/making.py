@@ -92,8 +92,8 @@ def warn_of_reserve(lacks: int) -> None:
     """
     if lacks:
         log.warning(
-            "the reserve is not whole, and the disk has %d MiB too few free for it: free disk space"
-            " or set reserve to less; until then sends may be refused",
+            "the reserve is incomplete: the disk lacks %d MiB of free space for it. Free disk space"
+            " or reduce the setting reserve; until then sends may be refused",
             -(-lacks // _MIB),
         )
 
@@ -122,8 +122,8 @@ def said(disk: Disk, options: Options, out: TextIO | None = None) -> Iterator[No
     reserve = default_reserve_bytes(disk, size) if reserve is None else reserve
     files = _files(reserve, size)
     log.info(
-        "a new journal: two files of %d MiB are made before it listens, %d in all; %d MiB of %d MiB"
-        " that are free",
+        "a new journal: the broker creates two files of %d MiB before it listens, and %d files in "
+        "all: %d MiB of the %d MiB that are free",
         size // _MIB, files, files * size // _MIB, disk.free_bytes() // _MIB,
     )  # fmt: skip
     began = time.monotonic()
@@ -136,7 +136,7 @@ def said(disk: Disk, options: Options, out: TextIO | None = None) -> Iterator[No
         made.end()
         if isinstance(disk, RealDisk):
             disk.told = None
-    log.info("made in %.1f s", time.monotonic() - began)
+    log.info("created in %.1f s", time.monotonic() - began)
 
 
 class _Bar:
@@ -151,7 +151,7 @@ class _Bar:
         """Show that ``done`` of ``size`` bytes of a file are made (``RealDisk.told``)."""
         if not self._live:
             if done == size:
-                log.info("made %s, %d MiB", name, size // _MIB)
+                log.info("created %s, %d MiB", name, size // _MIB)
             return
         bar = "#" * (_BAR * done // size)
         self._out.write(f"\r\x1b[K{name} [{bar:{_BAR}}] {done // _MIB} of {size // _MIB} MiB")

@@ -198,7 +198,7 @@ class BulkPort:
             for report in told.reports():
                 self._sender().ask(Command.REPORT, control.encode(report))
         except TernMQError as error:
-            log.warning("what was sent is not reported: %s", error)
+            log.warning("the counts of sent messages are not reported: %s", error)
 
     def _in_turn(
         self, command: Command, packed: Iterable[bytes], in_flight: int

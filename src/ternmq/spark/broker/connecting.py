@@ -76,7 +76,8 @@ def addresses(name: str, text: str, *, tls: bool, ca: str) -> tuple[Address, ...
             raise wrong(
                 name,
                 text.rpartition("@")[2],
-                f"host:port is wanted, such as localhost:{DEFAULT_PORT}; several parted by commas",
+                f"host:port is required, such as localhost:{DEFAULT_PORT}; several separated by "
+                "commas",
             ) from None
         if address.token:
             raise OptionError(
@@ -96,4 +97,6 @@ def app(name: str, text: str) -> str:
     try:
         return check_name(text.strip())
     except InvalidName:
-        raise wrong(name, text, "no name of an app: 1 to 127 of A-Z a-z 0-9 . _ -") from None
+        raise wrong(
+            name, text, "not a valid name of an app: 1 to 127 of A-Z a-z 0-9 . _ -"
+        ) from None

@@ -76,6 +76,6 @@ def of_json(told: Mapping[str, Mapping[str, int]]) -> dict[TopicQueue, int]:
         }
     except (AttributeError, TypeError, ValueError):
         raise OptionError(
-            f"option checkpointLocation: the offsets there are of another source: "
+            f"option checkpointLocation: its offsets belong to another source: "
             f"{str(told)[:200]}; give this query a checkpoint of its own"
         ) from None

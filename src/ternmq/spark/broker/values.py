@@ -41,7 +41,7 @@ def flag(name: str, text: str) -> bool:
         return True
     if low in _FALSE:
         return False
-    raise wrong(name, text, "true or false is wanted")
+    raise wrong(name, text, "true or false is required")
 
 
 def count(name: str, text: str, least: int = 1) -> int:
@@ -51,7 +51,7 @@ def count(name: str, text: str, least: int = 1) -> int:
     except ValueError:
         number = least - 1
     if not least <= number < 2**63:
-        raise wrong(name, text, f"a whole number from {least} on is wanted")
+        raise wrong(name, text, f"a whole number from {least} on is required")
     return number
 
 
@@ -60,7 +60,7 @@ def size(name: str, text: str) -> int:
     found = _SIZE.match(text.strip())
     number = int(found[1]) * _SIZES[found[2].lower()] if found else 0
     if not 0 < number < 2**63:
-        raise wrong(name, text, "a size such as 1000, 64k, 256m or 1g is wanted")
+        raise wrong(name, text, "a size such as 1000, 64k, 256m or 1g is required")
     return number
 
 
@@ -68,7 +68,7 @@ def duration_ms(name: str, text: str) -> int:
     """Parse a duration to milliseconds: ``500ms``, ``30s``, ``15m``, ``2h``."""
     found = _DURATION.match(text.strip().lower())
     if found is None:
-        raise wrong(name, text, "a time such as 500ms, 30s, 15m or 2h is wanted")
+        raise wrong(name, text, "a time such as 500ms, 30s, 15m or 2h is required")
     return int(float(found[1]) * _DURATIONS[found[2]])
 
 
@@ -78,7 +78,7 @@ def choice(name: str, text: str, among: Collection[str]) -> str:
     for word in among:
         if word.lower() == low:
             return word
-    raise wrong(name, text, "one of " + ", ".join(among) + " is wanted")
+    raise wrong(name, text, "one of " + ", ".join(among) + " is required")
 
 
 def time_us(name: str, value: object) -> int:
@@ -87,13 +87,15 @@ def time_us(name: str, value: object) -> int:
     if text.isdecimal() and not isinstance(value, bool):
         number = int(text)
         if number > _LATEST_MS:
-            raise wrong(name, text, "milliseconds since 1970 are wanted, this is after 9999")
+            raise wrong(name, text, "milliseconds since 1970 are required, this is after 9999")
         return number * _MS_US
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise wrong(
-            name, text, "milliseconds since 1970, or a time such as 2026-11-21T10:00:00Z is wanted"
+            name,
+            text,
+            "milliseconds since 1970, or a time such as 2026-11-21T10:00:00Z is required",
         ) from None
     if moment.tzinfo is None:
         raise wrong(name, text, "a time needs its zone, such as 2026-11-21T10:00:00Z")
@@ -120,7 +122,7 @@ def topic(name: str, text: str) -> str:
         return check_name(text.strip())
     except InvalidName:
         raise wrong(
-            name, text, f"{text.strip()!r} is no name of a topic: 1 to 127 of A-Z a-z 0-9 . _ -"
+            name, text, f"{text.strip()!r} is no valid topic name: 1 to 127 of A-Z a-z 0-9 . _ -"
         ) from None
 
 
@@ -130,7 +132,7 @@ def group(name: str, text: str) -> str:
         return check_name(text.strip())
     except InvalidName:
         raise wrong(
-            name, text, f"{text.strip()!r} is no name of a group: 1 to 127 of A-Z a-z 0-9 . _ -"
+            name, text, f"{text.strip()!r} is no valid group name: 1 to 127 of A-Z a-z 0-9 . _ -"
         ) from None
 
 
@@ -152,7 +154,7 @@ def words(name: str, text: str, among: Collection[str]) -> tuple[str, ...]:
         if one not in among:
             raise wrong(name, text, f"{one!r} is none of " + ", ".join(among))
     if len(set(found)) != len(found):
-        raise wrong(name, text, "a word stands there twice")
+        raise wrong(name, text, "a word is given twice")
     return tuple(found)
 
 
@@ -161,11 +163,11 @@ def assigned(name: str, text: str) -> tuple[TopicQueue, ...]:
     found: list[TopicQueue] = []
     for one, numbers in _object(name, text).items():
         if not isinstance(numbers, list) or not numbers:
-            raise wrong(name, text, f'numbers of queues are wanted: {{"{one}": [0, 1]}}')
+            raise wrong(name, text, f'numbers of queues are required: {{"{one}": [0, 1]}}')
         for number in numbers:
             found.append(TopicQueue(topic(name, one), _queue(name, text, number)))
     if not found:
-        raise wrong(name, text, "at least one queue is wanted")
+        raise wrong(name, text, "at least one queue is required")
     if len(set(found)) != len(found):
         raise wrong(name, text, "a queue is named twice")
     return tuple(sorted(found))
@@ -192,11 +194,11 @@ def _places(name: str, text: str) -> list[tuple[TopicQueue, object]]:
     found: list[tuple[TopicQueue, object]] = []
     for one, queues in _object(name, text).items():
         if not isinstance(queues, dict) or not queues:
-            raise wrong(name, text, f'queues are wanted: {{"{one}": {{"0": ...}}}}')
+            raise wrong(name, text, f'queues are required: {{"{one}": {{"0": ...}}}}')
         for number, value in queues.items():
             found.append((TopicQueue(topic(name, one), _queue(name, text, number)), value))
     if not found:
-        raise wrong(name, text, "at least one queue is wanted")
+        raise wrong(name, text, "at least one queue is required")
     return sorted(found, key=lambda pair: pair[0])
 
 
@@ -206,14 +208,14 @@ def _object(name: str, text: str) -> dict[str, object]:
     except (ValueError, RecursionError) as error:
         raise wrong(name, text, f"no JSON: {error}") from None
     if not isinstance(found, dict):
-        raise wrong(name, text, 'a JSON object is wanted: {"orders": ...}')
+        raise wrong(name, text, 'a JSON object is required: {"orders": ...}')
     return found
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name stands there twice")
+        raise ValueError("a name is given twice")
     return found
 
 

@@ -61,9 +61,7 @@ class FileJournal:
         """Yield the records of ``[start, stop)``, checked."""
         reader = self._reader
         if start < reader.first():
-            raise DataLoss(
-                f"the journal in {self._path} begins at {reader.first()}, behind {start}"
-            )
+            raise DataLoss(f"the journal in {self._path} begins at {reader.first()}, after {start}")
         pages = reader.pages(Position(start))
         for page in pages:
             yield page.below(stop)

@@ -25,7 +25,7 @@ def _position(name: str, text: str) -> int:
     try:
         return values.count(name, text, least=0)
     except OptionError:
-        raise values.wrong(name, text, "earliest, latest or a position is wanted") from None
+        raise values.wrong(name, text, "earliest, latest or a position is required") from None
 
 
 def _path(name: str, text: str) -> str:
@@ -46,17 +46,17 @@ TABLE: Final = CONNECTION + tuple(
         ("path", Use.READ, _path, "none", "instead of a broker: a data folder, or a copy of one"),
         ("startingPosition", Use.READ, _position, "stream `latest`, batch `earliest`",
          "`earliest`, `latest`, or a position where a record begins"),
-        ("endingPosition", Use.BATCH_READ, _position, "`latest`", "likewise"),
+        ("endingPosition", Use.BATCH_READ, _position, "`latest`", "the same, for the end"),
         ("failOnDataLoss", Use.READ, values.flag, "true",
-         "facts that are not kept any more fail the query; false: it goes on with the oldest"),
+         "if facts are no longer kept, the query fails; false: it continues with the oldest"),
         ("maxBytesPerTrigger", Use.STREAM_READ, values.size, "1g",
-         "most bytes of the journal of a batch, exact to a segment"),
+         "most bytes of the journal in a batch, rounded to whole segments"),
         ("maxBytesPerPartition", Use.READ, values.size, "256m",
-         "most bytes of the journal of a task, exact to a segment"),
+         "most bytes of the journal in a task, rounded to whole segments"),
         ("columns", Use.READ, _columns, "all", "these columns only"),
         ("batchRows", Use.READ, values.count, "10000", "rows of an Arrow batch, about"),
         ("watermarkCacheMs", Use.STREAM_READ, _zero, "200",
-         "the end of the journal is asked for again after so long"),
+         "the end of the journal is requested again after this time"),
     )
 )  # fmt: skip
 _BY_NAME: Final = {option.name.lower(): option for option in TABLE}

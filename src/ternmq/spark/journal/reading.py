@@ -269,7 +269,7 @@ def of_json(told: Mapping[str, Any]) -> int:
     position = told.get("position")
     if not isinstance(position, int):
         raise OptionError(
-            f"option checkpointLocation: the offsets there are of another source: "
+            f"option checkpointLocation: its offsets belong to another source: "
             f"{str(told)[:200]}; give this query a checkpoint of its own"
         )
     return position

@@ -53,7 +53,7 @@ def written(columns: Mapping[str, str], options: WriteOptions) -> tuple[str, ...
         if columns[name] not in WRITTEN[name]:
             raise OptionError(
                 f"column {name}: its type is {columns[name]}; {' or '.join(WRITTEN[name])} is "
-                f"wanted: cast it"
+                f"required: cast it"
             )
     if "delay_until" in found:
         raise OptionError(
@@ -62,8 +62,8 @@ def written(columns: Mapping[str, str], options: WriteOptions) -> tuple[str, ...
         )
     if "application_id" in found and options.exactly_once:
         raise OptionError(
-            "column application_id: rows of a transaction have no ids of their own, since the name "
-            "of the transaction is what makes them once; drop the column, or say "
+            "column application_id: rows of a transaction have no ids of their own, because the "
+            "name of the transaction prevents duplicates; drop the column, or set "
             "delivery=at_least_once"
         )
     if not options.topic and "topic" not in found:

@@ -177,11 +177,11 @@ def _fits(given: Given, found: ReadOptions, *, stream: bool) -> None:
         start.times_us is not None or start.time_us is not None
     ):
         raise OptionError(
-            "option startingOffsetsByTimestampStrategy: it says nothing without startingTimestamp "
+            "option startingOffsetsByTimestampStrategy: it has no effect without startingTimestamp "
             "or startingOffsetsByTimestamp"
         )
     if "maxTriggerDelay" in given.parsed and not found.min_offsets:
-        raise OptionError("option maxTriggerDelay: it says nothing without minOffsetsPerTrigger")
+        raise OptionError("option maxTriggerDelay: it has no effect without minOffsetsPerTrigger")
     if found.min_offsets > found.max_offsets:
         raise OptionError(
             f"option minOffsetsPerTrigger={found.min_offsets}: it is above maxOffsetsPerTrigger, "
@@ -202,10 +202,10 @@ def _same_topics(topics: Topics, bound: Bound) -> None:
             raise OptionError(f"option {bound.option}: {place} is not among what is read")
     missing = known - {place.topic for place in named}
     if missing:
-        raise OptionError(f"option {bound.option}: it says nothing of topic {min(missing)!r}")
+        raise OptionError(f"option {bound.option}: it does not name topic {min(missing)!r}")
     lacking = set(topics.places) - set(named)
     if lacking:
-        raise OptionError(f"option {bound.option}: it says nothing of {min(lacking)}")
+        raise OptionError(f"option {bound.option}: it does not name {min(lacking)}")
 
 
 def _topics(given: Given) -> Topics:
@@ -244,7 +244,7 @@ def _columns(given: Given, emit: str) -> tuple[str, ...]:
     if emit == "ranges":
         for name in ("columns", "includeHeaders", "metadataFields", "keyType", "valueType"):
             if name in given.parsed:
-                raise OptionError(f"option {name}: it says nothing to emit=ranges")
+                raise OptionError(f"option {name}: useless with emit=ranges")
         return ()
     if not chosen:
         base = [one for one in FIELDS[:6] if emit == "messages" or one != "value"]
@@ -292,7 +292,7 @@ def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
             "known for the same"
         )
     if writer and not exactly_once:
-        raise OptionError("option writerId: it says nothing to delivery=at_least_once")
+        raise OptionError("option writerId: useless with delivery=at_least_once")
     return WriteOptions(
         broker=broker_of(given),
         topic=given.get("topic", ""),

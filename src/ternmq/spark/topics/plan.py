@@ -40,7 +40,7 @@ class Planner:
             except TernMQError as error:
                 if not error.retriable or not left:
                     raise
-                log.warning("offsets are asked for again: %s", error)
+                log.warning("offsets are requested again: %s", error)
             left -= 1
             time.sleep(self._options.retry_interval_ms / 1000)
 

@@ -81,4 +81,4 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
                 planner = Planner(self._options, self._port)
                 report(planner, self._port, self.group, of_json(told))
             except (TernMQError, ValueError, AttributeError) as error:
-                log.debug("no progress of query %s is told: %s", self._query, error)
+                log.debug("the progress of query %s is not reported: %s", self._query, error)

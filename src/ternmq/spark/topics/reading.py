@@ -305,4 +305,4 @@ def report(planner: Planner, port: Port | None, group: str, end: Offsets) -> Non
                     lambda topic=topic, offsets=offsets: port.commit_group(topic, group, offsets)  # type: ignore[misc]
                 )
         except TernMQError as error:
-            log.warning("progress of group %s on %s is not told: %s", group, topic, error)
+            log.warning("the progress of group %s on %s is not reported: %s", group, topic, error)

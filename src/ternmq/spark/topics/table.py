@@ -73,7 +73,9 @@ def _start(name: str, text: str) -> Start | Offsets:
             return one
     if not word.startswith("{"):
         raise values.wrong(
-            name, text, 'earliest, latest, group or offsets such as {"orders": {"0": 5}} is wanted'
+            name,
+            text,
+            'earliest, latest, group or offsets such as {"orders": {"0": 5}} is required',
         )
     return values.offsets(name, text)
 
@@ -82,7 +84,9 @@ def _end(name: str, text: str) -> Start | Offsets:
     if text.strip().lower() == "latest":
         return Start.LATEST
     if not text.strip().startswith("{"):
-        raise values.wrong(name, text, 'latest, or offsets such as {"orders": {"0": 5}} is wanted')
+        raise values.wrong(
+            name, text, 'latest, or offsets such as {"orders": {"0": 5}} is required'
+        )
     found = values.offsets(name, text)
     for place, offset in found.items():
         if offset == EARLIEST:
@@ -114,7 +118,7 @@ def _text(name: str, text: str) -> str:
 
 def _writer(name: str, text: str) -> str:
     if not 1 <= len(text.encode()) <= 128:
-        raise values.wrong(name, text, "1 to 128 bytes are wanted")
+        raise values.wrong(name, text, "1 to 128 bytes are required")
     return text
 
 
@@ -125,14 +129,14 @@ CONNECTION: Final = tuple(
     for row in (
         (SERVERS, Use.ALL, _text, "required",
          "`host:port,...`, or urls; also as `ternmq.bootstrap.servers`"),
-        ("ternmq.app", Use.ALL, connecting.app, "none", "the application to come as"),
+        ("ternmq.app", Use.ALL, connecting.app, "none", "the app to connect as"),
         ("ternmq.token", Use.ALL, _text, "none", "its token; better: `ternmq.tokenFile`"),
         ("ternmq.tokenFile", Use.ALL, _text, "`TERNMQ_TOKEN`",
          "a file with the token, on every machine that reads or writes"),
-        ("ternmq.tls", Use.ALL, values.flag, "false", "speak TLS"),
+        ("ternmq.tls", Use.ALL, values.flag, "false", "use TLS"),
         ("ternmq.ca", Use.ALL, _text, "the system's", "file with the certificates to trust"),
         ("ternmq.timeoutMs", Use.ALL, values.count, "30000",
-         "how long a request may take, being asked again included"),
+         "how long a request may take, including further tries"),
     )
 )  # fmt: skip
 """The broker and the app: options of every source and sink."""
@@ -140,33 +144,34 @@ TABLE: Final = CONNECTION + tuple(
     Option(*row)
     for row in (
         ("subscribe", Use.READ, values.topics, "one of these three",
-         "topics, parted by commas"),
+         "topics, separated by commas"),
         ("subscribePattern", Use.READ, values.pattern, "",
-         "a regular expression for whole names; looked at again for each batch"),
+         "a regular expression for whole names; evaluated again for each batch"),
         ("assign", Use.READ, values.assigned, "", 'queues: `{"orders": [0, 1]}`'),
-        ("topic", Use.WRITE, values.topic, "column `topic`", "where all rows go"),
+        ("topic", Use.WRITE, values.topic, "column `topic`", "the topic for all rows"),
         ("startingOffsets", Use.READ, _start, "stream `latest`, batch `earliest`",
          'start of a new query: `earliest`, `latest`, `group`, or `{"orders": {"0": 5}}`'),
         ("startingTimestamp", Use.READ, values.time_us, "none",
-         "instead: rows stored from then on; ms since 1970, or ISO 8601 with zone"),
+         "instead: rows stored at or after this time; ms since 1970, or ISO 8601 with zone"),
         ("startingOffsetsByTimestamp", Use.READ, values.times, "none",
          'instead: for each queue, `{"orders": {"0": 1700000000000}}`'),
         ("startingOffsetsByTimestampStrategy", Use.READ, _choice("error", "latest"), "`error`",
-         "what becomes of a queue with no row since then"),
+         "what to do with a queue that has no row since then"),
         ("endingOffsets", Use.BATCH_READ, _end, "`latest`", "`latest`, or offsets as above"),
         ("endingTimestamp", Use.BATCH_READ, values.time_us, "none", "instead: rows before then"),
         ("endingOffsetsByTimestamp", Use.BATCH_READ, values.times, "none",
          "instead: for each queue"),
         ("failOnDataLoss", Use.READ, values.flag, "true",
-         "rows that are not kept any more fail the query; false: they are logged, passed over"),
+         "if rows are no longer kept, the query fails; false: they are logged and skipped"),
         ("maxOffsetsPerTrigger", Use.STREAM_READ, values.count, "1000000",
-         "most rows of a batch, divided over queues by what they have"),
+         "most rows of a batch, divided among the queues by their backlogs"),
         ("maxBytesPerTrigger", Use.STREAM_READ, values.size, "256m",
-         "most bytes of a batch, exact to a stored batch"),
+         "most bytes of a batch, rounded to whole stored batches"),
         ("minOffsetsPerTrigger", Use.STREAM_READ, values.count, "none",
-         "wait until there are so many rows ..."),
-        ("maxTriggerDelay", Use.STREAM_READ, values.duration_ms, "15m", "... or so long"),
-        ("minPartitions", Use.READ, values.count, "none", "at least so many tasks, about"),
+         "a batch waits for at least this number of rows"),
+        ("maxTriggerDelay", Use.STREAM_READ, values.duration_ms, "15m",
+         "the longest wait for `minOffsetsPerTrigger`"),
+        ("minPartitions", Use.READ, values.count, "none", "least number of tasks, about"),
         ("maxRecordsPerPartition", Use.READ, values.count, "2000000", "most rows of a task"),
         ("columns", Use.READ, _words(FIELDS), "the default ones",
          "these columns only, in this order"),
@@ -179,31 +184,34 @@ TABLE: Final = CONNECTION + tuple(
         ("batchRows", Use.READ, values.count, "10000", "rows of an Arrow batch, about"),
         ("batchBytes", Use.READ, values.size, "4m", "bytes of an Arrow batch, about"),
         ("pushdownFilters", Use.BATCH_READ, values.flag, "false",
-         "filter while reading; wants `spark.sql.python.filterPushdown.enabled=true`"),
+         "filter while reading; requires `spark.sql.python.filterPushdown.enabled=true`"),
         ("groupIdPrefix", Use.STREAM_READ, values.group, "`spark-ternmq`",
-         "beginning of the name of the group that progress is told as"),
+         "beginning of the name of the group that shows the progress"),
         ("group.id", Use.READ, values.group, "none",
-         "the whole name; also the group of `startingOffsets=group`"),
+         "the whole name of this group; also the group of `startingOffsets=group`"),
         ("reportProgress", Use.STREAM_READ, values.flag, "true",
-         "tell the broker how far the query is"),
+         "report the progress of the query to the broker"),
         ("isolationLevel", Use.READ, _choice("read_committed"), "`read_committed`",
-         "there is no other"),
+         "no other value is allowed"),
         ("pollTimeoutMs", Use.READ, values.count, "30000", "longest wait of one request for rows"),
         ("maxWaitMs", Use.READ, values.count, "300000",
-         "a task that got no row for so long fails"),
-        ("fetchOffset.numRetries", Use.READ, _zero, "3", "how often offsets are asked for again"),
-        ("fetchOffset.retryIntervalMs", Use.READ, _zero, "100", "after so long"),
+         "a task that receives no row for this time fails"),
+        ("fetchOffset.numRetries", Use.READ, _zero, "3", "how often offsets are requested again"),
+        ("fetchOffset.retryIntervalMs", Use.READ, _zero, "100", "pause before such a request"),
         ("watermarkCacheMs", Use.STREAM_READ, _zero, "200",
-         "the ends of queues are asked for again after so long"),
+         "the ends of queues are requested again after this time"),
         ("writerId", Use.WRITE, _writer, "the query's id",
-         "names the writer of transactions; a batch write with it is stored once"),
+         "name of the writer of transactions; with it, a batch write is stored once"),
         ("delivery", Use.WRITE, _choice("exactly_once", "at_least_once"),
-         "stream, and batch with `writerId`: `exactly_once`", "what a failure may do"),
-        ("ackMode", Use.WRITE, _choice("all"), "`all`", "there is no other: every row is durable"),
-        ("compression", Use.WRITE, _choice("zstd", "lz4", "none"), "`zstd`", "of bodies"),
+         "stream, and batch with `writerId`: `exactly_once`",
+         "whether a failure can store rows twice"),
+        ("ackMode", Use.WRITE, _choice("all"), "`all`",
+         "no other value is allowed: every row is durable"),
+        ("compression", Use.WRITE, _choice("zstd", "lz4", "none"), "`zstd`",
+         "compression of bodies"),
         ("maxInFlight", Use.WRITE, values.count, "8", "batches without an answer"),
         ("ignoreUnknownColumns", Use.WRITE, values.flag, "false",
-         "leave columns out that are no part of a message"),
+         "ignore columns that are not part of a message"),
     )
 )  # fmt: skip
 
@@ -247,10 +255,11 @@ def parse(options: Mapping[str, str], use: Use, table: Mapping[str, Option] | No
         low = SERVERS if low == f"ternmq.{SERVERS}" else low
         option = table.get(low)
         if option is None:
-            raise OptionError(f"option {key}: there is none of that name{_close(low, table)}")
+            raise OptionError(f"option {key}: there is no such option{_close(low, table)}")
         if not option.use & use:
             raise OptionError(
-                f"option {option.name}: it says nothing to {_TOLD[use]}, only to {_meant(option)}"
+                f"option {option.name}: it has no meaning for {_TOLD[use]}, only for "
+                f"{_meant(option)}"
             )
         if option.name in given.parsed:
             raise OptionError(f"option {option.name}: it is given twice")

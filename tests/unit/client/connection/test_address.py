@@ -85,7 +85,7 @@ def test_an_untrusted_certificate_says_what_to_do(code: int, word: str) -> None:
                     "[Errno 111] Connect call failed ('127.0.0.1', 9)"),
             "connection refused",
         ),
-        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "no host of that name"),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "no host with this name"),
         (ssl.SSLError(1, "[SSL: ODD] odd"), "[SSL: ODD] odd"),
         (OSError("odd"), "odd"),
     ],

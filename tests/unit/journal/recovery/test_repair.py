@@ -329,7 +329,7 @@ def test_a_missing_segment_is_cut_at_by_consent(sound):
 
 def test_without_a_beginning_there_is_nothing_to_keep(sound):
     disk = damaged(sound, (0, bytes(200)))
-    with pytest.raises(CorruptJournal, match="nothing stands before"):
+    with pytest.raises(CorruptJournal, match="there is nothing before it"):
         repair(disk, consent=True)
 
 

@@ -79,7 +79,7 @@ def test_no_default_is_below_what_is_allowed():
 def test_settings_of_a_job():
     found = told(Archiving(), {"pass_mb": "1"})
     assert (found["pass_mb"], found["topics"]) == (1, "")
-    with pytest.raises(OptionError, match=r"archive\.nothing: there is none.*pass_mb"):
+    with pytest.raises(OptionError, match=r"archive\.nothing: there is no such setting.*pass_mb"):
         told(Archiving(), {"nothing": "1"})
 
 

@@ -60,7 +60,7 @@ def test_one_that_fails_does_not_stop_the_others(run):
     done = run(*jobs).round()
     assert [(one.job, one.error) for one in done.ran] == [
         ("a", ""),
-        ("b", "rows are gone (--lenient notes what is missing, and goes on)"),
+        ("b", "rows are gone (--lenient records what is missing, and continues)"),
         ("c", "KeyError: 'x'"),
         ("d", ""),
     ]

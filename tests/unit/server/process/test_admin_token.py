@@ -52,7 +52,7 @@ def test_the_file_is_there_before_the_app(broker: Broker, caplog: pytest.LogCapt
     assert broker.in_file_when_put == broker.token + "\n"
     assert broker.lets_in(broker.token)
     assert stat.S_IMODE(broker.file.stat().st_mode) == 0o600
-    assert f"made the app 'admin'; its token is in {broker.file}" in caplog.text
+    assert f"created the app 'admin'; its token is in {broker.file}" in caplog.text
     assert broker.token not in caplog.text
 
 
@@ -97,8 +97,8 @@ def test_what_a_killed_writer_left_is_removed(broker: Broker) -> None:
         (None, logging.DEBUG, "is not in"),
         ("", logging.WARNING, "is empty"),
         ("\n", logging.WARNING, "is empty"),
-        ("tmq_half", logging.WARNING, "holds no whole token"),
-        (new_token().reveal(), logging.WARNING, "is not that of 'admin'"),
+        ("tmq_half", logging.WARNING, "does not contain a complete token"),
+        (new_token().reveal(), logging.WARNING, "is no longer, the token of 'admin'"),
     ],
 )
 def test_a_file_that_lets_nobody_in(
@@ -136,7 +136,7 @@ def test_an_app_that_was_deleted_comes_again_when_asked(
     assert not broker.file.exists()
     assert broker.start(anew=True)
     assert broker.lets_in(broker.token)
-    assert "made the app 'admin'" in caplog.text
+    assert "created the app 'admin'" in caplog.text
 
 
 def test_a_new_token_is_never_the_one_in_the_file(broker: Broker) -> None:

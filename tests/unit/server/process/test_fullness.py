@@ -36,7 +36,7 @@ def test_it_is_said_once_a_minute_and_when_it_is_over(
     caplog.clear()
     for second in range(1000, 1100):
         looks.look(float(second))
-    assert caplog.messages == ["there is room again: sends are taken"]
+    assert caplog.messages == ["there is room again: sends are accepted"]
 
 
 def test_another_reason_is_said_soon_but_not_each_second(

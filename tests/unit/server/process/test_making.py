@@ -36,11 +36,11 @@ def options() -> Options:
 def test_lines_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     disk = RealDisk(tmp_path)
     with making.said(disk, options(), io.StringIO()):
-        assert "files of 32 MiB are made before it listens, 3 in all; 96 MiB of" in caplog.text
+        assert "files of 32 MiB before it listens, and 3 files in all: 96 MiB of" in caplog.text
         disk.allocate(NAME, SIZE)
     lines = [record.getMessage() for record in caplog.records]
-    assert lines[1:2] == [f"made {NAME}, 32 MiB"]
-    assert lines[2].startswith("made in ")
+    assert lines[1:2] == [f"created {NAME}, 32 MiB"]
+    assert lines[2].startswith("created in ")
     assert disk.told is None
 
 
@@ -129,4 +129,4 @@ def test_a_reserve_that_is_not_whole_and_cannot_be_is_said(
     making.warn_of_reserve(0)
     assert not caplog.records
     making.warn_of_reserve(MIB + 1)
-    assert "2 MiB too few free" in caplog.text
+    assert "the disk lacks 2 MiB of free space" in caplog.text

@@ -223,7 +223,7 @@ def test_offsets_are_written_in_one_order():
     assert list(shown) == ["a", "b"]
     assert list(shown["b"]) == ["9", "10"]
     assert of_json(shown) == told
-    with pytest.raises(OptionError, match="the offsets there are of another source"):
+    with pytest.raises(OptionError, match="its offsets belong to another source"):
         of_json({"sources": 3})  # type: ignore[dict-item]
 
 

@@ -52,7 +52,7 @@ TASK = Task("query", 3, "0/0")
     ("columns", "told", "said"),
     [
         ({"key": "string"}, {}, "column value: it is missing"),
-        ({"value": "int"}, {}, "column value: its type is int; string or binary is wanted"),
+        ({"value": "int"}, {}, "column value: its type is int; string or binary is required"),
         ({"value": "binary", "price": "int"}, {}, "column price: it is no part of a message"),
         ({"value": "binary", "delay_until": "timestamp"}, {}, "column delay_until: this broker"),
         ({"value": "binary", "headers": "string"}, {}, "column headers: its type is string"),
