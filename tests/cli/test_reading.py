@@ -143,7 +143,8 @@ def test_messages_that_are_not_there(cli: CommandLine, filled: str) -> None:
     assert "did you mean" in cli("message", "get", f"{filled}s/0/0", code=4).err
     assert "TOPIC/QUEUE/OFFSET" in cli("message", "get", f"{filled}/x/0", code=2).err
     assert "twice" in cli("message", "get", f"{filled}/0/0", "--offset", 1, code=2).err
-    assert "give one of an id and a place" in cli("message", "get", filled, code=2).err
+    alone = cli("message", "get", filled, code=2).err
+    assert f"{filled} is taken as the topic: give an id or a place as well" in alone
     assert "only one of" in cli("message", "get", filled, "x", "--offset", 1, code=2).err
 
 

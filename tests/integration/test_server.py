@@ -30,6 +30,7 @@ from ternmq.record.fact.facts import Outcome
 from ternmq.testing import InProcessBroker, broker
 from ternmq.wire import bodies, control, frames
 from ternmq.wire.commands import Command
+from tests.black_box.process import wait_until
 from tests.integration.raw import Closed, RawClient, records, texts
 
 
@@ -527,6 +528,29 @@ def test_a_stop_says_for_what_it_waits(caplog: pytest.LogCaptureFixture) -> None
     with caplog.at_level(logging.INFO, "ternmq.server"), broker(manual=False) as one:
         client = RawClient(one.port)
     client.close()
+    assert "that consumers hold" not in caplog.text
+
+
+def test_a_stop_does_not_wait_for_a_consumer_that_cannot_come_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its connection is lost, and a broker that stops accepts no other."""
+    with (
+        caplog.at_level(logging.INFO, "ternmq.server"),
+        broker(settings={"drain_timeout": "1h"}, manual=False) as one,
+    ):
+        client, other = RawClient(one.port), RawClient(one.port)
+        client.create("t")
+        client.join("t", "g")
+        client.send("t", "a")
+        assert texts(client.pull("t", "g")) == {0: "a"}
+        client.socket.close()
+        sessions = one._server.core.broker.views.sessions.by_number.values()
+        wait_until(
+            lambda: sum([session.connected for session in list(sessions)]) == 1, "it is gone"
+        )
+        assert one._server.leased_rows() == 1, "its session lives on for a grace"
+    other.close()
     assert "that consumers hold" not in caplog.text
 
 

@@ -392,7 +392,10 @@ class Server:
             await asyncio.sleep(0)
 
     async def _drain(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Notify the clients, and wait until they hold no rows or ``drain_timeout`` is over."""
+        """Notify the clients, and wait until they hold no rows or ``drain_timeout`` is over.
+
+        Rows of a client without a connection do not count: it can no longer connect and settle.
+        """
         core, desk = self.core, self._desk
         core.broker.leases.keep_all()
         for door in desk.doors:
@@ -400,15 +403,30 @@ class Server:
         for caller in list(desk.callers):
             desk.commands.end_all(caller)
         core.touch()
-        rows = self.leased_rows()
-        if rows and not desk.deserted:
+        rows = sum([self._rows_of(session) for session in self._holding()])
+        if rows:
             most = write_duration(self.settings.drain_timeout_us)
             log.info("waiting up to %s for %s that consumers hold", most, counted(rows, "message"))
         until = loop.time() + self.settings.drain_timeout_us / 1e6
         while loop.time() < until and not desk.deserted and core.failure is None:
-            if not self.leased_rows():
+            if not self._holding():
                 break
             await asyncio.sleep(0.01)
+
+    def _holding(self) -> set[int]:
+        """Return the connected sessions that hold rows."""
+        by_session = self.core.broker.views.figures.by_session
+        return {caller.session for caller in self._desk.callers if caller.session in by_session}
+
+    def _rows_of(self, session: int) -> int:
+        """Return the number of rows that a session holds; looks at each lease of its queues."""
+        return sum(
+            stop - start
+            for queue in self.core.broker.views.figures.leased_to(session)
+            for lease in queue.leases.values()
+            if lease.session == session
+            for start, stop, _, _ in lease.runs
+        )
 
     def leased_rows(self) -> int:
         """Return the number of rows that consumers hold."""

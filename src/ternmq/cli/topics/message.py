@@ -58,6 +58,12 @@ async def get(
         raise click.UsageError("the place is given twice", click.get_current_context())
     if at is None:
         number, at = queue, offset
+    if not id_ and at is None:
+        raise click.UsageError(
+            f"{topic} is taken as the topic: give an id or a place as well, as in "
+            f"`{topic} order-7` or `{topic}/0/17`",
+            click.get_current_context(),
+        )
     check_one(bool(id_), at is not None, of="an id and a place")
     click.get_current_context().params["topic"] = topic  # for the error if it does not exist
     if number is None:

@@ -79,9 +79,10 @@ def gather(folder: Folder, day: str) -> Report:
     """
     minutes = _minutes(folder, day)
     if not len(minutes):
+        empty = "" if folder.exists() else ", which does not exist or is empty"
         raise TableError(
-            f"there are no statistics of {day} in {folder.uri}: ternmq pipeline run keeps them, "
-            "by the job trace"
+            f"there are no statistics of {day} in {folder.uri}{empty}: ternmq pipeline run keeps "
+            "them, by the jobs trace and stats"
         )
     low, high = (int(one) for one in _ends(minutes))
     span = (high - low) // _MINUTE_US + 1

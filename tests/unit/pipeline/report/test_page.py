@@ -94,7 +94,7 @@ def test_a_short_day_fills_the_plot_and_without_an_audit_that_is_said(tmp_path):
 
 
 def test_a_day_of_which_nothing_is_known(tmp_path):
-    with pytest.raises(TableError, match="no statistics of 2026-11-21"):
+    with pytest.raises(TableError, match="which does not exist or is empty"):
         gather(Folder(str(tmp_path / "none")), DAY)
     with pytest.raises(TableError, match="no statistics of 2026-11-22"):
         gather(make(tmp_path / "other", 3), "2026-11-22")
