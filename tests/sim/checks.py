@@ -15,8 +15,8 @@ from ternmq.journal.index.feed import add_record
 from ternmq.journal.index.index import Index
 from ternmq.journal.index.tail import Place
 from ternmq.journal.log.scan import scan
-from ternmq.journal.log.segment import FLAG_CLEAN
 from ternmq.model.errors import TernMQError
+from ternmq.record.fact.control import FLAG_CLEAN
 from ternmq.record.fact.header import HEADER, HEADER_BYTES, Kind
 from tests.sim.disk import ImageDisk
 from tests.sim.portrait import Portrait, aged, difference, portrait

@@ -17,10 +17,10 @@ from ternmq.broker.gate.replies import DoneReply, Reply
 from ternmq.journal.index.feed import add_record
 from ternmq.journal.index.index import Index
 from ternmq.journal.log.scan import scan
-from ternmq.journal.log.segment import FLAG_CLEAN
 from ternmq.model.errors import JournalFull, ResendTooOld, TernMQError, TransactionDecided
 from ternmq.record.batch.batch import Batch
 from ternmq.record.fact import messages, moved
+from ternmq.record.fact.control import FLAG_CLEAN
 from ternmq.record.fact.facts import Outcome
 from ternmq.record.fact.header import HEADER_BYTES, Kind
 from tests.sim.checks import Known, check_report, start
