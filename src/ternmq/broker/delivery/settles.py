@@ -151,7 +151,8 @@ class Settling:
                 cause = Cause.REJECTED
             by_attempt: dict[int, list[LeasedRun]] = {}
             for run in taken:
-                by_attempt.setdefault(run[2], []).append(run)
+                _, _, attempt, _ = run
+                by_attempt.setdefault(attempt, []).append(run)
             groups = []
             for attempt, alike in by_attempt.items():
                 what, why, due_us = self._policy(
@@ -339,7 +340,7 @@ def _behind(
         for offset in range(start, stop):
             hash_ = lines.hash_of[offset]
             first[hash_] = min(first.get(hash_, offset), offset)
-    spoken_of = {offset for run in taken for offset in range(run[0], run[1])}
+    spoken_of = {offset for start, stop, _, _ in taken for offset in range(start, stop)}
     return [
         (offset, offset + 1, attempt, deliveries)
         for start, stop, attempt, deliveries in lease.runs
