@@ -225,6 +225,6 @@ def check_index(started: Started, disk: Disk) -> None:
     built = Index(disk, segment_size=journal.segment_size, start=journal.first)
     for record in scan(disk, journal.first, segment_size=journal.segment_size):
         add_record(built, record)
-    different = started.broker.index.equal(built)
+    different = started.broker.index.coverage.equal(built.coverage)
     if different is not None:
         raise Violation(f"the index is not equal to a rebuild: {different}")

@@ -83,7 +83,7 @@ def check_index(world: World) -> None:
     built = Index(world.disk, segment_size=journal.segment_size, start=journal.first)
     for record in scan(world.disk, journal.first, segment_size=journal.segment_size):
         add_record(built, record)
-    different = broker.index.equal(built)
+    different = broker.index.coverage.equal(built.coverage)
     if different is not None:
         raise Violation(f"the index is not equal to a rebuild: {different}")
 
