@@ -6,7 +6,7 @@ import pytest
 
 from ternmq.record.batch.batch import Row
 from ternmq.server.desk.accounts import Account
-from ternmq.server.native.peer import FEW
+from ternmq.server.native.connection import FEW
 from ternmq.testing import InProcessBroker
 from ternmq.wire import bodies
 from ternmq.wire.commands import Command

@@ -29,7 +29,6 @@ from ternmq.server.engine.engine import COLD_READS
 from ternmq.server.engine.sync_pace import SyncPace
 from ternmq.server.native.connection import Connection
 from ternmq.server.native.hub import FEW_BYTES
-from ternmq.server.native.peer import Peer
 from ternmq.testing import InProcessBroker, broker
 from ternmq.wire import bodies, control, frames
 from ternmq.wire.commands import Command
@@ -106,9 +105,9 @@ async def test_answers_that_one_app_does_not_take_hold_no_other_up(
     assert unwritten.held > MEMORY, "and it still is"
 
 
-def peers_of(one: InProcessBroker, app: str | None = None) -> list[Peer]:
+def peers_of(one: InProcessBroker, app: str | None = None) -> list[Connection]:
     """Return the connections of an app (None: of all)."""
-    peers = [peer for peer in one._server.hub.peers if isinstance(peer, Peer)]
+    peers = [peer for peer in one._server.hub.peers if isinstance(peer, Connection)]
     return [peer for peer in peers if app in {None, peer.app}]
 
 
@@ -147,7 +146,7 @@ class Log:
         hub = one._server.hub
         before = getattr(hub.commands, name)
 
-        def noted(peer: Peer, request: Request) -> None:
+        def noted(peer: Connection, request: Request) -> None:
             self.seen.append((hub.round, peer.app))
             before(peer, request)
 

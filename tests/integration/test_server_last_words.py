@@ -11,7 +11,7 @@ import pytest
 from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
 from ternmq.server.desk import accounts
-from ternmq.server.native.peer import Peer
+from ternmq.server.native.connection import Connection
 from ternmq.testing import InProcessBroker, broker
 from ternmq.wire import bodies
 from ternmq.wire.bodies import Delivery
@@ -64,15 +64,15 @@ def dies_before_the_answer(
     monkeypatch: pytest.MonkeyPatch, client: RawClient, first: bytes, *last: bytes
 ) -> None:
     """Have it say more, and die, after the broker read the first and before it answers that."""
-    write_out, died = Peer.write_out, list[Peer]()
+    write_out, died = Connection.write_out, list[Connection]()
 
-    def dying(peer: Peer) -> None:
+    def dying(peer: Connection) -> None:
         if not died and peer.session == client.number:
             died.append(peer)
             dies(client, *last)
         write_out(peer)
 
-    monkeypatch.setattr(Peer, "write_out", dying)
+    monkeypatch.setattr(Connection, "write_out", dying)
     client.socket.sendall(first)
 
 

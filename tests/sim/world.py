@@ -28,9 +28,9 @@ from ternmq.journal.index.index import Index
 from ternmq.journal.index.run_jobs import RunJob
 from ternmq.journal.log.journal import SyncJob
 from ternmq.journal.log.scan import RawRecord
-from ternmq.journal.log.segment import EPOCH_BODY, FLAG_CLEAN
 from ternmq.model.errors import DiskError, JournalError, JournalFailed, RefusedError, TernMQError
 from ternmq.model.types import Position
+from ternmq.record.fact.control import EPOCH, FLAG_CLEAN
 from ternmq.record.fact.header import Kind
 from tests.sim.disk import Faults, SimDisk, SimFile
 from tests.sim.history import Asked, GroupKey, History, Name, Tried
@@ -563,5 +563,5 @@ class World:
 
 def epoch_of(record: RawRecord) -> int:
     """Return the epoch that an EPOCH record begins."""
-    number: int = EPOCH_BODY.unpack_from(record.body)[0]
+    number: int = EPOCH.unpack_from(record.body)[0]
     return number

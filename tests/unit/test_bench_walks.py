@@ -26,6 +26,6 @@ def test_the_table_has_a_row_for_each_way() -> None:
 
 def test_a_send_is_recorded_between_its_decision_and_its_answer() -> None:
     calls = [line.rpartition("  ")[2].removeprefix("turn ").strip() for line in walked("send")]
-    order = ["broker/intake/sends.py: send", "journal/log/appender.py: append"]
-    order += ["journal/log/appender.py: flush", "broker/gate/replies.py: release"]
+    order = ["broker/intake/sends.py: send", "journal/log/journal.py: append"]
+    order += ["journal/log/journal.py: flush", "broker/gate/replies.py: release"]
     assert [call for call in dict.fromkeys(calls) if call in order] == order

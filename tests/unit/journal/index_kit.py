@@ -66,7 +66,7 @@ class Stand:
         self.disk = MemoryDisk() if disk is None else disk
         self.journal = Journal.create(self.disk, segment_size=segment_size, reserve_bytes=0)
         self.index = Index(self.disk, segment_size=segment_size)
-        self.store = RecordStore(self.journal, self.disk, self.index.cache)
+        self.store = RecordStore(self.journal, self.disk, self.index.coverage.cache)
         self.next: dict[tuple[int, int], int] = {}
         self.sequence = 0
         self.time_us = 1_000
@@ -190,19 +190,19 @@ class Stand:
 
     def cut(self) -> None:
         """Write the live tail as a part run, as at the end of a STATE set."""
-        job = self.index.cut(self.journal.end, self.journal.last_crc)
+        job = self.index.coverage.cut(self.journal.end, self.journal.last_crc)
         if job is not None:
             job.run()
             self.finish(job)
 
     def seal(self) -> None:
         """Write the run files of segments that are full."""
-        for job in self.index.unsealed(self.journal.written):
+        for job in self.index.coverage.unsealed(self.journal.written):
             job.run()
             self.finish(job)
 
     def finish(self, job: RunJob) -> None:
-        rest = self.index.installed(job)
+        rest = self.index.coverage.installed(job)
         if rest is not None:
             rest.run()
 

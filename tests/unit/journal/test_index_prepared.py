@@ -54,7 +54,7 @@ def test_batches_are_found_where_they_were_prepared_and_visible_where_they_were_
         assert bodies(stand) == [b"s0", b"p0", b"p1", b"p2", b"s1"]
         places, _ = after_jobs(stand.index.locate, 1, 0, 0, 5, 1)
         assert list(places.positions) != prepared
-        assert stand.reopened().equal(stand.index) is None
+        assert stand.reopened().coverage.equal(stand.index.coverage) is None
 
 
 def test_one_batch_at_least_and_no_more_than_asked_for() -> None:

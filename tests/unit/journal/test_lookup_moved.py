@@ -38,7 +38,7 @@ def go(stand: Stand) -> None:
     seal_all(stand)
     stand.journal.remove_first_segment()
     stand.store.drop_segment(0)
-    stand.index.drop_segment(Position(0)).run()
+    stand.index.coverage.drop_segment(Position(0)).run()
 
 
 def found_by_id(stand: Stand, sequence: int, below: int = NO_POSITION) -> Found | None:
@@ -311,7 +311,7 @@ def test_against_the_records_themselves(seed):
             base = stand.journal.first
             stand.journal.remove_first_segment()
             stand.store.drop_segment(base)
-            stand.index.drop_segment(base).run()
+            stand.index.coverage.drop_segment(base).run()
     assert stand.journal.first > 0
     everything = places_of(stand)
     newest: dict[tuple[int, int], Copy] = {}
@@ -338,5 +338,5 @@ def test_against_the_records_themselves(seed):
     without_index = {
         name: data for name, data in stand.disk.image().items() if name.startswith("journal/")
     }
-    assert stand.index.equal(stand.reopened(SlowDisk(without_index))) is None
-    assert stand.index.equal(stand.reopened()) is None
+    assert stand.index.coverage.equal(stand.reopened(SlowDisk(without_index)).coverage) is None
+    assert stand.index.coverage.equal(stand.reopened().coverage) is None

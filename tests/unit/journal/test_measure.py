@@ -54,10 +54,10 @@ def test_against_a_list(
         if position % 2048 + length > 2048:
             position += 2048 - position % 2048 + 80
         if number in cuts:
-            job = index.cut(Position(position), 0)
+            job = index.coverage.cut(Position(position), 0)
             if job is not None:
                 job.run()
-                index.installed(job)
+                index.coverage.installed(job)
         index.add(1, 0, offset, count, position, length, 0, 7, offset, b"", b"", 5)
         index.add(2, 0, number, 1, position + length, 80, 0, 7, offset, b"", b"", 5)
         batches.append((offset, offset + count, length))

@@ -23,7 +23,7 @@ from ternmq.broker.catalog.catalog import Subscription
 from ternmq.broker.delivery.settles import Settling, released
 from ternmq.broker.group.lease import LEASE_BITS, LEASE_LIMIT, Lease
 from ternmq.broker.group.progress import GroupQueue
-from ternmq.broker.group.runs import last_rows
+from ternmq.broker.group.runs import last_rows, row_count
 from ternmq.broker.ledger.factkinds import ENDED, EXTENDED
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.model.errors import LeaseExpired
@@ -140,7 +140,7 @@ class Leases:
             if work >= budget:
                 break
             runs = last_rows(rows, budget - work)
-            work += sum([run[1] - run[0] for run in runs]) + LEASE_WORK
+            work += row_count(runs) + LEASE_WORK
             if held not in settled:
                 settled[held] = []
                 work += QUEUE_WORK
@@ -265,8 +265,8 @@ class _Ending:
                 self.more = True
                 break
             runs = order.end_first(lease.runs, self.budget - self.work)
-            taken = sum([run[1] - run[0] for run in runs])
-            self.more = self.more or taken < sum([run[1] - run[0] for run in lease.runs])
+            taken = row_count(runs)
+            self.more = self.more or taken < row_count(lease.runs)
             self.work += taken + LEASE_WORK
             counted, free = order.begun(runs) if cause is not Cause.DRAIN else ([], runs)
             if counted:

@@ -106,7 +106,8 @@ class OrderedPlanner:
                 ready = held.ready.find(offset)
                 if ready is None:
                     break
-                attempt, deliveries = ready[2], once_more(ready[3])
+                _, _, attempt, deliveries = ready
+                deliveries = once_more(deliveries)
             found.append((offset, attempt, deliveries, hash_))
         return found
 

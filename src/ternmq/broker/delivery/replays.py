@@ -177,7 +177,7 @@ class Replaying:
         if not reader.reads:
             reader.rows -= plan.held.failures.shard_rows(start >> SHARD_BITS)
             done = [(low, high, 1, 0) for low, high in missing([(start, stop)], owed)]
-            below = {run[0]: min(max(run[0], reader.first), run[1]) for run in done}
+            below = {low: min(max(low, reader.first), high) for low, high, _, _ in done}
             for low, high, attempt, deliveries in sorted([*owed, *done]):
                 if len(plan.runs) >= most:
                     return low
@@ -186,25 +186,29 @@ class Replaying:
                 if kept < high:
                     plan.runs.append((kept, high, attempt, deliveries))
             return stop
-        known = {offset: run for run in owed for offset in range(run[0], run[1])}
+        known = {
+            offset: deliveries for low, high, _, deliveries in owed for offset in range(low, high)
+        }
         for offset in range(start, stop):
-            run = known.get(offset)
-            if run is None and offset < reader.first:
+            owed_before = known.get(offset)
+            if owed_before is None and offset < reader.first:
                 plan.expired += 1
                 continue
             if reader.full() or len(plan.runs) >= most:
                 return offset
             reader.rows -= 1
-            if run is None and not reader.matches(offset):
+            if owed_before is None and not reader.matches(offset):
                 plan.filtered += 1
                 continue
             if reader.keyed:
                 plan.hashes.append(reader.hash_of(offset))
-            deliveries = 0 if run is None else run[3]
-            if plan.runs and plan.runs[-1][1] == offset and plan.runs[-1][3] == deliveries:
-                plan.runs[-1] = (plan.runs[-1][0], offset + 1, 1, deliveries)
-            else:
-                plan.runs.append((offset, offset + 1, 1, deliveries))
+            deliveries = owed_before or 0
+            if plan.runs:
+                low, high, _, same = plan.runs[-1]
+                if high == offset and same == deliveries:
+                    plan.runs[-1] = (low, offset + 1, 1, deliveries)
+                    continue
+            plan.runs.append((offset, offset + 1, 1, deliveries))
         return stop
 
     def _most_runs(self) -> int:
@@ -373,9 +377,9 @@ def _by_shard(start: int, stop: int) -> Iterator[Span]:
 def _owed_in(held: GroupQueue, start: int, stop: int) -> list[LeasedRun]:
     """Return the owed runs of a span within one shard: attempt 1, and the deliveries so far."""
     runs = [
-        (max(run[0], start), min(run[1], stop), 1, run[3])
-        for run, _ in held.leases_by_shard().get(start >> SHARD_BITS, ())
-        if run[0] < stop and start < run[1]
+        (max(low, start), min(high, stop), 1, deliveries)
+        for (low, high, _, deliveries), _ in held.leases_by_shard().get(start >> SHARD_BITS, ())
+        if low < stop and start < high
     ]
     runs += [
         (low, high, 1, deliveries) for low, high, _, deliveries in held.ready.inside(start, stop)

@@ -149,7 +149,8 @@ class Settling:
                 cause = Cause.REJECTED
             by_attempt: dict[int, list[LeasedRun]] = {}
             for run in taken:
-                by_attempt.setdefault(run[2], []).append(run)
+                _, _, attempt, _ = run
+                by_attempt.setdefault(attempt, []).append(run)
             groups = []
             for attempt, alike in by_attempt.items():
                 what, why, due_us = self._policy(

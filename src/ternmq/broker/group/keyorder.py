@@ -163,7 +163,7 @@ class KeyOrder(Order):
             for offset in range(start, stop):
                 hash_ = hash_of[offset]
                 first[hash_] = min(first.get(hash_, offset), offset)
-        named = {offset for run in taken for offset in range(run[0], run[1])}
+        named = {offset for start, stop, _, _ in taken for offset in range(start, stop)}
         behind = [
             (offset, offset + 1, attempt, deliveries)
             for start, stop, attempt, deliveries in lease.runs

@@ -42,7 +42,7 @@ def owed_in(held: GroupQueue, key: int, below: int, told_below: int) -> list[Owe
     history = held.failures.history
     if base < below or history:
         runs = [run for run, _ in held.leases_by_shard().get(key, ())]
-        runs += [run for run in held.ready.runs if run[0] < end and run[1] > base]
+        runs += held.ready.inside(base, end)
         for start, stop, attempt, deliveries in sorted(runs):
             for offset in range(max(start, base), min(stop, end)):
                 position = history.get(offset, 0)
@@ -63,7 +63,8 @@ def owed_row(held: GroupQueue, offset: int) -> Owed | None:
                 return Owed(offset, told, attempt, deliveries, 0)
     run = held.ready.find(offset)
     if run is not None:
-        return Owed(offset, told, run[2], run[3], 0)
+        _, _, attempt, deliveries = run
+        return Owed(offset, told, attempt, deliveries, 0)
     return None
 
 

@@ -358,8 +358,8 @@ class GroupQueue:
         if self.ready:
             floor = min(floor, self.ready.runs[0][0])
         for lease in self.leases.values():
-            for run in lease.runs:
-                floor = min(floor, run[0])
+            for start, _, _, _ in lease.runs:
+                floor = min(floor, start)
         return floor
 
     def finished(self, offset: int) -> bool:
@@ -413,7 +413,8 @@ class GroupQueue:
             self._by_shard = {}
             for lease in self.leases.values():
                 for run in lease.runs:
-                    for number in _shards(run[0], run[1]):
+                    start, stop, _, _ = run
+                    for number in _shards(start, stop):
                         self._by_shard.setdefault(number, []).append((run, lease))
         return self._by_shard
 

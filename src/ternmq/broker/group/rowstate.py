@@ -62,7 +62,8 @@ def row_state(held: GroupQueue, offset: int, first: int) -> RowPlace:
     run = held.ready.find(offset)
     if run is not None:
         behind = held.order.first_before(offset)
-        return RowPlace(RowState.READY, run[2] - 1, run[3], behind, told_at)
+        _, _, attempt, deliveries = run
+        return RowPlace(RowState.READY, attempt - 1, deliveries, behind, told_at)
     for (start, stop, attempt, deliveries), _ in held.leases_by_shard().get(
         offset >> SHARD_BITS, ()
     ):

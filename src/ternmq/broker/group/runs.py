@@ -94,9 +94,10 @@ def merge(runs: Iterable[LeasedRun]) -> list[LeasedRun]:
     merged: list[LeasedRun] = []
     for run in sorted(runs):
         if merged:
-            low, high, attempt, deliveries = merged[-1]
-            if high == run[0] and (attempt, deliveries) == run[2:]:
-                merged[-1] = (low, run[1], attempt, deliveries)
+            start, stop, attempt, deliveries = run
+            low, high, attempt_before, deliveries_before = merged[-1]
+            if high == start and (attempt, deliveries) == (attempt_before, deliveries_before):
+                merged[-1] = (low, stop, attempt, deliveries)
                 continue
         merged.append(run)
     return merged
@@ -128,7 +129,7 @@ def last_rows(runs: Iterable[LeasedRun], limit: int) -> list[LeasedRun]:
 
 def row_count(runs: Iterable[LeasedRun]) -> int:
     """Return the number of rows in the runs."""
-    return sum([run[1] - run[0] for run in runs])
+    return sum([stop - start for start, stop, _, _ in runs])
 
 
 class RunList:

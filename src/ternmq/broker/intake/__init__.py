@@ -1,7 +1,7 @@
 """Decisions about what is sent.
 
 Reading order: ``sends`` with ``given_ids`` (rows that were sent before under the same id);
-transactions of writers: ``prepares``, ``commits``, and ``openings`` (checks that both make).
+transactions of writers: ``prepares``, ``commits``.
 
 Invariants: the offset is decided before the record is written; a batch is stored whole or not at
 all; a duplicate gets the first receipt again.

@@ -14,11 +14,10 @@ from typing import Final
 
 from ternmq.broker.catalog.catalog import Queue
 from ternmq.broker.gate.replies import ResolveReply
-from ternmq.broker.intake.openings import MAX_U64, Openings, check_names
 from ternmq.broker.ledger.factkinds import RESOLVED
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.broker.transaction.undecided import PreparedBatch, Transaction
-from ternmq.broker.transaction.writers import Writer
+from ternmq.broker.transaction.writers import MAX_U64, Writer, check_names
 from ternmq.model.errors import (
     Busy,
     InvalidRequest,
@@ -32,16 +31,17 @@ from ternmq.record.fact.transactions import Part, Resolution, Resolved, Why
 _SWEEP_US: Final = 3_600_000_000
 
 
-class Transactions(Openings):
+class Transactions:
     """Decides commits and aborts, and rolls back what stays undecided for too long.
 
     Not thread-safe: call it from the broker's loop.
     """
 
-    __slots__ = ("_sweep_us", "expired", "touched")
+    __slots__ = ("_ledger", "_sweep_us", "_views", "expired", "touched")
 
     def __init__(self, ledger: Ledger) -> None:
-        super().__init__(ledger)
+        self._ledger = ledger
+        self._views = ledger.views
         self._sweep_us = 0
         self.expired = 0
         """Transactions that were rolled back because they were undecided for too long."""
@@ -76,8 +76,8 @@ class Transactions(Openings):
         check_names(writer, batch_id, "")
         if not 0 <= digest <= MAX_U64:
             raise InvalidRequest("a digest is a number of 64 bits")
-        known = self._writer(now_us, app, writer)
-        opened = self._opened(known, batch_id)
+        known = self._views.writers.of_app(writer, app, now_us)
+        opened = self._views.undecided.of(known, batch_id)
         if known is not None:
             decision = known.decisions.get(batch_id)
             if decision is not None and decision.committed:
@@ -88,7 +88,7 @@ class Transactions(Openings):
                     )
                 return ResolveReply(decision.rows, decision.end, repeated=True)
             if decision is None:
-                self._check_age(known, batch_id)
+                known.check_age(batch_id)
         elif len(self._views.writers.by_number) >= self._views.limits.writers:
             raise Busy(f"there are {self._views.limits.writers} writers")
         chosen = self._chosen(known, opened, writer, batch_id, ids)
@@ -139,11 +139,11 @@ class Transactions(Openings):
         if operator:
             known = self._views.writers.find(writer, now_us)
         else:
-            known = self._writer(now_us, app, writer)
+            known = self._views.writers.of_app(writer, app, now_us)
         if known is None:
             return ResolveReply(0, self._ledger.end, repeated=True)
-        self._check_open(known, batch_id)
-        opened = self._opened(known, batch_id)
+        known.check_open(batch_id)
+        opened = self._views.undecided.of(known, batch_id)
         if opened is None:
             decision = known.decisions.get(batch_id)
             end = self._ledger.end if decision is None else decision.end
@@ -215,7 +215,7 @@ class Transactions(Openings):
     def topics_of(self, writer: str, batch_id: int) -> list[str]:
         """Return the names of the topics for which an undecided transaction has rows, sorted."""
         known = self._views.writers.by_name.get(writer)
-        opened = self._opened(known, batch_id)
+        opened = self._views.undecided.of(known, batch_id)
         if opened is None:
             return []
         return self._views.catalog.names_of(opened.topics)

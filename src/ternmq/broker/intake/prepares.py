@@ -7,12 +7,11 @@ from typing import Final
 from ternmq.broker.catalog.catalog import Topic
 from ternmq.broker.dedup.dedup import Entry
 from ternmq.broker.gate.replies import PrepareReply
-from ternmq.broker.intake.openings import Openings, check_names
 from ternmq.broker.intake.sends import Sending
 from ternmq.broker.ledger.factkinds import PREPARED
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.broker.transaction.undecided import Transaction
-from ternmq.broker.transaction.writers import Writer
+from ternmq.broker.transaction.writers import Writer, check_names
 from ternmq.model.errors import (
     Busy,
     IdConflict,
@@ -35,16 +34,17 @@ _WITH_ORDERING_KEYS: Final = 1 << Column.ORDERING_KEY
 _RECORD_OVERHEAD: Final = HEADER_BYTES + transactions.PREPARED.size + MAX_NAMES_BYTES + 8
 
 
-class Preparing(Openings):
+class Preparing:
     """Decides prepares.
 
     Not thread-safe: call it from the broker's loop.
     """
 
-    __slots__ = ("_sending",)
+    __slots__ = ("_ledger", "_sending", "_views")
 
     def __init__(self, ledger: Ledger, sending: Sending) -> None:
-        super().__init__(ledger)
+        self._ledger = ledger
+        self._views = ledger.views
         self._sending = sending
 
     def prepare(
@@ -82,7 +82,7 @@ class Preparing(Openings):
         """
         check_names(writer, batch_id, part)
         count, crc, producer_id, first = self._check_batch(topic, batch)
-        known = self._writer(now_us, app, writer)
+        known = self._views.writers.of_app(writer, app, now_us)
         views, limits = self._views, self._views.limits
         dedup = views.dedup
         producer = dedup.producers.get(producer_id)
@@ -95,8 +95,8 @@ class Preparing(Openings):
         if flags_of(batch) & _WITH_ORDERING_KEYS:
             self._sending.check_ordering_keys(topic)
         if known is not None:
-            self._check_open(known, batch_id)
-        opened = self._opened(known, batch_id)
+            known.check_open(batch_id)
+        opened = self._views.undecided.of(known, batch_id)
         self._check_caps(known, opened, len(batch))
         if dedup.full(now_us):
             raise Busy("the deduplication window is full")

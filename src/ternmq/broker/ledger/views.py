@@ -101,8 +101,8 @@ class Views:
         """Position of the newest record that changed a hold."""
         self.gone = Gone(limits.gone_names)
         self.writers = Writers(limits)
-        self.undecided = Undecided(index.segment_size)
-        self.prepared_rows = PreparedRows(index.segment_size)
+        self.undecided = Undecided(index.coverage.segment_size)
+        self.prepared_rows = PreparedRows(index.coverage.segment_size)
         self.objects = StateObjects()
         """The views as objects of STATE."""
         self.unplaced = Unplaced(self.catalog)

@@ -101,7 +101,7 @@ class PreparedRows:
         page = self._left.popleft()
         shares = self._pages[page[0]][page]
         for (topic, queue), share in list(shares.items()):
-            segments = index.segments_of(topic << 32 | queue)
+            segments = index.coverage.segments_of(topic << 32 | queue)
             if segments is None or segments.first_offsets[0] >= share.stop:
                 del shares[topic, queue]
         if not shares:

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from ternmq.broker.transaction.writers import Writer
 from ternmq.record.fact.transactions import Prepared
 
 PAGE_BITS: Final = 10
@@ -95,6 +96,10 @@ class Undecided:
         self.changed: dict[tuple[int, int], int] = {}
         """(number, page) -> newest record that changed it."""
         self._by_segment: dict[int, int] = {}
+
+    def of(self, writer: Writer | None, batch_id: int) -> Transaction | None:
+        """Return a writer's undecided transaction, None if there is none."""
+        return None if writer is None else self.by_name.get((writer.number, batch_id))
 
     def pins(self, segment: int) -> bool:
         """Return whether a segment holds rows of an undecided transaction."""

@@ -15,9 +15,22 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ternmq.broker.containers.sortedkeys import SortedKeys
+from ternmq.model.errors import (
+    InvalidRequest,
+    TransactionDecided,
+    TransactionTooOld,
+    WriterTaken,
+)
 from ternmq.model.specs import Limits
-from ternmq.record.fact.transactions import Prepared, Resolution, Resolved
+from ternmq.record.fact.transactions import (
+    MAX_PART_BYTES,
+    MAX_WRITER_BYTES,
+    Prepared,
+    Resolution,
+    Resolved,
+)
 
+MAX_U64: Final = 2**64 - 1
 _COMMITTED: Final = Resolution.COMMITTED
 
 
@@ -71,6 +84,31 @@ class Writer:
         """The highest committed batch id, None if there is none."""
         return max([one.batch_id for one in self.decisions.values() if one.committed], default=None)
 
+    def check_open(self, batch_id: int) -> None:
+        """Refuse a batch that is committed, or may have been.
+
+        Raises:
+            TransactionDecided: It is committed.
+            TransactionTooOld: It may have been committed; that is no longer known.
+        """
+        decision = self.decisions.get(batch_id)
+        if decision is None:
+            self.check_age(batch_id)
+        elif decision.committed:
+            raise TransactionDecided(f"batch {batch_id} of writer {self.name!r} is committed")
+
+    def check_age(self, batch_id: int) -> None:
+        """Refuse a batch without a decision if its decision may have been forgotten.
+
+        Raises:
+            TransactionTooOld: It may have been committed; that is no longer known.
+        """
+        if batch_id < self.forgotten:
+            raise TransactionTooOld(
+                f"batch {batch_id} of writer {self.name!r} is at or below the highest that was "
+                f"committed and is forgotten, {self.forgotten - 1}"
+            )
+
     def decide(self, decision: Decision, limits: Limits) -> None:
         """Store a decision; older ones may be forgotten."""
         self.decisions.pop(decision.batch_id, None)
@@ -115,6 +153,17 @@ class Writers:
         writer = self.by_name.get(name)
         if writer is None or writer.last_us < now_us - self._limits.writer_idle_us:
             return None
+        return writer
+
+    def of_app(self, name: str, app: str, now_us: int) -> Writer | None:
+        """Return the writer of that name, None as for ``find``.
+
+        Raises:
+            WriterTaken: It belongs to another app.
+        """
+        writer = self.find(name, now_us)
+        if writer is not None and writer.app != app:
+            raise WriterTaken(f"writer {name!r} belongs to app {writer.app!r}, not {app!r}")
         return writer
 
     def apply_prepared(self, position: int, time_us: int, fact: Prepared) -> None:
@@ -198,3 +247,17 @@ class Writers:
         writer.decisions = {one.batch_id: one for one in state.decisions}
         writer.changed = stamp
         self._put(writer)
+
+
+def check_names(writer: str, batch_id: int, part: str) -> None:
+    """Refuse names that no transaction can have.
+
+    Raises:
+        InvalidRequest: A name or the batch id is not allowed.
+    """
+    if not writer or len(writer.encode()) > MAX_WRITER_BYTES:
+        raise InvalidRequest(f"a writer's name has 1 to {MAX_WRITER_BYTES} bytes")
+    if len(part.encode()) > MAX_PART_BYTES:
+        raise InvalidRequest(f"the name of a part has at most {MAX_PART_BYTES} bytes")
+    if not 0 <= batch_id <= MAX_U64:
+        raise InvalidRequest("a batch id is a number of 64 bits")

@@ -3,8 +3,8 @@
 The file is removed at once, and from then on nothing is found in it. The rest is cleaning up: a
 segment may hold messages of 40,000 queues, and for each of them the segment is forgotten, the new
 first offset is looked up, and the rows that its groups had not read are counted. If a queue is
-used before its turn, this is done at that moment (see ``Firsts`` and ``Index.segments_of``), so no
-answer contains removed data. A start derives all of it again, so a crash in the middle leaves
+used before its turn, this is done at that moment (see ``Firsts`` and ``Coverage.segments_of``), so
+no answer contains removed data. A start derives all of it again, so a crash in the middle leaves
 nothing undone.
 """
 
@@ -61,11 +61,11 @@ class Removal:
         file = self._opened(segment_name(base))
         journal.remove_first_segment()
         ledger.store.drop_segment(base)
-        self._job = job = index.drop_segment(base)
+        self._job = job = index.coverage.drop_segment(base)
         job.file = file
         views.prepared_rows.drop_below(index, journal.first)
         views.catalog.firsts.removed += 1
-        self._queues = iter(list(index.queues))
+        self._queues = iter(list(index.coverage.queues))
         self._copied.ended()
         self.goes_on = True
         self.removed_segments += 1
@@ -84,7 +84,7 @@ class Removal:
     def _opened(self, name: str) -> File | None:
         """Return the file open, so that its space is freed when a worker thread closes it."""
         try:
-            return self._ledger.index.disk.open(name)
+            return self._ledger.index.coverage.disk.open(name)
         except DiskError:
             return None  # the removal frees the space, or reports what is wrong
 
@@ -105,7 +105,7 @@ class Removal:
         if queues:
             topics = views.catalog.topics
             for key in queues:
-                index.segments_of(key)
+                index.coverage.segments_of(key)
                 topic = topics.get(key >> 32)
                 if topic is not None:
                     _ = topic.queues[key & 0xFFFFFFFF].first

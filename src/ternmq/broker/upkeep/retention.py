@@ -149,7 +149,7 @@ class Moving:
         floor_of = index.floor_of
         found: list[QueueShare] = []
         for key in keys:
-            segments = index.segments_of(key)
+            segments = index.coverage.segments_of(key)
             stop = 0
             topic, queue = key >> 32, key & 0xFFFFFFFF
             if segments is not None and segments.numbers[0] == number:
@@ -325,7 +325,7 @@ class Moving:
         number = self._ledger.journal.first // self._ledger.journal.segment_size
         if self._ledger.views.undecided.pins(number):
             return found._replace(pin=Pin.TRANSACTION, share=None)
-        left = iter(list(self._ledger.index.queues))
+        left = iter(list(self._ledger.index.coverage.queues))
         for _ in range(JUDGED_A_STEP):
             keys = self._next_queues(left)
             now = self._asked(keys, self._looked_us, pressure=self._pressure)
@@ -397,7 +397,7 @@ class Moving:
             self._rewinds = self._ledger.rewinds
             if not removable and self._free_of_others == (end, self._rewinds, pressure):
                 return self._only_state(now_us, end, pressure=pressure)
-            self._judging = iter(list(self._ledger.index.queues))
+            self._judging = iter(list(self._ledger.index.coverage.queues))
         for piece in range(JUDGED_A_STEP):
             if piece and not may_go_on():
                 return None
@@ -450,7 +450,7 @@ class Moving:
         ledger = self._ledger
         number = ledger.journal.first // ledger.journal.segment_size
         return max(
-            ledger.index.last_time_us(ledger.journal.first),
+            ledger.index.coverage.last_time_us(ledger.journal.first),
             ledger.views.prepared_rows.last_us(number),
         )
 
@@ -472,7 +472,7 @@ class Moving:
         key = held.topic << 32 | held.queue
         number = journal.first // journal.segment_size
         index = self._ledger.index
-        segments = index.segments_of(key)
+        segments = index.coverage.segments_of(key)
         if segments is not None:
             at = bisect_right(segments.numbers, number)
             if at < len(segments.numbers):

@@ -100,9 +100,9 @@ class Upkeep:
             if self._copying is None and self._keep_state(now_us, may_go_on):
                 newest = self._writer.complete[-1]
                 self._hint = StateHint(newest.begin, newest.end)
-                self._add(index.cut(journal.end, journal.last_crc, self._hint))
+                self._add(index.coverage.cut(journal.end, journal.last_crc, self._hint))
             if now_us >= self._seal_us:
-                self._jobs.extend(index.unsealed(journal.written, self._hint))
+                self._jobs.extend(index.coverage.unsealed(journal.written, self._hint))
             if self._blocked is None and now_us >= self._retain_us and may_go_on():
                 self._retain(now_us, may_go_on)
         except JournalFull:
@@ -259,9 +259,9 @@ class Upkeep:
                 self._journal.spare_failed(job, error)
         elif isinstance(job, RunJob):
             if error is None:
-                self._add(self._index.installed(job))
+                self._add(self._index.coverage.installed(job))
             else:
-                self._index.failed(job)
+                self._index.coverage.failed(job)
                 self._seal_us = later_us
                 if not isinstance(error, DiskError):
                     raise error

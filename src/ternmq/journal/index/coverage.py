@@ -11,7 +11,6 @@ frozen tail is used.
 from __future__ import annotations
 
 import itertools
-from abc import abstractmethod
 from array import array
 from bisect import bisect_left
 from collections import deque
@@ -62,13 +61,20 @@ class SegmentSources:
 
 
 class Coverage:
-    """Holds and replaces the sources of an index; ``Index`` looks things up in them.
+    """The sources of an index, and what replaces them; ``Index`` looks things up in them.
 
     Args:
         disk: The data root.
         segment_size: Bytes of a segment.
         start: Position from which records will be added.
-        cache: The cache that the record store uses too; None makes a new one.
+        cache: The cache that the record store uses too.
+        rebuild: Returns the tail of some positions, read from the journal. Blocks; any thread.
+
+    Attributes:
+        live: The tail that records are added to.
+        tails: What it holds of each queue.
+        number: Number of its segment.
+        limit: End of its segment: ``roll`` before a record there is added.
     """
 
     def __init__(
@@ -76,43 +82,36 @@ class Coverage:
         disk: Disk,
         *,
         segment_size: int,
-        start: Position = Position(0),
-        cache: ColdCache | None = None,
+        start: Position,
+        cache: ColdCache,
+        rebuild: Callable[[Position, Position], Tail],
     ) -> None:
         self.disk = disk
-        self.cache = ColdCache(disk) if cache is None else cache
+        self.cache = cache
+        self.rebuild = rebuild
         self.segment_size = segment_size
         self.segments: dict[int, SegmentSources] = {}
         self.queues: dict[int, QueueSegments] = {}
         """By queue. Read it with ``segments_of``: an entry may name segments that were removed."""
         self.first_number = 0
         """Segments with a smaller number were removed."""
-        self.floor_of: Callable[[int], int] | None = None
-        """Returns, by queue, an offset below which its prepared rows were in removed segments, 0 if
-        none were: ``segments_of`` may give a smaller first offset. None while no queue needs it.
-        Set by `broker.transaction.preparedrows`."""
         self._serials = itertools.count()
         self._without_run: dict[int, SegmentSources] = {}
         self.mended: deque[tuple[Run, Run]] = deque()
         """(damaged run, its replacement); appended by a worker thread (the append is atomic)."""
         self._use(Tail(Position(start - start % segment_size), start))
 
-    @property
-    def tail(self) -> Tail:
-        """The tail that records are added to; records below its ``start`` are not to be added."""
-        return self._live
-
     def sources(self, number: int) -> list[Source]:
         """Return the sources of a segment, ascending, the live tail included."""
         segment = self.segments.get(number)
         if segment is None:
             return []
-        return [*segment.sources, self._live] if number == self._number else segment.sources
+        return [*segment.sources, self.live] if number == self.number else segment.sources
 
     def newest_first(self) -> Iterator[Source]:
         """Yield every source, newest first."""
         if self.mended:
-            self._take_mended()
+            self.take_mended()
         for number in sorted(self.segments, reverse=True):
             yield from reversed(self.sources(number))
 
@@ -132,11 +131,11 @@ class Coverage:
 
     def _use(self, tail: Tail) -> None:
         """Make ``tail`` the live tail."""
-        self._live = tail
-        self._tails = tail.queues
-        self._number = tail.base // self.segment_size
-        self._limit = tail.base + self.segment_size
-        self._segment(self._number)
+        self.live = tail
+        self.tails = tail.queues
+        self.number = tail.base // self.segment_size
+        self.limit = tail.base + self.segment_size
+        self._segment(self.number)
 
     def _segment(self, number: int) -> SegmentSources:
         segment = self.segments.get(number)
@@ -146,7 +145,7 @@ class Coverage:
             self._without_run[number] = segment
         return segment
 
-    def _register(self, key: int, number: int, first_offset: int) -> None:
+    def register(self, key: int, number: int, first_offset: int) -> None:
         """Record that a queue has messages in a segment, the first at ``first_offset``."""
         segments = self.segments_of(key)
         if segments is None:
@@ -161,19 +160,19 @@ class Coverage:
 
     def _freeze(self, stop: Position) -> Tail | None:
         """End the live tail at ``stop`` and go on with a new one; None if it covered nothing."""
-        live = self._live
+        live = self.live
         frozen = None
         if stop > live.start:
             frozen = live
             frozen.stop = stop
-            self._segment(self._number).sources.append(frozen)
+            self._segment(self.number).sources.append(frozen)
         self._use(Tail(Position(stop - stop % self.segment_size), stop))
         return frozen
 
-    def _roll(self, position: int) -> None:
+    def roll(self, position: int) -> None:
         """Go on to the segment of ``position``, past segments without a message if need be."""
-        while position >= self._limit:
-            self._freeze(Position(self._limit))
+        while position >= self.limit:
+            self._freeze(Position(self.limit))
 
     # ------------------------------------------------------------------ run files
 
@@ -188,10 +187,10 @@ class Coverage:
         Returns:
             None if nothing was appended since the last cut.
         """
-        if upto <= self._live.start:
+        if upto <= self.live.start:
             return None
-        self._roll(upto - 1)
-        base = self._live.base
+        self.roll(upto - 1)
+        base = self.live.base
         frozen = self._freeze(upto)
         if frozen is None:
             return None
@@ -202,7 +201,7 @@ class Coverage:
             sources=[frozen],
             chain_crc=chain_crc,
             hint=hint,
-            rebuild=self.rebuild_tail,
+            rebuild=self.rebuild,
             serial=next(self._serials),
         )
 
@@ -216,8 +215,8 @@ class Coverage:
                 more records.
             hint: The newest complete STATE set.
         """
-        if end > self._limit:
-            self._roll(end - 1)
+        if end > self.limit:
+            self.roll(end - 1)
         jobs: list[RunJob] = []
         for segment in self._without_run.values():
             if segment.base + self.segment_size < end and segment.job is None:
@@ -228,7 +227,7 @@ class Coverage:
                     sources=list(segment.sources),
                     chain_crc=None,
                     hint=hint,
-                    rebuild=self.rebuild_tail,
+                    rebuild=self.rebuild,
                     serial=next(self._serials),
                 )
                 jobs.append(segment.job)
@@ -283,14 +282,14 @@ class Coverage:
     def put_tail(self, tail: Tail) -> None:
         """Add the tail of a stretch that no run file covers, as read from the journal."""
         number = tail.base // self.segment_size
-        if tail.start == self._live.start:
+        if tail.start == self.live.start:
             self._use(tail)
         else:
             sources = self._segment(number).sources
             at = sum(one.start < tail.start for one in sources)
             sources.insert(at, tail)
         for key in sorted(tail.queues):
-            self._register(key, number, tail.queues[key].first_offsets[0])
+            self.register(key, number, tail.queues[key].first_offsets[0])
 
     # ------------------------------------------------------------------ retention
 
@@ -328,21 +327,16 @@ class Coverage:
 
     # ------------------------------------------------------------------ damage, comparison
 
-    @abstractmethod
-    def rebuild_tail(self, start: Position, stop: Position) -> Tail:
-        """Return the tail of some positions, read from the journal. Blocks; any thread."""
-
-    def _mend(self, error: DamagedBlock) -> WouldBlock:
+    def mend(self, error: DamagedBlock) -> WouldBlock:
         """Return the error to raise for a damaged run file; its job rebuilds the file."""
         for source in self.newest_first():
             if isinstance(source, Run) and source.name == error.name:
                 serial = next(self._serials)
-                return WouldBlock(
-                    MendJob(self.cache, source, self.rebuild_tail, self.mended, serial)
-                )
+                return WouldBlock(MendJob(self.cache, source, self.rebuild, self.mended, serial))
         raise AssertionError(f"no run {error.name}")
 
-    def _take_mended(self) -> None:
+    def take_mended(self) -> None:
+        """Use the run files that were rebuilt; call it while ``mended`` is not empty."""
         while self.mended:
             old, new = self.mended.popleft()
             segment = self.segments.get(old.head.base // self.segment_size)
@@ -376,7 +370,7 @@ class Coverage:
         from ternmq.journal.index.run_content import content  # imported here: it needs numpy
 
         base = Position(number * self.segment_size)
-        return content(self.disk, self.sources(number) or [Tail(base, base)], self.rebuild_tail)
+        return content(self.disk, self.sources(number) or [Tail(base, base)], self.rebuild)
 
 
 def _sealed(segment: SegmentSources) -> bool:

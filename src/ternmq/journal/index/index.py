@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from ternmq.journal.cache.cold import DamagedBlock, WouldBlock
+from ternmq.journal.cache.cold import ColdCache, DamagedBlock, WouldBlock
+from ternmq.journal.disk.port import Disk
 from ternmq.journal.index.batch_facts import CopyFacts
 from ternmq.journal.index.coverage import Coverage
 from ternmq.journal.index.feed import read_tail
@@ -28,17 +29,51 @@ from ternmq.record.fact.transactions import Part
 __all__ = ["Index", "Place", "Places", "WouldBlock"]
 
 
-class Index(Coverage):
+class Index:
     """Finds batches by topic, queue and offset, and rows by message id, key or application id.
 
-    Made by ``open.open_index``, or directly for an empty journal; see ``Coverage`` for the
-    arguments.
+    Made by ``open.open_index``, or directly for an empty journal.
+
+    Attributes:
+        coverage: The tails and run files that it looks things up in.
+
+    Args:
+        disk: The data root.
+        segment_size: Bytes of a segment.
+        start: Position from which records will be added.
+        cache: The cache that the record store uses too; None makes a new one.
     """
+
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        segment_size: int,
+        start: Position = Position(0),
+        cache: ColdCache | None = None,
+    ) -> None:
+        self.coverage = Coverage(
+            disk,
+            segment_size=segment_size,
+            start=start,
+            cache=ColdCache(disk) if cache is None else cache,
+            rebuild=self.rebuild_tail,
+        )
+        self.floor_of: Callable[[int], int] | None = None
+        """Returns, by queue, an offset below which its prepared rows were in removed segments, 0 if
+        none were: ``segments_of`` may give a smaller first offset. None while no queue needs it.
+        Set by `broker.transaction.preparedrows`."""
+
+    @property
+    def tail(self) -> Tail:
+        """The tail that records are added to; records below its ``start`` are not to be added."""
+        return self.coverage.live
 
     def rebuild_tail(self, start: Position, stop: Position) -> Tail:
         """Return the tail of some positions, read from the journal; see ``read_tail``."""
-        fresh = Index(self.disk, segment_size=self.segment_size, start=start)
-        return read_tail(fresh, self.disk, start, stop, segment_size=self.segment_size)
+        disk, segment_size = self.coverage.disk, self.coverage.segment_size
+        fresh = Index(disk, segment_size=segment_size, start=start)
+        return read_tail(fresh, disk, start, stop, segment_size=segment_size)
 
     # ------------------------------------------------------------------ the hot path
 
@@ -76,10 +111,11 @@ class Index(Coverage):
             time_us: Broker time of the record.
             rows: Number of rows of the batch if some of them were left out, else 0.
         """
-        if position >= self._limit:
-            self._roll(position)
+        coverage = self.coverage
+        if position >= coverage.limit:
+            coverage.roll(position)
         key = topic << 32 | queue
-        tail = self._tails.get(key)
+        tail = coverage.tails.get(key)
         if tail is None:
             tail = self._new_queue(key, first_offset, time_us)
         tail.first_offsets.append(first_offset)
@@ -94,7 +130,7 @@ class Index(Coverage):
             tail.masks.append(tag_mask)
         if tail.bodies is not None:
             tail.bodies.append(0)
-        live = self._live
+        live = coverage.live
         live.producers.append(producer_id)
         live.sequences.append(first_sequence)
         live.counts.append(rows or count)
@@ -109,9 +145,9 @@ class Index(Coverage):
         """Add a MOVED record, in the order of the journal."""
         if not copies.offsets:
             return
-        if position >= self._limit:
-            self._roll(position)
-        live = self._live
+        if position >= self.coverage.limit:
+            self.coverage.roll(position)
+        live = self.coverage.live
         live.add_copies(position, copies)
         live.first_time_us = live.first_time_us or time_us
         live.last_time_us = time_us
@@ -134,9 +170,9 @@ class Index(Coverage):
 
         Rows found by id or key count as messages only if ``settlement`` returns their offset.
         """
-        if position >= self._limit:
-            self._roll(position)
-        live = self._live
+        if position >= self.coverage.limit:
+            self.coverage.roll(position)
+        live = self.coverage.live
         live.producers.append(producer_id)
         live.sequences.append(first_sequence)
         live.counts.append(count)
@@ -150,12 +186,12 @@ class Index(Coverage):
         self, position: int, time_us: int, parts: Sequence[Part], dropped: Sequence[int]
     ) -> None:
         """Add a RESOLVED record, in the order of the journal; about 1 us for each PREPARED."""
-        if position >= self._limit:
-            self._roll(position)
-        live = self._live
+        if position >= self.coverage.limit:
+            self.coverage.roll(position)
+        live = self.coverage.live
         for body, first_offset, tag_mask, topic, queue, count, length in parts:
             key = topic << 32 | queue
-            tail = self._tails.get(key)
+            tail = self.coverage.tails.get(key)
             if tail is None:
                 tail = self._new_queue(key, first_offset, time_us)
             bodies = tail.bodies
@@ -196,7 +232,7 @@ class Index(Coverage):
             floor = self.floor_of(key)
             if start < floor:
                 return Places((), (), (), min(stop, floor))
-        tail = self._tails.get(key)
+        tail = self.coverage.tails.get(key)
         if tail is None or start < tail.first_offsets[0]:
             return self._locate_cold(key, start, stop, max_bytes)
         return tail.locate(start, stop, max_bytes)
@@ -210,17 +246,17 @@ class Index(Coverage):
         Raises:
             WouldBlock: A run file must be read.
         """
-        if self.mended:
-            self._take_mended()
+        if self.coverage.mended:
+            self.coverage.take_mended()
         key = topic << 32 | queue
-        segments = self.segments_of(key)
+        segments = self.coverage.segments_of(key)
         if segments is None or start >= end:
             return Measure(start, 0, 0)
         at = max(0, bisect_right(segments.first_offsets, start) - 1)
         place, stop, taken, total = start, -1, 0, 0
         try:
             for number in segments.numbers[at:]:
-                for source in self.sources(number):
+                for source in self.coverage.sources(number):
                     next_offset = source.next_offset(key)
                     if next_offset is None or next_offset <= place:
                         continue
@@ -235,7 +271,7 @@ class Index(Coverage):
                     if place >= end:
                         break
         except DamagedBlock as error:
-            raise self._mend(error) from error
+            raise self.coverage.mend(error) from error
         stop = place if stop < 0 else stop
         if stop <= start < place:
             one = self.locate(topic, queue, start, end, 1)  # one record is more than was allowed
@@ -251,7 +287,7 @@ class Index(Coverage):
             WouldBlock: A run file must be read.
         """
         key = topic << 32 | queue
-        tail = self._tails.get(key)
+        tail = self.coverage.tails.get(key)
         if tail is not None:
             if tail.positions[-1] < mark:
                 return tail.next_offset
@@ -263,7 +299,7 @@ class Index(Coverage):
     def first_offset(self, topic: int, queue: int) -> int | None:
         """Return the oldest offset kept, None if there is none; copies in MOVED do not count."""
         key = topic << 32 | queue
-        segments = self.segments_of(key)
+        segments = self.coverage.segments_of(key)
         if segments is None:
             return None
         first = segments.first_offsets[0]
@@ -271,18 +307,18 @@ class Index(Coverage):
 
     def _new_queue(self, key: int, first_offset: int, time_us: int) -> QueueTail:
         """Return the tail of a queue that has none yet since the last cut."""
-        if not self._live.first_time_us:
-            self._live.first_time_us = time_us
-        self._register(key, self._number, first_offset)
-        tail = self._tails[key] = QueueTail()
+        if not self.coverage.live.first_time_us:
+            self.coverage.live.first_time_us = time_us
+        self.coverage.register(key, self.coverage.number, first_offset)
+        tail = self.coverage.tails[key] = QueueTail()
         return tail
 
     # ------------------------------------------------------------------ older than the live tail
 
     def _locate_cold(self, key: int, start: int, stop: int, max_bytes: int) -> Places:
-        if self.mended:
-            self._take_mended()
-        segments = self.segments_of(key)
+        if self.coverage.mended:
+            self.coverage.take_mended()
+        segments = self.coverage.segments_of(key)
         if segments is None:
             return Places((), (), (), start)
         at = bisect_right(segments.first_offsets, start) - 1
@@ -290,30 +326,30 @@ class Index(Coverage):
             # Its segment was removed: nothing is kept below the first offset.
             return Places((), (), (), min(stop, segments.first_offsets[0]))
         try:
-            for source in self.sources(segments.numbers[at]):
+            for source in self.coverage.sources(segments.numbers[at]):
                 end = source.next_offset(key)
                 if end is not None and end > start:
                     return source.locate(key, start, stop, max_bytes)
         except DamagedBlock as error:
-            raise self._mend(error) from error
+            raise self.coverage.mend(error) from error
         return Places((), (), (), start)
 
     def _visible_cold(self, key: int, mark: int) -> int:
-        if self.mended:
-            self._take_mended()
-        segments = self.segments_of(key)
+        if self.coverage.mended:
+            self.coverage.take_mended()
+        segments = self.coverage.segments_of(key)
         if segments is None:
             return 0
         try:
             for number in reversed(segments.numbers):
-                for source in reversed(self.sources(number)):
+                for source in reversed(self.coverage.sources(number)):
                     if source.start < mark:
-                        whole = source is not self._live and source.stop <= mark
+                        whole = source is not self.coverage.live and source.stop <= mark
                         found = source.next_offset(key) if whole else source.visible(key, mark)
                         if found is not None:
                             return found
         except DamagedBlock as error:
-            raise self._mend(error) from error
+            raise self.coverage.mend(error) from error
         return segments.first_offsets[0]
 
     # ------------------------------------------------------------------ look-ups (see ``lookup``)
@@ -328,10 +364,10 @@ class Index(Coverage):
             WouldBlock: A run file must be read.
         """
         try:
-            for source in self.newest_first():
+            for source in self.coverage.newest_first():
                 yield from source.message_id(producer, sequence)
         except DamagedBlock as error:
-            raise self._mend(error) from error
+            raise self.coverage.mend(error) from error
 
     def by_key(
         self, topic: int, hashed: int, since_us: int, until_us: int, before: Position = NO_POSITION
@@ -345,12 +381,12 @@ class Index(Coverage):
             WouldBlock: A run file must be read.
         """
         try:
-            for source in self.newest_first():
+            for source in self.coverage.newest_first():
                 first_us, last_us = times(source)
                 if source.start < before and first_us < until_us and last_us >= since_us:
                     yield from source.key(topic, hashed, before)
         except DamagedBlock as error:
-            raise self._mend(error) from error
+            raise self.coverage.mend(error) from error
 
     def by_application_id(self, topic: int, low: int, high: int) -> Iterator[Place]:
         """Yield rows whose application id has this hash, newest first.
@@ -359,10 +395,10 @@ class Index(Coverage):
             WouldBlock: A run file must be read.
         """
         try:
-            for source in self.newest_first():
+            for source in self.coverage.newest_first():
                 yield from source.application_id(topic, low, high)
         except DamagedBlock as error:
-            raise self._mend(error) from error
+            raise self.coverage.mend(error) from error
 
     def settlement(self, position: int) -> Settlement | None:
         """Return the outcome of the PREPARED at ``position``, None while it is undecided.
@@ -372,17 +408,17 @@ class Index(Coverage):
         Raises:
             WouldBlock: A run file must be read.
         """
-        if self.mended:
-            self._take_mended()
+        if self.coverage.mended:
+            self.coverage.take_mended()
         try:
-            for number in range(position // self.segment_size, self._number + 1):
-                for source in self.sources(number):
-                    if source is self._live or source.stop > position:
+            for number in range(position // self.coverage.segment_size, self.coverage.number + 1):
+                for source in self.coverage.sources(number):
+                    if source is self.coverage.live or source.stop > position:
                         found = source.settlement(position)
                         if found is not None:
                             return found
         except DamagedBlock as error:
-            raise self._mend(error) from error
+            raise self.coverage.mend(error) from error
         return None
 
     def moved(self, topic: int, queue: int, offset: int) -> Place | None:
@@ -408,7 +444,7 @@ class Index(Coverage):
         left = set(offsets)
         start, stop = min(left), max(left) + 1
         try:
-            for source in self.newest_first():
+            for source in self.coverage.newest_first():
                 for offset, position in source.newest_copies(
                     topic << 32 | queue, start, stop
                 ).items():
@@ -418,7 +454,7 @@ class Index(Coverage):
                 if not left:
                     break
         except DamagedBlock as error:
-            raise self._mend(error) from error
+            raise self.coverage.mend(error) from error
         return found
 
     def copies(
@@ -432,12 +468,12 @@ class Index(Coverage):
             WouldBlock: A run file must be read.
         """
         try:
-            for source in self.newest_first():
-                if source is not self._live and source.stop <= above:
+            for source in self.coverage.newest_first():
+                if source is not self.coverage.live and source.stop <= above:
                     return
                 yield from source.moved(topic << 32 | queue, offset)
         except DamagedBlock as error:
-            raise self._mend(error) from error
+            raise self.coverage.mend(error) from error
 
 
 def times(source: Source) -> tuple[int, int]:

@@ -45,7 +45,7 @@ def open_index(
     """Return the index of the confirmed run files, and the gaps to ``fill``. Blocks.
 
     Run files that are not confirmed are removed. The index is complete once every gap is filled;
-    then ``Index.unsealed`` returns the jobs that write the missing run files.
+    then ``Coverage.unsealed`` returns the jobs that write the missing run files.
 
     Args:
         disk: The data root.
@@ -77,7 +77,7 @@ def open_index(
     start = gaps[-1].start if gaps and gaps[-1].stop == end else end
     index = Index(disk, segment_size=segment_size, start=start, cache=cache)
     for run, _ in runs:
-        index.put(run)
+        index.coverage.put(run)
     _register(index, runs)
     return index, gaps
 
@@ -89,7 +89,7 @@ def fill(index: Index, gap: Gap) -> None:
         CorruptJournal: The records do not reach the gap's end.
         DiskError: The disk could not read.
     """
-    index.put_tail(index.rebuild_tail(gap.start, gap.stop))
+    index.coverage.put_tail(index.rebuild_tail(gap.start, gap.stop))
 
 
 def hints(disk: Disk) -> list[StateHint]:
@@ -200,7 +200,10 @@ def _register(index: Index, runs: list[tuple[Run, bytes]]) -> None:
     keys = np.concatenate([rows["key"] for rows in directories])
     firsts = np.concatenate([rows["first_offset"] for rows in directories])
     numbers = np.concatenate(
-        [np.full(len(rows), run.head.base // index.segment_size, np.uint32) for run, rows in found]
+        [
+            np.full(len(rows), run.head.base // index.coverage.segment_size, np.uint32)
+            for run, rows in found
+        ]
     )
     order = np.argsort(keys, kind="stable")
     keys, firsts, numbers = keys[order], firsts[order], numbers[order]
@@ -212,6 +215,6 @@ def _register(index: Index, runs: list[tuple[Run, bytes]]) -> None:
     stops = [*starts[1:].tolist(), len(keys)]
     first_bytes, number_bytes = firsts.tobytes(), numbers.tobytes()
     for key, start, stop in zip(keys[starts].tolist(), starts.tolist(), stops, strict=True):
-        segments = index.queues[key] = QueueSegments()
+        segments = index.coverage.queues[key] = QueueSegments()
         segments.first_offsets.frombytes(first_bytes[8 * start : 8 * stop])
         segments.numbers.frombytes(number_bytes[4 * start : 4 * stop])

@@ -1,9 +1,9 @@
 """The append-only log.
 
-Reading order: ``segment`` (the file), ``appender`` (where a record goes), ``journal`` (group
-commit: one write, then one sync for all), ``worker`` (the threads that sync and read), ``space``
-(spare segments), ``scan`` (reading it through), ``recent`` (the newest records in memory),
-``retention`` (which segments may go).
+Reading order: ``segment`` (the file), ``journal`` (where a record goes; group commit: one write,
+then one sync for all), ``worker`` (the threads that sync and read), ``space`` (spare segments),
+``scan`` (reading it through), ``recent`` (the newest records in memory), ``retention`` (which
+segments may go).
 
 Invariants: a record is never changed; the durable mark moves only after a sync that returned.
 """

@@ -21,13 +21,13 @@ from google_crc32c import value as crc32c
 from ternmq.journal.disk.port import Disk, File
 from ternmq.journal.log.segment import (
     PAGE_BYTES,
-    SEGMENT_BODY,
     SEGMENT_RECORD_BYTES,
     segment_bases,
     segment_name,
 )
 from ternmq.model.errors import CorruptJournal, FileMissing, UnknownRecordKind
 from ternmq.model.types import Position
+from ternmq.record.fact.control import SEGMENT
 from ternmq.record.fact.header import (
     FLAG_SKIPPABLE,
     HEADER,
@@ -36,6 +36,8 @@ from ternmq.record.fact.header import (
     MAGIC,
     VERSION,
     Kind,
+    crc_of,
+    header_of,
 )
 
 FIRST_CHUNK_BYTES: Final = 64 << 10
@@ -116,7 +118,7 @@ class Scanner:
         first = believed is None
         last_epoch = self._epoch
         want = FIRST_CHUNK_BYTES
-        unpack, crc_of, known = HEADER.unpack_from, crc32c, KNOWN_KINDS
+        unpack, checksum, known = HEADER.unpack_from, crc32c, KNOWN_KINDS
         new = tuple.__new__
         while position < end:
             base = position - position % size
@@ -166,7 +168,7 @@ class Scanner:
                         return
                     stop = at + length
                     if kind == _PAD:
-                        if left or crc_of(chunk[at + 4 : at + HEADER_BYTES]) != crc:
+                        if left or checksum(chunk[at + 4 : at + HEADER_BYTES]) != crc:
                             self.fault = "PAD damaged"
                             return
                         body = b""
@@ -175,7 +177,7 @@ class Scanner:
                         if stop > have:
                             chunk = file.pread(max(min(want, size - offset), length), offset)
                             at, have, stop = 0, len(chunk), length
-                        if crc_of(chunk[at + 4 : stop]) != crc or stop > have:
+                        if checksum(chunk[at + 4 : stop]) != crc or stop > have:
                             self.fault = "CRC does not fit"
                             return
                         body = chunk[at + HEADER_BYTES : stop]
@@ -214,9 +216,7 @@ class Scanner:
             return "magic is wrong"
         if version != VERSION:
             whole = file.pread(length, offset) if length <= self._size - offset else b""
-            if len(whole) >= HEADER_BYTES and crc32c(whole[4:]) == int.from_bytes(
-                whole[:4], "little"
-            ):
+            if len(whole) >= HEADER_BYTES and crc32c(whole[4:]) == crc_of(whole):
                 raise UnknownRecordKind(
                     f"record of format version {version} at position {position}",
                     file=file.name,
@@ -234,9 +234,9 @@ class Scanner:
 
 def _segment_fits(body: bytes, base: int, size: int) -> bool:
     """Return whether a SEGMENT body names this segment."""
-    if len(body) != SEGMENT_BODY.size:
+    if len(body) != SEGMENT.size:
         return False
-    stated_base, stated_size, _, _ = SEGMENT_BODY.unpack(body)
+    stated_base, stated_size, _, _ = SEGMENT.unpack(body)
     return bool(stated_base == base and stated_size == size)
 
 
@@ -306,14 +306,11 @@ def read_record(file: File, base: int, position: int) -> RawRecord | None:
     header = file.pread(HEADER_BYTES, offset)
     if len(header) < HEADER_BYTES:
         return None
-    magic, length, kind = (
-        int.from_bytes(header[4:8], "little"),
-        int.from_bytes(header[8:12], "little"),
-        header[13],
-    )
-    if magic != MAGIC or offset + length > file.size():
+    stated = header_of(header)
+    if stated.magic != MAGIC or offset + stated.length > file.size():
         return None
-    return parse(header if kind == _PAD else file.pread(length, offset), 0, position)
+    whole = header if stated.kind == _PAD else file.pread(stated.length, offset)
+    return parse(whole, 0, position)
 
 
 def record_at(disk: Disk, position: int, segment_size: int) -> RawRecord | None:
@@ -346,7 +343,7 @@ def segment_size_of(disk: Disk, bases: list[Position]) -> int:
         finally:
             file.close()
         if record is not None and record.kind == _SEGMENT and record.length == SEGMENT_RECORD_BYTES:
-            stated_base, size, _, _ = SEGMENT_BODY.unpack(record.body)
+            stated_base, size, _, _ = SEGMENT.unpack(record.body)
             if stated_base == base and size >= PAGE_BYTES and not size % PAGE_BYTES:
                 return int(size)
     raise CorruptJournal(

@@ -16,27 +16,19 @@ Before its first use a file is all zeros and durable. Bodies (little-endian)::
 
 from __future__ import annotations
 
-import struct
 from typing import Final
 
 from ternmq.journal.disk.port import Disk
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.types import Position
+from ternmq.record.fact.control import SEGMENT
 from ternmq.record.fact.header import HEADER_BYTES
 
 FOLDER: Final = "journal"
 PAGE_BYTES: Final = 4096
 DEFAULT_SEGMENT_BYTES: Final = 256 << 20
 
-SEGMENT_BODY: Final = struct.Struct("<QQQQ")
-EPOCH_BODY: Final = struct.Struct("<IIQQ")
-MARK_BODY: Final = struct.Struct("<Q")
-SEGMENT_RECORD_BYTES: Final = HEADER_BYTES + SEGMENT_BODY.size
-
-EPOCH_CLEAN: Final = 1
-EPOCH_FIRST: Final = 2
-FLAG_CLEAN: Final = 2
-"""Header flag of the MARK that ends a clean stop."""
+SEGMENT_RECORD_BYTES: Final = HEADER_BYTES + SEGMENT.size
 
 
 def segment_name(base: int) -> str:

@@ -16,7 +16,6 @@ import msgspec
 from ternmq.journal.disk.port import Disk
 from ternmq.journal.log.scan import RawRecord, read_record, scan
 from ternmq.journal.log.segment import (
-    SEGMENT_BODY,
     SEGMENT_RECORD_BYTES,
     segment_bases,
     segment_name,
@@ -250,7 +249,7 @@ def _ends(disk: Disk, segment_size: int, bases: list[Position], stop: Position) 
             file.close()
         if record is None or record.kind != Kind.SEGMENT or record.length != SEGMENT_RECORD_BYTES:
             continue
-        _, _, begin, end = SEGMENT_BODY.unpack(record.body)
+        _, _, begin, end = control.SEGMENT.unpack(record.body)
         if begin not in (NO_POSITION, seen) and end < stop:
             seen = begin
             yield end

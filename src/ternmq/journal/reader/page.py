@@ -33,7 +33,17 @@ from ternmq.model.errors import (
 from ternmq.model.types import Position
 from ternmq.record.batch.layout import BODIES
 from ternmq.record.fact import control, transactions
-from ternmq.record.fact.header import FLAG_MADE, HEADER, HEADER_BYTES, MAGIC, Kind, header_of
+from ternmq.record.fact.header import (
+    FLAG_MADE,
+    HEADER,
+    HEADER_BYTES,
+    MAGIC,
+    Kind,
+    framed,
+    header_of,
+    kind_of,
+    length_of,
+)
 from ternmq.record.fact.messages import PREFIX, PREFIX_BYTES, RUN
 from ternmq.record.fact.state import CLIENT_SHOWN
 
@@ -42,8 +52,6 @@ CHUNK_BYTES: Final = 128 << 10
 SMALL_BYTES: Final = 4096
 """Records up to this size keep their bodies: cutting them costs more than it saves."""
 
-_CRC: Final = struct.Struct("<I")
-_REST: Final = struct.Struct("<IIBBHQQqII")
 _U32: Final = struct.Struct("<I")
 _BATCH_COUNTS: Final = struct.Struct("<II")  # flags and count, at byte 16 of a batch
 _STATE, _PAD, _CONFIG, _JOINED, _MESSAGES, _PREPARED = map(
@@ -129,8 +137,8 @@ class PageRead:
                 if offset > begin and left < HEADER_BYTES:
                     break
                 data = file.pread(min(CHUNK_BYTES, max(left, HEADER_BYTES), limit - offset), offset)
-                length = _U32.unpack_from(data, 8)[0] if len(data) >= HEADER_BYTES else 0
-                if length > len(data) and data[13] != _PAD:
+                length = length_of(data) if len(data) >= HEADER_BYTES else 0
+                if length > len(data) and kind_of(data) != _PAD:
                     if offset > begin and length > left:
                         break
                     if length <= limit - offset:
@@ -239,20 +247,4 @@ def _below_bodies(body: bytes, at: int) -> int:
 def reframed(record: bytes, body: bytes) -> bytes:
     """Return a record with another body, the same position and times, and ``FLAG_MADE`` set."""
     header = header_of(record)
-    padded = body + bytes(-len(body) & 7)
-    data = (
-        _REST.pack(
-            MAGIC,
-            HEADER_BYTES + len(padded),
-            header.version,
-            header.kind,
-            header.flags | FLAG_MADE,
-            header.position,
-            header.durable,
-            header.time_us,
-            header.epoch,
-            header.prev_crc,
-        )
-        + padded
-    )
-    return _CRC.pack(crc32c(data)) + data
+    return framed(header._replace(flags=header.flags | FLAG_MADE), body)

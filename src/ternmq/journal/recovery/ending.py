@@ -32,8 +32,6 @@ from ternmq.journal.log.scan import (
     segment_size_of,
 )
 from ternmq.journal.log.segment import (
-    FLAG_CLEAN,
-    SEGMENT_BODY,
     SEGMENT_RECORD_BYTES,
     file_size,
     segment_bases,
@@ -42,6 +40,7 @@ from ternmq.journal.log.segment import (
 from ternmq.journal.state.sets import begin_of_end
 from ternmq.model.errors import CorruptJournal
 from ternmq.model.types import NO_POSITION, Epoch, Position
+from ternmq.record.fact.control import FLAG_CLEAN, SEGMENT
 from ternmq.record.fact.header import ALIGNMENT, MAGIC, Kind
 
 MAGIC_BYTES: Final = MAGIC.to_bytes(4, "little")
@@ -180,7 +179,7 @@ def stated_sets(disk: Disk, bases: list[Position]) -> Iterator[Position]:
             and record.kind == Kind.SEGMENT
             and record.length == SEGMENT_RECORD_BYTES
         ):
-            begin = SEGMENT_BODY.unpack(record.body)[2]
+            begin = SEGMENT.unpack(record.body)[2]
             if begin not in (NO_POSITION, seen):
                 seen = begin
                 yield Position(begin)

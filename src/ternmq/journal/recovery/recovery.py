@@ -28,8 +28,6 @@ from ternmq.journal.log.journal import DEFAULT_TAIL_BYTES, Journal
 from ternmq.journal.log.scan import RawRecord, Scanner, record_at
 from ternmq.journal.log.segment import (
     DEFAULT_SEGMENT_BYTES,
-    EPOCH_BODY,
-    EPOCH_CLEAN,
     FOLDER,
     file_size,
     segment_bases,
@@ -46,6 +44,7 @@ from ternmq.journal.state.sets import (
 )
 from ternmq.model.errors import CorruptJournal
 from ternmq.model.types import Epoch, Position
+from ternmq.record.fact.control import EPOCH, EPOCH_CLEAN
 from ternmq.record.fact.header import KNOWN_KINDS, Kind
 
 _REWRITE_BYTES: Final = 1 << 20
@@ -150,7 +149,7 @@ def open_journal(
     elif ending.sets:
         journal.set_newest_state(*ending.sets[-1])
     journal.prepare_spare()
-    body = EPOCH_BODY.pack(
+    body = EPOCH.pack(
         journal.epoch, EPOCH_CLEAN if ending.clean else 0, ending.valid_end, ending.durable
     )
     position = journal.append(Kind.EPOCH, body, time_us)

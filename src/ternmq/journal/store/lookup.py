@@ -254,7 +254,7 @@ def offset_at_time(
     if low is None:
         return None
     # Whole sources are skipped by their times, which are in memory.
-    for source in index.newest_first():
+    for source in index.coverage.newest_first():
         first_us, last_us = times(source)
         if first_us >= time_us:
             high = min(high, source.first_offset(key) or high)

@@ -19,7 +19,14 @@ from ternmq.journal.index.tail import Places
 from ternmq.journal.log.segment import segment_name
 from ternmq.model.errors import CorruptJournal, FileMissing, MessageNotFound
 from ternmq.model.types import Position
-from ternmq.record.fact.header import HEADER, HEADER_BYTES, MAGIC, position_of, time_us_of
+from ternmq.record.fact.header import (
+    HEADER,
+    HEADER_BYTES,
+    MAGIC,
+    length_of,
+    position_of,
+    time_us_of,
+)
 from ternmq.record.fact.transactions import as_messages
 
 CHUNK_BYTES: Final = 64 * 1024
@@ -77,7 +84,7 @@ class RecordStore:
         offset = position % self._segment_size
         base = position - offset
         if length is None:
-            length = int.from_bytes(self._read(base, offset, HEADER_BYTES)[8:12], "little")
+            length = length_of(self._read(base, offset, HEADER_BYTES))
             if not HEADER_BYTES <= length <= self._segment_size - offset:
                 raise _corrupt(position, offset)
         record = self._read(base, offset, length)

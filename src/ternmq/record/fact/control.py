@@ -23,6 +23,8 @@ EPOCH_CLEAN: Final = 1
 EPOCH_FIRST: Final = 2
 MARK: Final = struct.Struct("<Q")
 """durable position."""
+FLAG_CLEAN: Final = 2
+"""Header flag of the MARK that ends a clean stop."""
 COUNTS_HEAD: Final = struct.Struct("<QII")
 """producer id, topic number, entry count; then the entries."""
 COUNTS_ENTRY: Final = struct.Struct("<qQQQQQII")

@@ -25,10 +25,15 @@ import enum
 import struct
 from typing import Final, NamedTuple
 
+from google_crc32c import value as crc32c
+
 MAGIC: Final = 0x31524D54
 VERSION: Final = 1
 HEADER: Final = struct.Struct("<IIIBBHQQqII")
 HEADER_BYTES: Final = 48
+CRC: Final = struct.Struct("<I")
+REST: Final = struct.Struct(HEADER.format.replace("<I", "<", 1))
+"""The header behind its CRC, which is built first: the CRC covers it."""
 FLAG_SKIPPABLE: Final = 1
 FLAG_MADE: Final = 1 << 15
 """Never on the disk: a record that was made for a reply, in place of the stored one."""
@@ -36,6 +41,9 @@ ALIGNMENT: Final = 8
 
 KIND_AT: Final = 13
 """Byte of the kind in a record: for loops over many records, instead of ``kind_of``."""
+
+_LENGTH_AT: Final = 8
+_U32: Final = struct.Struct("<I")
 
 assert HEADER.size == HEADER_BYTES
 
@@ -90,6 +98,25 @@ class Header(NamedTuple):
 def header_of(data: bytes, at: int = 0) -> Header:
     """Return the header of the record that begins at ``at``; nothing is checked."""
     return Header._make(HEADER.unpack_from(data, at))
+
+
+def framed(header: Header, body: bytes) -> bytes:
+    """Return the record with this header and body; its CRC, length and padding are made here."""
+    body += bytes(-len(body) % ALIGNMENT)
+    data = REST.pack(header.magic, HEADER_BYTES + len(body), *header[3:]) + body
+    return CRC.pack(crc32c(data)) + data
+
+
+def crc_of(record: bytes) -> int:
+    """Return the CRC that a record states: of all bytes behind it; in a PAD, of its header's."""
+    crc: int = _U32.unpack_from(record)[0]
+    return crc
+
+
+def length_of(data: bytes, at: int = 0) -> int:
+    """Return the length that the record at ``at`` states; its first 12 bytes suffice."""
+    length: int = _U32.unpack_from(data, at + _LENGTH_AT)[0]
+    return length
 
 
 def kind_of(record: bytes) -> int:

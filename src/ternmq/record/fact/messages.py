@@ -25,13 +25,11 @@ from typing import Final
 import msgspec
 from google_crc32c import value as crc32c
 
-from ternmq.record.fact.header import HEADER, HEADER_BYTES, MAGIC, VERSION, Kind
+from ternmq.record.fact.header import CRC, HEADER, HEADER_BYTES, MAGIC, REST, VERSION, Kind
 
 PREFIX: Final = struct.Struct("<IIQIHHII")
 PREFIX_BYTES: Final = 32
 RUN: Final = struct.Struct("<II")
-_CRC: Final = struct.Struct("<I")
-_REST: Final = struct.Struct(HEADER.format.replace("<I", "<", 1))
 _MESSAGES: Final = int(Kind.MESSAGES)
 
 assert PREFIX.size == PREFIX_BYTES
@@ -116,7 +114,7 @@ def made(like: bytes, body: bytes, position: int, time_us: int) -> bytes:
     """
     body += bytes(-len(body) % 8)
     _, _, _, _, _, _, _, durable, _, epoch, prev = HEADER.unpack_from(like)
-    rest = _REST.pack(
+    rest = REST.pack(
         MAGIC,
         HEADER_BYTES + len(body),
         VERSION,
@@ -129,4 +127,4 @@ def made(like: bytes, body: bytes, position: int, time_us: int) -> bytes:
         prev,
     )
     data = rest + body
-    return _CRC.pack(crc32c(data)) + data
+    return CRC.pack(crc32c(data)) + data

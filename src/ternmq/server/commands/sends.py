@@ -169,7 +169,7 @@ class MessageCommands:
             if told is None:
                 raise
         else:
-            rows = sum([run[1] - run[0] for run in reply.settled])
+            rows = sum([stop - start for start, stop, _, _ in reply.settled])
             self._count(asked.topic, asked.group, outcome.name.lower(), rows)
             told = Answered(bodies.pack_settled(rows, reply.refused), reply.position, reply.rests)
             self._settled.note(caller.session, request.body, told)

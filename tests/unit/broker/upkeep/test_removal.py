@@ -81,7 +81,7 @@ def test_the_queues_of_a_segment_that_went_forget_it_some_in_a_step(
     going = world.started.upkeep.moving.removal
     left = [stale(world)]
     assert left[0] >= TOPICS - PIECE
-    asked = counted(monkeypatch, type(world.broker.index), "segments_of")
+    asked = counted(monkeypatch, type(world.broker.index.coverage), "segments_of")
     while going.goes_on:
         asked.clear()
         world.turn()
@@ -91,7 +91,7 @@ def test_the_queues_of_a_segment_that_went_forget_it_some_in_a_step(
     assert max([before - now for before, now in itertools.pairwise(left)]) <= PIECE
     assert len(left) > TOPICS // PIECE
     number = world.broker.journal.first // SEGMENT
-    assert all(one.numbers[0] >= number for one in world.broker.index.queues.values())
+    assert all(one.numbers[0] >= number for one in world.broker.index.coverage.queues.values())
     assert world.broker.views.expired_rows == 3 * TOPICS
 
 

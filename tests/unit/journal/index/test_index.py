@@ -125,7 +125,7 @@ class TestLiveTail:
     def test_forty_thousand_queues_with_a_message_each_stay_small(self):
         index = Index(MemoryDisk(), segment_size=1 << 30)
         index.add(1, 0, 0, 1, 80, 200, 0, 7, 0, b"", b"", 5)
-        queue, segments = index.tail.queues[1 << 32], index.queues[1 << 32]
+        queue, segments = index.tail.queues[1 << 32], index.coverage.queues[1 << 32]
         held = [queue, queue.first_offsets, queue.positions, queue.lengths]
         held += [segments, segments.numbers, segments.first_offsets]
         # Beside these only an integer and two entries of dictionaries.
@@ -138,7 +138,7 @@ class TestRunFiles:
         stand = filled(seed=seed)
         assert any(name.endswith(".idx") for name in names(stand.disk))
         rebuilt = stand.rebuilt()
-        assert stand.index.equal(rebuilt) is None
+        assert stand.index.coverage.equal(rebuilt.coverage) is None
         for queue in range(3):
             assert stand.walk(stand.index, queue=queue) == stand.walk(rebuilt, queue=queue)
 
@@ -164,7 +164,7 @@ class TestRunFiles:
     def test_a_frozen_tail_answers_until_its_file_is_installed(self):
         stand = Stand()
         positions = [stand.send() for _ in range(6)]
-        job = stand.index.cut(stand.journal.end, stand.journal.last_crc)
+        job = stand.index.coverage.cut(stand.journal.end, stand.journal.last_crc)
         assert job is not None
         positions.append(stand.send())
         assert stand.walk(stand.index) == positions
@@ -178,55 +178,55 @@ class TestRunFiles:
         stand = Stand()
         stand.send()
         stand.cut()
-        assert stand.index.cut(stand.journal.end, stand.journal.last_crc) is None
+        assert stand.index.coverage.cut(stand.journal.end, stand.journal.last_crc) is None
 
     def test_a_part_that_comes_after_the_sealed_run_is_thrown_away(self):
         stand = Stand()
         stand.send()
-        part = stand.index.cut(stand.journal.end, stand.journal.last_crc)
+        part = stand.index.coverage.cut(stand.journal.end, stand.journal.last_crc)
         while stand.journal.end < SEGMENT:
             stand.send()
-        (seal,) = stand.index.unsealed(stand.journal.written)
+        (seal,) = stand.index.coverage.unsealed(stand.journal.written)
         assert part is not None
         part.run()
         seal.run()
         stand.finish(seal)
         stand.finish(part)
         assert names(stand.disk) == [f"{0:020d}.idx"]
-        assert stand.index.equal(stand.rebuilt()) is None
+        assert stand.index.coverage.equal(stand.rebuilt().coverage) is None
 
     def test_a_part_installed_while_the_segment_is_sealed_is_replaced(self):
         stand = Stand()
         stand.send()
-        part = stand.index.cut(stand.journal.end, stand.journal.last_crc)
+        part = stand.index.coverage.cut(stand.journal.end, stand.journal.last_crc)
         assert part is not None
         part.run()
         while stand.journal.end < SEGMENT:
             stand.send()
-        (seal,) = stand.index.unsealed(stand.journal.written)
+        (seal,) = stand.index.coverage.unsealed(stand.journal.written)
         stand.finish(part)
         seal.run()
         stand.finish(seal)
         assert names(stand.disk) == [f"{0:020d}.idx"]
-        assert stand.index.equal(stand.rebuilt()) is None
+        assert stand.index.coverage.equal(stand.rebuilt().coverage) is None
 
     def test_sealing_is_asked_for_once_and_again_after_a_failure(self):
         stand = Stand()
         while stand.journal.end < SEGMENT:
             stand.send()
-        (job,) = stand.index.unsealed(stand.journal.written)
-        assert stand.index.unsealed(stand.journal.written) == []
-        stand.index.failed(job)
-        (again,) = stand.index.unsealed(stand.journal.written)
+        (job,) = stand.index.coverage.unsealed(stand.journal.written)
+        assert stand.index.coverage.unsealed(stand.journal.written) == []
+        stand.index.coverage.failed(job)
+        (again,) = stand.index.coverage.unsealed(stand.journal.written)
         again.run()
         stand.finish(again)
-        assert stand.index.unsealed(stand.journal.written) == []
+        assert stand.index.coverage.unsealed(stand.journal.written) == []
 
     def test_a_segment_is_not_sealed_before_the_next_one_was_written(self):
         stand = Stand()
         while stand.journal.end < SEGMENT:
             stand.send()
-        (job,) = stand.index.unsealed(stand.journal.written)
+        (job,) = stand.index.coverage.unsealed(stand.journal.written)
         blank = bytes(SEGMENT)
         stand.disk.open(f"journal/{SEGMENT:020d}.seg").pwrite(blank, 0)
         with pytest.raises(DiskError, match="no record begins"):
@@ -246,7 +246,7 @@ class TestRunFiles:
         stand = filled(400)
         for queue in range(3):
             stand.walk(stand.index, queue=queue)
-        assert 0 < len(stand.index.cache._files) <= 64
+        assert 0 < len(stand.index.coverage.cache._files) <= 64
 
 
 class TestOpening:
@@ -254,7 +254,7 @@ class TestOpening:
     def test_the_index_opened_from_files_equals_one_rebuilt(self, seed):
         stand = filled(seed=seed)
         index = stand.reopened()
-        assert index.equal(stand.rebuilt()) is None
+        assert index.coverage.equal(stand.rebuilt().coverage) is None
         for queue in range(3):
             assert stand.walk(index, queue=queue) == stand.walk(stand.rebuilt(), queue=queue)
 
@@ -273,11 +273,11 @@ class TestOpening:
         assert all(one.stop == two.start for one, two in itertools.pairwise(gaps))
         for gap in gaps:
             fill(index, gap)
-        for job in index.unsealed(stand.journal.written):
+        for job in index.coverage.unsealed(stand.journal.written):
             job.run()
-            assert index.installed(job) is None
+            assert index.coverage.installed(job) is None
         assert len(names(stand.disk)) == stand.journal.end // SEGMENT
-        assert index.equal(stand.rebuilt()) is None
+        assert index.coverage.equal(stand.rebuilt().coverage) is None
 
     def test_going_on_after_opening(self):
         stand = filled()
@@ -285,7 +285,7 @@ class TestOpening:
         stand.send()
         stand.cut()
         stand.seal()
-        assert stand.index.equal(stand.rebuilt()) is None
+        assert stand.index.coverage.equal(stand.rebuilt().coverage) is None
 
     def test_a_file_of_a_history_that_was_cut_off_is_not_believed(self):
         """Same positions, other records: only the chain tells."""
@@ -342,7 +342,7 @@ class TestOpening:
                 disk = SlowDisk({**image, f"index/{name}": bytes(data)})
                 index = stand.reopened(disk)
                 assert [stand.walk(index, queue=queue) for queue in range(3)] == walks
-                assert index.equal(rebuilt) is None
+                assert index.coverage.equal(rebuilt.coverage) is None
 
     @pytest.mark.parametrize("left", [0, 1, 15, 16, 87, 88, 300, -1])
     def test_a_shortened_file_is_rebuilt(self, left):
@@ -352,7 +352,7 @@ class TestOpening:
         for name in names(stand.disk):
             cut = image[f"index/{name}"][:left]
             index = stand.reopened(SlowDisk({**image, f"index/{name}": cut}))
-            assert index.equal(stand.rebuilt()) is None
+            assert index.coverage.equal(stand.rebuilt().coverage) is None
 
     def test_a_file_that_vanishes_while_in_use_is_rebuilt(self):
         stand = filled(100)
@@ -363,7 +363,7 @@ class TestOpening:
             stand.disk.remove(f"index/{name}")
         for queue in range(3):
             assert stand.walk(index, queue=queue) == stand.walk(stand.rebuilt(), queue=queue)
-        assert index.equal(stand.rebuilt()) is None
+        assert index.coverage.equal(stand.rebuilt().coverage) is None
 
     def test_a_gap_that_the_journal_does_not_fill_is_damage(self):
         stand = filled(60, cuts=False, seals=False)
@@ -378,17 +378,17 @@ class TestOpening:
         for number in range(3):
             stand.send()
             hint = StateHint(Position(100 + number), Position(200 + number))
-            job = stand.index.cut(stand.journal.end, stand.journal.last_crc, hint)
+            job = stand.index.coverage.cut(stand.journal.end, stand.journal.last_crc, hint)
             assert job is not None
             job.run()
             stand.finish(job)
             wanted.insert(0, hint)
         assert hints(stand.disk) == wanted
-        assert stand.index.hint() == wanted[0]
+        assert stand.index.coverage.hint() == wanted[0]
         stand.disk.open(f"index/{names(stand.disk)[-1]}").pwrite(b"\xff", 20)
         stand.disk.open("index/garbage", create=True)
         assert hints(stand.disk) == wanted[1:]
-        assert Stand().index.hint() == NO_HINT
+        assert Stand().index.coverage.hint() == NO_HINT
 
 
 def opened(stand: Stand) -> tuple[Index, list[Gap]]:
@@ -406,7 +406,7 @@ class TestRetention:
         stand = filled(cuts=False)
         stand.seal()
         before = len(names(stand.disk))
-        stand.index.drop_segment(Position(0)).run()
+        stand.index.coverage.drop_segment(Position(0)).run()
         assert len(names(stand.disk)) == before - 1
         for queue in range(3):
             seen = stand.visible[1, queue]
@@ -423,7 +423,7 @@ class TestRetention:
         while stand.journal.end < SEGMENT:
             stand.send()
         stand.seal()
-        stand.index.drop_segment(Position(0)).run()
+        stand.index.coverage.drop_segment(Position(0)).run()
         assert stand.index.first_offset(1, 5) is None
         assert stand.index.locate(1, 5, 0, 1, 10).stop == 0
 
@@ -431,8 +431,8 @@ class TestRetention:
         stand = Stand()
         while stand.journal.end < SEGMENT:
             stand.send()
-        (job,) = stand.index.unsealed(stand.journal.written)
-        stand.index.drop_segment(Position(0)).run()
+        (job,) = stand.index.coverage.unsealed(stand.journal.written)
+        stand.index.coverage.drop_segment(Position(0)).run()
         job.run()
         stand.finish(job)
         assert names(stand.disk) == []
@@ -534,11 +534,11 @@ class TestEqual:
         }
         ours.add(**add)
         theirs.add(**add)
-        assert ours.equal(theirs) is None
+        assert ours.coverage.equal(theirs.coverage) is None
         ours.add(**{**add, "first_offset": 1, "position": 288})
         theirs.add(**{**add, "first_offset": 1, "position": 288, **change})
-        assert ours.equal(theirs) is not None
-        assert theirs.equal(ours) is not None
+        assert ours.coverage.equal(theirs.coverage) is not None
+        assert theirs.coverage.equal(ours.coverage) is not None
 
 
 @given(
@@ -554,10 +554,10 @@ def test_locate_against_a_list(counts, start, rows, max_bytes, cut):
     batches, offset, position = [], 0, 80
     for number, count in enumerate(counts):
         if number == cut:
-            job = index.cut(Position(position), 0)
+            job = index.coverage.cut(Position(position), 0)
             if job is not None:
                 job.run()
-                index.installed(job)
+                index.coverage.installed(job)
         length = 96 + 8 * count
         index.add(1, 0, offset, count, position, length, 0, 7, offset, b"", b"", 5)
         batches.append((offset, offset + count, position, length))
@@ -599,28 +599,28 @@ class TestFullDisk:
         stand = Stand(FullDisk())
         while stand.journal.end < SEGMENT:
             stand.send()
-            for job in stand.index.unsealed(stand.journal.written):
+            for job in stand.index.coverage.unsealed(stand.journal.written):
                 with pytest.raises(DiskWriteError):
                     job.run()
-                stand.index.failed(job)
+                stand.index.coverage.failed(job)
         assert names(stand.disk) == []
         assert stand.walk(stand.index) == [position for position, _ in stand.rows[1, 0]]
-        assert len(stand.index.unsealed(stand.journal.written)) == 1
+        assert len(stand.index.coverage.unsealed(stand.journal.written)) == 1
 
     def test_a_part_that_could_not_be_written_is_sealed_with_the_rest(self):
         stand = Stand(FullDisk())
         stand.send()
-        job = stand.index.cut(stand.journal.end, stand.journal.last_crc)
+        job = stand.index.coverage.cut(stand.journal.end, stand.journal.last_crc)
         assert job is not None
         with pytest.raises(DiskWriteError):
             job.run()
-        stand.index.failed(job)
+        stand.index.coverage.failed(job)
         while stand.journal.end < SEGMENT:
             stand.send()
-        stand.index.disk = stand.index.cache.disk = MemoryDisk(stand.disk.image())
-        for job in stand.index.unsealed(stand.journal.written):
+        stand.index.coverage.disk = stand.index.coverage.cache.disk = MemoryDisk(stand.disk.image())
+        for job in stand.index.coverage.unsealed(stand.journal.written):
             job.run()
-            stand.index.installed(job)
+            stand.index.coverage.installed(job)
         assert stand.walk(stand.index) == [position for position, _ in stand.rows[1, 0]]
 
 
@@ -649,7 +649,7 @@ class TestDamageWhileRunning:
         rebuilt = stand.rebuilt()
         for queue in range(3):
             assert stand.walk(stand.index, queue=queue) == stand.walk(rebuilt, queue=queue)
-        assert stand.index.equal(rebuilt) is None
+        assert stand.index.coverage.equal(rebuilt.coverage) is None
 
     def test_a_damaged_part_does_not_spoil_the_sealed_run(self):
         stand = Stand()
@@ -660,5 +660,5 @@ class TestDamageWhileRunning:
         while stand.journal.end < SEGMENT:
             stand.send()
         stand.seal()
-        assert stand.index.equal(stand.rebuilt()) is None
-        assert stand.reopened().equal(stand.rebuilt()) is None
+        assert stand.index.coverage.equal(stand.rebuilt().coverage) is None
+        assert stand.reopened().coverage.equal(stand.rebuilt().coverage) is None

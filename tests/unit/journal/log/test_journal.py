@@ -12,7 +12,7 @@ from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.disk.real import RealDisk
 from ternmq.journal.log.journal import Journal
 from ternmq.journal.log.scan import RawRecord, Scanner, record_at, scan
-from ternmq.journal.log.segment import SEGMENT_BODY, segment_name
+from ternmq.journal.log.segment import segment_name
 from ternmq.journal.log.space import default_reserve_bytes
 from ternmq.journal.log.worker import SyncThread
 from ternmq.journal.recovery.recovery import open_journal
@@ -28,6 +28,7 @@ from ternmq.model.errors import (
     UnknownRecordKind,
 )
 from ternmq.model.types import NO_POSITION, Position
+from ternmq.record.fact import control
 from ternmq.record.fact.header import FLAG_SKIPPABLE, HEADER_BYTES, Kind
 from tests.unit.journal.kit import SEGMENT, body, commit, fill, filled, make_spares
 
@@ -49,7 +50,7 @@ def all_records(disk: MemoryDisk) -> list[RawRecord]:
 def test_a_new_journal_begins_with_segment_and_epoch(disk, journal):
     segment, epoch = all_records(disk)
     assert (segment.kind, segment.position, segment.time_us) == (Kind.SEGMENT, 0, 7)
-    assert SEGMENT_BODY.unpack(segment.body) == (0, SEGMENT, NO_POSITION, NO_POSITION)
+    assert control.SEGMENT.unpack(segment.body) == (0, SEGMENT, NO_POSITION, NO_POSITION)
     assert (epoch.kind, epoch.epoch, epoch.position) == (Kind.EPOCH, 1, segment.end)
     assert journal.durable == journal.written == journal.end == epoch.end
     assert (journal.first, journal.epoch) == (0, 1)
@@ -248,7 +249,7 @@ def test_segment_records_name_the_newest_durable_state_set(disk, journal):
     journal.append(Kind.COUNTS, bytes(journal.max_body), 1)
     journal.flush()
     stated = [
-        SEGMENT_BODY.unpack(record.body)[2:]
+        control.SEGMENT.unpack(record.body)[2:]
         for record in all_records(disk)
         if record.kind == Kind.SEGMENT
     ]

@@ -13,12 +13,13 @@ from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.disk.real import RealDisk
 from ternmq.journal.log.journal import Journal
 from ternmq.journal.log.scan import Scanner, scan
-from ternmq.journal.log.segment import EPOCH_BODY, EPOCH_CLEAN, EPOCH_FIRST, FOLDER, segment_name
+from ternmq.journal.log.segment import FOLDER, segment_name
 from ternmq.journal.recovery.ending import find_end
 from ternmq.journal.recovery.recovery import mend, open_journal, records
 from ternmq.journal.state.sets import StateKey, StateWriter
 from ternmq.model.errors import CorruptJournal, DiskError, JournalFailed, UnknownRecordKind
 from ternmq.model.types import Position
+from ternmq.record.fact.control import EPOCH, EPOCH_CLEAN, EPOCH_FIRST
 from ternmq.record.fact.header import Kind
 from tests.unit.journal.kit import (
     SEGMENT,
@@ -44,7 +45,7 @@ def changed(image: Image, position: int, data: bytes, segment_size: int = SEGMEN
 
 def last_epoch(disk: MemoryDisk) -> tuple[int, int, int, int]:
     found = [record.body for record in scan(disk, 0) if record.kind == Kind.EPOCH]
-    epoch, flags, valid_end, durable = EPOCH_BODY.unpack(found[-1])
+    epoch, flags, valid_end, durable = EPOCH.unpack(found[-1])
     return epoch, flags, valid_end, durable
 
 

@@ -218,7 +218,9 @@ def test_a_later_page_does_not_go_over_the_earlier_ones(cut: bool):
     if cut:
         stand.cut()
     (source,) = [
-        one for one in stand.index.newest_first() if list(one.key(1, key_hash(b"k"), NO_POSITION))
+        one
+        for one in stand.index.coverage.newest_first()
+        if list(one.key(1, key_hash(b"k"), NO_POSITION))
     ]
     places = list(source.key(1, key_hash(b"k"), NO_POSITION))
     assert len(places) == 60
