@@ -206,6 +206,31 @@ def test_a_range_that_is_not_there_yet_is_refused_after_a_while(real, client):
         assert offsets(bulk.fetch("orders", 0, 0, 30)) == list(range(30))
 
 
+@pytest.mark.parametrize("told", [False, True])
+def test_rows_of_one_topic_only(real, client, told):
+    for _ in range(20):
+        fill(client)
+    number = client.admin.topic("orders").number
+    with Bulk(options(real, read_bytes=4096)) as bulk:
+        pages = bulk.fetch("orders", 0, 0, 6000, topic_number=number if told else 0)
+        assert next(pages).topic == number
+        time.sleep(0.2)  # the next page is under way
+        client.admin.delete_topic("orders")
+        client.admin.create_topic("orders")
+        for _ in range(20):
+            fill(client)
+        now = client.admin.topic("orders").number
+        seen: list[int] = []
+        # The request under way at the deletion may have found no topic at all.
+        said = rf"of number {number} was deleted; .* has number {now}|no topic 'orders'"
+        with pytest.raises(UnknownTopic, match=said):
+            seen.extend(page.topic for page in pages)
+        assert set(seen) <= {number}
+        with pytest.raises(UnknownTopic, match="was deleted"):
+            next(bulk.fetch("orders", 0, 0, 6000, topic_number=number))
+        assert sum(page.stop - page.start for page in bulk.fetch("orders", 0, 0, 6000)) == 6000
+
+
 def test_what_is_not_there_is_an_error_at_once(bulk):
     with pytest.raises(UnknownTopic):
         list(bulk.fetch("nothing", 0, 0, 5))

@@ -203,10 +203,10 @@ def test_a_failure_on_the_way_leaves_no_files(client, bulk, tables, monkeypatch)
     send(client, 200)
     fetch = bulk.fetch
 
-    def failing(topic, queue, start, stop):
+    def failing(topic, queue, start, stop, **more):
         if queue == 1:
             raise ConnectionLost("gone")
-        return fetch(topic, queue, start, stop)
+        return fetch(topic, queue, start, stop, **more)
 
     monkeypatch.setattr(bulk, "fetch", failing)
     archive = Archive(tables)
@@ -222,10 +222,10 @@ def test_retention_is_quicker_than_a_run(tmp_path, tables, monkeypatch, lenient)
         topic.fill(2000, 600)
         fetch = bulk.fetch
 
-        def late(*span):
+        def late(*span, **more):
             monkeypatch.setattr(bulk, "fetch", fetch)
             topic.expire()
-            return fetch(*span)
+            return fetch(*span, **more)
 
         monkeypatch.setattr(bulk, "fetch", late)
         archive = Archive(tables)
@@ -245,6 +245,33 @@ def test_retention_is_quicker_than_a_run(tmp_path, tables, monkeypatch, lenient)
         assert sorted(tuple(one.values()) for one in gaps) == [
             ("orders", queue, 0, first, "expired") for queue, first in enumerate(firsts)
         ]
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+def test_a_topic_made_again_between_plan_and_read(client, bulk, tables, monkeypatch, lenient):
+    """Rows are archived under the number of their own topic, or not at all."""
+    send(client, 50)
+    old = client.admin.topic("orders").number
+    ranges, asked = bulk.ranges, []
+
+    def planned(asks):
+        found = ranges(asks)
+        asked.append(found)
+        if len(asked) > 1:
+            return found
+        client.admin.delete_topic("orders")
+        client.admin.create_topic("orders", queues=2)
+        send(client, 90)
+        return found
+
+    monkeypatch.setattr(bulk, "ranges", planned)
+    job = ArchiveJob(bulk, Archive(tables), lenient=lenient)
+    with pytest.raises(UnknownTopic, match=rf"of number {old} was deleted"):
+        job.once(NOW)
+    assert job.once(NOW).rows == 90
+    assert kept(tables) == sent(client)
+    rows = Archive(tables).table.read(["topic_number"])
+    assert set(rows["topic_number"].to_pylist()) == {client.admin.topic("orders").number}
 
 
 def test_topics_that_are_not_there(client, bulk, tables):

@@ -28,6 +28,8 @@ from ternmq.wire.control import GrantInfo
 
 pa = pytest.importorskip("pyarrow")
 
+Q0, Q1 = TopicQueue("orders", 0), TopicQueue("orders", 1)
+
 
 def told(real, **options):
     return {
@@ -137,7 +139,7 @@ def test_progress_is_seen_as_a_group(real, client):
     at = one.latest(begun(one))
     one.committed(at)
     (info,) = client.admin.groups(topic="orders", group="spark-ternmq.orders")
-    assert [queue.cursor for queue in info.queues] == [at[TopicQueue("orders", n)] for n in (0, 1)]
+    assert [queue.cursor for queue in info.queues] == [at.offsets[Q0], at.offsets[Q1]]
     one.stop()
 
 
@@ -147,7 +149,7 @@ def test_a_broker_that_restarts_is_only_a_pause(real, client):
     at = begun(one)
     real.restart(clean=False)
     after = one.latest(at)
-    assert sum(after.values()) == 10
+    assert sum(after.offsets.values()) == 10
     one.stop()
 
 
@@ -203,7 +205,7 @@ def test_a_range_beyond_the_end_is_waited_for(real, client):
     client.send("orders", b"x", queue=0)
     reader = batch(real, maxWaitMs="20000", pollTimeoutMs="50")
     port = connect(reader.options.broker)
-    pieces = port.fetch("orders", 0, 0, 2, 50)
+    pieces = port.fetch(OffsetRange("orders", 0, 0, 2), 0, 50)
     assert next(pieces).stop == 1
     client.send("orders", b"y", queue=0)
     assert [one.stop for one in pieces][-1] == 2
@@ -239,7 +241,7 @@ def test_batches_are_limited_in_bytes(real, client):
     at = begun(one)
     steps = []
     while (after := one.latest(at)) != at:
-        steps.append(sum(after.values()) - sum(at.values()))
+        steps.append(sum(after.offsets.values()) - sum(at.offsets.values()))
         at = after
     assert sum(steps) == 20
     assert max(steps) <= 6

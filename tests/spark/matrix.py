@@ -25,7 +25,9 @@ from ternmq.testing import InProcessBroker, broker
 ROOT: Final = Path(__file__).parents[2]
 LINES: Final = ("4.2", "4.3")
 TESTS: Final = ("tests/spark", "tests/unit/spark", "tests/integration/test_spark_reading.py")
-QUICK: Final = ("tests/spark/test_stream.py", "tests/spark/test_exactly_once.py")
+QUICK: Final = tuple(
+    f"tests/spark/test_{name}.py" for name in ("stream", "recreated", "exactly_once")
+)
 ROWS: Final = 500
 KILLS: Final = "3"
 WAIT_S: Final = 900

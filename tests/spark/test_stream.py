@@ -57,7 +57,10 @@ def test_what_is_there_is_read_in_batches_then_it_ends(spark, real, client, tmp_
     assert [one["numInputRows"] for one in batches] == [300, 300, 300, 100]
     # Where it begins was written down before anything was read.
     first = (tmp_path / "checkpoint" / "offsets" / "0").read_text().splitlines()[-1]
-    assert json.loads(first) == {"orders": {"0": 0, "1": 0, "2": 0}}
+    assert json.loads(first) == {
+        "$topics": {"orders": {"number": client.admin.topic("orders").number}}, "$version": 2,
+        "orders": {"0": 0, "1": 0, "2": 0},
+    }  # fmt: skip
     assert values(spark, tmp_path) == truth(client)
     # What Spark shows can be pasted as an option.
     end = batches[-1]["sources"][0]["endOffset"]

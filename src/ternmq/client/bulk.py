@@ -9,7 +9,10 @@ of them.
     with Bulk(BulkOptions(url="ternmq://localhost:7117", app="pipeline", token=token)) as broker:
         (topic,) = broker.ranges([RangesAsk(topic="orders")])
         for number, queue in enumerate(topic.queues):
-            for page in broker.fetch("orders", number, queue.first, queue.next):
+            pages = broker.fetch(
+                "orders", number, queue.first, queue.next, topic_number=topic.number
+            )
+            for page in pages:
                 ...  # page.records: whole MESSAGES records; page.start, page.stop: the rows
 
 One thread at a time. A forked child may use its parent's object: it makes its own connection.
@@ -28,7 +31,7 @@ import msgspec
 from ternmq.client.connection.line import BulkLine, BulkOptions
 from ternmq.client.content.validation import wait_of
 from ternmq.client.declaration.topic import Topic, name_of
-from ternmq.model.errors import InvalidRequest, JournalExpired
+from ternmq.model.errors import InvalidRequest, JournalExpired, UnknownTopic
 from ternmq.model.specs import check_name
 from ternmq.wire import bodies, control
 from ternmq.wire.bodies import Records, Rows
@@ -157,16 +160,27 @@ class Bulk:
 
     # -- rows
 
-    def fetch(self, topic: str | Topic, queue: int, start: int, stop: int) -> Iterator[Rows]:
+    def fetch(
+        self, topic: str | Topic, queue: int, start: int, stop: int, *, topic_number: int = 0
+    ) -> Iterator[Rows]:
         """Yield pages of the rows ``[start, stop)`` of a queue, in order, without a group.
 
         ``page.records`` are whole MESSAGES records, back to back; they contain the rows
         ``[page.start, page.stop)`` and may contain others. The next page is requested while this
-        one is processed.
+        one is processed. All rows are of one topic, also if it is deleted and made again meanwhile.
+
+        Args:
+            topic: The topic.
+            queue: Number of the queue.
+            start: The first row.
+            stop: The row after the last.
+            topic_number: ``number`` of the topic, as ``ranges`` or ``topics`` returned it; 0: that
+                of the topic when the first page is read.
 
         Raises:
             OffsetExpired: Retention removed rows first; the text names the oldest row.
             InvalidRequest: The queue ends below ``stop``, also after ``options.timeout``.
+            UnknownTopic: There is no such topic any more, or another one has its name.
         """
         topic = name_of(topic)
         line = self._line
@@ -177,6 +191,12 @@ class Bulk:
             empty = 0.0
             while start < stop:
                 page = bodies.unpack_rows(line.take())
+                topic_number = topic_number or page.topic
+                if page.topic != topic_number:
+                    raise UnknownTopic(
+                        f"topic {topic!r} of number {topic_number} was deleted; the topic of this "
+                        f"name has number {page.topic}"
+                    )
                 if page.stop <= start:
                     empty += _WAIT
                     if empty > self.options.timeout:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from ternmq.model.errors import TernMQError
-from ternmq.spark.broker.offsets import OffsetRange, Offsets, of_json, to_json
+from ternmq.spark.broker.offsets import OffsetRange, Progress, of_json, to_json
 from ternmq.spark.topics.options import read_options, write_options
 from ternmq.spark.topics.reading import BatchRead, Reading, StreamRead
 from ternmq.spark.topics.table import Use
@@ -112,7 +112,7 @@ class Run:
         finally:
             source.stop()
 
-    def _planned(self, checkpoint: Checkpoint, source: StreamRead, at: Offsets) -> Offsets:
+    def _planned(self, checkpoint: Checkpoint, source: StreamRead, at: Progress) -> Progress:
         if self.batch_id in checkpoint.offsets:
             return _known(checkpoint, self.batch_id)
         end = source.latest(at)
@@ -164,5 +164,5 @@ class Run:
             self._at("W4")
 
 
-def _known(checkpoint: Checkpoint, number: int) -> Offsets:
+def _known(checkpoint: Checkpoint, number: int) -> Progress:
     return of_json(json.loads(checkpoint.offsets[number]))

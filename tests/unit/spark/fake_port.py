@@ -19,7 +19,7 @@ from ternmq.record.batch.batch import Batch, Compression, Row, encode, topic_see
 from ternmq.record.fact import messages
 from ternmq.record.fact.header import HEADER, HEADER_BYTES, MAGIC, Kind
 from ternmq.spark.broker.connecting import Broker
-from ternmq.spark.broker.offsets import TopicQueue
+from ternmq.spark.broker.offsets import OffsetRange, TopicQueue, another
 from ternmq.spark.broker.port import (
     Budget,
     CommittedError,
@@ -68,6 +68,7 @@ class FakeBroker:
 
     def __init__(self, **topics: int) -> None:
         self.topics: dict[str, list[Queue]] = {}
+        self.numbers: dict[str, int] = {}
         self.ordered: set[str] = set()
         self.groups: dict[tuple[str, str], dict[int, int]] = {}
         self.prepared: dict[int, Prepared] = {}
@@ -81,13 +82,20 @@ class FakeBroker:
         self.sizes_told = True
         self._sequence = 0
         self._next_prepared = 1
+        self._next_number = 0
         for name, queues in topics.items():
             self.create(name, queues)
 
     def create(self, name: str, queues: int = 1, *, ordered: bool = False) -> None:
+        """Make a topic; one of the same name is deleted first."""
         self.topics[name] = [Queue() for _ in range(queues)]
+        self._next_number += 1
+        self.numbers[name] = self._next_number
         if ordered:
             self.ordered.add(name)
+
+    def add_queue(self, name: str) -> None:
+        self.topics[name].append(Queue())
 
     @property
     def connect(self) -> Callable[[Broker], Port]:
@@ -207,14 +215,16 @@ class FakePort:
                         if used > most and stop > start:
                             break
                         stop = one.first + one.count
-                found.append(QueueState(place, queue.first, queue.next, at, stop, size))
+                number_ = broker.numbers[name]
+                found.append(QueueState(place, number_, queue.first, queue.next, at, stop, size))
         return found
 
-    def fetch(
-        self, topic: str, queue: int, start: int, stop: int, wait_ms: int
-    ) -> Iterator[Fetched]:
-        while start < stop:
-            found = self._piece(topic, queue, start, stop)
+    def fetch(self, span: OffsetRange, start: int, wait_ms: int) -> Iterator[Fetched]:
+        while start < span.stop:
+            found = self._piece(span.topic, span.queue, start, span.stop)
+            number = self._broker.numbers[span.topic]
+            if span.number not in (0, number):
+                raise UnknownTopic(another(span.topic, span.number, number))
             yield found
             start = max(start, found.stop)
 

@@ -48,8 +48,10 @@ class Source(Protocol):
     def ranges(self, topics: Sequence[RangesAsk]) -> list[TopicRanges]:
         """Return the ranges of rows that queues hold."""
 
-    def fetch(self, topic: str, queue: int, start: int, stop: int) -> Iterator[Rows]:
-        """Yield pages of rows."""
+    def fetch(
+        self, topic: str, queue: int, start: int, stop: int, *, topic_number: int = 0
+    ) -> Iterator[Rows]:
+        """Yield pages of rows of the topic that has this number."""
 
     def commit(self, topic: str, group: str, places: Mapping[int, int]) -> dict[int, int]:
         """Commit a group's progress."""
@@ -78,13 +80,17 @@ def rows_of(source: Source, span: Range, *, lenient: bool = False) -> Iterator[p
 
     Raises:
         DataLoss: Rows expired before they were read, and ``lenient`` is not set.
+        UnknownTopic: The topic was deleted; there may be another one of the same name.
         ProtocolError: A record is damaged.
     """
     gather = Coalescer(TAKEN)
     start = span.start
     while start < span.stop:
         try:
-            for page in source.fetch(span.topic, span.queue, start, span.stop):
+            pages = source.fetch(
+                span.topic, span.queue, start, span.stop, topic_number=span.topic_number
+            )
+            for page in pages:
                 check(page.records)
                 yield from gather.add(page.records, page.start, page.stop)
                 start = page.stop

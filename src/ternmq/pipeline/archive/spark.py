@@ -27,6 +27,7 @@ from ternmq.pipeline.archive.ranges import Range, Written
 from ternmq.pipeline.archive.workers import MANIFEST, RangeWriter, topic_number
 from ternmq.pipeline.tables.folder import Folder
 from ternmq.spark.broker.bulk_port import reach
+from ternmq.spark.broker.offsets import EARLIEST, Progress, TopicQueue, to_json
 from ternmq.spark.topics.options import read_options
 from ternmq.spark.topics.table import Use
 
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 log: Final = logging.getLogger("ternmq.pipeline")
-
-_EARLIEST: Final = -2
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ class ArchiveStream:
     def manifests(self) -> DataFrame:
         """Return the stream of descriptions that workers yield."""
         source = self._spark.readStream.format("ternmq").options(**self._options)
-        ranges = source.option("startingOffsets", json.dumps(self._starts(), sort_keys=True)).load()
+        ranges = source.option("startingOffsets", json.dumps(to_json(self._starts()))).load()
         return ranges.mapInArrow(RangeTask(self._writer), MANIFEST)
 
     def commit(self, manifests: DataFrame, batch_id: int) -> None:
@@ -144,7 +143,7 @@ class ArchiveStream:
         log.info("archive: batch %d: %s", batch_id, done)
         self._tell(done.stands)
 
-    def _starts(self) -> dict[str, dict[str, int]]:
+    def _starts(self) -> Progress:
         """Return where a query without a checkpoint begins; the broker keeps rows from there on."""
         bulk = self._broker()
         topics = self._read.topics
@@ -158,12 +157,11 @@ class ArchiveStream:
             for queue, one in enumerate(info.queues)
         }
         stands = self._archive.all_stand(ends)
-        starts: dict[str, dict[str, int]] = {}
-        for place in ends:
-            known = stands.get(place, _EARLIEST)
-            starts.setdefault(place.topic, {})[str(place.queue)] = known
         self._tell(ends | stands)
-        return starts
+        return Progress(
+            {TopicQueue(one.topic, one.queue): stands.get(one, EARLIEST) for one in ends},
+            {one.topic: one.topic_number for one in ends},
+        )
 
     def _tell(self, stands: Mapping[ArchivedQueue, int]) -> None:
         by_topic: dict[str, dict[int, int]] = {}

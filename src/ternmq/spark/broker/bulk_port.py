@@ -18,7 +18,7 @@ from ternmq.client.producer.reports import Counts
 from ternmq.model.errors import CannotConnect, InvalidRequest, TernMQError, TransactionDecided
 from ternmq.record.batch.layout import HEADER as BATCH
 from ternmq.spark.broker.connecting import Broker
-from ternmq.spark.broker.offsets import TopicQueue
+from ternmq.spark.broker.offsets import OffsetRange, TopicQueue
 from ternmq.spark.broker.port import (
     Budget,
     CommittedError,
@@ -141,25 +141,24 @@ class BulkPort:
                     wanted = (times_us or {}).get(place)
                     if place in found and wanted != ask.time_us:
                         continue
-                    found[place] = _state(place, queue, wanted is not None)
+                    found[place] = _state(place, told.number, queue, wanted is not None)
         return list(found.values())
 
-    def fetch(
-        self, topic: str, queue: int, start: int, stop: int, wait_ms: int
-    ) -> Iterator[Fetched]:
+    def fetch(self, span: OffsetRange, start: int, wait_ms: int) -> Iterator[Fetched]:
         """Yield pieces of rows."""
+        topic, queue, stop = span.topic, span.queue, span.stop
         while start < stop:
             asked = time.monotonic()
             try:
-                for page in self._bulk().fetch(topic, queue, start, stop):
+                pages = self._bulk().fetch(topic, queue, start, stop, topic_number=span.number)
+                for page in pages:
                     yield Fetched(page.records, page.start, page.stop, page.first, page.next)
                     start = page.stop
             except InvalidRequest:
                 if time.monotonic() - asked < _SOON:
                     raise  # not the error for "no rows arrived in time", which comes later
-                place = TopicQueue(topic, queue)
                 for state in self.ranges([topic]):
-                    if state.place == place:
+                    if state.place == span.place:
                         yield Fetched(b"", start, start, state.first, state.next)
 
     def group_offsets(self, group: str, topics: Sequence[str]) -> dict[TopicQueue, int]:
@@ -271,10 +270,9 @@ class BulkPort:
         self._made = self._line = None
 
 
-def _state(place: TopicQueue, queue: control.QueueRange, timed: bool) -> QueueState:
-    return QueueState(
-        place, queue.first, queue.next, queue.at if timed else None, queue.stop, queue.bytes
-    )
+def _state(place: TopicQueue, number: int, queue: control.QueueRange, timed: bool) -> QueueState:
+    at = queue.at if timed else None
+    return QueueState(place, number, queue.first, queue.next, at, queue.stop, queue.bytes)
 
 
 def connect(broker: Broker) -> BulkPort:

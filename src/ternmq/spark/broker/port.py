@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from ternmq.spark.broker.offsets import TopicQueue
+from ternmq.spark.broker.offsets import OffsetRange, TopicQueue
 
 
 @dataclass(slots=True, frozen=True)
@@ -37,6 +37,7 @@ class QueueState:
     """The state of a queue: it keeps the durable rows ``[first, next)``.
 
     Attributes:
+        number: Number of the topic; a topic that is made again has another one.
         at: The first offset stored at or after the requested time; ``next`` if all are older.
             None: no time was requested.
         stop: The rows from the requested start up to here have at most the requested bytes;
@@ -46,6 +47,7 @@ class QueueState:
     """
 
     place: TopicQueue
+    number: int
     first: int
     next: int
     at: int | None = None
@@ -124,14 +126,13 @@ class Port(Protocol):
     ) -> list[QueueState]:
         """Return every queue of these topics; topics that do not exist are left out."""
 
-    def fetch(
-        self, topic: str, queue: int, start: int, stop: int, wait_ms: int
-    ) -> Iterator[Fetched]:
-        """Yield the rows ``[start, stop)``, in pieces; an empty piece if none arrived in time.
+    def fetch(self, span: OffsetRange, start: int, wait_ms: int) -> Iterator[Fetched]:
+        """Yield the rows of a range from ``start`` on, in pieces; an empty one after ``wait_ms``.
 
         Raises:
             OffsetExpired: The next rows were removed by retention.
-            UnknownTopic, UnknownQueue: The queue does not exist any more.
+            UnknownTopic, UnknownQueue: The queue does not exist any more, or the topic of this name
+                has another number than the range.
         """
 
     def group_offsets(self, group: str, topics: Sequence[str]) -> dict[TopicQueue, int]:

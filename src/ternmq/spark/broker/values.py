@@ -14,7 +14,7 @@ from typing import Final
 
 from ternmq.model.errors import InvalidName, OptionError
 from ternmq.model.specs import check_name
-from ternmq.spark.broker.offsets import EARLIEST, Offsets, TopicQueue
+from ternmq.spark.broker.offsets import EARLIEST, Progress, TopicQueue, VersionError, parted
 
 _SIZE: Final = re.compile(r"(\d+)\s*([kmgt]?)i?b?\Z", re.IGNORECASE)
 _SIZES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -173,26 +173,34 @@ def assigned(name: str, text: str) -> tuple[TopicQueue, ...]:
     return tuple(sorted(found))
 
 
-def offsets(name: str, text: str) -> Offsets:
-    """Parse offsets: ``{"orders": {"0": 123, "1": -2}}``; -2 is earliest, -1 latest."""
+def offsets(name: str, text: str) -> Progress:
+    """Parse offsets: ``{"orders": {"0": 123, "1": -2}}``; -2 is earliest, -1 latest.
+
+    The form in which Spark shows the offsets of a query is accepted as well.
+    """
+    try:
+        told, numbers = parted(_object(name, text))
+    except (VersionError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise wrong(name, text, f"no offsets of a query: {error}") from None
     found: dict[TopicQueue, int] = {}
-    for place, value in _places(name, text):
+    for place, value in _places(name, text, told):
         if isinstance(value, bool) or not isinstance(value, int):
             raise wrong(name, text, f"the offset of {place} is a number, not {value!r}")
         if value < EARLIEST or value >= 2**63:
             raise wrong(name, text, f"the offset of {place} is -2, -1, or 0 and more, not {value}")
         found[place] = value
-    return found
+    return Progress(found, numbers)
 
 
 def times(name: str, text: str) -> Mapping[TopicQueue, int]:
     """Parse a time for each queue: ``{"orders": {"0": 1700000000000}}``, or as ISO 8601."""
-    return {place: time_us(name, value) for place, value in _places(name, text)}
+    told = _object(name, text)
+    return {place: time_us(name, value) for place, value in _places(name, text, told)}
 
 
-def _places(name: str, text: str) -> list[tuple[TopicQueue, object]]:
+def _places(name: str, text: str, told: Mapping[str, object]) -> list[tuple[TopicQueue, object]]:
     found: list[tuple[TopicQueue, object]] = []
-    for one, queues in _object(name, text).items():
+    for one, queues in told.items():
         if not isinstance(queues, dict) or not queues:
             raise wrong(name, text, f'queues are required: {{"{one}": {{"0": ...}}}}')
         for number, value in queues.items():

@@ -14,8 +14,8 @@ from ternmq.model.errors import (
     UnknownQueue,
     UnknownTopic,
 )
-from ternmq.spark.broker.offsets import OffsetRange
-from ternmq.spark.broker.port import Fetched, Port
+from ternmq.spark.broker.offsets import OffsetRange, another
+from ternmq.spark.broker.port import Fetched, Port, QueueState
 from ternmq.spark.topics.decode import Decoder
 from ternmq.spark.topics.options import ReadOptions
 
@@ -57,7 +57,14 @@ def read_span(
                 yield from decoder.feed(found.records, offset, found.stop)
                 offset = found.stop
         except OffsetExpired:
-            offset = _oldest(port, options, span, offset)
+            state = _state(port, span)
+            if state is None:
+                _lost(options, span, offset, "it is gone")
+                break
+            if span.number not in (0, state.number):
+                _lost(options, span, offset, another(span.topic, span.number, state.number))
+                break
+            offset = _oldest(options, span, offset, state.first)
         except (UnknownTopic, UnknownQueue) as error:
             _lost(options, span, offset, f"it is gone: {error.args[0]}")
             break
@@ -82,7 +89,7 @@ def _pieces(
     patience = options.max_wait_ms / 1000
     until = clock() + patience
     wait_ms = min(options.poll_timeout_ms, options.max_wait_ms)
-    for found in port.fetch(span.topic, span.queue, offset, span.stop, wait_ms):
+    for found in port.fetch(span, offset, wait_ms):
         if found.stop > found.start:
             yield found
             offset = found.stop
@@ -97,12 +104,13 @@ def _pieces(
             )
 
 
-def _oldest(port: Port, options: ReadOptions, span: OffsetRange, offset: int) -> int:
+def _state(port: Port, span: OffsetRange) -> QueueState | None:
+    """Return the state of the range's queue; None: it does not exist."""
+    return next((one for one in port.ranges([span.topic]) if one.place == span.place), None)
+
+
+def _oldest(options: ReadOptions, span: OffsetRange, offset: int, first: int) -> int:
     """Return where to continue after an expired offset; at most the end of the range."""
-    first = max(
-        (one.first for one in port.ranges([span.topic]) if one.place == span.place),
-        default=span.stop,
-    )
     there = min(max(first, offset), span.stop)
     if there > offset:
         _lost(options, span, offset, f"the queue keeps nothing below {first}", there)

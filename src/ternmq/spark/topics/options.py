@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, cast
 
 from ternmq.model.errors import OptionError
 from ternmq.spark.broker import connecting
 from ternmq.spark.broker.connecting import SERVERS, Broker
-from ternmq.spark.broker.offsets import LATEST, Offsets, TopicQueue
+from ternmq.spark.broker.offsets import LATEST, Numbers, Offsets, Progress, TopicQueue
 from ternmq.spark.schema import FIELDS, RANGES, kinds
 from ternmq.spark.topics.table import Given, Start, Use, parse
 
@@ -42,6 +42,7 @@ class Bound:
         option: The option that gave it.
         where: A word.
         offsets: An offset for each queue.
+        numbers: With ``offsets``: the numbers of topics, if they are the offsets of a query.
         times_us: A time for each queue.
         time_us: A time for all queues.
     """
@@ -51,6 +52,7 @@ class Bound:
     offsets: Offsets | None = None
     times_us: Mapping[TopicQueue, int] | None = None
     time_us: int | None = None
+    numbers: Numbers = field(default_factory=dict)
 
 
 @dataclass(slots=True, frozen=True)
@@ -234,7 +236,8 @@ def _bound(given: Given, names: tuple[str, str, str], default: Start) -> Bound:
     where = given.get(by_offsets, default)
     if isinstance(where, Start):
         return Bound(by_offsets, where=where)
-    return Bound(by_offsets, offsets=cast("Offsets", where))
+    told = cast("Progress", where)
+    return Bound(by_offsets, offsets=told.offsets, numbers=told.numbers)
 
 
 def _columns(given: Given, emit: str) -> tuple[str, ...]:

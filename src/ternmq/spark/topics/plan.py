@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from ternmq.model.errors import DataLoss, OptionError, TernMQError
-from ternmq.spark.broker.offsets import EARLIEST, LATEST, Offsets, TopicQueue
+from ternmq.spark.broker.offsets import EARLIEST, LATEST, Offsets, TopicQueue, another
 from ternmq.spark.broker.port import Budget, Port, QueueState
 from ternmq.spark.topics.options import Bound, ReadOptions
 from ternmq.spark.topics.table import Start
@@ -73,6 +74,11 @@ class Planner:
             states = {place: states[place] for place in wanted if place in states}
         return dict(sorted(states.items()))
 
+    def numbers(self, topics: Iterable[str]) -> dict[str, int]:
+        """Return the present numbers of topics; those that do not exist are left out."""
+        names = sorted(set(topics))
+        return {one.place.topic: one.number for one in self.ask(lambda: self._port.ranges(names))}
+
     def _names(self) -> list[str]:
         topics = self._options.topics
         if topics.pattern:
@@ -123,7 +129,7 @@ class Planner:
         if bound.offsets is not None:
             _same(bound, states, bound.offsets)
             return {
-                place: self._start(bound, one, bound.offsets[place])
+                place: self._start(bound, one, self._named(bound, bound.offsets, one, EARLIEST))
                 for place, one in states.items()
             }, states
         if bound.times_us is not None:
@@ -139,6 +145,22 @@ class Planner:
             place: self._start(self._options.start, one, known.get(place, EARLIEST))
             for place, one in states.items()
         }
+
+    def _named(self, bound: Bound, offsets: Offsets, state: QueueState, instead: int) -> int:
+        """Return the offset that an option names; ``instead`` if it is one of another topic.
+
+        Raises:
+            DataLoss: It is one of another topic.
+        """
+        place = state.place
+        number = bound.numbers.get(place.topic, state.number)
+        if number == state.number:
+            return offsets[place]
+        what = f"option {bound.option}: {another(place.topic, number, state.number)}"
+        if self._options.fail_on_data_loss:
+            raise DataLoss(what)
+        log.warning("%s: all of its rows are read", what)
+        return instead
 
     def _start(self, bound: Bound, state: QueueState, offset: int) -> int:
         if offset == EARLIEST:
@@ -189,7 +211,9 @@ class Planner:
         if bound.offsets is not None:
             _same(bound, states, bound.offsets)
             return {
-                place: _end(bound, one, bound.offsets[place], starts[place])
+                place: _end(
+                    bound, one, self._named(bound, bound.offsets, one, LATEST), starts[place]
+                )
                 for place, one in states.items()
             }
         if bound.times_us is not None:
@@ -198,6 +222,8 @@ class Planner:
         found: dict[TopicQueue, int] = {}
         for place, one in states.items():
             later = asked.get(place, one)
+            if later.number != one.number:  # made again meanwhile: a task finds out, and says so
+                later = replace(one, at=None)
             at = later.next if later.at is None else later.at
             found[place] = max(starts[place], min(at, later.next))
         return found

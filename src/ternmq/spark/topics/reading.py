@@ -18,7 +18,14 @@ from ternmq.model.errors import DataLoss, TernMQError
 from ternmq.spark import schema
 from ternmq.spark.broker.bulk_port import connect as connect_bulk
 from ternmq.spark.broker.connecting import Broker
-from ternmq.spark.broker.offsets import OffsetRange, Offsets, TopicQueue
+from ternmq.spark.broker.offsets import (
+    Numbers,
+    OffsetRange,
+    Offsets,
+    Progress,
+    TopicQueue,
+    another,
+)
 from ternmq.spark.broker.port import Budget, Port, QueueState
 from ternmq.spark.topics.admission import shares, split
 from ternmq.spark.topics.fetch import read_span
@@ -72,7 +79,8 @@ class Reading:
     def _range(self, span: OffsetRange) -> pa.RecordBatch:
         import pyarrow as pa
 
-        values = dict(zip(schema.RANGES, span, strict=True))
+        told = (span.topic, span.queue, span.start, span.stop)
+        values = dict(zip(schema.RANGES, told, strict=True))
         names = schema.arrow(self.columns)
         return pa.RecordBatch.from_pylist([{name: values[name] for name in names.names}], names)
 
@@ -100,7 +108,7 @@ class BatchRead(Reading):
         finally:
             port.close()
         spans = [
-            OffsetRange(place.topic, place.queue, start, ends[place])
+            OffsetRange(place.topic, place.queue, start, ends[place], states[place].number)
             for place, start in starts.items()
         ]
         return self.tasks(self.filters.narrow(spans))
@@ -123,7 +131,7 @@ class StreamRead:
         self.options = reading.options
         self._clock = clock
         self._port: Port | None = None
-        self._initial: dict[TopicQueue, int] | None = None
+        self._initial: Progress | None = None
         self._begun = False
         """The query's start is stored by Spark, or about to be."""
         self._known: dict[TopicQueue, QueueState] = {}
@@ -141,10 +149,11 @@ class StreamRead:
             self._port = self.reading.connect(self.options.broker)
         return Planner(self.options, self._port)
 
-    def initial(self) -> dict[TopicQueue, int]:
+    def initial(self) -> Progress:
         """Return where a new query begins; the same at every call."""
         if self._initial is None:
-            self._initial, states = self._planner().starts()
+            starts, states = self._planner().starts()
+            self._initial = Progress(starts, _numbers(states))
             self._learn(states)
         return self._initial
 
@@ -168,11 +177,12 @@ class StreamRead:
         """Return rows in the first batch: there is only one, although its start is not stored."""
         self._begun = True
 
-    def newest(self) -> dict[TopicQueue, int]:
+    def newest(self) -> Progress:
         """Return the ends of the queues."""
-        return {place: one.next for place, one in self._states().items()}
+        states = self._states()
+        return Progress({place: one.next for place, one in states.items()}, _numbers(states))
 
-    def latest(self, start: Offsets, max_rows: int | None = None) -> dict[TopicQueue, int]:
+    def latest(self, start: Progress, max_rows: int | None = None) -> Progress:
         """Return the end of the next batch; ``start`` if there is nothing to read.
 
         A new queue is added empty, at its oldest row: its rows come with the following batch, so
@@ -180,8 +190,11 @@ class StreamRead:
         batch of a query is empty: after a crash in it, Spark calls ``initial`` again, and by then
         the newest or oldest row may be another one.
 
+        A topic that was deleted and made again has another number. With ``failOnDataLoss=false``
+        its queues are added like new ones, in place of the old ones.
+
         Raises:
-            DataLoss: A queue is gone, or is another one of the same name.
+            DataLoss: A queue is gone, or the topic is another one of the same name.
         """
         now = self._clock()
         if self._moved is None:
@@ -189,12 +202,14 @@ class StreamRead:
         if not self._begun:
             self._begun = True
             if start == self._initial:
-                return dict(start)
+                return start
         states = self._states()
-        found = dict(start)
+        numbers = {**start.numbers, **_numbers(states)}
+        kept = self._kept(start, numbers, states)
+        found = dict(kept)
         backlog: dict[TopicQueue, int] = {}
         for place, state in states.items():
-            if place not in found:
+            if place not in kept:
                 found[place] = state.first
                 if self._frozen is not None:
                     self._frozen.setdefault(place, state.next)
@@ -204,20 +219,43 @@ class StreamRead:
                 self._missing(place, f"it ends at {state.next}, before {found[place]}")
             elif end > found[place]:
                 backlog[place] = end - found[place]
-        for place in start:
+        for place in kept:
             if place not in states:
                 self._missing(place, "it is gone")
         if not backlog or self._waits(sum(backlog.values()), now):
-            return found
+            return Progress(found, numbers)
         most = (
             self.options.max_offsets
             if max_rows is None
             else min(self.options.max_offsets, max_rows)
         )
-        for place, rows in self._by_bytes(start, shares(backlog, most)).items():
-            found[place] = start[place] + rows
+        for place, rows in self._by_bytes(kept, shares(backlog, most)).items():
+            found[place] = kept[place] + rows
         self._moved = now
-        return found
+        return Progress(found, numbers)
+
+    def _kept(
+        self, start: Progress, numbers: Numbers, states: Mapping[TopicQueue, QueueState]
+    ) -> Offsets:
+        """Return the offsets without those of topics that were deleted and made again.
+
+        Raises:
+            DataLoss: There is such a topic.
+        """
+        topics = {place.topic for place in start.offsets}
+        made = sorted(topic for topic in topics if not start.same(topic, numbers.get(topic, 0)))
+        if not made:
+            return start.offsets
+        for topic in made:
+            what = another(topic, start.numbers[topic], numbers[topic])
+            if self.options.fail_on_data_loss:
+                raise DataLoss(f"{what}: the query cannot go on in it")
+            log.warning("%s: it is read from its first row", what)
+        if self._frozen is not None:
+            for place, state in states.items():
+                if place.topic in made:
+                    self._frozen[place] = state.next
+        return {place: at for place, at in start.offsets.items() if place.topic not in made}
 
     def _missing(self, place: TopicQueue, why: str) -> None:
         what = f"{place} cannot be read on: {why}"
@@ -254,16 +292,16 @@ class StreamRead:
                 found[place] = max(1, min(rows[place], stop - start[place]))
         return found
 
-    def spans(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
+    def spans(self, start: Progress, end: Progress) -> list[OffsetRange]:
         """Return the tasks of a batch that Spark has stored, without calling the broker."""
         self._begun = True
-        return self.reading.tasks(
-            [
-                OffsetRange(place.topic, place.queue, start.get(place, stop), stop)
-                for place, stop in sorted(end.items())
-                if stop > start.get(place, stop)
-            ]
-        )
+        found: list[OffsetRange] = []
+        for (topic, queue), stop in sorted(end.offsets.items()):
+            number = end.numbers.get(topic) or start.numbers.get(topic, 0)
+            first = start.offsets.get(TopicQueue(topic, queue), stop)
+            if first < stop and start.same(topic, number):
+                found.append(OffsetRange(topic, queue, first, stop, number))
+        return self.reading.tasks(found)
 
     # -- progress
 
@@ -272,7 +310,7 @@ class StreamRead:
         """The group whose offsets are committed."""
         return self.options.group or group_name(self.options)
 
-    def committed(self, end: Offsets) -> None:
+    def committed(self, end: Progress) -> None:
         """Spark has finished everything below ``end``: report it to the broker, if possible."""
         if self.options.report:
             report(self._planner(), self._port, self.group, end)
@@ -293,11 +331,21 @@ def group_name(options: ReadOptions) -> str:
     return f"{options.group_prefix}.{digest}"
 
 
-def report(planner: Planner, port: Port | None, group: str, end: Offsets) -> None:
-    """Commit a group's offsets; errors are only logged."""
+def _numbers(states: Mapping[TopicQueue, QueueState]) -> dict[str, int]:
+    return {place.topic: one.number for place, one in states.items()}
+
+
+def report(planner: Planner, port: Port | None, group: str, end: Progress) -> None:
+    """Commit a group's offsets, unless the topic is another one now; errors are only logged."""
+    try:
+        numbers = planner.numbers(end.numbers)
+    except TernMQError as error:
+        log.warning("progress of group %s is not told: %s", group, error)
+        return
     by_topic: dict[str, dict[int, int]] = {}
-    for place, offset in end.items():
-        by_topic.setdefault(place.topic, {})[place.queue] = offset
+    for place, offset in end.offsets.items():
+        if end.same(place.topic, numbers.get(place.topic, 0)):
+            by_topic.setdefault(place.topic, {})[place.queue] = offset
     for topic, offsets in sorted(by_topic.items()):
         try:
             if port is not None:

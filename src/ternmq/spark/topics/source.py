@@ -41,7 +41,7 @@ from ternmq.spark.topics.writing import BATCH, Staged, Task, Writing
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Json = dict[str, dict[str, int]]
+Json = dict[str, Any]
 
 
 class TernMQSource(DataSource):  # type: ignore[misc]

@@ -17,7 +17,7 @@ from typing import Any, Final
 from ternmq.model.errors import OptionError
 from ternmq.spark.broker import connecting, values
 from ternmq.spark.broker.connecting import SERVERS
-from ternmq.spark.broker.offsets import EARLIEST, Offsets
+from ternmq.spark.broker.offsets import EARLIEST, Progress
 from ternmq.spark.schema import FIELDS, METADATA
 
 Parser = Callable[[str, str], Any]
@@ -66,7 +66,7 @@ class Start(enum.Enum):
     GROUP = "group"
 
 
-def _start(name: str, text: str) -> Start | Offsets:
+def _start(name: str, text: str) -> Start | Progress:
     word = text.strip().lower()
     for one in Start:
         if one.value == word:
@@ -80,7 +80,7 @@ def _start(name: str, text: str) -> Start | Offsets:
     return values.offsets(name, text)
 
 
-def _end(name: str, text: str) -> Start | Offsets:
+def _end(name: str, text: str) -> Start | Progress:
     if text.strip().lower() == "latest":
         return Start.LATEST
     if not text.strip().startswith("{"):
@@ -88,7 +88,7 @@ def _end(name: str, text: str) -> Start | Offsets:
             name, text, 'latest, or offsets such as {"orders": {"0": 5}} is required'
         )
     found = values.offsets(name, text)
-    for place, offset in found.items():
+    for place, offset in found.offsets.items():
         if offset == EARLIEST:
             raise values.wrong(name, text, f"{place} cannot end at -2, the earliest")
     return found
@@ -162,7 +162,7 @@ TABLE: Final = CONNECTION + tuple(
         ("endingOffsetsByTimestamp", Use.BATCH_READ, values.times, "none",
          "instead: for each queue"),
         ("failOnDataLoss", Use.READ, values.flag, "true",
-         "if rows are no longer kept, the query fails; false: they are logged and skipped"),
+         "if rows are no longer kept, or a topic was made again, the query fails; false: logged"),
         ("maxOffsetsPerTrigger", Use.STREAM_READ, values.count, "1000000",
          "most rows of a batch, divided among the queues by their backlogs"),
         ("maxBytesPerTrigger", Use.STREAM_READ, values.size, "256m",

@@ -29,7 +29,10 @@ def filled(broker):
 
 
 def test_everything_by_default(filled):
-    assert read(filled).plan() == [OffsetRange("orders", 0, 0, 6), OffsetRange("orders", 1, 0, 1)]
+    assert read(filled).plan() == [
+        OffsetRange("orders", 0, 0, 6, 1),
+        OffsetRange("orders", 1, 0, 1, 1),
+    ]
     assert filled.open == 0
 
 
@@ -53,7 +56,7 @@ def test_a_pattern_is_for_whole_names(filled):
 
 
 def test_single_queues(filled):
-    assert read(filled, assign='{"orders":[1]}').plan() == [OffsetRange("orders", 1, 0, 1)]
+    assert read(filled, assign='{"orders":[1]}').plan() == [OffsetRange("orders", 1, 0, 1, 1)]
 
 
 @pytest.mark.parametrize(
@@ -91,14 +94,14 @@ def test_offsets(filled):
         startingOffsets='{"orders":{"0":2,"1":-2}}',
         endingOffsets='{"orders":{"0":5,"1":-1}}',
     ).plan()
-    assert found == [OffsetRange("orders", 0, 2, 5), OffsetRange("orders", 1, 0, 1)]
+    assert found == [OffsetRange("orders", 0, 2, 5, 1), OffsetRange("orders", 1, 0, 1, 1)]
 
 
 def test_times(filled):
     found = read(filled, startingTimestamp="2000", endingTimestamp="4000").plan()
-    assert found == [OffsetRange("orders", 0, 2, 6)]
+    assert found == [OffsetRange("orders", 0, 2, 6, 1)]
     found = read(filled, startingTimestamp="3500", startingOffsetsByTimestampStrategy="latest")
-    assert found.plan() == [OffsetRange("orders", 1, 0, 1)]
+    assert found.plan() == [OffsetRange("orders", 1, 0, 1, 1)]
     found = read(filled, startingOffsetsByTimestamp='{"orders":{"0":1000,"1":4000}}')
     assert [span.start for span in found.plan()] == [0, 0]
 
@@ -106,7 +109,7 @@ def test_times(filled):
 def test_where_a_group_is(filled):
     filled.groups["orders", "dw"] = {0: 4}
     found = read(filled, startingOffsets="group", group__id="dw").plan()
-    assert found == [OffsetRange("orders", 0, 4, 6), OffsetRange("orders", 1, 0, 1)]
+    assert found == [OffsetRange("orders", 0, 4, 6, 1), OffsetRange("orders", 1, 0, 1, 1)]
 
 
 def test_offsets_that_are_gone(filled):
@@ -114,7 +117,8 @@ def test_offsets_that_are_gone(filled):
     told = {"startingOffsets": '{"orders":{"0":1,"1":0}}'}
     with pytest.raises(DataLoss, match="keeps nothing below 4"):
         read(filled, **told).plan()
-    assert read(filled, **told, failOnDataLoss="false").plan()[0] == OffsetRange("orders", 0, 4, 6)
+    lenient = read(filled, **told, failOnDataLoss="false")
+    assert lenient.plan()[0] == OffsetRange("orders", 0, 4, 6, 1)
 
 
 def test_long_queues_are_split(filled):
