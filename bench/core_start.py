@@ -71,7 +71,7 @@ def make(path: Path, settings: Settings) -> Figures:
     rig.topic(_TOPIC, [_GROUP], spec=SubscriptionSpec(window=60_000))
     _fill(rig, size, owed)
     _end_in_a_set(rig, settings)
-    held = rig.broker.views.held[1, 1, 0]
+    held = rig.broker.views.progress[1, 1, 0]
     figures: Figures = {
         "journal_bytes": rig.broker.journal.written,
         "messages": rig.broker.views.catalog.topics[1].queues[0].next,
@@ -90,7 +90,7 @@ def _fill(rig: Rig, size: int, owed: int) -> None:
     """Send, pull, settle until the journal has its size; one row in ``apart`` fails."""
     producer = Producer(_TOPIC)
     broker, journal = rig.broker, rig.broker.journal
-    held = broker.views.held[1, 1, 0]
+    held = broker.views.progress[1, 1, 0]
     apart = max(2, int(size / _MESSAGE_BYTES * 0.97 / owed))
     passed_us = _A_TURN * SECOND_US // _A_SECOND
     body = b"order 0123456789 " * 6
@@ -205,7 +205,7 @@ def open_once(path: Path, settings: Settings) -> Figures:
     begin, used = time.perf_counter(), time.thread_time()
     rig = Rig(path, _options(settings))
     taken, cpu = time.perf_counter() - begin, time.thread_time() - used
-    held = rig.broker.views.held[1, 1, 0]
+    held = rig.broker.views.progress[1, 1, 0]
     figures: Figures = {
         "start_s": taken,
         "start_cpu_s": cpu,

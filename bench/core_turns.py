@@ -106,7 +106,7 @@ def longest_turn(settings: Settings) -> Figures:
         rig.topic(_TOPIC, ["failing"], spec=SubscriptionSpec(window=60_000))
         _let_wait(rig, retries, 60 * SECOND_US)
         rig.topic(_LIVE, ["g"])
-        waiting = rig.broker.views.held[1, 1, 0]
+        waiting = rig.broker.views.progress[1, 1, 0]
         assert waiting.failures.waiting_rows == retries
         freeze()
         turns = _drive(rig, settings.scaled(_TURNS, 60))

@@ -102,7 +102,7 @@ def answers_of(drainer: Drainer) -> Answers:
                 held.failures.dead_rows,
                 held.leased_rows,
             )
-            for key, held in broker.views.held.items()
+            for key, held in broker.views.progress.items()
         ),
     }
     numbers = {name: topic.number for name, topic in broker.views.catalog.by_name.items()}

@@ -97,7 +97,7 @@ def test_a_state_set_that_found_no_room_loses_no_object():
         disk.capacity += SEGMENT
         again = opened(disk).broker
         assert again.views.catalog.by_name.keys() == broker.views.catalog.by_name.keys()
-        assert again.views.held.keys() == broker.views.held.keys()
+        assert again.views.progress.keys() == broker.views.progress.keys()
         assert len(again.views.dedup) == len(broker.views.dedup) == 6
         assert again.views.sessions.by_number.keys() == broker.views.sessions.by_number.keys()
     assert stalls > 10

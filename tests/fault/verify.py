@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from ternmq.broker.gate.replies import PullReply
 from ternmq.broker.group.history import failure_entries
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.broker.start import Options
 from ternmq.journal.disk.port import Disk
 from ternmq.journal.disk.real import RealDisk
@@ -491,7 +491,7 @@ class Drainer:
             for held, queue in self._queues(topic, group)
         )
 
-    def _queues(self, topic: str, group: str) -> Iterator[tuple[GroupQueue, Any]]:
+    def _queues(self, topic: str, group: str) -> Iterator[tuple[Progress, Any]]:
         known = self.broker.views.catalog.topic(topic)
         subscription = self.broker.views.catalog.subscription(topic, group)
         yield from zip(subscription.queues, known.queues, strict=True)
@@ -508,7 +508,7 @@ class Drainer:
                             owner = (group, name, queue.number, row.offset)
                             yield owner, self._dead_letter(held, row.offset, row.position)
 
-    def _dead_letter(self, held: GroupQueue, offset: int, position: int) -> Died:
+    def _dead_letter(self, held: Progress, offset: int, position: int) -> Died:
         broker = self.broker
         index = broker.index
         place = self.shell.ask(lambda: index.moved(held.topic, held.queue, offset))

@@ -204,7 +204,7 @@ def check_journal(known: Known, started: Started, disk: ImageDisk, end: int) -> 
 def check_owed(started: Started) -> None:
     """What is owed and no longer kept in order was copied forward."""
     broker = started.broker
-    for (group, topic, queue), held in broker.views.held.items():
+    for (group, topic, queue), held in broker.views.progress.items():
         first = broker.views.catalog.topics[topic].queues[queue].first
         for offset in rows_of(held):
             if offset < first and _moved(broker, topic, queue, offset) is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ternmq.broker.dedup.dedup import Dedup
 from ternmq.broker.group.keyorder import KeyOrder
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import merge
 from ternmq.broker.ledger.views import Views
 
@@ -58,8 +58,8 @@ def portrait(views: Views, now_us: int = 0) -> Portrait:
             [(queue.next, queue.end) for queue in topic.queues],
             sorted([(one.group, one.name, repr(one.spec)) for one in topic.subscriptions.values()]),
         )
-    for key, held in views.held.items():
-        found[key] = held_portrait(held)
+    for key, progress in views.progress.items():
+        found[key] = held_portrait(progress)
     found["dedup"] = dedup_portrait(
         views.dedup, max(now_us, views.last_time_us), views.limits.producer_idle_us
     )
@@ -70,34 +70,34 @@ def _session(info: object) -> int:
     return info.session  # type: ignore[attr-defined, no-any-return]
 
 
-def held_portrait(held: GroupQueue) -> object:
+def held_portrait(progress: Progress) -> object:
     """Return one group queue."""
     return (
-        held.cursor,
-        held.round,
-        held.ahead.starts[:],
-        held.ahead.stops[:],
+        progress.cursor,
+        progress.round,
+        progress.ahead.starts[:],
+        progress.ahead.stops[:],
         sorted(
             [
                 (lease.id, lease.session, lease.until_us, merge(lease.runs))
-                for lease in held.leases.values()
+                for lease in progress.leases.values()
                 if lease.runs
             ]
         ),
-        merge(held.ready.runs),
+        merge(progress.ready.runs),
         [
-            (key, held.failures.waiting[key].encode())
-            for key in sorted(held.failures.waiting)
-            if len(held.failures.waiting[key])
+            (key, progress.failures.waiting[key].encode())
+            for key in sorted(progress.failures.waiting)
+            if len(progress.failures.waiting[key])
         ],
         [
-            (key, held.failures.dead[key].encode())
-            for key in sorted(held.failures.dead)
-            if len(held.failures.dead[key])
+            (key, progress.failures.dead[key].encode())
+            for key in sorted(progress.failures.dead)
+            if len(progress.failures.dead[key])
         ],
-        dict(held.failures.history),
-        dict(held.order.lines.hash_of) if isinstance(held.order, KeyOrder) else None,
-        (held.leased_rows, held.failures.waiting_rows, held.failures.dead_rows),
+        dict(progress.failures.history),
+        dict(progress.order.lines.hash_of) if isinstance(progress.order, KeyOrder) else None,
+        (progress.leased_rows, progress.failures.waiting_rows, progress.failures.dead_rows),
     )
 
 

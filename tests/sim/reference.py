@@ -14,7 +14,7 @@ from typing import Final
 
 from ternmq.broker.group.failedrows import HELD_US
 from ternmq.broker.group.lease import LEASE_BITS
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.journal.log.scan import RawRecord
 from ternmq.model.specs import Exhausted, Mode, SubscriptionSpec, TopicSpec
 from ternmq.record.batch.batch import Batch
@@ -824,19 +824,19 @@ class Reference:
         if apps != self.apps:
             raise Violation(f"the apps are {sorted(apps)}; should be {sorted(self.apps)}")
 
-    def compare(self, key: tuple[int, int, int], held: GroupQueue | None) -> None:
+    def compare(self, key: tuple[int, int, int], progress: Progress | None) -> None:
         """Compare with the broker's view of one group queue.
 
         Raises:
             Violation: they differ.
         """
         group = self.groups.get(key)
-        if group is None or held is None:
-            if (group is None) != (held is None):
-                raise Violation(f"group {key} is {'not ' if held is None else ''}in the views")
+        if group is None or progress is None:
+            if (group is None) != (progress is None):
+                raise Violation(f"group {key} is {'not ' if progress is None else ''}in the views")
             return
         ours = {offset: row.plain() for offset, row in group.rows.items()}
-        theirs = rows_of(held)
+        theirs = rows_of(progress)
         if ours != theirs:
             for offset in sorted({*ours, *theirs}):
                 if ours.get(offset) != theirs.get(offset):
@@ -844,14 +844,15 @@ class Reference:
                         f"group {key}: {offset} should be {ours.get(offset)}, "
                         f"the view has {theirs.get(offset)}"
                     )
-        ahead = {one for start, stop in held.ahead for one in range(start, stop)}
-        if (group.cursor, group.round, group.ahead) != (held.cursor, held.round, ahead):
+        ahead = {one for start, stop in progress.ahead for one in range(start, stop)}
+        if (group.cursor, group.round, group.ahead) != (progress.cursor, progress.round, ahead):
             raise Violation(
-                f"group {key}: cursor {held.cursor} round {held.round} ahead {sorted(ahead)}; "
+                f"group {key}: cursor {progress.cursor} round {progress.round} "
+                f"ahead {sorted(ahead)}; "
                 f"should be {group.cursor}, {group.round}, {sorted(group.ahead)}"
             )
-        if held.leased_rows != sum(row.state == LEASED for row in group.rows.values()):
-            raise Violation(f"group {key}: leased_rows is {held.leased_rows}")
+        if progress.leased_rows != sum(row.state == LEASED for row in group.rows.values()):
+            raise Violation(f"group {key}: leased_rows is {progress.leased_rows}")
 
 
 def _checked_hash(where: str, told: int, stored: Sequence[Stored], offset: int) -> int:
@@ -860,23 +861,23 @@ def _checked_hash(where: str, told: int, stored: Sequence[Stored], offset: int) 
     return told
 
 
-def rows_of(held: GroupQueue) -> dict[int, tuple[object, ...]]:
+def rows_of(progress: Progress) -> dict[int, tuple[object, ...]]:
     """Return every owed or dead row of a view, as ``Row.plain`` tells it."""
     found: dict[int, tuple[object, ...]] = {}
-    told = held.failures.history
-    for lease in held.leases.values():
+    told = progress.failures.history
+    for lease in progress.leases.values():
         for start, stop, attempt, deliveries in lease.runs:
             for one in range(start, stop):
                 found[one] = (LEASED, attempt, deliveries, lease.id, 0, told.get(one, 0))
-    for start, stop, attempt, deliveries in held.ready.runs:
+    for start, stop, attempt, deliveries in progress.ready.runs:
         for one in range(start, stop):
             found[one] = (READY, attempt, deliveries, 0, 0, told.get(one, 0))
-    for shard in held.failures.waiting.values():
+    for shard in progress.failures.waiting.values():
         for row in shard:
             held_row = row.when_us == HELD_US
             state, when = (HELD, 0) if held_row else (WAITING, row.when_us)
             found[row.offset] = (state, row.attempt, row.deliveries, 0, when, row.position)
-    for shard in held.failures.dead.values():
+    for shard in progress.failures.dead.values():
         for row in shard:
             found[row.offset] = (DEAD, row.attempt, row.deliveries, 0, row.when_us, row.position)
     return found

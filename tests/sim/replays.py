@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ternmq.broker.delivery.replays import ReplayPlan
 from ternmq.broker.gate.replies import DoneReply
 from ternmq.broker.group.keyorder import KeyOrder
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.model.errors import TernMQError
 from ternmq.record.fact.facts import Span
 from tests.sim.history import GroupKey
@@ -97,9 +97,9 @@ class Replayer(Operator):
     ) -> None:
         """Ask, dry before at times; ``only_told``: dry and no more."""
         world = self.world
-        held = world.broker.views.held[key]
-        before, cursor = rows_of(held), held.cursor
-        ahead = {one for start, stop in held.ahead for one in range(start, stop)}
+        progress = world.broker.views.progress[key]
+        before, cursor = rows_of(progress), progress.cursor
+        ahead = {one for start, stop in progress.ahead for one in range(start, stop)}
         told: DoneReply | None = None
         if only_told or world.chance.random() < 0.3:
             end = world.broker.journal.end
@@ -107,7 +107,7 @@ class Replayer(Operator):
             if isinstance(found, DoneReply):
                 told = found
                 world.reached("a replay told beforehand")
-            if world.broker.journal.end != end or rows_of(held) != before:
+            if world.broker.journal.end != end or rows_of(progress) != before:
                 raise Violation(f"a dry {name} has changed something")
             if only_told:
                 return
@@ -124,17 +124,19 @@ class Replayer(Operator):
         left = {offset for start, stop in plan.rest for offset in range(start, stop)}
         if left:
             world.reached("a replay in pieces")
-        wanted = self._wanted(key, held, before, cursor, asked - left, redrive=name == "redrive")
-        _check(name, rows_of(held), before, wanted)
-        _check_offered(held)
-        now = {one for start, stop in held.ahead for one in range(start, stop)}
+        wanted = self._wanted(
+            key, progress, before, cursor, asked - left, redrive=name == "redrive"
+        )
+        _check(name, rows_of(progress), before, wanted)
+        _check_offered(progress)
+        now = {one for start, stop in progress.ahead for one in range(start, stop)}
         if name == "replay" and now != ahead - (asked - left - before.keys()):
             raise Violation(f"a replay leaves {sorted(now)} settled ahead of the cursor")
 
     def _wanted(
         self,
         key: GroupKey,
-        held: GroupQueue,
+        progress: Progress,
         before: Rows,
         cursor: int,
         asked: set[int],
@@ -163,7 +165,7 @@ class Replayer(Operator):
                 world.reached("a replay's rows are not for the group")
             else:
                 wanted[offset] = (READY, 1, 0, 0, 0, 0)
-        if isinstance(held.order, KeyOrder):
+        if isinstance(progress.order, KeyOrder):
             heads: dict[int, int] = {}
             for offset in sorted(wanted):
                 heads.setdefault(stored[offset].ordering_hash(), offset)
@@ -185,14 +187,14 @@ def _check(name: str, after: Rows, before: Rows, wanted: Rows) -> None:
             )
 
 
-def _check_offered(held: GroupQueue) -> None:
+def _check_offered(progress: Progress) -> None:
     """Of an ordered group, a key whose first row is ready and that nobody holds is free to go."""
-    if not isinstance(held.order, KeyOrder):
+    if not isinstance(progress.order, KeyOrder):
         return
-    lines = held.order.lines
+    lines = progress.order.lines
     for hash_, line in lines.by_hash.items():
         head = line.offsets[0]
-        if not line.leased and held.ready.find(head) and (head, hash_) not in lines._free:
+        if not line.leased and progress.ready.find(head) and (head, hash_) not in lines._free:
             raise Violation(f"{head} is ready, and no pull will be offered it")
 
 

@@ -279,7 +279,7 @@ class World:
                 self.reference.apply(record)
         self.shadow.finish(Position(0))
         for key in self.reference.groups:
-            self.reference.compare(key, self.shadow.held.get(key))
+            self.reference.compare(key, self.shadow.progress.get(key))
 
     def _on_record(self, record: RawRecord) -> None:
         kind = Kind(record.kind)
@@ -298,11 +298,11 @@ class World:
                 self.counts[path] = self.counts.get(path, 0) + count
             self.reference.counts = before
             for key in self.reference.touched:
-                self.reference.compare(key, self.shadow.held.get(key))
+                self.reference.compare(key, self.shadow.progress.get(key))
             if record.kind in (Kind.CONFIG, Kind.EPOCH):
                 self.reference.compare_apps(self.shadow.catalog.apps)
                 for key in self.reference.groups:
-                    self.reference.compare(key, self.shadow.held.get(key))
+                    self.reference.compare(key, self.shadow.progress.get(key))
             reign.portraits.append(portrait(self.shadow))
         else:
             reign.portraits.append(reign.portraits[-1])

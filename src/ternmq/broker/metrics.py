@@ -28,7 +28,7 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         ("topics", len(views.catalog.topics), "Topics; limit `limits.topics`."),
         (
             "group_queues",
-            len(views.held),
+            len(views.progress),
             "Pairs of a group and a queue that it consumes; limit per topic `limits.group_queues`.",
         ),
         ("apps", len(views.catalog.apps), "Apps; limit `limits.apps`."),

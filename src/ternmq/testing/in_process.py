@@ -326,8 +326,8 @@ class InProcessBroker:
         core = self._server.core
         there = {
             (lease.id >> LEASE_BITS, lease.id & (LEASE_LIMIT - 1))
-            for held in core.broker.views.held.values()
-            for lease in held.leases.values()
+            for progress in core.broker.views.progress.values()
+            for lease in progress.leases.values()
         }
         ended = [
             lease

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.broker.ledger import factkinds
 from ternmq.broker.ledger.factkinds import F, FactKind
 from ternmq.broker.ledger.ledger import Ledger
@@ -35,18 +35,18 @@ def facts_are_what_their_records_say() -> Iterator[None]:
         return messages(self, now_us, body, stored)
 
     def checked_pulled(
-        self: Ledger, now_us: int, body: bytes, held: GroupQueue, fact: Pulled
+        self: Ledger, now_us: int, body: bytes, progress: Progress, fact: Pulled
     ) -> Position:
         check(factkinds.PULLED, body, [fact])
-        assert self.views.held[fact.group, fact.topic, fact.queue] is held
-        return pulled(self, now_us, body, held, fact)
+        assert self.views.progress[fact.group, fact.topic, fact.queue] is progress
+        return pulled(self, now_us, body, progress, fact)
 
     def checked_settled(
-        self: Ledger, now_us: int, body: bytes, held: GroupQueue, fact: Settled
+        self: Ledger, now_us: int, body: bytes, progress: Progress, fact: Settled
     ) -> Position:
         check(factkinds.SETTLED, body, [fact])
-        assert self.views.held[fact.group, fact.topic, fact.queue] is held
-        return settled(self, now_us, body, held, fact)
+        assert self.views.progress[fact.group, fact.topic, fact.queue] is progress
+        return settled(self, now_us, body, progress, fact)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Ledger, "record", checked)

@@ -28,7 +28,7 @@ from ternmq.broker.gate.replies import (
 from ternmq.broker.group.failedrows import HELD_US, SHARD_BITS
 from ternmq.broker.group.keyorder import KeyOrder
 from ternmq.broker.group.lines import Lines
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import merge
 from ternmq.broker.ledger.views import Views
 from ternmq.broker.operation.drains import Drain
@@ -433,7 +433,7 @@ class World:
             self.commit()
         return got
 
-    def held(self, topic: str, group: str, queue: int = 0) -> Any:
+    def progress(self, topic: str, group: str, queue: int = 0) -> Any:
         return self.broker.views.catalog.subscription(topic, group).queues[queue]
 
     # -- what was handed out ----------------------------------------------------------------------
@@ -534,8 +534,8 @@ def portrait(views: Views) -> dict[object, object]:
         for group, subscription in topic.subscriptions.items():
             assert topic.by_group[subscription.name] is subscription
             assert len(subscription.queues) == len(topic.queues)
-            for queue, held in enumerate(subscription.queues):
-                assert views.held[group, number, queue] is held
+            for queue, progress in enumerate(subscription.queues):
+                assert views.progress[group, number, queue] is progress
     assert len(catalog.by_name) == len(catalog.topics)
     known = {
         (group, number, queue)
@@ -543,21 +543,25 @@ def portrait(views: Views) -> dict[object, object]:
         for group in topic.subscriptions
         for queue in range(len(topic.queues))
     }
-    assert set(views.held) == known
-    for place, held in views.held.items():
+    assert set(views.progress) == known
+    for place, progress in views.progress.items():
         found["held", place] = (
-            held.cursor,
-            held.round,
-            list(held.ahead),
+            progress.cursor,
+            progress.round,
+            list(progress.ahead),
             sorted(
                 (lease.id, lease.session, lease.until_us, merge(lease.runs))
-                for lease in held.leases.values()
+                for lease in progress.leases.values()
             ),
-            merge(held.ready.runs),
-            [row for at in sorted(held.failures.waiting) for row in held.failures.waiting[at]],
-            [row for at in sorted(held.failures.dead) for row in held.failures.dead[at]],
-            dict(sorted(held.failures.history.items())),
-            None if (lines := lines_of(held)) is None else dict(sorted(lines.hash_of.items())),
+            merge(progress.ready.runs),
+            [
+                row
+                for at in sorted(progress.failures.waiting)
+                for row in progress.failures.waiting[at]
+            ],
+            [row for at in sorted(progress.failures.dead) for row in progress.failures.dead[at]],
+            dict(sorted(progress.failures.history.items())),
+            None if (lines := lines_of(progress)) is None else dict(sorted(lines.hash_of.items())),
         )
     dedup = views.dedup
     idle = views.last_time_us - views.limits.producer_idle_us
@@ -589,7 +593,7 @@ def difference(ours: dict[object, object], theirs: dict[object, object]) -> list
 def check_figures(broker: Broker) -> None:
     """The figures that are kept of all groups are what a walk over them finds."""
     views, catalog = broker.views, broker.views.catalog
-    figures, all_ = views.figures, list(views.held.values())
+    figures, all_ = views.figures, list(views.progress.values())
     figures.settle()
     assert not figures.changed
     assert [figures.leased, figures.ready, figures.waiting, figures.dead] == [
@@ -626,9 +630,9 @@ def check_figures(broker: Broker) -> None:
 
 def check_due(broker: Broker) -> None:
     """What counts as a due retry is what the last search of its shard found, less what is gone."""
-    for held in broker.views.held.values():
-        shards = held.failures.waiting.values()
-        assert held.failures.due_found == sum(rows.due for rows in shards)
+    for progress in broker.views.progress.values():
+        shards = progress.failures.waiting.values()
+        assert progress.failures.due_found == sum(rows.due for rows in shards)
         for rows in shards:
             assert rows.due == sum(row.when_us <= rows.due_us for row in rows)
 
@@ -639,7 +643,7 @@ def check(broker: Broker, now_us: int | None = None) -> None:
     check_due(broker)
     sessions = set(broker.views.sessions.by_number)
     draining = {one.session for *_, one in broker.timers._heap if isinstance(one, Drain)}
-    for key, held in broker.views.held.items():
+    for key, progress in broker.views.progress.items():
         owed: dict[int, str] = {}
 
         def owe(offset: int, what: str, owed: dict[int, str] = owed, key: object = key) -> None:
@@ -647,7 +651,7 @@ def check(broker: Broker, now_us: int | None = None) -> None:
             owed[offset] = what
 
         leased = 0
-        for id_, lease in held.leases.items():
+        for id_, lease in progress.leases.items():
             assert lease.id == id_
             assert lease.runs, f"{key}: lease without rows"
             assert lease.session in sessions | draining, f"{key}: lease of {lease.session}, gone"
@@ -658,43 +662,46 @@ def check(broker: Broker, now_us: int | None = None) -> None:
                 leased += stop - start
                 for offset in range(start, stop):
                     owe(offset, "leased")
-        assert held.leased_rows == leased
-        for start, stop, _, _ in held.ready.runs:
+        assert progress.leased_rows == leased
+        for start, stop, _, _ in progress.ready.runs:
             for offset in range(start, stop):
                 owe(offset, "ready")
-        assert held.ready.rows == sum(stop - start for start, stop, _, _ in held.ready.runs)
-        waiting_rows = [row for rows in held.failures.waiting.values() for row in rows]
-        dead_rows = [row for rows in held.failures.dead.values() for row in rows]
+        assert progress.ready.rows == sum(stop - start for start, stop, _, _ in progress.ready.runs)
+        waiting_rows = [row for rows in progress.failures.waiting.values() for row in rows]
+        dead_rows = [row for rows in progress.failures.dead.values() for row in rows]
         for row in waiting_rows:
             owe(row.offset, "waiting")
         for row in dead_rows:
             owe(row.offset, "dead")
-        assert held.failures.waiting_rows == len(waiting_rows)
-        assert held.failures.dead_rows == len(dead_rows)
+        assert progress.failures.waiting_rows == len(waiting_rows)
+        assert progress.failures.dead_rows == len(dead_rows)
         for offset in owed:
-            assert offset < held.cursor or held.ahead.covers(offset, offset + 1), (key, offset)
-        for start, _ in held.ahead:
-            assert start >= held.cursor
-        for offset in held.failures.history:
+            assert offset < progress.cursor or progress.ahead.covers(offset, offset + 1), (
+                key,
+                offset,
+            )
+        for start, _ in progress.ahead:
+            assert start >= progress.cursor
+        for offset in progress.failures.history:
             assert owed.get(offset) in ("leased", "ready"), (key, offset, owed.get(offset))
-        _check_lines(held, owed)
-        _check_timers(broker, held, now_us)
+        _check_lines(progress, owed)
+        _check_timers(broker, progress, now_us)
 
 
-def lines_of(held: GroupQueue) -> Lines | None:
+def lines_of(progress: Progress) -> Lines | None:
     """The lines of an ordered group queue; None: it is not ordered."""
-    return held.order.lines if isinstance(held.order, KeyOrder) else None
+    return progress.order.lines if isinstance(progress.order, KeyOrder) else None
 
 
-def in_lines(held: GroupQueue) -> int:
+def in_lines(progress: Progress) -> int:
     """How many rows stand in the lines of an ordered group queue."""
-    lines = lines_of(held)
+    lines = lines_of(progress)
     assert lines is not None
     return len(lines)
 
 
-def _check_lines(held: Any, owed: dict[int, str]) -> None:
-    lines = lines_of(held)
+def _check_lines(progress: Any, owed: dict[int, str]) -> None:
+    lines = lines_of(progress)
     if lines is None:
         return
     standing = {offset for offset, what in owed.items() if what != "dead"}
@@ -711,22 +718,22 @@ def _check_lines(held: Any, owed: dict[int, str]) -> None:
             assert (line.offsets[0], hash_) in lines._free, f"{line.offsets[0]} is never offered"
 
 
-def _check_timers(broker: Broker, held: Any, now_us: int | None) -> None:
+def _check_timers(broker: Broker, progress: Any, now_us: int | None) -> None:
     """Whatever will come to pass has a timer that is armed for it."""
-    armed = {(when, kind.name) for when, _, kind, owner in broker.timers._heap if owner is held}
-    if held.leases:
-        first = min(lease.until_us for lease in held.leases.values())
-        assert held.lease_armed_us <= max(first, broker.leases._kept_until_us)
-        assert (held.lease_armed_us, "LEASES") in armed, "leases that never end"
-    for rows in held.failures.waiting.values():
+    armed = {(when, kind.name) for when, _, kind, owner in broker.timers._heap if owner is progress}
+    if progress.leases:
+        first = min(lease.until_us for lease in progress.leases.values())
+        assert progress.lease_armed_us <= max(first, broker.leases._kept_until_us)
+        assert (progress.lease_armed_us, "LEASES") in armed, "leases that never end"
+    for rows in progress.failures.waiting.values():
         for row in rows:
-            if row.when_us >= HELD_US or row.offset in held.failures._due_known:
+            if row.when_us >= HELD_US or row.offset in progress.failures._due_known:
                 continue
             looked_at = any(
                 when <= row.when_us and key == row.offset >> SHARD_BITS
-                for when, key in held.failures._due
+                for when, key in progress.failures._due
             )
-            lines = lines_of(held)
+            lines = lines_of(progress)
             if lines is not None and not looked_at:
                 assert now_us is None or row.when_us <= now_us
                 hash_ = lines.hash_of[row.offset]
@@ -736,8 +743,8 @@ def _check_timers(broker: Broker, held: Any, now_us: int | None) -> None:
                 continue
             assert looked_at, f"{row} is never looked at"
             if now_us is not None and row.when_us > now_us:
-                assert held.due_armed_us <= row.when_us
-                assert (held.due_armed_us, "DUE") in armed, f"{row} never comes due"
+                assert progress.due_armed_us <= row.when_us
+                assert (progress.due_armed_us, "DUE") in armed, f"{row} never comes due"
 
 
 def reopened(world: World, *, options: Options | None = None) -> Broker:

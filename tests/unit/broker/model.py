@@ -136,9 +136,9 @@ class Reference:
             assert fresh == wanted[: len(fresh)], "rows were passed over"
             self.unread = [at for at in self.unread if at > fresh[-1]]
         self.unread = [at for at in self.unread if at not in got]
-        held = Held(session, now + self.lease, set(got))
-        self.leases[reply.epoch, reply.lease] = held
-        assert reply.until_us == held.until
+        progress = Held(session, now + self.lease, set(got))
+        self.leases[reply.epoch, reply.lease] = progress
+        assert reply.until_us == progress.until
         for at, (attempt, deliveries) in got.items():
             self.rows[at] = Row("leased", attempt, deliveries)
 
@@ -151,8 +151,8 @@ class Reference:
         delay: int | None = None,
     ) -> None:
         """A consumer said what became of rows that it holds."""
-        held = self.leases[lease]
-        assert rows <= held.rows
+        progress = self.leases[lease]
+        assert rows <= progress.rows
         spoken = set(rows)
         stops: dict[str, int] = {}  # of each key the first row that stays and that nobody holds
 
@@ -170,13 +170,13 @@ class Reference:
         for at in sorted(rows):
             if not self._judge(at, outcome, now, delay):
                 stops[self.key[at]] = min(at, stops.get(self.key[at], at))
-        held.rows -= spoken
+        progress.rows -= spoken
         if self.ordered:
-            for at in sorted(held.rows):
+            for at in sorted(progress.rows):
                 if stops.get(self.key[at], at) < at:
                     self._give_back(at)
-                    held.rows.discard(at)
-        if not held.rows:
+                    progress.rows.discard(at)
+        if not progress.rows:
             del self.leases[lease]
 
     def _give_back(self, at: int) -> None:
@@ -215,31 +215,31 @@ class Reference:
             self._judge(at, outcome, now, delay)
 
     def time_passed(self, now: int) -> None:
-        for lease, held in list(self.leases.items()):
-            if held.until <= now:
+        for lease, progress in list(self.leases.items()):
+            if progress.until <= now:
                 self._end_in_order(lease, now)
 
     def _end_in_order(self, lease: tuple[int, int], now: int) -> None:
         # Which row is the head of its key is asked before any row of the lease is judged.
-        held = self.leases.pop(lease)
+        progress = self.leases.pop(lease)
         heads = {
             at
-            for at in held.rows
+            for at in progress.rows
             if not self.ordered
             or not any(
                 other < at and self.key[other] == self.key[at] and row.state != "dead"
                 for other, row in self.rows.items()
             )
         }
-        for at in sorted(held.rows):
+        for at in sorted(progress.rows):
             if at in heads:
                 self._judge(at, Outcome.RETRY, now, 0)
             else:
                 self._give_back(at)
 
     def session_ended(self, session: int, now: int, *, counted: bool) -> None:
-        for lease, held in list(self.leases.items()):
-            if held.session == session:
+        for lease, progress in list(self.leases.items()):
+            if progress.session == session:
                 if counted:
                     self._end_in_order(lease, now)
                 else:
@@ -304,7 +304,7 @@ class Reference:
                     self._give_back(at)
 
     def _take_back(self, at: int) -> None:
-        for lease, held in list(self.leases.items()):
-            held.rows.discard(at)
-            if not held.rows:
+        for lease, progress in list(self.leases.items()):
+            progress.rows.discard(at)
+            if not progress.rows:
                 del self.leases[lease]

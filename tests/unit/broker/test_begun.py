@@ -106,8 +106,8 @@ def test_a_message_that_ends_its_consumer_is_a_dead_letter_and_no_other_is() -> 
             world.settle(one, "t", "g", pulled, spans=done)
         lose(world, one)
         world.pass_time(5 * SECOND)
-    held = world.held("t", "g")
-    assert [row.offset for row in held.failures.dead_before(1 << 62, 100)] == [4]
+    progress = world.progress("t", "g")
+    assert [row.offset for row in progress.failures.dead_before(1 << 62, 100)] == [4]
     assert attempts(pull(world, world.join(), 20, at_once=1)) == dict.fromkeys(range(5, 20), (1, 4))
 
 

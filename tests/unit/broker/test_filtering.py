@@ -50,8 +50,8 @@ def test_only_what_matches_is_delivered_and_progress_goes_on() -> None:
         assert offsets(rest) == [11, 12, 13]
         world.settle(session, "t", "g", pulled)
         world.settle(session, "t", "g", rest)
-        held = world.held("t", "g")
-        assert (held.cursor, held.floor(), held.intervals()) == (14, 14, 1)
+        progress = world.progress("t", "g")
+        assert (progress.cursor, progress.floor(), progress.intervals()) == (14, 14, 1)
 
     explore(scenario)
 
@@ -65,7 +65,7 @@ def test_rows_that_a_filter_passed_over_are_not_unread() -> None:
         world.settle(session, "t", "g", pulled)
         tagged(world, "bb")
         assert world.pull(session, "t", "g", 4) is None
-        assert world.held("t", "g").cursor < 5, "not recorded yet: there is time"
+        assert world.progress("t", "g").cursor < 5, "not recorded yet: there is time"
         assert Queries(world.broker.ledger).status("t", "g", 0).lag == 0
 
     explore(scenario)
@@ -91,22 +91,22 @@ def test_progress_over_rows_that_do_not_match_is_recorded_now_and_then() -> None
         session = start(world, "a")
         tagged(world, "bbb")
         assert world.pull(session, "t", "g") is None
-        held = world.held("t", "g")
+        progress = world.progress("t", "g")
         end = world.broker.journal.end
         assert world.pull(session, "t", "g") is None
-        assert (held.cursor, held.scan) == (0, 3)
+        assert (progress.cursor, progress.scan) == (0, 3)
         if world.state_from is None:
             assert world.broker.journal.end == end
         world.pass_time(SECOND)
-        held = world.held("t", "g")
-        assert held.cursor == 3, "though nobody pulls any more"
+        progress = world.progress("t", "g")
+        assert progress.cursor == 3, "though nobody pulls any more"
         assert world.pull(session, "t", "g") is None
-        assert held.cursor == 3
+        assert progress.cursor == 3
         for _ in range(5):
             tagged(world, "bbb")
         for _ in range(3):
             world.pull(session, "t", "g")
-        assert held.cursor >= 13
+        assert progress.cursor >= 13
         tagged(world, "a")
         assert offsets(world.pull(session, "t", "g")) == [18]
 

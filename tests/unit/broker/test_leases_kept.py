@@ -34,10 +34,10 @@ def test_a_lease_outlives_a_restart_until_the_grace_is_over(clean: bool, away_s:
     world.resume(other)
     world.resume(session)
     world.pass_time((GRACE_S - 1) * SECOND_US)
-    held = world.held("t", "g")
-    assert held.leased_rows == 1
+    progress = world.progress("t", "g")
+    assert progress.leased_rows == 1
     assert world.pull(other, "t", "g") is None
-    (lease,) = held.leases.values()
+    (lease,) = progress.leases.values()
     epoch, number = lease.id >> LEASE_BITS, lease.id & LEASE_LIMIT - 1
     world.run(
         lambda: world.broker.extend(
@@ -45,9 +45,9 @@ def test_a_lease_outlives_a_restart_until_the_grace_is_over(clean: bool, away_s:
         )
     )
     world.pass_time((LEASE_S - 1) * SECOND_US)
-    assert held.leased_rows == 1, "it was extended"
+    assert progress.leased_rows == 1, "it was extended"
     world.pass_time(2 * SECOND_US)
-    assert held.leased_rows == 0, "and then it was not"
+    assert progress.leased_rows == 0, "and then it was not"
 
 
 def test_it_ends_with_its_session_if_that_does_not_come_back() -> None:
@@ -57,7 +57,7 @@ def test_it_ends_with_its_session_if_that_does_not_come_back() -> None:
     world.restart(gap_us=SECOND_US)
     world.resume(other)
     world.pass_time((GRACE_S - 1) * SECOND_US)
-    assert world.held("t", "g").leased_rows == 1
+    assert world.progress("t", "g").leased_rows == 1
     world.pass_time(2 * SECOND_US)
     reply = world.pull(other, "t", "g")
     assert reply is not None
@@ -81,16 +81,16 @@ def test_no_lease_ends_while_the_broker_stops() -> None:
     session, number = leased(world)
     world.broker.leases.keep_all()
     world.pass_time((GRACE_S - 1) * SECOND_US)
-    held = world.held("t", "g")
-    assert held.leased_rows == 1
-    (lease,) = held.leases.values()
+    progress = world.progress("t", "g")
+    assert progress.leased_rows == 1
+    (lease,) = progress.leases.values()
     epoch = lease.id >> LEASE_BITS
     world.run(
         lambda: world.broker.settle(
             world.now, session, "t", "g", 0, epoch, number, Outcome.DONE, None
         )
     )
-    assert held.leased_rows == 0
+    assert progress.leased_rows == 0
 
 
 def test_nor_does_a_session_that_is_not_let_in_again() -> None:
@@ -99,18 +99,18 @@ def test_nor_does_a_session_that_is_not_let_in_again() -> None:
     world.broker.leases.keep_all()
     world.broker.clients.disconnected(world.now, session)
     world.pass_time(3 * GRACE_S * SECOND_US)
-    held = world.held("t", "g")
-    assert held.leased_rows == 1
+    progress = world.progress("t", "g")
+    assert progress.leased_rows == 1
     world.restart(clean=True, gap_us=SECOND_US)
     world.resume(session)
-    (lease,) = world.held("t", "g").leases.values()
+    (lease,) = world.progress("t", "g").leases.values()
     epoch = lease.id >> LEASE_BITS
     world.run(
         lambda: world.broker.settle(
             world.now, session, "t", "g", 0, epoch, number, Outcome.DONE, None
         )
     )
-    assert world.held("t", "g").leased_rows == 0
+    assert world.progress("t", "g").leased_rows == 0
 
 
 def test_the_grace_begins_when_the_broker_has_recovered() -> None:
@@ -120,7 +120,7 @@ def test_the_grace_begins_when_the_broker_has_recovered() -> None:
     world.now += 2 * GRACE_S * SECOND_US  # so long did the recovery take
     world.broker.clients.renew_graces(world.now)
     world.pass_time((GRACE_S - 1) * SECOND_US)
-    assert world.held("t", "g").leased_rows == 1
+    assert world.progress("t", "g").leased_rows == 1
     world.resume(session)
     world.pass_time(2 * SECOND_US)
-    assert world.held("t", "g").leased_rows == 0, "it came back, and did not extend its lease"
+    assert world.progress("t", "g").leased_rows == 0, "it came back, and did not extend its lease"

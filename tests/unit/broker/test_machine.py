@@ -206,7 +206,7 @@ class BrokerMachine(RuleBasedStateMachine):
         topic = PLACES[group]
         lease = (reply.epoch, reply.lease)
         handed = sorted(at for start, stop, _, _ in reply.runs for at in range(start, stop))
-        held = reference.leases.get(lease)
+        progress = reference.leases.get(lease)
         spans: list[tuple[int, int]] | None = None
         if how != "all":
             chosen = some(data, handed, 4)
@@ -222,10 +222,10 @@ class BrokerMachine(RuleBasedStateMachine):
                 session, topic, group, reply, outcome, spans, delay_us=delay, reason="why"
             )
 
-        if held is None:
+        if progress is None:
             self._settle_blind(group, reference, reply, outcome, spans, say, delay)
             return
-        rows = set(held.rows)
+        rows = set(progress.rows)
         if spans is not None:
             rows &= {at for start, stop in spans for at in range(start, stop)}
         if not rows:
@@ -253,7 +253,7 @@ class BrokerMachine(RuleBasedStateMachine):
         """The lease is not known (any more): it counts only for rows that were never handed out."""
         counts: list[int] = []
         if reply.epoch < self.world.broker.journal.epoch and not reference.ordered:
-            known = self.world.held(PLACES[group], group)
+            known = self.world.progress(PLACES[group], group)
             for start, _ in spans or ():
                 unread = start in reference.unread and start >= known.cursor
                 unread = unread and start < self.recovered[PLACES[group]]
@@ -273,7 +273,7 @@ class BrokerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), us=st.sampled_from([1, SECOND, LEASE, 2 * LEASE]))
     def extend(self, data: Data, us: int) -> None:
         group, session, reply = one(data, self.pulls)
-        held = self.known.groups[group].leases.get((reply.epoch, reply.lease))
+        progress = self.known.groups[group].leases.get((reply.epoch, reply.lease))
         world = self.world
 
         def say() -> None:
@@ -283,12 +283,12 @@ class BrokerMachine(RuleBasedStateMachine):
                 )
             )
 
-        if held is None:
+        if progress is None:
             with pytest.raises(LeaseExpired):
                 say()
             return
         say()
-        held.until = max(held.until, world.now + us)
+        progress.until = max(progress.until, world.now + us)
 
     @precondition(lambda self: self.connected())
     @rule(data=st.data())
@@ -346,13 +346,13 @@ class BrokerMachine(RuleBasedStateMachine):
     def skip(self, group: str, data: Data) -> None:
         topic = PLACES[group]
         queue = self.world.broker.views.catalog.topic(topic).queues[0]
-        cursor = self.world.held(topic, group).cursor
+        cursor = self.world.progress(topic, group).cursor
         offset = number(data, cursor, max(cursor, queue.next))
         if offset <= queue.next:
             self.world.run(
                 lambda: self.world.broker.operating.skip(self.world.now, topic, group, 0, offset)
             )
-            ready = self.world.held(topic, group).ready
+            ready = self.world.progress(topic, group).ready
             parked = {at for start, stop, _, _ in ready.runs for at in range(start, stop)}
             self.known.groups[group].skipped(offset, parked)
 
@@ -391,7 +391,7 @@ class BrokerMachine(RuleBasedStateMachine):
         low = max(0, queue.next - 40)
         start = number(data, low, max(low, queue.next))
         spans = [(start, start + number(data, 1, 6)), (start + 9, start + 10)]
-        cursor = world.held(topic, group).cursor
+        cursor = world.progress(topic, group).cursor
         try:
             reply = world.run(
                 lambda: world.broker.operating.replay(world.now, 0, topic, group, {0: spans})
@@ -534,10 +534,10 @@ class BrokerMachine(RuleBasedStateMachine):
     def the_views_say_what_the_reference_says(self) -> None:
         check(self.world.broker, self.world.now)
         for group, topic in PLACES.items():
-            held = self.world.held(topic, group)
+            progress = self.world.progress(topic, group)
             reference = self.known.groups[group]
             owed: dict[int, tuple[object, ...]] = {}
-            for lease in held.leases.values():
+            for lease in progress.leases.values():
                 key = (lease.id >> 40, lease.id & (1 << 40) - 1)
                 known = reference.leases.get(key)
                 assert known is not None, f"{group}: lease {key}"
@@ -546,10 +546,13 @@ class BrokerMachine(RuleBasedStateMachine):
                     for at in range(start, stop):
                         assert at in known.rows
                         owed[at] = ("leased", attempt, deliveries, 0)
-            for start, stop, attempt, deliveries in held.ready.runs:
+            for start, stop, attempt, deliveries in progress.ready.runs:
                 for at in range(start, stop):
                     owed[at] = ("ready", attempt, deliveries, 0)
-            for what, shards in (("waiting", held.failures.waiting), ("dead", held.failures.dead)):
+            for what, shards in (
+                ("waiting", progress.failures.waiting),
+                ("dead", progress.failures.dead),
+            ):
                 for rows in shards.values():
                     for row in rows:
                         when = NEVER if row.when_us == HELD_US else row.when_us
@@ -564,8 +567,8 @@ class BrokerMachine(RuleBasedStateMachine):
             assert {at: row for at, row in owed.items() if at not in parked} == expected, group
             for at in unread - parked:
                 if reference.matches(at):
-                    assert at >= held.cursor, f"{group}: {at} was passed over"
-                assert not held.ahead.overlaps(at, at + 1)
+                    assert at >= progress.cursor, f"{group}: {at} was passed over"
+                assert not progress.ahead.overlaps(at, at + 1)
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):
@@ -598,12 +601,14 @@ class BrokerMachine(RuleBasedStateMachine):
                 self.the_views_say_what_the_reference_says()
             left = [at for at in reference.unread if reference.matches(at)]
             left += reference.in_state("ready", "leased", "waiting")
-            held = [at for at in reference.in_state("waiting") if reference.rows[at].when == NEVER]
-            if self.narrow and held:
+            progress = [
+                at for at in reference.in_state("waiting") if reference.rows[at].when == NEVER
+            ]
+            if self.narrow and progress:
                 continue  # so many rows are parked behind them that other keys wait as well
             # Only behind rows that an operator holds may anything be left.
-            assert {reference.key[at] for at in left} <= {reference.key[at] for at in held}
-            assert reference.ordered or left == held
+            assert {reference.key[at] for at in left} <= {reference.key[at] for at in progress}
+            assert reference.ordered or left == progress
 
 
 TestBroker = BrokerMachine.TestCase

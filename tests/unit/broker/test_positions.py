@@ -55,11 +55,11 @@ def test_a_reset_makes_rows_unread_and_forgets_what_was_owed() -> None:
         world.settle(session, "t", "g", pulled, Outcome.RELEASED, [(2, 3)])
         world.settle(session, "t", "g", pulled, spans=[(4, 6)])
         world.run(lambda: world.broker.operating.reset(world.now, "t", "g", 0, 5))
-        held = world.held("t", "g")
-        assert (held.cursor, held.round) == (5, 1)
-        assert (held.leased_rows, held.failures.waiting_rows) == (0, 0)
-        assert held.failures.dead_letter(0) is not None
-        assert held.failures.dead_letter(7) is None
+        progress = world.progress("t", "g")
+        assert (progress.cursor, progress.round) == (5, 1)
+        assert (progress.leased_rows, progress.failures.waiting_rows) == (0, 0)
+        assert progress.failures.dead_letter(0) is not None
+        assert progress.failures.dead_letter(7) is None
         with pytest.raises(LeaseExpired):
             world.settle(session, "t", "g", pulled)
         again = pull(world, session)
@@ -70,7 +70,7 @@ def test_a_reset_makes_rows_unread_and_forgets_what_was_owed() -> None:
         world.run(lambda: world.broker.operating.reset(world.now, "t", "g", 0, 12))
         world.run(lambda: world.broker.operating.reset(world.now, "t", "g", 0, 0))
         assert world.drain(session, "t", "g") == list(range(12))
-        assert held.failures.dead_rows == 0
+        assert progress.failures.dead_rows == 0
 
     explore(scenario)
 
@@ -303,7 +303,7 @@ def test_a_topic_that_is_made_again_is_another_topic() -> None:
         world.send("t", 3, queue=0, producer=2)
         assert world.drain(session, "t", "g") == [0, 1, 2]
         world.pass_time(60 * SECOND)
-        assert world.broker.views.held.keys() == {(2, 2, 0), (2, 2, 1)}
+        assert world.broker.views.progress.keys() == {(2, 2, 0), (2, 2, 1)}
 
     explore(scenario)
 

@@ -86,13 +86,13 @@ def reset(world: World, offset: int = 0) -> int:
 def test_a_reset_is_as_much_work_for_many_rows_as_for_few(kind: str, ordered: bool) -> None:
     few = reset(owed(kind, 100, ordered=ordered))
     world = owed(kind, 1000, ordered=ordered)
-    held = world.held("t", "g")
+    progress = world.progress("t", "g")
     # Nothing but the leases, of which a group has some thousand at most, is walked.
-    leases = len(held.leases)
+    leases = len(progress.leases)
     many = reset(world)
     assert many <= few + 12 * leases + _SEARCHED
-    assert (held.cursor, held.open_runs(), held.leased_rows) == (0, 0, 0)
-    assert (held.failures.waiting_rows, held.failures.dead_rows) == (0, 0)
+    assert (progress.cursor, progress.open_runs(), progress.leased_rows) == (0, 0, 0)
+    assert (progress.failures.waiting_rows, progress.failures.dead_rows) == (0, 0)
     world.commit()
     before = portrait(world.broker.views)
     world.restart(clean=True)
@@ -152,8 +152,8 @@ def test_containers_are_emptied_piece_by_piece() -> None:
 def test_dead_letters_below_the_offset_stay() -> None:
     world = owed("dead", 1000, ordered=False)
     reset(world, 300)
-    held = world.held("t", "g")
-    assert held.failures.dead_rows == 300
+    progress = world.progress("t", "g")
+    assert progress.failures.dead_rows == 300
     before = portrait(world.broker.views)
     world.commit()
     world.restart()
@@ -165,22 +165,24 @@ def test_a_set_behind_a_reset_names_nothing_that_it_changed() -> None:
     world = owed("dead", 200, ordered=False)
     world.restart(clean=True)
     reset(world, 50)
-    held = world.held("t", "g")
-    assert held.failures.dead_rows == 50
+    progress = world.progress("t", "g")
+    assert progress.failures.dead_rows == 50
     before = portrait(world.broker.views)
     world.restart(clean=True)
     assert not difference(portrait(world.broker.views), before)
-    assert world.held("t", "g").failures.dead_rows == 50
+    assert world.progress("t", "g").failures.dead_rows == 50
 
 
 @pytest.mark.parametrize("kind", ["scattered", "waiting", "dead"])
 def test_what_a_group_that_goes_was_owed_is_freed_some_in_a_turn(kind: str) -> None:
     world = owed(kind, 1000, ordered=False)
     views = world.broker.views
-    held = world.held("t", "g")
+    progress = world.progress("t", "g")
     world.run(lambda: world.broker.administration.unsubscribe(world.now, "t", "g"))
     assert views.discarded
-    assert held.open_runs() == held.failures.waiting_rows == held.failures.dead_rows == 0
+    assert (
+        progress.open_runs() == progress.failures.waiting_rows == progress.failures.dead_rows == 0
+    )
     views.figures.settle()
     assert (views.figures.leased, views.figures.waiting, views.figures.dead) == (0, 0, 0)
     assert not views.figures.by_session

@@ -30,12 +30,12 @@ def pull(world: World, session: int, rows: int = 32) -> PullReply:
 
 
 def history(world: World, offset: int) -> list[FailureEntry]:
-    held = world.held("t", "g")
-    row = owed_row(held, offset)
+    progress = world.progress("t", "g")
+    row = owed_row(progress, offset)
     assert row is not None
     broker = world.broker
     return waiting(
-        lambda: failure_entries(broker.store, held, offset, row.position, broker.journal.first)
+        lambda: failure_entries(broker.store, progress, offset, row.position, broker.journal.first)
     )
 
 
@@ -54,8 +54,8 @@ def test_delays_grow_by_the_policy_until_the_row_is_dead() -> None:
             world.pass_time(1)
         pulled = pull(world, session)
         world.settle(session, "t", "g", pulled, Outcome.RETRY, reason="no 5")
-        held = world.held("t", "g")
-        dead = held.failures.dead_letter(1)
+        progress = world.progress("t", "g")
+        dead = progress.failures.dead_letter(1)
         assert dead is not None
         assert (dead.when_us, dead.attempt, dead.deliveries) == (world.now, 5, 5)
         told = history(world, 1)
@@ -81,13 +81,13 @@ def test_the_policy_can_be_changed_while_rows_wait() -> None:
         again = pull(world, session)
         assert offsets(again) == [0, 1]
         world.settle(session, "t", "g", again, Outcome.RETRY, [(0, 1)], reason="two")
-        assert world.held("t", "g").failures.dead_letter(0) is not None
+        assert world.progress("t", "g").failures.dead_letter(0) is not None
         world.change("t", "g", retry=RetryPolicy(enabled=False))
         world.settle(session, "t", "g", pulled, Outcome.RETRY, reason="first is last")
-        assert world.held("t", "g").failures.dead_letter(2) is not None
+        assert world.progress("t", "g").failures.dead_letter(2) is not None
         world.change("t", "g", retry=STEADY)
         world.settle(session, "t", "g", again, Outcome.RETRY, reason="three")
-        assert world.held("t", "g").failures.failure(1).when_us == world.now + 2 * SECOND
+        assert world.progress("t", "g").failures.failure(1).when_us == world.now + 2 * SECOND
 
     explore(scenario)
 
@@ -115,8 +115,8 @@ def test_rejected_rows_are_dead_at_once() -> None:
         pulled = pull(world, session)
         world.settle(session, "t", "g", pulled, Outcome.DEAD, [(1, 3)], reason="malformed")
         world.settle(session, "t", "g", pulled)
-        held = world.held("t", "g")
-        assert (held.failures.dead_rows, held.floor()) == (2, 4)
+        progress = world.progress("t", "g")
+        assert (progress.failures.dead_rows, progress.floor()) == (2, 4)
         (entry,) = history(world, 2)
         assert (entry.reason, entry.cause) == (b"malformed", Cause.REJECTED)
         assert world.pull(session, "t", "g") is None
@@ -135,7 +135,7 @@ def test_a_row_that_nobody_settles_is_dead_after_its_last_attempt() -> None:
         told = history(world, 0)
         assert [entry.cause for entry in told] == [Cause.TIME] * 3
         assert [entry.outcome for entry in told] == [Outcome.RETRY] * 2 + [Outcome.DEAD]
-        assert world.held("t", "g").failures.dead_rows == 2
+        assert world.progress("t", "g").failures.dead_rows == 2
 
     explore(scenario)
 
@@ -160,7 +160,7 @@ def test_the_chain_of_failures_survives_releases_and_ends() -> None:
         assert [entry.reason for entry in told] == [b"one", b"", b"end"]
         assert [entry.cause for entry in told] == [Cause.CONSUMER, Cause.TIME, Cause.REJECTED]
         assert [entry.reason for entry in history(world, 1)] == [b"", b"end"]
-        assert world.held("t", "g").failures.history == {}
+        assert world.progress("t", "g").failures.history == {}
 
     explore(scenario)
 
@@ -174,10 +174,14 @@ def test_a_row_that_is_done_at_last_leaves_nothing_behind() -> None:
             world.settle(session, "t", "g", pulled, Outcome.RETRY, reason="no")
             world.pass_time(60 * SECOND)
         world.settle(session, "t", "g", pull(world, session))
-        held = world.held("t", "g")
-        assert (held.failures.history, held.failures.waiting, held.failures.dead) == ({}, {}, {})
-        assert (held.failures.waiting_rows, held.intervals()) == (0, 1)
-        assert not held.due(world.now, 10)
+        progress = world.progress("t", "g")
+        assert (progress.failures.history, progress.failures.waiting, progress.failures.dead) == (
+            {},
+            {},
+            {},
+        )
+        assert (progress.failures.waiting_rows, progress.intervals()) == (0, 1)
+        assert not progress.due(world.now, 10)
 
     explore(scenario)
 
@@ -205,8 +209,12 @@ def test_operators_let_rows_come_at_once_or_give_them_up() -> None:
         assert reply.refused == [(0, 1)]
         world.settle(session, "t", "g", again)
         world.settle(session, "t", "g", pulled)
-        held = world.held("t", "g")
-        assert (held.failures.dead_rows, held.failures.waiting_rows, held.leased_rows) == (1, 0, 0)
+        progress = world.progress("t", "g")
+        assert (
+            progress.failures.dead_rows,
+            progress.failures.waiting_rows,
+            progress.leased_rows,
+        ) == (1, 0, 0)
         world.pass_time(3600 * SECOND)
         assert world.pull(session, "t", "g") is None
 
@@ -224,15 +232,15 @@ def test_dead_letters_are_given_up_after_their_time() -> None:
         world.pass_time(DAY_US // 2)
         again = pull(world, session, 40)
         world.settle(session, "t", "g", again, Outcome.DEAD, reason="never")
-        held = world.held("t", "g")
-        assert held.failures.dead_rows == 40
+        progress = world.progress("t", "g")
+        assert progress.failures.dead_rows == 40
         world.pass_time(DAY_US // 2)
-        assert held.failures.dead_rows == 40
+        assert progress.failures.dead_rows == 40
         world.pass_time(11 * SECOND)  # old ones are looked for every ten seconds
-        assert held.failures.dead_rows == 20
+        assert progress.failures.dead_rows == 20
         world.pass_time(DAY_US)
-        assert held.failures.dead_rows == 0
-        assert held.failures.dead == {}
+        assert progress.failures.dead_rows == 0
+        assert progress.failures.dead == {}
 
     explore(scenario, limits)
 
@@ -279,8 +287,8 @@ def test_rows_of_different_attempts_are_judged_each_by_its_own() -> None:
         mixed = pull(world, session)
         assert attempts(mixed) == {0: (2, 2), 1: (2, 2), 2: (1, 1), 3: (1, 1)}
         world.settle(session, "t", "g", mixed, Outcome.RETRY, reason="two")
-        held = world.held("t", "g")
-        assert (held.failures.dead_rows, held.failures.waiting_rows) == (2, 2)
+        progress = world.progress("t", "g")
+        assert (progress.failures.dead_rows, progress.failures.waiting_rows) == (2, 2)
         assert [entry.reason for entry in history(world, 1)] == [b"one", b"two"]
 
     explore(scenario)
@@ -291,7 +299,7 @@ def test_holding_is_for_ordered_groups_elsewhere_the_row_is_dead() -> None:
     session = start(world, retry=RetryPolicy(attempts=1, exhausted=Exhausted.HOLD))
     world.send("t", 1)
     world.settle(session, "t", "g", pull(world, session), Outcome.RETRY, reason="no")
-    assert world.held("t", "g").failures.dead_rows == 1
+    assert world.progress("t", "g").failures.dead_rows == 1
 
 
 def test_many_failures_at_once_with_long_reasons_fit_the_journal() -> None:
@@ -306,7 +314,7 @@ def test_many_failures_at_once_with_long_reasons_fit_the_journal() -> None:
     world.settle(session, "t", "g", pulled)
     world.settle(session, "t", "g", again, Outcome.RETRY, reason="x" * 4096)
     world.commit()
-    assert world.held("t", "g").failures.waiting_rows == 450
+    assert world.progress("t", "g").failures.waiting_rows == 450
     assert history(world, 898)[0].reason == b"x" * 4096
     check(world.broker)
 

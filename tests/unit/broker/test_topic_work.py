@@ -55,7 +55,7 @@ def test_what_is_left_of_a_deleted_topic_is_the_same_after_a_start(*, clean: boo
     views = world.broker.views
     views.figures.settle()
     assert (views.figures.leased, views.figures.by_session) == (0, {})
-    assert len(views.held) == len(views.catalog.groups) == 1
+    assert len(views.progress) == len(views.catalog.groups) == 1
     assert list(views.catalog.group_numbers) == list(views.catalog.groups)
     assert [one.name for one in views.gone.entries.values()] == [
         "t",

@@ -284,7 +284,7 @@ def test_random_lives_survive_any_moment(seed: int) -> None:
         got |= set(world.drain(session, "t", "g"))
         world.turn()
     queue = world.broker.views.catalog.topic("t").queues[0]
-    assert world.held("t", "g").cursor == queue.next == owed
+    assert world.progress("t", "g").cursor == queue.next == owed
     assert world.broker.views.undecided.by_number == {}
     same(world)
 

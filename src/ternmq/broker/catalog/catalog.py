@@ -14,7 +14,7 @@ from ternmq.broker.catalog.firsts import Firsts
 from ternmq.broker.containers.sortedkeys import SortedKeys
 from ternmq.broker.containers.tokens import Tokens
 from ternmq.broker.group.mode import GroupMode, GroupModes
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.model.errors import InvalidRequest, UnknownGroup, UnknownTopic
 from ternmq.model.specs import SubscriptionSpec, TopicSpec
 from ternmq.record.batch.batch import topic_seed
@@ -203,7 +203,7 @@ class Subscription:
         self.topic = topic
         self.waiters: Tokens[Waiter] = Tokens()
         """Volatile: pulls that wait for rows."""
-        self.queues: list[GroupQueue] = []
+        self.queues: list[Progress] = []
         self.turn = 0
         """Volatile: the queue that the next pull tries first."""
         self.counts: Counts | None = None
@@ -291,10 +291,10 @@ class Catalog:
             raise UnknownGroup(f"no group {group!r} on topic {topic!r}")
         return subscription
 
-    def consumer_of(self, held: GroupQueue) -> Subscription | None:
+    def consumer_of(self, progress: Progress) -> Subscription | None:
         """Return the subscription that a group queue belongs to, or None if it is gone."""
-        topic = self.topics.get(held.topic)
-        return topic.subscriptions.get(held.group) if topic is not None else None
+        topic = self.topics.get(progress.topic)
+        return topic.subscriptions.get(progress.group) if topic is not None else None
 
     def names_of(self, numbers: Iterable[int]) -> list[str]:
         """Return the sorted names of those topics that exist."""
@@ -370,11 +370,13 @@ class Catalog:
         low = page << PAGE_BITS
         return [groups[number] for number in range(low, low + (1 << PAGE_BITS)) if number in groups]
 
-    def held_of_page(self, groups: int, queues: int) -> list[GroupQueue]:
+    def held_of_page(self, groups: int, queues: int) -> list[Progress]:
         """Return the group queues of a page, by group and queue."""
         low = queues << QUEUE_BITS
         high = low + (1 << QUEUE_BITS)
-        return [held for one in self.groups_of_page(groups) for held in one.queues[low:high]]
+        return [
+            progress for one in self.groups_of_page(groups) for progress in one.queues[low:high]
+        ]
 
     def put_app(self, app: App) -> None:
         """Add an app; it replaces one of the same name."""

@@ -94,21 +94,21 @@ class TimerStore:
         self._number += 1
         heappush(self._heap, (when_us, self._number, kind, owner))
 
-    def arm_leases(self, held: Rows, when_us: int) -> None:
+    def arm_leases(self, progress: Rows, when_us: int) -> None:
         """Set the time at which leases of the group queue must be checked."""
-        held.lease_armed_us = when_us
-        self.set(when_us, Timer.LEASES, held)
+        progress.lease_armed_us = when_us
+        self.set(when_us, Timer.LEASES, progress)
 
-    def arm_due(self, held: Rows, when_us: int) -> None:
+    def arm_due(self, progress: Rows, when_us: int) -> None:
         """Set the time at which a waiting row of the group queue comes due."""
-        held.due_armed_us = when_us
-        self.set(when_us, Timer.DUE, held)
+        progress.due_armed_us = when_us
+        self.set(when_us, Timer.DUE, progress)
 
-    def arm_again(self, held: Rows) -> None:
+    def arm_again(self, progress: Rows) -> None:
         """Set the timer for waiting rows again after many of them changed at once."""
-        due = held.failures.next_due_us()
-        if due is not None and due < held.due_armed_us:
-            self.arm_due(held, due)
+        due = progress.failures.next_due_us()
+        if due is not None and due < progress.due_armed_us:
+            self.arm_due(progress, due)
 
     def next_us(self) -> int | None:
         """Return the earliest time set, or None."""

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from ternmq.broker.catalog.catalog import Subscription
 from ternmq.broker.delivery.settles import Settling, released
 from ternmq.broker.group.lease import LEASE_BITS, LEASE_LIMIT, Lease
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import last_rows, row_count
 from ternmq.broker.ledger.factkinds import ENDED, EXTENDED
 from ternmq.broker.ledger.ledger import Ledger
@@ -82,38 +82,40 @@ class Leases:
         """Return the epoch up to which leases do not end by time now; -1: all leases may end."""
         return self._kept_epoch if now_us < self._kept_until_us else -1
 
-    def next_end_us(self, now_us: int, held: GroupQueue) -> int:
+    def next_end_us(self, now_us: int, progress: Progress) -> int:
         """Return when the next lease of a group queue may end by time; it must have leases."""
-        first = min([lease.until_us for lease in held.leases.values()])
+        first = min([lease.until_us for lease in progress.leases.values()])
         kept = self._kept(now_us)
         if kept >= 0 and first < self._kept_until_us:
             until = self._kept_until_us
             first = min(
                 [
                     max(one.until_us, until) if one.id >> LEASE_BITS <= kept else one.until_us
-                    for one in held.leases.values()
+                    for one in progress.leases.values()
                 ]
             )
         return first
 
     def extend(
-        self, now_us: int, session: int, held: GroupQueue, epoch: int, number: int, until_us: int
+        self, now_us: int, session: int, progress: Progress, epoch: int, number: int, until_us: int
     ) -> int:
         """Extend a lease to ``until_us``, never shorten it; return the end of the record.
 
         Raises:
             LeaseExpired: the lease is over.
         """
-        lease = held.leases.get(epoch << LEASE_BITS | number)
+        lease = progress.leases.get(epoch << LEASE_BITS | number)
         if lease is None:
             raise LeaseExpired(f"lease {epoch}.{number} has ended")
         until_us = max(until_us, lease.until_us)
-        fact = Extended(held.group, held.topic, held.queue, session, number, epoch, until_us)
+        fact = Extended(
+            progress.group, progress.topic, progress.queue, session, number, epoch, until_us
+        )
         self._ledger.record(now_us, EXTENDED, (fact,))
         return self._ledger.end
 
     def release_unbegun(
-        self, now_us: int, views: Sequence[GroupQueue], session: int, budget: int
+        self, now_us: int, views: Sequence[Progress], session: int, budget: int
     ) -> int:
         """Release the rows that a gone session's client cannot have begun; return the work units.
 
@@ -124,9 +126,9 @@ class Leases:
             budget: Work units at most. If all are used, there may be more to release.
         """
         leases = [
-            (lease.id, lease, held)
-            for held in views
-            for lease in held.leases.values()
+            (lease.id, lease, progress)
+            for progress in views
+            for lease in progress.leases.values()
             if lease.session == session and lease.at_once
         ]
         leases.sort(key=itemgetter(0))
@@ -135,26 +137,26 @@ class Leases:
     def _release(self, now_us: int, unbegun: Iterable[_Unbegun], cause: Cause, budget: int) -> int:
         """Release rows within a budget, with a record for each queue; return the work units."""
         work = 0
-        settled: dict[GroupQueue, list[Settled]] = {}
-        for lease, held, rows in unbegun:
+        settled: dict[Progress, list[Settled]] = {}
+        for lease, progress, rows in unbegun:
             if work >= budget:
                 break
             runs = last_rows(rows, budget - work)
             work += row_count(runs) + LEASE_WORK
-            if held not in settled:
-                settled[held] = []
+            if progress not in settled:
+                settled[progress] = []
                 work += QUEUE_WORK
-            settled[held].append(released(held, lease, runs, cause))
-        for held, some in settled.items():
-            self._settling.record(now_us, ENDED, held, some)
-            self._ledger.wakes.wake_for(held)
+            settled[progress].append(released(progress, lease, runs, cause))
+        for progress, some in settled.items():
+            self._settling.record(now_us, ENDED, progress, some)
+            self._ledger.wakes.wake_for(progress)
         return work
 
     def end(
         self,
         now_us: int,
         subscription: Subscription,
-        held: GroupQueue,
+        progress: Progress,
         cause: Cause,
         session: int,
         budget: int = ENDED_ROWS_A_TURN,
@@ -175,10 +177,10 @@ class Leases:
         """
         leases = (  # not a list: of thousands, the budget takes some
             lease
-            for lease in held.leases.values()
+            for lease in progress.leases.values()
             if lease.session == session and lease.id not in kept and lease.id <= newest
         )
-        ending = _Ending(self._settling, now_us, subscription, held, cause, budget)
+        ending = _Ending(self._settling, now_us, subscription, progress, cause, budget)
         ending.end(leases)
         return self._ended(ending)
 
@@ -186,7 +188,7 @@ class Leases:
         self,
         now_us: int,
         subscription: Subscription,
-        held: GroupQueue,
+        progress: Progress,
         budget: int = ENDED_ROWS_A_TURN,
     ) -> Ended:
         """End the leases whose time is over, within a budget; the attempt counts as with SESSION.
@@ -197,16 +199,16 @@ class Leases:
         leases: dict[int, list[Lease]] = {}
         over: dict[int, list[Lease]] = {}
         kept = self._kept(now_us)
-        for lease in held.leases.values():
+        for lease in progress.leases.values():
             leases.setdefault(lease.session, []).append(lease)
             if _over(lease, now_us, kept):
                 over.setdefault(lease.session, []).append(lease)
-        ending = _Ending(self._settling, now_us, subscription, held, Cause.TIME, budget)
+        ending = _Ending(self._settling, now_us, subscription, progress, Cause.TIME, budget)
         for session, overdue in over.items():
             if ending.work >= budget:
                 ending.more = True
                 break
-            unbegun = _unbegun([(one.id, one, held) for one in leases[session] if one.at_once])
+            unbegun = _unbegun([(one.id, one, progress) for one in leases[session] if one.at_once])
             ending.work += self._release(
                 now_us,
                 (one for one in unbegun if _over(one.lease, now_us, kept)),
@@ -218,10 +220,13 @@ class Leases:
 
     def _ended(self, ending: _Ending) -> Ended:
         """Record the decided ends."""
-        held, work = ending.held, ending.work + (len(ending.held.leases) >> _LOOKED_SHIFT)
+        progress, work = (
+            ending.progress,
+            ending.work + (len(ending.progress.leases) >> _LOOKED_SHIFT),
+        )
         if ending.settled:
-            self._settling.record(ending.now_us, ENDED, held, ending.settled)
-            self._ledger.wakes.wake_for(held)
+            self._settling.record(ending.now_us, ENDED, progress, ending.settled)
+            self._ledger.wakes.wake_for(progress)
             work += QUEUE_WORK
         return Ended(work, ending.more)
 
@@ -234,7 +239,7 @@ def _over(lease: Lease, now_us: int, kept: int) -> bool:
 class _Ending:
     """Leases of one queue that end in one record; see ``Leases.end``."""
 
-    __slots__ = ("budget", "cause", "held", "more", "now_us", "settled", "subscription", "work",
+    __slots__ = ("budget", "cause", "progress", "more", "now_us", "settled", "subscription", "work",
                  "_settling")  # fmt: skip
 
     def __init__(
@@ -242,14 +247,14 @@ class _Ending:
         settling: Settling,
         now_us: int,
         subscription: Subscription,
-        held: GroupQueue,
+        progress: Progress,
         cause: Cause,
         budget: int,
     ) -> None:
         self._settling = settling
         self.now_us = now_us
         self.subscription = subscription
-        self.held = held
+        self.progress = progress
         self.cause = cause
         self.budget = budget
         self.work = 0
@@ -258,8 +263,8 @@ class _Ending:
 
     def end(self, leases: Iterable[Lease]) -> None:
         """Decide the ends of some leases, as far as the budget goes."""
-        held, cause = self.held, self.cause
-        order = held.order
+        progress, cause = self.progress, self.cause
+        order = progress.order
         for lease in leases:
             if self.work >= self.budget:
                 self.more = True
@@ -271,23 +276,23 @@ class _Ending:
             counted, free = order.begun(runs) if cause is not Cause.DRAIN else ([], runs)
             if counted:
                 self.settled += self._settling.settled(
-                    self.now_us, lease.session, self.subscription, held, lease.id >> LEASE_BITS,
+                    self.now_us, lease.session, self.subscription, progress, lease.id >> LEASE_BITS,
                     lease.id & LEASE_LIMIT - 1, Outcome.RETRY, counted, 0, b"", cause,
                 )  # fmt: skip
             if free:
                 why = cause if cause is Cause.DRAIN else Cause.KEY
-                self.settled.append(released(held, lease, free, why))
+                self.settled.append(released(progress, lease, free, why))
 
 
 class _Unbegun(NamedTuple):
     """Rows of a lease that its consumer cannot have begun."""
 
     lease: Lease
-    held: GroupQueue
+    progress: Progress
     runs: list[LeasedRun]
 
 
-def _unbegun(leases: Sequence[tuple[int, Lease, GroupQueue]]) -> Iterator[_Unbegun]:
+def _unbegun(leases: Sequence[tuple[int, Lease, Progress]]) -> Iterator[_Unbegun]:
     """Yield the rows that a session's consumer cannot have begun.
 
     The consumer begins rows in the order of leases and, within a lease, of offsets, and none that
@@ -297,12 +302,12 @@ def _unbegun(leases: Sequence[tuple[int, Lease, GroupQueue]]) -> Iterator[_Unbeg
         leases: The session's leases, by id, with their ids and group queues.
     """
     left = max([lease.at_once for _, lease, _ in leases], default=0)
-    for _, lease, held in leases:
-        first, others = held.order.begun(sorted(lease.runs))
+    for _, lease, progress in leases:
+        first, others = progress.order.begun(sorted(lease.runs))
         for start, stop, attempt, deliveries in first:
             begun = min(left, stop - start)
             left -= begun
             if start + begun < stop:
                 others.append((start + begun, stop, attempt, deliveries))
         if others:
-            yield _Unbegun(lease, held, others)
+            yield _Unbegun(lease, progress, others)

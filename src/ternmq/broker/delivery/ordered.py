@@ -14,7 +14,7 @@ from ternmq.broker.delivery.planner import PlannedMode
 from ternmq.broker.delivery.shared import SharedPlanner
 from ternmq.broker.group.keyorder import KeyOrder
 from ternmq.broker.group.lines import Line, Lines
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import merge
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.model.specs import Mode
@@ -43,7 +43,7 @@ class OrderedPlanner:
         now_us: int,
         subscription: Subscription,
         queue: Queue,
-        held: GroupQueue,
+        progress: Progress,
         visible: int,
         room: int,
         max_bytes: int,
@@ -51,8 +51,8 @@ class OrderedPlanner:
     ) -> None:
         """See ``Planner``."""
         del subscription
-        lines = _lines(held)
-        held.due(now_us, 0)
+        lines = _lines(progress)
+        progress.due(now_us, 0)
         rows: list[tuple[int, int, int, int]] = []  # offset, attempt, deliveries, hash
         taken: list[tuple[int, int]] = []
         parked: list[tuple[int, int]] = []
@@ -66,44 +66,44 @@ class OrderedPlanner:
                     continue  # a line may have been offered more than once
                 looked.add(hash_)
                 taken.append((head, hash_))
-                found = self._available(now_us, held, line, hash_, min(room, ROWS_PER_KEY))
+                found = self._available(now_us, progress, line, hash_, min(room, ROWS_PER_KEY))
                 if not found:
                     taken.pop()  # its head waits for a due time, which offers the line again
                 for row in found:
-                    places = self._shared.places(held, row[0], row[0] + 1, 1)
+                    places = self._shared.places(progress, row[0], row[0] + 1, 1)
                     if not budget.takes(places.positions[0], places.lengths[0]):
                         room = 0
                         break
                     rows.append(row)
                     counts[hash_] = counts.get(hash_, 0) + 1
                     room -= 1
-            cursor = held.cursor
+            cursor = progress.cursor
             if cursor < queue.first:
                 plan.skipped.append((cursor, queue.first))
                 cursor = queue.first
-            if room > 0 and not self._shared.failures_full(held):
+            if room > 0 and not self._shared.failures_full(progress):
                 cursor = self._scan_ordered(
-                    queue, held, cursor, visible, room, rows, parked, counts, budget
+                    queue, progress, cursor, visible, room, rows, parked, counts, budget
                 )
             plan.cursor = max(plan.cursor, cursor)
-            self._locate_rows(held, rows, max_bytes, plan)
+            self._locate_rows(progress, rows, max_bytes, plan)
         finally:
             for head, hash_ in taken:
                 lines.put_free(head, hash_)  # stale once its rows are leased, and dropped then
         plan.park(parked)
 
     def _available(
-        self, now_us: int, held: GroupQueue, line: Line, hash_: int, limit: int
+        self, now_us: int, progress: Progress, line: Line, hash_: int, limit: int
     ) -> list[tuple[int, int, int, int]]:
         found: list[tuple[int, int, int, int]] = []
         for offset in line.offsets[:limit]:
-            failure = held.failures.failure(offset)
+            failure = progress.failures.failure(offset)
             if failure is not None:
                 if failure.when_us > now_us:
                     break
                 _, _, attempt, deliveries = run_again(failure)
             else:
-                ready = held.ready.find(offset)
+                ready = progress.ready.find(offset)
                 if ready is None:
                     break
                 _, _, attempt, deliveries = ready
@@ -114,7 +114,7 @@ class OrderedPlanner:
     def _scan_ordered(
         self,
         queue: Queue,
-        held: GroupQueue,
+        progress: Progress,
         cursor: int,
         visible: int,
         room: int,
@@ -125,9 +125,9 @@ class OrderedPlanner:
     ) -> int:
         """Scan new rows: lease those of idle keys (and of keys leased here), park the others."""
         ledger = self._ledger
-        lines = _lines(held)
-        ahead = held.ahead
-        may_park = ledger.limits.parked - held.ready.rows
+        lines = _lines(progress)
+        ahead = progress.ahead
+        may_park = ledger.limits.parked - progress.ready.rows
         known = lines.by_hash
         # Keys of which some rows are left over by this pull, so that later rows must wait.
         stay = {hash_ for hash_, count in counts.items() if count < len(known[hash_].offsets)}
@@ -161,7 +161,7 @@ class OrderedPlanner:
         return cursor
 
     def _locate_rows(
-        self, held: GroupQueue, rows: list[tuple[int, int, int, int]], max_bytes: int, plan: Plan
+        self, progress: Progress, rows: list[tuple[int, int, int, int]], max_bytes: int, plan: Plan
     ) -> None:
         rows.sort()
         hashes = dict.fromkeys([row[0] for row in rows], 0)
@@ -172,7 +172,7 @@ class OrderedPlanner:
         ):
             at = start
             while at < stop:
-                places = self._shared.places(held, at, stop, max_bytes)
+                places = self._shared.places(progress, at, stop, max_bytes)
                 end = min(stop, places.stop)
                 plan.runs.append((at, end, attempt, deliveries))
                 plan.places.append(places)
@@ -180,8 +180,8 @@ class OrderedPlanner:
                 at = end
 
 
-def _lines(held: GroupQueue) -> Lines:
-    order = held.order
+def _lines(progress: Progress) -> Lines:
+    order = progress.order
     assert isinstance(order, KeyOrder)
     return order.lines
 

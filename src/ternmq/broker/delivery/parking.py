@@ -227,9 +227,9 @@ class Parking:
                 self.dismiss(subscription)
             except JournalFull:
                 # No segment is ready: nothing was recorded. No other event would wake it.
-                for held in subscription.queues:
-                    if now_us + FULL_RETRY_US < held.due_armed_us:
-                        self._timers.arm_due(held, now_us + FULL_RETRY_US)
+                for progress in subscription.queues:
+                    if now_us + FULL_RETRY_US < progress.due_armed_us:
+                        self._timers.arm_due(progress, now_us + FULL_RETRY_US)
         while len(self._over) < OVER:
             token = self._deadlines.pop(now_us)
             if token is None:

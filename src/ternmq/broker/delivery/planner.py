@@ -9,7 +9,7 @@ from typing import Protocol
 from ternmq.broker.catalog.catalog import Queue, Subscription
 from ternmq.broker.delivery.plan import Plan
 from ternmq.broker.group.mode import GroupMode
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.broker.ledger.ledger import Ledger
 
 
@@ -24,7 +24,7 @@ class Planner(Protocol):
         now_us: int,
         subscription: Subscription,
         queue: Queue,
-        held: GroupQueue,
+        progress: Progress,
         visible: int,
         room: int,
         max_bytes: int,
@@ -36,7 +36,7 @@ class Planner(Protocol):
             now_us: Broker time.
             subscription: The group on the topic.
             queue: The queue.
-            held: The group's view of it.
+            progress: The group's view of it.
             visible: Offset below which new rows may be handed out.
             room: Maximum number of rows.
             max_bytes: Approximate maximum of bytes; the first row fits whatever its size.

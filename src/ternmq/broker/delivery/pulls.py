@@ -19,7 +19,7 @@ from ternmq.broker.delivery.planner import Planner
 from ternmq.broker.gate.replies import PullReply
 from ternmq.broker.group.lease import LEASE_BITS
 from ternmq.broker.group.mode import GroupMode
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.broker.ledger.factkinds import CURSOR
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.journal.index.tail import Places
@@ -51,7 +51,7 @@ class Delivery:
         session: int,
         subscription: Subscription,
         queue: Queue,
-        held: GroupQueue,
+        progress: Progress,
         max_messages: int,
         max_bytes: int,
         at_once: int = 0,
@@ -63,7 +63,7 @@ class Delivery:
             session: The consumer's session.
             subscription: The group on the topic.
             queue: The queue.
-            held: The group's view of it.
+            progress: The group's view of it.
             max_messages: Maximum number of rows.
             max_bytes: Approximate maximum of bytes; the first row is returned whatever its size.
             at_once: Number of rows that the consumer works on at one time; 0: unknown.
@@ -76,14 +76,14 @@ class Delivery:
         """
         ledger = self._ledger
         spec = subscription.spec
-        room = min(max_messages, spec.window - held.leased_rows)
+        room = min(max_messages, spec.window - progress.leased_rows)
         if room <= 0:
             return None
         journal = ledger.journal
-        limits, failures = ledger.limits, held.failures
-        ready, ahead = held.ready.runs, held.ahead.starts
-        if len(held.leases) + len(ready) + len(ahead) >= limits.intervals:  # see `open_runs`
-            visible = held.cursor  # owed rows only: otherwise the runs could never become fewer
+        limits, failures = ledger.limits, progress.failures
+        ready, ahead = progress.ready.runs, progress.ahead.starts
+        if len(progress.leases) + len(ready) + len(ahead) >= limits.intervals:  # see `open_runs`
+            visible = progress.cursor  # owed rows only: otherwise the runs could never become fewer
         elif queue.end <= journal.durable:
             visible = queue.next
         else:
@@ -92,31 +92,31 @@ class Delivery:
             ready
             or failures.waiting_rows
             or ahead
-            or held.cursor < queue.first
-            or held.cursor >= visible
+            or progress.cursor < queue.first
+            or progress.cursor >= visible
             or failures.dead_rows >= limits.failures
         ):
             # The usual pull: no row is delivered again, and none is passed over. It gets the next
             # rows, if one lookup finds all of them.
-            cursor = held.cursor
+            cursor = progress.cursor
             stop = min(cursor + room, visible)
             places = ledger.index.locate(queue.topic.number, queue.number, cursor, stop, max_bytes)
             if places.stop >= stop:
                 return self._hand_out(
-                    now_us, session, subscription, queue, held,
+                    now_us, session, subscription, queue, progress,
                     stop, [(cursor, stop, 1, 1)], [places], (), (), (), at_once,
                 )  # fmt: skip
-        plan = Plan(held.cursor)
+        plan = Plan(progress.cursor)
         planner = self._planners[subscription.mode]
-        planner.plan(now_us, subscription, queue, held, visible, room, max_bytes, plan)
+        planner.plan(now_us, subscription, queue, progress, visible, room, max_bytes, plan)
         if not plan.runs and not plan.parked:
-            if plan.cursor > held.cursor:
-                self._pass_over(now_us, held, plan.cursor)
+            if plan.cursor > progress.cursor:
+                self._pass_over(now_us, progress, plan.cursor)
                 if plan.cursor < visible:
-                    ledger.wakes.wake_for(held)  # the scan goes on in the next turn
+                    ledger.wakes.wake_for(progress)  # the scan goes on in the next turn
             return None
         return self._hand_out(
-            now_us, session, subscription, queue, held,
+            now_us, session, subscription, queue, progress,
             plan.cursor, plan.runs, plan.places, plan.skipped, plan.parked, plan.hashes, at_once,
         )  # fmt: skip
 
@@ -153,7 +153,7 @@ class Delivery:
         session: int,
         subscription: Subscription,
         queue: Queue,
-        held: GroupQueue,
+        progress: Progress,
         cursor: int,
         runs: Sequence[LeasedRun],
         places: Sequence[Places],
@@ -168,26 +168,26 @@ class Delivery:
         until_us = now_us + subscription.spec.lease_us
         topic = queue.topic.number
         fact = Pulled(
-            held.group, topic, queue.number, session, lease, until_us, cursor,
+            progress.group, topic, queue.number, session, lease, until_us, cursor,
             runs, skipped, parked, hashes,
         )  # fmt: skip
         if len(runs) == 1 and not skipped and not parked and not hashes:
             start, stop, attempt, deliveries = runs[0]
             body = ONE_PULLED.pack(
-                1, 0, held.group, topic, queue.number, session, lease, until_us, cursor,
+                1, 0, progress.group, topic, queue.number, session, lease, until_us, cursor,
                 1, 0, 0, 0, start, stop - start, attempt, deliveries,
             )  # fmt: skip
         else:
             body = facts.pack_pulled((fact,))
-        ledger.record_pulled(now_us, body, held, fact)
+        ledger.record_pulled(now_us, body, progress, fact)
         self._lease = lease
-        held.scan = 0
+        progress.scan = 0
         if not runs:
             return None
         if at_once:
-            held.leases[epoch << LEASE_BITS | lease].at_once = at_once
-        if until_us < held.lease_armed_us:
-            ledger.timers.arm_leases(held, until_us)
+            progress.leases[epoch << LEASE_BITS | lease].at_once = at_once
+        if until_us < progress.lease_armed_us:
+            ledger.timers.arm_leases(progress, until_us)
         return PullReply(
             topic,
             queue.number,
@@ -200,38 +200,38 @@ class Delivery:
             ledger.suspect_below,
         )
 
-    def _pass_over(self, now_us: int, held: GroupQueue, cursor: int) -> None:
+    def _pass_over(self, now_us: int, progress: Progress, cursor: int) -> None:
         """Pass over rows that do not match the filter or have expired; record it now or later."""
         ledger = self._ledger
-        due = held.scan_since_us + ledger.limits.filter_cursor_us
-        if cursor - held.cursor < ledger.limits.filter_scan_rows and (
-            held.scan_since_us == 0 or now_us < due
+        due = progress.scan_since_us + ledger.limits.filter_cursor_us
+        if cursor - progress.cursor < ledger.limits.filter_scan_rows and (
+            progress.scan_since_us == 0 or now_us < due
         ):
-            if held.scan_since_us == 0:
-                held.scan_since_us = now_us
+            if progress.scan_since_us == 0:
+                progress.scan_since_us = now_us
                 # No other pull may follow, so a timer has to record it.
-                ledger.timers.set(now_us + ledger.limits.filter_cursor_us, Timer.PASSED, held)
-            held.scan = cursor
+                ledger.timers.set(now_us + ledger.limits.filter_cursor_us, Timer.PASSED, progress)
+            progress.scan = cursor
             return
-        self.move_cursor(now_us, held, Move.FILTERED, cursor)
+        self.move_cursor(now_us, progress, Move.FILTERED, cursor)
 
-    def record_passed(self, now_us: int, due_us: int, held: GroupQueue, budget: int) -> int:
+    def record_passed(self, now_us: int, due_us: int, progress: Progress, budget: int) -> int:
         """Record the rows that were passed over, if that is not recorded yet (timer PASSED).
 
         Raises:
             JournalFull: no segment is ready; the call must be repeated.
         """
         del due_us, budget
-        if self._ledger.views.catalog.consumer_of(held) is not None:
-            if held.scan > held.cursor:
-                self.move_cursor(now_us, held, Move.FILTERED, held.scan)
-            held.scan_since_us = 0
+        if self._ledger.views.catalog.consumer_of(progress) is not None:
+            if progress.scan > progress.cursor:
+                self.move_cursor(now_us, progress, Move.FILTERED, progress.scan)
+            progress.scan_since_us = 0
         return 1
 
-    def move_cursor(self, now_us: int, held: GroupQueue, move: Move, cursor: int) -> int:
+    def move_cursor(self, now_us: int, progress: Progress, move: Move, cursor: int) -> int:
         """Move a cursor without a pull; return the end of the record."""
-        round_ = held.round + (1 if move is Move.RESET else 0)
-        fact = CursorMoved(held.group, held.topic, held.queue, move, cursor, round_)
+        round_ = progress.round + (1 if move is Move.RESET else 0)
+        fact = CursorMoved(progress.group, progress.topic, progress.queue, move, cursor, round_)
         self._ledger.record(now_us, CURSOR, fact)
-        held.scan_since_us = 0
+        progress.scan_since_us = 0
         return self._ledger.end

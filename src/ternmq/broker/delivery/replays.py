@@ -24,7 +24,7 @@ from typing import Final
 from ternmq.broker.catalog.catalog import Queue, Subscription
 from ternmq.broker.delivery.settles import Settling, released
 from ternmq.broker.group.failedrows import SHARD_BITS, SHARD_ROWS
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import merge, missing, row_count, union
 from ternmq.broker.group.shards import shards_of
 from ternmq.broker.ledger.factkinds import REPLAY, SETTLED
@@ -50,7 +50,7 @@ MOST_ROWS: Final = 128 * SHARD_ROWS
 class ReplayPlan:
     """The effect of a replay of one queue."""
 
-    held: GroupQueue
+    progress: Progress
     runs: list[LeasedRun] = field(default_factory=list)
     """Rows that are delivered again: attempt 1, and the deliveries that are still known."""
     hashes: list[int] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Replaying:
     # -- plans ------------------------------------------------------------------------------------
 
     def plan(
-        self, subscription: Subscription, queue: Queue, held: GroupQueue, spans: Sequence[Span]
+        self, subscription: Subscription, queue: Queue, progress: Progress, spans: Sequence[Span]
     ) -> ReplayPlan:
         """Return the effect of a replay of these offsets.
 
@@ -99,20 +99,20 @@ class Replaying:
             ReplayTooLarge: too many rows would wait.
             WouldBlock: bytes must be read first; nothing was changed.
         """
-        plan = ReplayPlan(held)
+        plan = ReplayPlan(progress)
         below: list[Span] = []
         above: list[Span] = []
         for start, end in union(spans):
             stop = min(end, queue.next)
-            if start < min(stop, held.cursor):
-                below.append((start, min(stop, held.cursor)))
-            if max(start, held.cursor) < stop:
-                above.append((max(start, held.cursor), stop))
+            if start < min(stop, progress.cursor):
+                below.append((start, min(stop, progress.cursor)))
+            if max(start, progress.cursor) < stop:
+                above.append((max(start, progress.cursor), stop))
         if subscription.filter is None:
-            self._check_room(held, [(max(start, queue.first), stop) for start, stop in below])
-        reader = _Reader(self._ledger, subscription, queue, held)
+            self._check_room(progress, [(max(start, queue.first), stop) for start, stop in below])
+        reader = _Reader(self._ledger, subscription, queue, progress)
         rows = 0
-        for start, stop in _pieces(below, queue.first, held):
+        for start, stop in _pieces(below, queue.first, progress):
             rows += stop - start if stop > queue.first else 0
             done = self._piece(plan, reader, start, stop) if rows <= MOST_ROWS else start
             if done < stop:
@@ -128,7 +128,7 @@ class Replaying:
         return plan
 
     def plan_redrive(
-        self, subscription: Subscription, queue: Queue, held: GroupQueue, offsets: Iterable[int]
+        self, subscription: Subscription, queue: Queue, progress: Progress, offsets: Iterable[int]
     ) -> ReplayPlan:
         """Return the effect of a redrive of dead letters.
 
@@ -136,10 +136,10 @@ class Replaying:
             ReplayTooLarge: too many rows would wait.
             WouldBlock: bytes must be read first; nothing was changed.
         """
-        plan = ReplayPlan(held)
-        reader = _Reader(self._ledger, subscription, queue, held)
+        plan = ReplayPlan(progress)
+        reader = _Reader(self._ledger, subscription, queue, progress)
         for offset in sorted(set(offsets)):
-            row = held.failures.dead_letter(offset)
+            row = progress.failures.dead_letter(offset)
             if row is None:
                 plan.refused.append(offset)
             elif plan.rest or reader.full() or len(plan.runs) >= self._most_runs():
@@ -155,12 +155,12 @@ class Replaying:
 
     def _above(self, plan: ReplayPlan, start: int, stop: int) -> None:
         """Plan rows above the cursor: some rows may be settled already, or owed."""
-        held = plan.held
+        progress = plan.progress
         plan.unread += stop - start
-        ahead = held.ahead
+        ahead = progress.ahead
         for at in range(bisect_right(ahead.stops, start), bisect_left(ahead.starts, stop)):
             for low, high in _by_shard(max(ahead.starts[at], start), min(ahead.stops[at], stop)):
-                owed = _owed_in(held, low, high)
+                owed = _owed_in(progress, low, high)
                 plan.runs += owed
                 plan.ahead += missing([(low, high)], owed)
                 plan.unread -= high - low
@@ -169,13 +169,13 @@ class Replaying:
         """Plan rows of one shard below the cursor; return the offset up to which this is done."""
         if reader.full():
             return start
-        owed = _owed_in(plan.held, start, stop)
+        owed = _owed_in(plan.progress, start, stop)
         if not owed and stop <= reader.first:
             plan.expired += stop - start
             return stop
         most = self._most_runs()
         if not reader.reads:
-            reader.rows -= plan.held.failures.shard_rows(start >> SHARD_BITS)
+            reader.rows -= plan.progress.failures.shard_rows(start >> SHARD_BITS)
             done = [(low, high, 1, 0) for low, high in missing([(start, stop)], owed)]
             below = {low: min(max(low, reader.first), high) for low, high, _, _ in done}
             for low, high, attempt, deliveries in sorted([*owed, *done]):
@@ -215,66 +215,66 @@ class Replaying:
         return min(MOST_RUNS, self._ledger.journal.max_body // 64)
 
     def _check(self, plan: ReplayPlan) -> None:
-        held = plan.held
-        self._check_room(held, [run[:2] for run in plan.runs])
+        progress = plan.progress
+        self._check_room(progress, [run[:2] for run in plan.runs])
         most = self._ledger.limits.intervals
-        if plan.runs and held.open_runs() + len(plan.runs) > most:
+        if plan.runs and progress.open_runs() + len(plan.runs) > most:
             raise ReplayTooLarge(
-                f"queue {held.queue}: {held.open_runs()} runs of rows are open and "
+                f"queue {progress.queue}: {progress.open_runs()} runs of rows are open and "
                 f"{len(plan.runs)} would be added; there may be {most}"
             )
 
-    def _check_room(self, held: GroupQueue, spans: Iterable[Span]) -> None:
+    def _check_room(self, progress: Progress, spans: Iterable[Span]) -> None:
         limits = self._ledger.limits
-        most = limits.replay_keyed_rows if held.mode.keyed else limits.replay_rows
+        most = limits.replay_keyed_rows if progress.mode.keyed else limits.replay_rows
         rows = 0
         for start, stop in spans:
-            rows += max(0, stop - start - row_count(held.ready.inside(start, stop)))
-        if rows and held.ready.rows + rows > most:
+            rows += max(0, stop - start - row_count(progress.ready.inside(start, stop)))
+        if rows and progress.ready.rows + rows > most:
             raise ReplayTooLarge(
-                f"queue {held.queue}: {held.ready.rows} rows wait to be handed out again and "
-                f"{rows} would be added; {most} may wait"
+                f"queue {progress.queue}: {progress.ready.rows} rows wait to be handed out again "
+                f"and {rows} would be added; {most} may wait"
             )
 
     # -- records ----------------------------------------------------------------------------------
 
     def record(self, now_us: int, session: int, plan: ReplayPlan, cause: Cause) -> int:
         """Record what was planned; return where the record ends (0: there was nothing to do)."""
-        held = plan.held
+        progress = plan.progress
         if not plan.runs and not plan.ahead:
             return 0
         self._release_behind(now_us, plan)
         ledger = self._ledger
         fact = Replayed(
-            held.group, held.topic, held.queue, session, held.round + 1, cause,
+            progress.group, progress.topic, progress.queue, session, progress.round + 1, cause,
             plan.runs, plan.ahead, plan.hashes,
         )  # fmt: skip
         ledger.record(now_us, REPLAY, fact)
-        ledger.wakes.wake_for(held)
+        ledger.wakes.wake_for(progress)
         return ledger.end
 
     def _release_behind(self, now_us: int, plan: ReplayPlan) -> None:
         """Release leased rows that wait for replayed ones, so that none overtakes."""
-        held = plan.held
+        progress = plan.progress
         settled = [
-            released(held, lease, runs, SettleCause.KEY)
-            for lease, runs in held.order.behind_replayed(
-                held.leases.values(), plan.runs, plan.hashes
+            released(progress, lease, runs, SettleCause.KEY)
+            for lease, runs in progress.order.behind_replayed(
+                progress.leases.values(), plan.runs, plan.hashes
             )
         ]
         if settled:
-            self._settling.record(now_us, SETTLED, held, settled)
+            self._settling.record(now_us, SETTLED, progress, settled)
 
 
 class _Reader:
     """Reads what must be known of rows: ordering hashes, and whether the filter passes them."""
 
     def __init__(
-        self, ledger: Ledger, subscription: Subscription, queue: Queue, held: GroupQueue
+        self, ledger: Ledger, subscription: Subscription, queue: Queue, progress: Progress
     ) -> None:
         self._ledger = ledger
         self._filter = subscription.filter
-        self._held = held
+        self._progress = progress
         self.first = queue.first
         self.keyed = subscription.mode.keyed
         self.reads = self.keyed or self._filter is not None
@@ -293,7 +293,7 @@ class _Reader:
 
     def hash_of(self, offset: int) -> int:
         """Return the ordering hash of a row."""
-        known = self._held.order.hash_of(offset)
+        known = self._progress.order.hash_of(offset)
         if known is not None:
             return known
         self._read(offset)
@@ -311,8 +311,8 @@ class _Reader:
     def _read(self, offset: int) -> None:
         if self._start <= offset < self._stop:
             return
-        ledger, held = self._ledger, self._held
-        places = ledger.index.locate(held.topic, held.queue, offset, offset + 1, 1)
+        ledger, progress = self._ledger, self._progress
+        places = ledger.index.locate(progress.topic, progress.queue, offset, offset + 1, 1)
         if places.positions:
             batch = self._stored(places)
         else:
@@ -329,12 +329,12 @@ class _Reader:
         return Batch(stored.batch)
 
     def _copied(self, offset: int) -> Batch:
-        held = self._held
-        place = self._ledger.index.moved(held.topic, held.queue, offset)
+        progress = self._progress
+        place = self._ledger.index.moved(progress.topic, progress.queue, offset)
         if place is None:
             raise CorruptJournal(
-                f"offset {offset} of queue {held.queue} of topic {held.topic} is owed to group "
-                f"{held.group} and kept nowhere"
+                f"offset {offset} of queue {progress.queue} of topic {progress.topic} is owed to "
+                f"group {progress.group} and kept nowhere"
             )
         record = self._ledger.store.get(place.position)
         piece, row = moved.unpack(record[HEADER_BYTES:]).row(place.row)
@@ -343,9 +343,9 @@ class _Reader:
         return Batch(piece.batch)
 
 
-def _pieces(spans: Iterable[Span], first: int, held: GroupQueue) -> Iterator[Span]:
+def _pieces(spans: Iterable[Span], first: int, progress: Progress) -> Iterator[Span]:
     """Cut spans at the edges of shards; below ``first``, only at shards that hold rows."""
-    shards = shards_of(held)
+    shards = shards_of(progress)
     for start, stop in spans:
         at = start
         gone = min(stop, first)
@@ -374,17 +374,18 @@ def _by_shard(start: int, stop: int) -> Iterator[Span]:
         start = end
 
 
-def _owed_in(held: GroupQueue, start: int, stop: int) -> list[LeasedRun]:
+def _owed_in(progress: Progress, start: int, stop: int) -> list[LeasedRun]:
     """Return the owed runs of a span within one shard: attempt 1, and the deliveries so far."""
     runs = [
         (max(low, start), min(high, stop), 1, deliveries)
-        for (low, high, _, deliveries), _ in held.leases_by_shard().get(start >> SHARD_BITS, ())
+        for (low, high, _, deliveries), _ in progress.leases_by_shard().get(start >> SHARD_BITS, ())
         if low < stop and start < high
     ]
     runs += [
-        (low, high, 1, deliveries) for low, high, _, deliveries in held.ready.inside(start, stop)
+        (low, high, 1, deliveries)
+        for low, high, _, deliveries in progress.ready.inside(start, stop)
     ]
-    failures = held.failures
+    failures = progress.failures
     if failures.waiting_rows or failures.dead_rows:
         runs += [
             (row.offset, row.offset + 1, 1, row.deliveries)

@@ -8,7 +8,7 @@ from typing import Final
 from ternmq.broker.catalog.catalog import Queue, Subscription
 from ternmq.broker.gate.replies import SettleReply
 from ternmq.broker.group.lease import LEASE_BITS, LEASE_LIMIT, Lease
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.retry import delay_us
 from ternmq.broker.group.runs import missing, split_all, union
 from ternmq.broker.ledger.factkinds import SETTLED, FactKind
@@ -50,7 +50,7 @@ class Settling:
         session: int,
         subscription: Subscription,
         queue: Queue,
-        held: GroupQueue,
+        progress: Progress,
         lease_epoch: int,
         lease_number: int,
         outcome: Outcome,
@@ -66,7 +66,7 @@ class Settling:
             session: the session that settles.
             subscription: the group on the topic.
             queue: the queue.
-            held: the group's view of it.
+            progress: the group's view of it.
             lease_epoch: of the lease.
             lease_number: of the lease.
             outcome: DONE, RETRY (by policy: it may become DEAD or HELD), DEAD (rejected), RELEASED.
@@ -78,9 +78,9 @@ class Settling:
             LeaseExpired: none of the rows is held under the lease.
         """
         ledger = self._ledger
-        lease = held.leases.get(lease_epoch << LEASE_BITS | lease_number)
+        lease = progress.leases.get(lease_epoch << LEASE_BITS | lease_number)
         if lease is None:
-            taken, refused = self._of_lost_lease(queue, held, lease_epoch, spans)
+            taken, refused = self._of_lost_lease(queue, progress, lease_epoch, spans)
         elif spans is None:
             taken, refused = lease.runs, []
         else:
@@ -92,22 +92,23 @@ class Settling:
         if outcome is _DONE and len(taken) == 1:
             start, stop, attempt, deliveries = taken[0]
             fact = Settled(
-                held.group, held.topic, held.queue, session, lease_number, lease_epoch, held.round,
-                _DONE, _CONSUMER, 0, taken,
+                progress.group, progress.topic, progress.queue, session, lease_number, lease_epoch,
+                progress.round, _DONE, _CONSUMER, 0, taken,
             )  # fmt: skip
             body = ONE_SETTLED.pack(
-                1, 0, held.group, held.topic, held.queue, session, lease_number, lease_epoch,
-                held.round, 0, 1, 0, 0, 0, start, stop - start, attempt, deliveries,
+                1, 0, progress.group, progress.topic, progress.queue, session, lease_number,
+                lease_epoch, progress.round, 0, 1, 0, 0, 0, start, stop - start, attempt,
+                deliveries,
             )  # fmt: skip
-            ledger.record_settled(now_us, body, held, fact)
+            ledger.record_settled(now_us, body, progress, fact)
         else:
-            order = held.order
+            order = progress.order
             first: Sequence[LeasedRun] = taken
             behind: list[LeasedRun] = []
             if outcome is _RETRY or outcome is _RELEASED:
                 first, behind = order.handled(taken)
             settled = self.settled(
-                now_us, session, subscription, held, lease_epoch, lease_number, outcome, first,
+                now_us, session, subscription, progress, lease_epoch, lease_number, outcome, first,
                 delay, _cut(reason),
             )  # fmt: skip
             if lease is not None and outcome is not _DONE:
@@ -115,10 +116,10 @@ class Settling:
                 if behind:
                     # In the same record: a consumer must never hold rows that wait for a failed
                     # one.
-                    settled.append(released(held, lease, behind, Cause.KEY))
-            self.record(now_us, SETTLED, held, settled)
+                    settled.append(released(progress, lease, behind, Cause.KEY))
+            self.record(now_us, SETTLED, progress, settled)
         if subscription.waiters.count:
-            ledger.wakes.wake_for(held)
+            ledger.wakes.wake_for(progress)
         return SettleReply(taken, refused, ledger.journal.end)
 
     def settled(
@@ -126,7 +127,7 @@ class Settling:
         now_us: int,
         session: int,
         subscription: Subscription,
-        held: GroupQueue,
+        progress: Progress,
         lease_epoch: int,
         lease_number: int,
         outcome: Outcome,
@@ -166,16 +167,16 @@ class Settling:
         for what, why, due_us, group in groups:
             runs, previous = group, list[int]()
             if facts.failing(what):
-                runs, previous = _with_history(held, group)
+                runs, previous = _with_history(progress, group)
             settled.append(
                 Settled(
-                    held.group,
-                    held.topic,
-                    held.queue,
+                    progress.group,
+                    progress.topic,
+                    progress.queue,
                     session,
                     lease_number,
                     lease_epoch,
-                    held.round,
+                    progress.round,
                     what,
                     why,
                     due_us,
@@ -213,18 +214,18 @@ class Settling:
         self,
         now_us: int,
         what: FactKind[Sequence[Settled]],
-        held: GroupQueue,
+        progress: Progress,
         settled: Sequence[Settled],
     ) -> None:
         """Record SETTLED or ENDED facts of one queue, and arm the timer for rows that come due."""
         ledger = self._ledger
         ledger.record(now_us, what, settled)
         for fact in settled:
-            if fact.outcome is _RETRY and fact.due_us < held.due_armed_us:
-                ledger.timers.arm_due(held, fact.due_us)
+            if fact.outcome is _RETRY and fact.due_us < progress.due_armed_us:
+                ledger.timers.arm_due(progress, fact.due_us)
 
     def _of_lost_lease(
-        self, queue: Queue, held: GroupQueue, lease_epoch: int, spans: Sequence[Span] | None
+        self, queue: Queue, progress: Progress, lease_epoch: int, spans: Sequence[Span] | None
     ) -> tuple[list[LeasedRun], list[Span]]:
         """Judge a settle whose lease is not known: its PULLED may have been lost in a power cut.
 
@@ -237,10 +238,10 @@ class Settling:
         for start, stop in spans or ():
             if (
                 lease_epoch < self._ledger.journal.epoch
-                and not held.mode.confirmed
-                and not held.round  # after a reset, the round of the settle is not known
-                and held.cursor <= start < stop <= queue.recovered
-                and not held.ahead.overlaps(start, stop)
+                and not progress.mode.confirmed
+                and not progress.round  # after a reset, the round of the settle is not known
+                and progress.cursor <= start < stop <= queue.recovered
+                and not progress.ahead.overlaps(start, stop)
             ):
                 taken.append((start, stop, 1, 1))
             else:
@@ -250,7 +251,7 @@ class Settling:
     def operate(
         self,
         now_us: int,
-        held: GroupQueue,
+        progress: Progress,
         offsets: Sequence[int],
         outcome: Outcome,
         cause: Cause = Cause.OPERATOR,
@@ -264,9 +265,9 @@ class Settling:
         previous: list[int] = []
         refused: list[Span] = []
         for offset in sorted(set(offsets)):
-            row = held.failures.failure(offset)
+            row = progress.failures.failure(offset)
             if row is None and outcome is Outcome.DONE:
-                row = held.failures.dead_letter(offset)
+                row = progress.failures.dead_letter(offset)
             if row is None:
                 refused.append((offset, offset + 1))
                 continue
@@ -275,21 +276,21 @@ class Settling:
         if not taken:
             raise LeaseExpired("none of these rows waits for a retry")
         fact = Settled(
-            held.group,
-            held.topic,
-            held.queue,
+            progress.group,
+            progress.topic,
+            progress.queue,
             0,
             0,
             0,
-            held.round,
+            progress.round,
             outcome,
             cause,
             now_us,
             taken,
             previous if facts.failing(outcome) else [],
         )
-        self.record(now_us, SETTLED, held, [fact])
-        self._ledger.wakes.wake_for(held)
+        self.record(now_us, SETTLED, progress, [fact])
+        self._ledger.wakes.wake_for(progress)
         return SettleReply(taken, refused, self._ledger.end)
 
 
@@ -300,15 +301,17 @@ def _held_of(lease: Lease, spans: Sequence[Span]) -> tuple[list[LeasedRun], list
     return taken, missing(wanted, taken)
 
 
-def _with_history(held: GroupQueue, runs: Sequence[LeasedRun]) -> tuple[list[LeasedRun], list[int]]:
+def _with_history(
+    progress: Progress, runs: Sequence[LeasedRun]
+) -> tuple[list[LeasedRun], list[int]]:
     """Return the runs, each with one earlier failure, and where that is described (0: none)."""
-    if not held.failures.history:
+    if not progress.failures.history:
         return list(runs), [0] * len(runs)
     cut: list[LeasedRun] = []
     previous: list[int] = []
     for start, stop, attempt, deliveries in runs:
         for offset in range(start, stop):
-            before = held.failures.history.get(offset, 0)
+            before = progress.failures.history.get(offset, 0)
             if cut and cut[-1][1:] == (offset, attempt, deliveries) and previous[-1] == before:
                 cut[-1] = (cut[-1][0], offset + 1, attempt, deliveries)
             else:
@@ -317,16 +320,16 @@ def _with_history(held: GroupQueue, runs: Sequence[LeasedRun]) -> tuple[list[Lea
     return cut, previous
 
 
-def released(held: GroupQueue, lease: Lease, runs: Sequence[LeasedRun], cause: Cause) -> Settled:
+def released(progress: Progress, lease: Lease, runs: Sequence[LeasedRun], cause: Cause) -> Settled:
     """Return the fact that rows of a lease are given back; no attempt is counted."""
     return Settled(
-        held.group,
-        held.topic,
-        held.queue,
+        progress.group,
+        progress.topic,
+        progress.queue,
         lease.session,
         lease.id & LEASE_LIMIT - 1,
         lease.id >> LEASE_BITS,
-        held.round,
+        progress.round,
         Outcome.RELEASED,
         cause,
         0,

@@ -12,7 +12,7 @@ from ternmq.broker.catalog.catalog import Queue, Subscription
 from ternmq.broker.delivery.plan import Budget, Plan, once_more, one_place, run_again
 from ternmq.broker.delivery.planner import PlannedMode
 from ternmq.broker.group.order import UNORDERED
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import merge
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.journal.index.tail import Places
@@ -39,36 +39,36 @@ class SharedPlanner:
         now_us: int,
         subscription: Subscription,
         queue: Queue,
-        held: GroupQueue,
+        progress: Progress,
         visible: int,
         room: int,
         max_bytes: int,
         plan: Plan,
     ) -> None:
         """See ``Planner``."""
-        fresh = held.cursor < visible
+        fresh = progress.cursor < visible
         again = 0
-        if held.ready.runs or held.failures.waiting_rows:
+        if progress.ready.runs or progress.failures.waiting_rows:
             # While there are new rows, others take at most half of a pull; single pulls take turns.
             again = room if not fresh else (room + 1) // 2
-            if not (fresh and room == 1 and held.turn_to_fresh):
-                room, max_bytes = self._plan_again(now_us, held, again, room, max_bytes, plan)
-        if fresh and room > 0 and max_bytes > 0 and not self.failures_full(held):
+            if not (fresh and room == 1 and progress.turn_to_fresh):
+                room, max_bytes = self._plan_again(now_us, progress, again, room, max_bytes, plan)
+        if fresh and room > 0 and max_bytes > 0 and not self.failures_full(progress):
             if subscription.filter is None:
-                self._plan_fresh(queue, held, visible, room, max_bytes, plan)
+                self._plan_fresh(queue, progress, visible, room, max_bytes, plan)
             else:
-                self._plan_filtered(subscription, queue, held, visible, room, max_bytes, plan)
+                self._plan_filtered(subscription, queue, progress, visible, room, max_bytes, plan)
         if again and fresh and not plan.runs:
             # It was the turn of new rows, but no new row is for this group.
-            self._plan_again(now_us, held, again, room, max_bytes, plan)
-            if plan.runs and not plan.skipped and plan.cursor > held.cursor:
-                plan.skip_between(held.cursor, plan.cursor)
-        held.turn_to_fresh = not held.turn_to_fresh  # not earlier: what is above may block
+            self._plan_again(now_us, progress, again, room, max_bytes, plan)
+            if plan.runs and not plan.skipped and plan.cursor > progress.cursor:
+                plan.skip_between(progress.cursor, plan.cursor)
+        progress.turn_to_fresh = not progress.turn_to_fresh  # not earlier: what is above may block
 
     def _plan_fresh(
         self,
         queue: Queue,
-        held: GroupQueue,
+        progress: Progress,
         visible: int,
         room: int,
         max_bytes: int,
@@ -76,11 +76,11 @@ class SharedPlanner:
     ) -> None:
         index = self._ledger.index
         topic, number = queue.topic.number, queue.number
-        cursor = held.cursor
+        cursor = progress.cursor
         if cursor < queue.first:
             plan.skipped.append((cursor, queue.first))
             cursor = queue.first
-        ahead = held.ahead
+        ahead = progress.ahead
         while room > 0 and max_bytes > 0 and cursor < visible:
             stop = min(cursor + room, visible)
             if ahead:
@@ -103,23 +103,23 @@ class SharedPlanner:
         plan.cursor = max(plan.cursor, cursor)
 
     def _plan_again(
-        self, now_us: int, held: GroupQueue, again: int, room: int, max_bytes: int, plan: Plan
+        self, now_us: int, progress: Progress, again: int, room: int, max_bytes: int, plan: Plan
     ) -> tuple[int, int]:
         candidates: list[LeasedRun] = []
         left = again
-        for start, stop, attempt, deliveries in held.ready.runs:
+        for start, stop, attempt, deliveries in progress.ready.runs:
             if left <= 0:
                 break
             rows = min(stop - start, left)
             candidates.append((start, start + rows, attempt, once_more(deliveries)))
             left -= rows
-        if left > 0 and held.failures.waiting_rows:
-            candidates += [run_again(row) for row in held.due(now_us, left)]
+        if left > 0 and progress.failures.waiting_rows:
+            candidates += [run_again(row) for row in progress.due(now_us, left)]
         budget = Budget(max_bytes)  # a batch that holds several of the rows counts once
         for start, stop, attempt, deliveries in merge(candidates):
             at = start
             while at < stop:
-                places = self.places(held, at, stop, max(budget.left, 1))
+                places = self.places(progress, at, stop, max(budget.left, 1))
                 if not budget.takes_all(places):
                     return room, 0
                 end = min(stop, places.stop)
@@ -129,29 +129,32 @@ class SharedPlanner:
                 at = end
         return room, budget.left
 
-    def places(self, held: GroupQueue, start: int, stop: int, max_bytes: int) -> Places:
+    def places(self, progress: Progress, start: int, stop: int, max_bytes: int) -> Places:
         """Return where owed rows are stored: in their batches, or in a copy moved forward."""
         index = self._ledger.index
-        places = index.locate(held.topic, held.queue, start, stop, max_bytes)
+        places = index.locate(progress.topic, progress.queue, start, stop, max_bytes)
         if places.positions:
             return places
-        copy = index.moved(held.topic, held.queue, start)
+        copy = index.moved(progress.topic, progress.queue, start)
         if copy is None:
             raise CorruptJournal(
-                f"offset {start} of queue {held.queue} of topic {held.topic} is owed to group "
-                f"{held.group} and kept nowhere"
+                f"offset {start} of queue {progress.queue} of topic {progress.topic} is owed to "
+                f"group {progress.group} and kept nowhere"
             )
         return Places((start,), (copy.position,), (0,), start + 1)
 
-    def failures_full(self, held: GroupQueue) -> bool:
+    def failures_full(self, progress: Progress) -> bool:
         """Return whether new rows are withheld, because too many rows wait or are dead."""
-        return held.failures.waiting_rows + held.failures.dead_rows >= self._ledger.limits.failures
+        return (
+            progress.failures.waiting_rows + progress.failures.dead_rows
+            >= self._ledger.limits.failures
+        )
 
     def _plan_filtered(
         self,
         subscription: Subscription,
         queue: Queue,
-        held: GroupQueue,
+        progress: Progress,
         visible: int,
         room: int,
         max_bytes: int,
@@ -160,11 +163,11 @@ class SharedPlanner:
         ledger = self._ledger
         wanted = subscription.filter
         assert wanted is not None
-        cursor = max(held.cursor, held.scan, queue.first)
+        cursor = max(progress.cursor, progress.scan, queue.first)
         budget = ledger.limits.filter_scan_rows
         while room > 0 and max_bytes > 0 and budget > 0 and cursor < visible:
-            cursor = held.ahead.covering_end(cursor)
-            stop = held.ahead.next_start(cursor, min(cursor + budget, visible))
+            cursor = progress.ahead.covering_end(cursor)
+            stop = progress.ahead.next_start(cursor, min(cursor + budget, visible))
             if cursor >= stop:
                 break
             places = ledger.index.locate(
@@ -199,7 +202,7 @@ class SharedPlanner:
                     break
             cursor = stop
         if plan.runs:
-            plan.skip_between(held.cursor, cursor)
+            plan.skip_between(progress.cursor, cursor)
         plan.cursor = max(plan.cursor, cursor)
 
 

@@ -126,20 +126,20 @@ class Figures(Generic[Q]):
         """Bring the figures up to date. O(group queues that changed)."""
         if not self.changed:
             return
-        for held in self.changed:
-            held.noted = False
-            if held.share is not None:
-                self._take_over(held, held.share, held.share_now())
+        for progress in self.changed:
+            progress.noted = False
+            if progress.share is not None:
+                self._take_over(progress, progress.share, progress.share_now())
         self.changed.clear()
 
-    def forget(self, held: Q) -> None:
+    def forget(self, progress: Q) -> None:
         """Subtract a group queue that is gone."""
-        if held.share is not None:
-            if held.share is not NOTHING:
-                self._take_over(held, held.share, NOTHING)
-            held.share = None
-        if held.leases:
-            self.leases_ended(held, {lease.session for lease in held.leases.values()})
+        if progress.share is not None:
+            if progress.share is not NOTHING:
+                self._take_over(progress, progress.share, NOTHING)
+            progress.share = None
+        if progress.leases:
+            self.leases_ended(progress, {lease.session for lease in progress.leases.values()})
 
     def rebuild(self, all_: Iterable[Q]) -> None:
         """Count everything again, once a journal was replayed."""
@@ -149,17 +149,17 @@ class Figures(Generic[Q]):
         self.by_session.clear()
         self._most_open_runs, self._most_failures = Greatest(), Greatest()
         self._most_ready, self._most_parked = Greatest(), Greatest()
-        for held in all_:
-            held.noted = False
-            self._take_over(held, NOTHING, held.share_now())
-            for lease in held.leases.values():
-                self.lease_begun(held, lease.session)
+        for progress in all_:
+            progress.noted = False
+            self._take_over(progress, NOTHING, progress.share_now())
+            for lease in progress.leases.values():
+                self.lease_begun(progress, lease.session)
 
-    def _take_over(self, held: Q, before: Share, now: Share) -> None:
+    def _take_over(self, progress: Q, before: Share, now: Share) -> None:
         if before == now:
-            held.share = before  # empty group queues share one object
+            progress.share = before  # empty group queues share one object
             return
-        held.share = now
+        progress.share = now
         self.leased += now.leased - before.leased
         self.ready += now.ready - before.ready
         self.waiting += now.waiting - before.waiting
@@ -167,38 +167,38 @@ class Figures(Generic[Q]):
         self._most_open_runs.change(before.open_runs, now.open_runs)
         self._most_failures.change(before.waiting + before.dead, now.waiting + now.dead)
         self._most_ready.change(before.ready, now.ready)
-        if held.mode.parks:
+        if progress.mode.parks:
             self._most_parked.change(before.ready, now.ready)
         if now.dead:
-            self.with_dead[held] = None
+            self.with_dead[progress] = None
         else:
-            self.with_dead.pop(held, None)
+            self.with_dead.pop(progress, None)
 
-    def lease_begun(self, held: Q, session: int) -> None:
+    def lease_begun(self, progress: Q, session: int) -> None:
         """Count one more lease of a group queue for a session."""
         held_by = self.by_session.get(session)
         if held_by is None:
-            self.by_session[session] = {held: 1}
+            self.by_session[session] = {progress: 1}
         else:
-            held_by[held] = held_by.get(held, 0) + 1
+            held_by[progress] = held_by.get(progress, 0) + 1
 
-    def lease_ended(self, held: Q, session: int) -> None:
+    def lease_ended(self, progress: Q, session: int) -> None:
         """Count one lease of a group queue less for a session."""
         held_by = self.by_session.get(session)
-        if held_by is None or held not in held_by:
+        if held_by is None or progress not in held_by:
             return
-        held_by[held] -= 1
-        if not held_by[held]:
-            del held_by[held]
+        held_by[progress] -= 1
+        if not held_by[progress]:
+            del held_by[progress]
             if not held_by:
                 del self.by_session[session]
 
-    def leases_ended(self, held: Q, sessions: Iterable[int]) -> None:
+    def leases_ended(self, progress: Q, sessions: Iterable[int]) -> None:
         """Forget all leases of a group queue; ``sessions`` had them."""
         for session in sessions:
             held_by = self.by_session.get(session)
             if held_by is not None:
-                held_by.pop(held, None)
+                held_by.pop(progress, None)
                 if not held_by:
                     del self.by_session[session]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.journal.store.store import RecordStore
 from ternmq.model.errors import CorruptJournal, DiskReadError, MessageNotFound
 from ternmq.record.fact import moved
@@ -23,13 +23,13 @@ class Records(Protocol):
 
 
 def failure_entries(
-    store: Records, held: GroupQueue, offset: int, position: int, first: int
+    store: Records, progress: Progress, offset: int, position: int, first: int
 ) -> list[FailureEntry]:
     """Return the newest failures of a row, at most ``MAX_HISTORY``, oldest first.
 
     Args:
         store: Reads records.
-        held: The group queue.
+        progress: The group queue.
         offset: The row.
         position: Position of the record of the newest failure.
         first: Where the journal begins; older records of failures are gone.
@@ -43,11 +43,11 @@ def failure_entries(
         body = record[HEADER_BYTES:]
         if kind_of(record) == Kind.MOVED:
             for failure in moved.unpack(body).failures:
-                if failure.group == held.group and failure.offset == offset:
+                if failure.group == progress.group and failure.offset == offset:
                     entries += reversed(failure.entries)
                     break
             break
-        found = _entry(held, offset, time_us_of(record), body)
+        found = _entry(progress, offset, time_us_of(record), body)
         if found is None:
             break
         entry, position = found
@@ -57,10 +57,10 @@ def failure_entries(
 
 
 def _entry(
-    held: GroupQueue, offset: int, time_us: int, body: bytes
+    progress: Progress, offset: int, time_us: int, body: bytes
 ) -> tuple[FailureEntry, int] | None:
     for fact in unpack_settled(body):
-        if (fact.group, fact.topic, fact.queue) != (held.group, held.topic, held.queue):
+        if (fact.group, fact.topic, fact.queue) != (progress.group, progress.topic, progress.queue):
             continue
         if not failing(fact.outcome):
             continue
@@ -81,18 +81,18 @@ class LastFailures:
 
     Args:
         store: Reads records.
-        held: The group queue.
+        progress: The group queue.
         runs: Runs that were handed out. Of rows in their first attempt, only redriven ones have
             failures.
         first: Where the journal begins; older records of failures are gone.
     """
 
     def __init__(
-        self, store: RecordStore, held: GroupQueue, runs: Sequence[LeasedRun], first: int
+        self, store: RecordStore, progress: Progress, runs: Sequence[LeasedRun], first: int
     ) -> None:
         self._store = store
-        self._held = held
-        history = held.failures.history
+        self._progress = progress
+        history = progress.failures.history
         rows = [
             (history[offset], offset)
             for start, stop, _, deliveries in runs
@@ -113,7 +113,7 @@ class LastFailures:
         while left:
             position = left[-1][0]
             try:
-                told = _told(self._store.get(position), self._held)
+                told = _told(self._store.get(position), self._progress)
             except (MessageNotFound, CorruptJournal, DiskReadError):
                 told = {}  # removed or unreadable: the message is delivered without it
             while left and left[-1][0] == position:
@@ -132,20 +132,20 @@ class LastFailures:
         return merged
 
 
-def _told(record: bytes, held: GroupQueue) -> dict[int, tuple[int, bytes]]:
+def _told(record: bytes, progress: Progress) -> dict[int, tuple[int, bytes]]:
     """Return offset -> (cause, reason) of the newest failure of each row in a record."""
     body = record[HEADER_BYTES:]
     if kind_of(record) == Kind.MOVED:
         return {
             failure.offset: (int(failure.entries[-1].cause), failure.entries[-1].reason)
             for failure in moved.unpack(body).failures
-            if failure.group == held.group and failure.entries
+            if failure.group == progress.group and failure.entries
         }
     return {
         offset: (int(fact.cause), fact.reason)
         for fact in unpack_settled(body)
         if failing(fact.outcome)
-        and (fact.group, fact.topic, fact.queue) == (held.group, held.topic, held.queue)
+        and (fact.group, fact.topic, fact.queue) == (progress.group, progress.topic, progress.queue)
         for start, stop, _, _ in fact.runs
         for offset in range(start, stop)
     }

@@ -47,7 +47,7 @@ _DONE: Final = Outcome.DONE
 _RELEASED: Final = Outcome.RELEASED
 
 
-class GroupQueue:
+class Progress:
     """The view of one (group, topic, queue)."""
 
     __slots__ = (

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 
 from ternmq.broker.group.failedrows import HELD_US, SHARD_BITS
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 
 
 class RowState(enum.StrEnum):
@@ -37,14 +37,14 @@ class RowPlace:
     """Waiting: broker time from which it is delivered again."""
 
 
-def row_state(held: GroupQueue, offset: int, first: int) -> RowPlace:
+def row_state(progress: Progress, offset: int, first: int) -> RowPlace:
     """Return the state of a row; the offset may be any, stored or not.
 
     An offset that was not reached yet is unread, whether it is stored yet or not. Rows that the
     group's filter passed over, or that were removed unread (below ``first``, where the queue
     begins), are not owed.
     """
-    failures = held.failures
+    failures = progress.failures
     dead = failures.dead_letter(offset)
     if dead is not None:
         return RowPlace(RowState.DEAD, dead.attempt, dead.deliveries, position=dead.position)
@@ -59,17 +59,19 @@ def row_state(held: GroupQueue, offset: int, first: int) -> RowPlace:
             when_us=0 if held_back else waiting.when_us,
         )
     told_at = failures.history.get(offset, 0)
-    run = held.ready.find(offset)
+    run = progress.ready.find(offset)
     if run is not None:
-        behind = held.order.first_before(offset)
+        behind = progress.order.first_before(offset)
         _, _, attempt, deliveries = run
         return RowPlace(RowState.READY, attempt - 1, deliveries, behind, told_at)
-    for (start, stop, attempt, deliveries), _ in held.leases_by_shard().get(
+    for (start, stop, attempt, deliveries), _ in progress.leases_by_shard().get(
         offset >> SHARD_BITS, ()
     ):
         if start <= offset < stop:
             return RowPlace(RowState.LEASED, attempt - 1, deliveries, position=told_at)
-    passed = max(held.cursor, held.scan, first)  # rows that the filter passed over are not unread
-    if offset >= passed and not held.ahead.overlaps(offset, offset + 1):
+    passed = max(
+        progress.cursor, progress.scan, first
+    )  # rows that the filter passed over are not unread
+    if offset >= passed and not progress.ahead.overlaps(offset, offset + 1):
         return RowPlace(RowState.UNREAD)
     return RowPlace(RowState.NOT_OWED)

@@ -28,7 +28,7 @@ from ternmq.broker.group.lease import Lease
 from ternmq.record.fact.facts import Span
 
 if TYPE_CHECKING:
-    from ternmq.broker.group.progress import GroupQueue
+    from ternmq.broker.group.progress import Progress
 
 _SHARD_HEAD: Final = struct.Struct("<IIII")
 _LEASE_RUN: Final = struct.Struct("<QIIqQHHI")
@@ -36,24 +36,28 @@ _READY_RUN: Final = struct.Struct("<QIHH")
 _PAIR: Final = struct.Struct("<QQ")
 
 
-def shards_of(held: GroupQueue) -> list[int]:
+def shards_of(progress: Progress) -> list[int]:
     """Return the numbers of the shards that hold rows, sorted."""
     if not (
-        held.leases
-        or held.ready.runs
-        or held.ahead.starts
-        or held.failures.waiting
-        or held.failures.dead
+        progress.leases
+        or progress.ready.runs
+        or progress.ahead.starts
+        or progress.failures.waiting
+        or progress.failures.dead
     ):
         return []
-    keys = set(held.failures.waiting) | set(held.failures.dead) | set(held.leases_by_shard())
-    spans = [run[:2] for run in held.ready.runs]
-    for start, stop in [*spans, *held.ahead]:
+    keys = (
+        set(progress.failures.waiting)
+        | set(progress.failures.dead)
+        | set(progress.leases_by_shard())
+    )
+    spans = [run[:2] for run in progress.ready.runs]
+    for start, stop in [*spans, *progress.ahead]:
         keys.update(range(start >> SHARD_BITS, (stop - 1 >> SHARD_BITS) + 1))
     return sorted(keys)
 
 
-def encode_shard(held: GroupQueue, key: int) -> bytes:
+def encode_shard(progress: Progress, key: int) -> bytes:
     """Return everything known of the rows of one shard; layout in ``docs/format/state.md``."""
     base = key << SHARD_BITS
     end = base + SHARD_ROWS
@@ -69,26 +73,26 @@ def encode_shard(held: GroupQueue, key: int) -> bytes:
             0,
         )
         for (start, stop, attempt, deliveries), lease in sorted(
-            held.leases_by_shard().get(key, ()), key=lambda pair: pair[0]
+            progress.leases_by_shard().get(key, ()), key=lambda pair: pair[0]
         )
     ]
     ready = [
         _READY_RUN.pack(max(start, base), min(stop, end) - max(start, base), attempt, count)
-        for start, stop, attempt, count in held.ready.runs
+        for start, stop, attempt, count in progress.ready.runs
         if start < end and stop > base
     ]
     ahead = [
         _PAIR.pack(max(start, base), min(stop, end))
-        for start, stop in held.ahead
+        for start, stop in progress.ahead
         if start < end and stop > base
     ]
-    known = held.failures.history
+    known = progress.failures.history
     history = (
         [_PAIR.pack(offset, known[offset]) for offset in range(base, end) if offset in known]
         if known
         else []
     )
-    hashes = [_PAIR.pack(*pair) for pair in held.order.hashes(base, end)]
+    hashes = [_PAIR.pack(*pair) for pair in progress.order.hashes(base, end)]
     empty = FailureRows(base)
     return b"".join(
         [
@@ -99,18 +103,18 @@ def encode_shard(held: GroupQueue, key: int) -> bytes:
             *ahead,
             *history,
             *hashes,
-            held.failures.waiting.get(key, empty).encode(),
-            held.failures.dead.get(key, empty).encode(),
+            progress.failures.waiting.get(key, empty).encode(),
+            progress.failures.dead.get(key, empty).encode(),
         ]
     )
 
 
-def load_shard(held: GroupQueue, key: int, payload: bytes, stamp: int) -> None:
+def load_shard(progress: Progress, key: int, payload: bytes, stamp: int) -> None:
     """Load the rows of one shard as they were at ``stamp``."""
-    held.admission.load_shard(key, stamp)
+    progress.admission.load_shard(key, stamp)
     if not payload:
         return
-    failures = held.failures
+    failures = progress.failures
     leased, ready, ahead, history = _SHARD_HEAD.unpack_from(payload)
     at = _SHARD_HEAD.size
     hashes, _ = _PAIR.unpack_from(payload, at)
@@ -119,19 +123,19 @@ def load_shard(held: GroupQueue, key: int, payload: bytes, stamp: int) -> None:
     for _ in range(leased):
         id_, session, rows, until_us, start, attempt, count, _ = _LEASE_RUN.unpack_from(payload, at)
         at += _LEASE_RUN.size
-        lease = held.leases.get(id_)
+        lease = progress.leases.get(id_)
         if lease is None:
-            lease = held.leases[id_] = Lease(id_, session, until_us)
+            lease = progress.leases[id_] = Lease(id_, session, until_us)
         lease.until_us = max(lease.until_us, until_us)
         lease.runs.append((start, start + rows, attempt, count))
-        held.leased_rows += rows
+        progress.leased_rows += rows
         in_hand.append((start, start + rows))
     for _ in range(ready):
         start, rows, attempt, count = _READY_RUN.unpack_from(payload, at)
         at += _READY_RUN.size
-        held.ready.add(start, start + rows, attempt, count)
+        progress.ready.add(start, start + rows, attempt, count)
     for _ in range(ahead):
-        held.ahead.add(*_PAIR.unpack_from(payload, at))
+        progress.ahead.add(*_PAIR.unpack_from(payload, at))
         at += _PAIR.size
     history_of = failures.history
     for _ in range(history):
@@ -139,7 +143,7 @@ def load_shard(held: GroupQueue, key: int, payload: bytes, stamp: int) -> None:
         history_of[offset] = position
         at += _PAIR.size
     end = at + hashes * _PAIR.size
-    held.order.load(list(_PAIR.iter_unpack(payload[at:end])), in_hand)
+    progress.order.load(list(_PAIR.iter_unpack(payload[at:end])), in_hand)
     at = end
     waiting = FailureRows(key << SHARD_BITS)
     at = waiting.decode(payload, at)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ternmq.broker.containers.stateobject import ALWAYS, LOADED, StateType
 from ternmq.broker.group.cursors import encode_page, load_entry
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.shards import encode_shard, load_shard, shards_of
 from ternmq.broker.ledger.views import Views
 from ternmq.journal.state.sets import StateKey
@@ -22,7 +22,7 @@ class HeldObjects(StateType):
 
     def keys(self, begin: int) -> Iterator[StateKey]:
         """Yield the pages of group queues and their shards; few steps where nothing is owed."""
-        pages, known = self._views.held_pages, self._views.held
+        pages, known = self._views.held_pages, self._views.progress
         for place in sorted(pages):
             page = pages.get(place)
             if page is None:
@@ -36,22 +36,22 @@ class HeldObjects(StateType):
                 continue
             yield StateKey(HELD, *place)
             owed = False
-            for held in some:
-                if known.get((held.group, held.topic, held.queue)) is not held:
+            for progress in some:
+                if known.get((progress.group, progress.topic, progress.queue)) is not progress:
                     continue  # ended while the set is written
-                shards = shards_of(held)
-                held.forget_shards(shards)
+                shards = shards_of(progress)
+                progress.forget_shards(shards)
                 for shard in shards:
                     owed = True
-                    yield StateKey(SHARD, held.group, held.topic, held.queue, shard)
+                    yield StateKey(SHARD, progress.group, progress.topic, progress.queue, shard)
             page.idle_at = 0 if owed else begin
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
         """See ``StateType``."""
         del key
         for group, topic, queue, round_, cursor, mode, _ in CURSOR.iter_unpack(payload):
-            held = _held_of(self._views, group, topic, queue)
-            load_entry(held, cursor, round_, stamp, self._views.catalog.modes.numbered(mode))
+            progress = _held_of(self._views, group, topic, queue)
+            load_entry(progress, cursor, round_, stamp, self._views.catalog.modes.numbered(mode))
 
     def encode(self, key: StateKey) -> bytes:
         """See ``StateType``."""
@@ -80,17 +80,19 @@ class ShardObjects(StateType):
 
     def encode(self, key: StateKey) -> bytes:
         """See ``StateType``."""
-        held = self._views.held.get((key.a, key.b, key.c))
-        return b"" if held is None else encode_shard(held, key.d)
+        progress = self._views.progress.get((key.a, key.b, key.c))
+        return b"" if progress is None else encode_shard(progress, key.d)
 
     def changed(self, key: StateKey) -> int:
         """See ``StateType``."""
-        held = self._views.held.get((key.a, key.b, key.c))
-        return ALWAYS if held is None else held.shard_changed.get(key.d, held.all_changed)
+        progress = self._views.progress.get((key.a, key.b, key.c))
+        return (
+            ALWAYS if progress is None else progress.shard_changed.get(key.d, progress.all_changed)
+        )
 
 
-def _held_of(views: Views, group: int, topic: int, queue: int) -> GroupQueue:
-    held = views.held.get((group, topic, queue))
-    if held is None:
-        held = views.hold(LOADED, group, topic, queue, 0, views.catalog.modes.numbered(0))
-    return held
+def _held_of(views: Views, group: int, topic: int, queue: int) -> Progress:
+    progress = views.progress.get((group, topic, queue))
+    if progress is None:
+        progress = views.hold(LOADED, group, topic, queue, 0, views.catalog.modes.numbered(0))
+    return progress

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 from ternmq.broker.clock.timers import TimerStore
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.retry import Chance
 from ternmq.broker.ledger.factkinds import F, FactKind, Written
 from ternmq.broker.ledger.room import Room
@@ -159,13 +159,13 @@ class Ledger:
         self.views.apply_messages(position, end, now_us, stored)
         return end
 
-    def record_pulled(self, now_us: int, body: bytes, held: GroupQueue, fact: Pulled) -> Position:
+    def record_pulled(self, now_us: int, body: bytes, progress: Progress, fact: Pulled) -> Position:
         """``record`` for PULLED with one fact, faster.
 
         Args:
             now_us: Broker time.
             body: The packed fact.
-            held: The group queue that the fact names.
+            progress: The group queue that the fact names.
             fact: The rows.
 
         Raises:
@@ -173,11 +173,13 @@ class Ledger:
         """
         journal = self.journal
         position = journal.append(_PULLED, body, now_us)
-        held.apply_pulled(position, journal.epoch, fact)
+        progress.apply_pulled(position, journal.epoch, fact)
         return position
 
-    def record_settled(self, now_us: int, body: bytes, held: GroupQueue, fact: Settled) -> Position:
+    def record_settled(
+        self, now_us: int, body: bytes, progress: Progress, fact: Settled
+    ) -> Position:
         """``record`` for SETTLED with one fact, faster; see ``record_pulled``."""
         position = self.journal.append(_SETTLED, body, now_us)
-        held.apply_settled(position, fact)
+        progress.apply_settled(position, fact)
         return position

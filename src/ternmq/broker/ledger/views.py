@@ -23,7 +23,7 @@ from ternmq.broker.group.discarded import Discarded
 from ternmq.broker.group.figures import NOTHING, Figures
 from ternmq.broker.group.heldpage import HeldPage
 from ternmq.broker.group.mode import GroupMode, GroupModes
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.broker.ledger.factkinds import (
     CONFIG,
     COUNTS,
@@ -90,8 +90,8 @@ class Views:
         self.catalog = Catalog(Firsts(index, self._count_expired), modes)
         self.sessions = Sessions()
         self.dedup = Dedup(limits)
-        self.held: dict[HeldKey, GroupQueue] = {}
-        self.figures: Figures[GroupQueue] = Figures()
+        self.progress: dict[HeldKey, Progress] = {}
+        self.figures: Figures[Progress] = Figures()
         """The sums over all group queues."""
         self.discarded = Discarded()
         self.held_pages: dict[tuple[int, int], HeldPage] = {}
@@ -162,31 +162,31 @@ class Views:
 
     def _pulled(self, at: At, pulled: Sequence[Pulled]) -> None:
         for fact in pulled:
-            held = self.held.get((fact.group, fact.topic, fact.queue))
-            if held is not None:
-                held.apply_pulled(at.position, at.epoch, fact)
+            progress = self.progress.get((fact.group, fact.topic, fact.queue))
+            if progress is not None:
+                progress.apply_pulled(at.position, at.epoch, fact)
 
     def _settled(self, at: At, settled: Sequence[Settled]) -> None:
         for fact in settled:
-            held = self.held.get((fact.group, fact.topic, fact.queue))
-            if held is not None:
-                held.apply_settled(at.position, fact)
+            progress = self.progress.get((fact.group, fact.topic, fact.queue))
+            if progress is not None:
+                progress.apply_settled(at.position, fact)
 
     def _extended(self, at: At, extended: Sequence[Extended]) -> None:
         for fact in extended:
-            held = self.held.get((fact.group, fact.topic, fact.queue))
-            if held is not None:
-                held.apply_extended(at.position, fact)
+            progress = self.progress.get((fact.group, fact.topic, fact.queue))
+            if progress is not None:
+                progress.apply_extended(at.position, fact)
 
     def _cursor(self, at: At, fact: CursorMoved) -> None:
-        held = self.held.get((fact.group, fact.topic, fact.queue))
-        if held is not None:
-            held.apply_cursor(at.position, fact)
+        progress = self.progress.get((fact.group, fact.topic, fact.queue))
+        if progress is not None:
+            progress.apply_cursor(at.position, fact)
 
     def _replayed(self, at: At, fact: replay.Replayed) -> None:
-        held = self.held.get((fact.group, fact.topic, fact.queue))
-        if held is not None:
-            held.apply_replayed(at.position, fact)
+        progress = self.progress.get((fact.group, fact.topic, fact.queue))
+        if progress is not None:
+            progress.apply_replayed(at.position, fact)
 
     def _joined(self, at: At, joined: control.Joined) -> None:
         self.sessions.next_number = max(self.sessions.next_number, joined.session + 1)
@@ -282,8 +282,10 @@ class Views:
                 subscription = known.subscriptions.get(change.group)
                 if subscription is not None:
                     catalog.set_subscription(subscription, change.spec)
-                    for held in subscription.queues:
-                        held.scan = 0  # the new filter has to judge what the old one passed over
+                    for progress in subscription.queues:
+                        progress.scan = (
+                            0  # the new filter has to judge what the old one passed over
+                        )
                     self._touch_subscription(position, change.group)
         elif isinstance(change, control.Unsubscribed):
             self._drop(position, change.topic, change.group)
@@ -328,29 +330,29 @@ class Views:
         mode = catalog.modes[change.spec.mode]
         for number, cursor in enumerate(change.cursors):
             key = (change.group, change.topic, number)
-            held = self.held.get(key)
+            progress = self.progress.get(key)
             # A group queue that no chunk loaded was created by a settings change of the topic: it
             # starts here.
-            if held is None or not held.admission.loaded:
+            if progress is None or not progress.admission.loaded:
                 self.hold(position, *key, cursor, mode)
         self._hold_new_queues(position, topic)
 
     def hold(
         self, position: int, group: int, topic: int, queue: int, cursor: int, mode: GroupMode
-    ) -> GroupQueue:
+    ) -> Progress:
         """Create the view of a (group, topic, queue); it replaces an existing one."""
         place = (group >> PAGE_BITS, queue >> QUEUE_BITS)
         page = self.held_pages.get(place)
         if page is None:
             page = self.held_pages[place] = HeldPage(self.figures, self.discarded)
         page.changed = position
-        before = self.held.get((group, topic, queue))
+        before = self.progress.get((group, topic, queue))
         if before is not None:
             self.figures.forget(before)
-        held = GroupQueue(group, topic, queue, cursor, page, mode)
-        held.share = NOTHING
-        self.held[group, topic, queue] = held
-        return held
+        progress = Progress(group, topic, queue, cursor, page, mode)
+        progress.share = NOTHING
+        self.progress[group, topic, queue] = progress
+        return progress
 
     def _hold_new_queues(self, position: int, topic: Topic) -> None:
         """Give every subscription a view of every queue; new queues are read from the start."""
@@ -358,10 +360,10 @@ class Views:
             subscription.queues.clear()
             for number in range(len(topic.queues)):
                 key = (group, topic.number, number)
-                held = self.held.get(key)
-                if held is None:
-                    held = self.hold(position, *key, 0, subscription.mode)
-                subscription.queues.append(held)
+                progress = self.progress.get(key)
+                if progress is None:
+                    progress = self.hold(position, *key, 0, subscription.mode)
+                subscription.queues.append(progress)
 
     def _stamp_of_subscription(self, group: int) -> int:
         return self.objects.stamp(SUBSCRIPTIONS, group >> PAGE_BITS)
@@ -376,25 +378,25 @@ class Views:
             self.catalog.remove_subscription(topic, group)
         self._touch_subscription(position, group)
         number = 0
-        while (held := self.held.pop((group, topic_number, number), None)) is not None:
-            held.page.changed = position
-            self.figures.forget(held)
-            held.end(position)
+        while (progress := self.progress.pop((group, topic_number, number), None)) is not None:
+            progress.page.changed = position
+            self.figures.forget(progress)
+            progress.end(position)
             number += 1
 
     def _drop_all(self, position: int, topic: Topic) -> None:
         """Do the same as ``_drop`` for every group of a topic, but faster."""
-        catalog, held = self.catalog, self.held
+        catalog, progress = self.catalog, self.progress
         number, queues = topic.number, range(len(topic.queues))
         groups = sorted(topic.subscriptions)
         names = [
             GoneName(group, topic.subscriptions[group].name, position, number) for group in groups
         ]
         self.gone.add_all(Sort.GROUP, names)
-        dropped: list[GroupQueue] = []
+        dropped: list[Progress] = []
         for group in groups:
             for queue in queues:
-                one = held.pop((group, number, queue), None)
+                one = progress.pop((group, number, queue), None)
                 if one is not None:
                     one.page.changed = position
                     self.figures.forget(one)
@@ -410,9 +412,9 @@ class Views:
         if position >= self.index_from and fact.pieces:
             self.index.add_moved(facts_of_moved(fact), position, at.time_us)
         for failure in fact.failures:
-            held = self.held.get((failure.group, fact.topic, fact.queue))
-            if held is not None:
-                held.apply_moved(position, failure.offset)
+            progress = self.progress.get((failure.group, fact.topic, fact.queue))
+            if progress is not None:
+                progress.apply_moved(position, failure.offset)
 
     # -- segments that are gone -------------------------------------------------------------------
 
@@ -425,7 +427,7 @@ class Views:
         if first <= before:
             return
         for group in queue.topic.subscriptions:
-            cursor = self.held[group, queue.topic.number, queue.number].cursor
+            cursor = self.progress[group, queue.topic.number, queue.number].cursor
             if cursor < first:
                 self.expired_rows += first - max(cursor, before)
 
@@ -461,13 +463,13 @@ class Views:
             for group in topic.subscriptions
             for queue in topic.queues
         }
-        self.held = {key: held for key, held in self.held.items() if key in alive}
+        self.progress = {key: progress for key, progress in self.progress.items() if key in alive}
         for topic in self.catalog.topics.values():
             self._hold_new_queues(end, topic)
             for queue in topic.queues:
                 queue.stamp = 0
                 queue.recovered = queue.next
                 self.catalog.firsts.look_up(queue)
-        for held in self.held.values():
-            held.finish_load()
-        self.figures.rebuild(self.held.values())
+        for progress in self.progress.values():
+            progress.finish_load()
+        self.figures.rebuild(self.progress.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ternmq.broker.catalog.catalog import Catalog, Subscription
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 
 
 class Wakes:
@@ -26,8 +26,8 @@ class Wakes:
         if subscription.waiters:
             self.awake[subscription] = None
 
-    def wake_for(self, held: GroupQueue) -> None:
+    def wake_for(self, progress: Progress) -> None:
         """Do the same for the subscription of a group queue."""
-        subscription = self._catalog.consumer_of(held)
+        subscription = self._catalog.consumer_of(progress)
         if subscription is not None:
             self.wake(subscription)

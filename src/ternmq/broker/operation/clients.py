@@ -142,8 +142,8 @@ class Clients:
             return 0
         work = 0
         looked: set[Subscription] = set()
-        for held in self._views.figures.leased_to(session.number):
-            subscription = self._views.catalog.consumer_of(held)
+        for progress in self._views.figures.leased_to(session.number):
+            subscription = self._views.catalog.consumer_of(progress)
             if subscription is None:
                 continue
             if subscription not in looked:
@@ -156,7 +156,7 @@ class Clients:
             more = work >= budget
             if not more:
                 ended = self._leases.end(
-                    now_us, subscription, held, Cause.SESSION, session.number, budget - work
+                    now_us, subscription, progress, Cause.SESSION, session.number, budget - work
                 )
                 work += ended.work
                 more = ended.more or work >= budget

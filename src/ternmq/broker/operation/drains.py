@@ -15,7 +15,7 @@ from typing import Final
 from ternmq.broker.clock.timers import Timer
 from ternmq.broker.delivery.leases import Leases
 from ternmq.broker.delivery.pulls import Delivery
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.record.fact.facts import Cause
 
@@ -35,7 +35,7 @@ class Drain:
     __slots__ = ("kept", "newest", "position", "queues", "session")
 
     def __init__(
-        self, session: int, queues: deque[GroupQueue], kept: Container[int], newest: int
+        self, session: int, queues: deque[Progress], kept: Container[int], newest: int
     ) -> None:
         self.session = session
         self.queues = queues
@@ -94,12 +94,12 @@ class Drains:
             if work >= budget:
                 self._timers.set(now_us, Timer.DRAIN, drain)
                 return work
-            held = queues[0]
-            subscription = catalog.consumer_of(held)
+            progress = queues[0]
+            subscription = catalog.consumer_of(progress)
             more = False
             if subscription is not None:
                 ended = self._leases.end(
-                    now_us, subscription, held, Cause.DRAIN, drain.session,
+                    now_us, subscription, progress, Cause.DRAIN, drain.session,
                     budget - work, drain.kept, drain.newest,
                 )  # fmt: skip
                 work += ended.work

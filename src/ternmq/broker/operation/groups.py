@@ -10,7 +10,7 @@ from ternmq.broker.delivery.pulls import Delivery
 from ternmq.broker.delivery.replays import READ_ROWS, Replaying, ReplayPlan
 from ternmq.broker.delivery.settles import Settling
 from ternmq.broker.gate.replies import DoneReply, SettleReply
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import union
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.broker.operation.administration import Administration
@@ -21,7 +21,7 @@ from ternmq.record.fact.replay import Cause
 
 class _Place(NamedTuple):
     queue: Queue
-    held: GroupQueue
+    progress: Progress
 
 
 class NextOffset(NamedTuple):
@@ -64,13 +64,13 @@ class Operating:
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue, InvalidRequest.
         """
-        found, held = self._place(topic, group, queue)
+        found, progress = self._place(topic, group, queue)
         found.check_reset(offset)
-        end = self._delivery.move_cursor(now_us, held, Move.RESET, offset)
+        end = self._delivery.move_cursor(now_us, progress, Move.RESET, offset)
         ledger = self._ledger
         ledger.judge_again()
-        ledger.wakes.wake_for(held)
-        ledger.timers.arm_again(held)
+        ledger.wakes.wake_for(progress)
+        ledger.timers.arm_again(progress)
         return DoneReply(end)
 
     def skip(self, now_us: int, topic: str, group: str, queue: int, offset: int) -> DoneReply:
@@ -79,10 +79,10 @@ class Operating:
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue, InvalidRequest.
         """
-        found, held = self._place(topic, group, queue)
-        if not held.cursor <= offset <= found.next:
-            raise InvalidRequest(f"offset must be {held.cursor} to {found.next}")
-        return DoneReply(self._delivery.move_cursor(now_us, held, Move.SKIP, offset))
+        found, progress = self._place(topic, group, queue)
+        if not progress.cursor <= offset <= found.next:
+            raise InvalidRequest(f"offset must be {progress.cursor} to {found.next}")
+        return DoneReply(self._delivery.move_cursor(now_us, progress, Move.SKIP, offset))
 
     def commit(
         self, now_us: int, topic: str, group: str, places: Sequence[NextOffset]
@@ -112,10 +112,10 @@ class Operating:
         subscription = catalog.subscription(topic, group)
         now: list[NextOffset] = []
         for place in places:
-            held = subscription.queues[place.queue]
-            if place.offset > held.cursor:
-                end = self._delivery.move_cursor(now_us, held, Move.COMMIT, place.offset)
-            now.append(NextOffset(place.queue, held.cursor))
+            progress = subscription.queues[place.queue]
+            if place.offset > progress.cursor:
+                end = self._delivery.move_cursor(now_us, progress, Move.COMMIT, place.offset)
+            now.append(NextOffset(place.queue, progress.cursor))
         return DoneReply(end or self._ledger.end, now)
 
     # -- replay and redrive -----------------------------------------------------------------------
@@ -153,12 +153,12 @@ class Operating:
         places = [(self._place(topic, group, queue), spans[queue]) for queue in sorted(spans)]
         plans: list[ReplayPlan] = []
         looked = 0
-        for (found, held), named in places:
+        for (found, progress), named in places:
             if looked < READ_ROWS:
-                plan = self._replaying.plan(subscription, found, held, named)
+                plan = self._replaying.plan(subscription, found, progress, named)
                 looked += plan.looked
             else:
-                plan = ReplayPlan(held, rest=union(named))
+                plan = ReplayPlan(progress, rest=union(named))
             plans.append(plan)
         if not dry_run:
             self._carry_out(now_us, session, plans, Cause.REPLAY)
@@ -188,8 +188,8 @@ class Operating:
         """
         self._check_offsets(offsets)
         subscription = self._views.catalog.subscription(topic, group)
-        found, held = self._place(topic, group, queue)
-        plan = self._replaying.plan_redrive(subscription, found, held, offsets)
+        found, progress = self._place(topic, group, queue)
+        plan = self._replaying.plan_redrive(subscription, found, progress, offsets)
         if not dry_run:
             self._carry_out(now_us, session, [plan], Cause.REDRIVE)
         return DoneReply(self._ledger.end, plan)
@@ -200,7 +200,7 @@ class Operating:
         for plan in plans:
             if self._replaying.record(now_us, session, plan, cause):
                 self._ledger.judge_again()
-                self._ledger.timers.arm_again(plan.held)
+                self._ledger.timers.arm_again(plan.progress)
 
     # -- failures ---------------------------------------------------------------------------------
 
@@ -213,9 +213,9 @@ class Operating:
             LeaseExpired: none of them waits.
             UnknownTopic, UnknownGroup, UnknownQueue, InvalidRequest.
         """
-        held = self._place(topic, group, queue).held
+        progress = self._place(topic, group, queue).progress
         self._check_offsets(offsets)
-        return self._settling.operate(now_us, held, offsets, Outcome.RETRY)
+        return self._settling.operate(now_us, progress, offsets, Outcome.RETRY)
 
     def delete_failures(
         self, now_us: int, topic: str, group: str, queue: int, offsets: Sequence[int]
@@ -226,9 +226,9 @@ class Operating:
             LeaseExpired: none of them waits or is dead.
             UnknownTopic, UnknownGroup, UnknownQueue, InvalidRequest.
         """
-        held = self._place(topic, group, queue).held
+        progress = self._place(topic, group, queue).progress
         self._check_offsets(offsets)
-        return self._settling.operate(now_us, held, offsets, Outcome.DONE)
+        return self._settling.operate(now_us, progress, offsets, Outcome.DONE)
 
     def _check_offsets(self, offsets: Sequence[int]) -> None:
         most = self._views.limits.pull_messages

@@ -390,8 +390,8 @@ class Listings:
 
     def _members(self, subscription: Subscription) -> list[Member]:
         leased: dict[int, int] = {}
-        for held in subscription.queues:
-            for lease in held.leases.values():
+        for progress in subscription.queues:
+            for lease in progress.leases.values():
                 rows = sum([stop - start for start, stop, _, _ in lease.runs])
                 leased[lease.session] = leased.get(lease.session, 0) + rows
         waiting: dict[int, int] = {}
@@ -531,7 +531,7 @@ def _ascending(names: list[str]) -> Iterator[str]:
 
 
 def _work_of(one: Subscription) -> int:
-    return 2 * ENTRY_WORK + sum([1 + len(held.leases) for held in one.queues])
+    return 2 * ENTRY_WORK + sum([1 + len(progress.leases) for progress in one.queues])
 
 
 def _session_status(one: Session) -> SessionStatus:

@@ -16,7 +16,7 @@ from ternmq.broker.catalog.catalog import Catalog, Queue, Topic
 from ternmq.broker.gate.replies import PullReply
 from ternmq.broker.group.failedrows import HELD_US, Failure
 from ternmq.broker.group.history import LastFailures, failure_entries
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.rowstate import RowPlace, row_state
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.journal.index.tail import Places
@@ -262,16 +262,16 @@ class Queries:
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue.
         """
-        topic, queue, held = self._held(topic_name, group, number)
+        topic, queue, progress = self._progress(topic_name, group, number)
         return GroupStatus(
-            max(held.cursor, held.scan),  # what the filter passed over is not unread
-            held.floor(),
+            max(progress.cursor, progress.scan),  # what the filter passed over is not unread
+            progress.floor(),
             self.visible(topic, queue),
-            held.leased_rows,
-            held.ready.rows,
-            held.failures.waiting_rows,
-            held.failures.dead_rows,
-            held.intervals(),
+            progress.leased_rows,
+            progress.ready.rows,
+            progress.failures.waiting_rows,
+            progress.failures.dead_rows,
+            progress.intervals(),
             self._ledger.journal.end,
         )
 
@@ -283,12 +283,12 @@ class Queries:
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue.
         """
-        _, _, held = self._held(topic_name, group, number)
+        _, _, progress = self._progress(topic_name, group, number)
         count = 0
-        for offsets in held.order.idle_lines():
-            first = held.failures.failure(offsets[0])
+        for offsets in progress.order.idle_lines():
+            first = progress.failures.failure(offsets[0])
             if first is not None and first.when_us > now_us:
-                count += sum([held.ready.find(one) is not None for one in offsets])
+                count += sum([progress.ready.find(one) is not None for one in offsets])
         return count
 
     def due(self, topic_name: str, group: str, number: int, now_us: int) -> int:
@@ -299,10 +299,10 @@ class Queries:
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue.
         """
-        _, _, held = self._held(topic_name, group, number)
+        _, _, progress = self._progress(topic_name, group, number)
         return sum(
-            one.when_us <= now_us and held.order.first_before(one.offset) is None
-            for one in held.failures.failed(dead=False, after=-1)
+            one.when_us <= now_us and progress.order.first_before(one.offset) is None
+            for one in progress.failures.failed(dead=False, after=-1)
         )
 
     def waiting(
@@ -316,8 +316,8 @@ class Queries:
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
         """
-        _, _, held = self._held(topic_name, group, number)
-        return self._listed(held, held.failures.failed(dead=False, after=after), limit)
+        _, _, progress = self._progress(topic_name, group, number)
+        return self._listed(progress, progress.failures.failed(dead=False, after=after), limit)
 
     def dead_letters(
         self, topic_name: str, group: str, number: int, *, after: int = -1, limit: int = 100
@@ -327,8 +327,8 @@ class Queries:
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
         """
-        _, _, held = self._held(topic_name, group, number)
-        return self._listed(held, held.failures.failed(dead=True, after=after), limit)
+        _, _, progress = self._progress(topic_name, group, number)
+        return self._listed(progress, progress.failures.failed(dead=True, after=after), limit)
 
     def row(
         self, topic_name: str, group: str, number: int, offset: int
@@ -339,10 +339,10 @@ class Queries:
             UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
         """
         ledger = self._ledger
-        _, queue, held = self._held(topic_name, group, number)
-        place = row_state(held, offset, queue.first)
+        _, queue, progress = self._progress(topic_name, group, number)
+        place = row_state(progress, offset, queue.first)
         first = ledger.journal.first
-        return place, failure_entries(ledger.store, held, offset, place.position, first)
+        return place, failure_entries(ledger.store, progress, offset, place.position, first)
 
     def dead_offsets(
         self, topic_name: str, group: str, number: int, *, after: int, limit: int
@@ -352,8 +352,8 @@ class Queries:
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue.
         """
-        _, _, held = self._held(topic_name, group, number)
-        rows = held.failures.failed(dead=True, after=after)
+        _, _, progress = self._progress(topic_name, group, number)
+        rows = progress.failures.failed(dead=True, after=after)
         return [row.offset for row in islice(rows, limit)]
 
     def last_failures(self, topic_name: str, group: str, reply: PullReply) -> LastFailures:
@@ -363,8 +363,8 @@ class Queries:
             UnknownTopic, UnknownGroup, UnknownQueue.
         """
         ledger = self._ledger
-        _, _, held = self._held(topic_name, group, reply.queue)
-        return LastFailures(ledger.store, held, reply.runs, ledger.journal.first)
+        _, _, progress = self._progress(topic_name, group, reply.queue)
+        return LastFailures(ledger.store, progress, reply.runs, ledger.journal.first)
 
     def preview_reset(self, topic_name: str, group: str, number: int, offset: int) -> ResetPreview:
         """Return the effect of a reset to an offset; refuses what the reset would refuse.
@@ -372,14 +372,14 @@ class Queries:
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue, InvalidRequest.
         """
-        _, queue, held = self._held(topic_name, group, number)
+        _, queue, progress = self._progress(topic_name, group, number)
         queue.check_reset(offset)
-        forgotten = held.leased_rows + held.ready.rows + held.failures.waiting_rows
+        forgotten = progress.leased_rows + progress.ready.rows + progress.failures.waiting_rows
         return ResetPreview(queue.next - offset, forgotten)
 
     # -- parts ------------------------------------------------------------------------------------
 
-    def _listed(self, held: GroupQueue, rows: Iterator[Failure], limit: int) -> FailedRows:
+    def _listed(self, progress: Progress, rows: Iterator[Failure], limit: int) -> FailedRows:
         ledger = self._ledger
         store = _Counting(ledger.store)
         listed: list[FailedRow] = []
@@ -389,7 +389,9 @@ class Queries:
                 return FailedRows(listed, more=True)
             if len(listed) >= min(limit, MAX_LISTED):
                 return FailedRows(listed, more=True)
-            entries = failure_entries(store, held, row.offset, row.position, ledger.journal.first)
+            entries = failure_entries(
+                store, progress, row.offset, row.position, ledger.journal.first
+            )
             work += _ROW_WORK + len(entries)
             listed.append(
                 FailedRow(
@@ -425,7 +427,7 @@ class Queries:
             raise UnknownQueue(f"topic {topic_name!r} has no queue {number}")
         return topic, topic.queues[number]
 
-    def _held(self, topic_name: str, group: str, number: int) -> tuple[Topic, Queue, GroupQueue]:
+    def _progress(self, topic_name: str, group: str, number: int) -> tuple[Topic, Queue, Progress]:
         subscription = self._ledger.views.catalog.subscription(topic_name, group)
         topic, queue = self.queue(topic_name, number)
         return topic, queue, subscription.queues[number]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ternmq.broker.group.failedrows import SHARD_BITS
 from ternmq.broker.group.owed import owed_in
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.broker.ledger.views import HeldKey
 from ternmq.journal.index.index import Index
 
@@ -88,11 +88,11 @@ class Copied:
             self._old.pop()
         return False
 
-    def owed(self, held: GroupQueue, shard: int, boundary: int, end: int) -> list[OwedRow]:
+    def owed(self, progress: Progress, shard: int, boundary: int, end: int) -> list[OwedRow]:
         """Return the rows of a shard that must be copied before the segment is removed.
 
         Args:
-            held: The group queue.
+            progress: The group queue.
             shard: Number of the shard.
             boundary: First offset of the queue that will remain, apart from copies, once the
                 segment is removed.
@@ -101,15 +101,15 @@ class Copied:
         Raises:
             WouldBlock: run the job, then call again.
         """
-        return self._look(held, shard, boundary, end)[0]
+        return self._look(progress, shard, boundary, end)[0]
 
     def take(
-        self, held: GroupQueue, shard: int, boundary: int, end: int, journal_end: int
+        self, progress: Progress, shard: int, boundary: int, end: int, journal_end: int
     ) -> list[OwedRow]:
         """Return the same as ``owed``, and remember the shard: the caller will copy the rows.
 
         Args:
-            held: See ``owed``.
+            progress: See ``owed``.
             shard: See ``owed``.
             boundary: See ``owed``.
             end: See ``owed``.
@@ -118,25 +118,27 @@ class Copied:
         Raises:
             WouldBlock: run the job, then call again.
         """
-        found, safe, stand = self._look(held, shard, boundary, end)
-        if held.cursor >= boundary > safe:
-            known = self._known.setdefault((held.group, held.topic, held.queue), {})
+        found, safe, stand = self._look(progress, shard, boundary, end)
+        if progress.cursor >= boundary > safe:
+            known = self._known.setdefault((progress.group, progress.topic, progress.queue), {})
             known[shard] = boundary, min(stand, default=journal_end)
         return found
 
     def _look(
-        self, held: GroupQueue, shard: int, boundary: int, end: int
+        self, progress: Progress, shard: int, boundary: int, end: int
     ) -> tuple[list[OwedRow], int, list[int]]:
         """Return the rows, the offset below which none was looked up, and positions of copies."""
-        known = self._known.get((held.group, held.topic, held.queue), {})
+        known = self._known.get((progress.group, progress.topic, progress.queue), {})
         safe, lowest = known.get(shard, (0, 0))
         stand = [lowest]
         if lowest < end:
             safe, stand = 0, []
         whole = safe < (shard + 1) << SHARD_BITS
-        rows = owed_in(held, shard, boundary if whole else 0, end)
+        rows = owed_in(progress, shard, boundary if whole else 0, end)
         copies = self._index.newest_copies(
-            held.topic, held.queue, [row.offset for row in rows if safe <= row.offset < boundary]
+            progress.topic,
+            progress.queue,
+            [row.offset for row in rows if safe <= row.offset < boundary],
         )
         found: list[OwedRow] = []
         for row in rows:

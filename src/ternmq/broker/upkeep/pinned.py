@@ -63,8 +63,8 @@ def _unread_by(ledger: Ledger, share: QueueShare) -> str:
     """Return the name of a group that must not miss the share and has not finished it."""
     topic = ledger.views.catalog.topics[share.topic]
     for number, subscription in topic.subscriptions.items():
-        held = ledger.views.held.get((number, share.topic, share.queue))
-        if held is not None and not held.finished(share.stop):
+        progress = ledger.views.progress.get((number, share.topic, share.queue))
+        if progress is not None and not progress.finished(share.stop):
             return subscription.name
     return ""
 

@@ -17,7 +17,7 @@ from typing import Final
 from ternmq.broker.group.heldpage import HeldPage
 from ternmq.broker.group.history import failure_entries
 from ternmq.broker.group.owed import Owed, owed_row, told_row
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.shards import shards_of
 from ternmq.broker.ledger.factkinds import MOVED
 from ternmq.broker.ledger.ledger import Ledger
@@ -76,10 +76,10 @@ class Moving:
         self._active = False
         self._keys: Iterator[HeldKey] = iter(())
         """The group queues that are still to be examined."""
-        self._held: GroupQueue | None = None
+        self._progress: Progress | None = None
         self._shards: deque[int] = deque()
         self._rows: list[OwedRow] = []
-        self._told: list[tuple[GroupQueue, int]] = []
+        self._told: list[tuple[Progress, int]] = []
         """Group queues and offsets whose content is in a MOVED record, but not yet the failures."""
         self._copied = Copied(ledger.index)
         self._late: dict[HeldPage, dict[HeldKey, int]] = {}
@@ -129,9 +129,9 @@ class Moving:
         topic = self._ledger.views.catalog.topics.get(share.topic)
         if topic is None or not topic.spec.keep_until_consumed:
             return False
-        held = self._ledger.views.held
+        progress = self._ledger.views.progress
         return any(
-            not held[group, share.topic, share.queue].finished(share.stop)
+            not progress[group, share.topic, share.queue].finished(share.stop)
             for group in topic.subscriptions
         )
 
@@ -199,7 +199,7 @@ class Moving:
             self._active = True
             self._rewritten_bytes = 0
             self._copied.begin(self._rewinds)
-            self._keys = iter(list(self._ledger.views.held))
+            self._keys = iter(list(self._ledger.views.progress))
             self._late = {}
             self._checks.clear()
             self._checked_end = 0
@@ -272,9 +272,10 @@ class Moving:
             self._checks.extend(pages)
 
     def _has_pulled(self, key: HeldKey, cursor: int) -> bool:
-        held = self._ledger.views.held.get(key)
-        return held is not None and (
-            held.cursor != cursor or any(self._owed(held, shard) for shard in shards_of(held))
+        progress = self._ledger.views.progress.get(key)
+        return progress is not None and (
+            progress.cursor != cursor
+            or any(self._owed(progress, shard) for shard in shards_of(progress))
         )
 
     def _move_some(self, now_us: int, may_go_on: Callable[[], bool]) -> bool:
@@ -282,35 +283,35 @@ class Moving:
         for looked in range(LOOKS_A_STEP):
             if looked and not may_go_on():
                 return False
-            held = self._held
-            if held is not None and (self._rows or self._told):
-                if not self._is_there(held):
+            progress = self._progress
+            if progress is not None and (self._rows or self._told):
+                if not self._is_there(progress):
                     self._rows.clear()
                     self._told.clear()
                 elif self._told:
-                    self._write_told(now_us, held)
+                    self._write_told(now_us, progress)
                 else:
-                    self._write(now_us, held)
+                    self._write(now_us, progress)
                 return False
-            if held is not None and self._shards:
+            if progress is not None and self._shards:
                 # A look that blocks is repeated: the shard stays first until it was examined.
                 journal = self._ledger.journal
                 self._rows = self._copied.take(
-                    held, self._shards[0], self._boundary(held), self._end(), journal.end
+                    progress, self._shards[0], self._boundary(progress), self._end(), journal.end
                 )
                 self._shards.popleft()
                 continue
             key = next(self._keys, None)
             if key is None:
-                self._held = None
+                self._progress = None
                 return True
-            self._held = held = self._ledger.views.held.get(key)
-            if held is not None:
-                shards = shards_of(held)
+            self._progress = progress = self._ledger.views.progress.get(key)
+            if progress is not None:
+                shards = shards_of(progress)
                 self._copied.keep(key, shards)
                 self._shards = deque(shards)
-                if held.cursor < self._boundary(held):
-                    self._late.setdefault(held.page, {})[key] = held.cursor
+                if progress.cursor < self._boundary(progress):
+                    self._late.setdefault(progress.page, {})[key] = progress.cursor
         return False
 
     def present(self) -> Judgement:
@@ -454,34 +455,36 @@ class Moving:
             ledger.views.prepared_rows.last_us(number),
         )
 
-    def _owed(self, held: GroupQueue, shard: int) -> list[OwedRow]:
+    def _owed(self, progress: Progress, shard: int) -> list[OwedRow]:
         """Return the rows of a shard that would lose their content or their history."""
-        return self._copied.owed(held, shard, self._boundary(held), self._end())
+        return self._copied.owed(progress, shard, self._boundary(progress), self._end())
 
     def _end(self) -> int:
         """Return where the oldest segment ends."""
         journal = self._ledger.journal
         return journal.first + journal.segment_size
 
-    def _boundary(self, held: GroupQueue) -> int:
+    def _boundary(self, progress: Progress) -> int:
         """Return the queue's first offset without the segment: below it, only copies are left."""
         journal = self._ledger.journal
-        topic = self._ledger.views.catalog.topics.get(held.topic)
+        topic = self._ledger.views.catalog.topics.get(progress.topic)
         if topic is None:
             return 0
-        key = held.topic << 32 | held.queue
+        key = progress.topic << 32 | progress.queue
         number = journal.first // journal.segment_size
         index = self._ledger.index
         segments = index.coverage.segments_of(key)
         if segments is not None:
             at = bisect_right(segments.numbers, number)
             if at < len(segments.numbers):
-                above = self._ledger.views.prepared_rows.stop(number, held.topic, held.queue)
+                above = self._ledger.views.prepared_rows.stop(
+                    number, progress.topic, progress.queue
+                )
                 floor = 0 if index.floor_of is None else index.floor_of(key)
                 return max(segments.first_offsets[at], above, floor)
-        return topic.queues[held.queue].next
+        return topic.queues[progress.queue].next
 
-    def _write(self, now_us: int, held: GroupQueue) -> None:
+    def _write(self, now_us: int, progress: Progress) -> None:
         """Write one MOVED record of the next rows, as many as fit.
 
         The failures known to every group are stored with a row's content: once this copy exists,
@@ -495,16 +498,16 @@ class Moving:
         failures: list[MovedFailure] = []
         room = ledger.journal.max_body - moved.HEAD.size
         left = min(BYTES_A_STEP, room)
-        rest: list[tuple[GroupQueue, int]] = []
+        rest: list[tuple[Progress, int]] = []
         done = 0
-        others = self._others(held)
+        others = self._others(progress)
         rows = max(1, ROWS_A_STEP * 8 // max(8, len(others)))
         for row in self._rows[:rows]:
-            still = owed_row(held, row.offset)
-            piece = self._piece(held, row.offset) if still is not None and row.content else None
-            told: list[tuple[GroupQueue, Owed]] = []
+            still = owed_row(progress, row.offset)
+            piece = self._piece(progress, row.offset) if still is not None and row.content else None
+            told: list[tuple[Progress, Owed]] = []
             if still is not None and still.position:
-                told.append((held, still))
+                told.append((progress, still))
             if piece is not None:
                 told += [(other, one) for other in others if (one := told_row(other, row.offset))]
             known = [self._failure(*one) for one in told]
@@ -526,12 +529,12 @@ class Moving:
                     failures.append(failure)
             if alone:
                 break
-        self._append(now_us, held, pieces, failures)
+        self._append(now_us, progress, pieces, failures)
         del self._rows[:done]
         self._told += rest
         self.moved_rows += done
 
-    def _write_told(self, now_us: int, held: GroupQueue) -> None:
+    def _write_told(self, now_us: int, progress: Progress) -> None:
         """Write one MOVED record of failures that did not fit beside their row's content."""
         failures: list[MovedFailure] = []
         left = min(BYTES_A_STEP, self._ledger.journal.max_body) - moved.HEAD.size
@@ -545,54 +548,60 @@ class Moving:
                     break
                 failures.append(failure)
             done += 1
-        self._append(now_us, held, [], failures)
+        self._append(now_us, progress, [], failures)
         del self._told[:done]
 
     def _append(
-        self, now_us: int, held: GroupQueue, pieces: list[Piece], failures: list[MovedFailure]
+        self, now_us: int, progress: Progress, pieces: list[Piece], failures: list[MovedFailure]
     ) -> None:
         if pieces or failures:
             ledger = self._ledger
-            fact = moved.Moved(held.topic, held.queue, tuple(_joined(pieces)), tuple(failures))
+            fact = moved.Moved(
+                progress.topic, progress.queue, tuple(_joined(pieces)), tuple(failures)
+            )
             position = ledger.record(now_us, MOVED, fact)
             self._rewritten_bytes += ledger.end - position
 
-    def _is_there(self, held: GroupQueue) -> bool:
-        key = held.group, held.topic, held.queue
-        return self._ledger.views.held.get(key) is held
+    def _is_there(self, progress: Progress) -> bool:
+        key = progress.group, progress.topic, progress.queue
+        return self._ledger.views.progress.get(key) is progress
 
-    def _others(self, held: GroupQueue) -> list[GroupQueue]:
+    def _others(self, progress: Progress) -> list[Progress]:
         """Return the same queue of the topic's other groups."""
         views = self._ledger.views
-        topic = views.catalog.topics[held.topic]
-        keys = [(group, held.topic, held.queue) for group in topic.subscriptions]
-        return [views.held[key] for key in keys if key[0] != held.group and key in views.held]
+        topic = views.catalog.topics[progress.topic]
+        keys = [(group, progress.topic, progress.queue) for group in topic.subscriptions]
+        return [
+            views.progress[key]
+            for key in keys
+            if key[0] != progress.group and key in views.progress
+        ]
 
-    def _failure(self, held: GroupQueue, row: Owed) -> MovedFailure:
+    def _failure(self, progress: Progress, row: Owed) -> MovedFailure:
         """Return everything that is known of a row's failures."""
         ledger = self._ledger
         entries = failure_entries(
-            ledger.store, held, row.offset, row.position, ledger.journal.first
+            ledger.store, progress, row.offset, row.position, ledger.journal.first
         )
         return MovedFailure(
-            held.group, row.attempt, row.deliveries, row.offset, row.when_us, tuple(entries)
+            progress.group, row.attempt, row.deliveries, row.offset, row.when_us, tuple(entries)
         )
 
-    def _piece(self, held: GroupQueue, offset: int) -> Piece:
+    def _piece(self, progress: Progress, offset: int) -> Piece:
         """Return the row's content as a piece, with the time at which it was first stored."""
         ledger = self._ledger
-        topic = ledger.views.catalog.topics[held.topic]
-        places = ledger.index.locate(held.topic, held.queue, offset, offset + 1, 1)
+        topic = ledger.views.catalog.topics[progress.topic]
+        places = ledger.index.locate(progress.topic, progress.queue, offset, offset + 1, 1)
         if places.positions:
             position = places.positions[0]
             record = ledger.store.at_place(places, 0)
             stored = messages.of_record(record)
             batch, row, time_us = stored.batch, stored.row_of(offset), time_us_of(record)
         else:
-            place = ledger.index.moved(held.topic, held.queue, offset)
+            place = ledger.index.moved(progress.topic, progress.queue, offset)
             if place is None:
                 raise CorruptJournal(
-                    f"offset {offset} of queue {held.queue} of topic {topic.name} is owed to a "
+                    f"offset {offset} of queue {progress.queue} of topic {topic.name} is owed to a "
                     "group and kept nowhere"
                 )
             position = place.position

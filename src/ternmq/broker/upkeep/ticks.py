@@ -14,7 +14,7 @@ from typing import Final
 from ternmq.broker.clock.timers import FULL_RETRY_US, Timer
 from ternmq.broker.delivery.leases import ENDED_ROWS_A_TURN, Leases
 from ternmq.broker.delivery.settles import Settling
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.broker.intake.commits import Transactions
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.broker.operation.clients import Clients
@@ -75,11 +75,11 @@ class Ticking:
         """Derive the timers from the views; every session gets a new grace period."""
         self._clients.after_start(now_us)
         self._leases.after_start(now_us)
-        for key in sorted(self._views.held):
-            held = self._views.held[key]
-            if held.leases:
-                self._timers.arm_leases(held, self._leases.next_end_us(now_us, held))
-            self._timers.arm_again(held)
+        for key in sorted(self._views.progress):
+            progress = self._views.progress[key]
+            if progress.leases:
+                self._timers.arm_leases(progress, self._leases.next_end_us(now_us, progress))
+            self._timers.arm_again(progress)
         self._timers.set(now_us + _HOUSEKEEPING_US, Timer.HOUSEKEEPING)
 
     def tick(self, now_us: int) -> bool:
@@ -101,34 +101,34 @@ class Ticking:
 
     # -- handlers ---------------------------------------------------------------------------------
 
-    def end_leases(self, now_us: int, when_us: int, held: GroupQueue, budget: int) -> int:
+    def end_leases(self, now_us: int, when_us: int, progress: Progress, budget: int) -> int:
         """End the leases of a group queue whose time is over (timer LEASES)."""
-        if when_us != held.lease_armed_us:
+        if when_us != progress.lease_armed_us:
             return 0  # armed again for an earlier time
-        held.lease_armed_us = _NEVER
-        subscription = self._views.catalog.consumer_of(held)
+        progress.lease_armed_us = _NEVER
+        subscription = self._views.catalog.consumer_of(progress)
         if subscription is None:
             return 0
-        ended = self._leases.end_overdue(now_us, subscription, held, budget)
-        if held.leases:
+        ended = self._leases.end_overdue(now_us, subscription, progress, budget)
+        if progress.leases:
             self._timers.arm_leases(
-                held, now_us if ended.more else self._leases.next_end_us(now_us, held)
+                progress, now_us if ended.more else self._leases.next_end_us(now_us, progress)
             )
         return ended.work + 1
 
-    def look_for_due(self, now_us: int, when_us: int, held: GroupQueue, budget: int) -> int:
+    def look_for_due(self, now_us: int, when_us: int, progress: Progress, budget: int) -> int:
         """Wake a group for its rows that have come due (timer DUE)."""
         del budget
-        if when_us != held.due_armed_us:
+        if when_us != progress.due_armed_us:
             return 0
-        held.due_armed_us = _NEVER
-        self._wakes.wake_for(held)
-        looked = held.look_for_due(now_us)
-        later = held.failures.next_timer_us()
+        progress.due_armed_us = _NEVER
+        self._wakes.wake_for(progress)
+        looked = progress.look_for_due(now_us)
+        later = progress.failures.next_timer_us()
         if later is not None:
-            if later <= now_us and held.failures.due_rows:
+            if later <= now_us and progress.failures.due_rows:
                 later = now_us + _DUE_AGAIN_US  # many are known; pulls find the others
-            self._timers.arm_due(held, later)
+            self._timers.arm_due(progress, later)
         return looked // 16  # finding a row is about that much cheaper than ending its lease
 
     def free(self, now_us: int, when_us: int, owner: None, budget: int) -> int:
@@ -154,14 +154,16 @@ class Ticking:
         rows = 0
         before = now_us - self._views.limits.dead_letter_us
         with_dead = self._views.figures.with_dead
-        for held in list(islice(with_dead, EXPIRY_LOOKS)):
+        for progress in list(islice(with_dead, EXPIRY_LOOKS)):
             if rows >= ENDED_ROWS_A_TURN:
                 break
-            with_dead[held] = with_dead.pop(held)  # moved behind the others, for the next round
-            old = held.failures.dead_before(before, ENDED_ROWS_A_TURN - rows)
+            with_dead[progress] = with_dead.pop(
+                progress
+            )  # moved behind the others, for the next round
+            old = progress.failures.dead_before(before, ENDED_ROWS_A_TURN - rows)
             if old:
                 self._settling.operate(
-                    now_us, held, [row.offset for row in old], Outcome.DONE, Cause.EXPIRED
+                    now_us, progress, [row.offset for row in old], Outcome.DONE, Cause.EXPIRED
                 )
                 rows += len(old)
         return rows

@@ -65,7 +65,7 @@ class ReplayCommands(ControlCommands):
         answer = control.GroupReplayed(
             queues=[
                 control.ReplayedQueue(
-                    queue=plan.held.queue,
+                    queue=plan.progress.queue,
                     again=plan.rows,
                     unread=plan.unread,
                     expired=plan.expired,
@@ -74,7 +74,7 @@ class ReplayCommands(ControlCommands):
                 for plan in plans
             ],
             rest=[
-                control.ReplaySpan(queue=plan.held.queue, start=start, stop=stop)
+                control.ReplaySpan(queue=plan.progress.queue, start=start, stop=stop)
                 for plan in plans
                 for start, stop in plan.rest
             ],

@@ -173,13 +173,13 @@ def standing_of(queries: Queries, one: Subscription) -> Standing:
     """
     lag = leased = ready = waiting = due = dead = 0
     topic = one.topic
-    for queue, held in zip(topic.queues, one.queues, strict=True):
-        unread = queries.visible(topic, queue) - max(held.cursor, held.scan)
+    for queue, progress in zip(topic.queues, one.queues, strict=True):
+        unread = queries.visible(topic, queue) - max(progress.cursor, progress.scan)
         if unread > 0:
             lag += unread
-        leased += held.leased_rows
-        ready += held.ready.rows
-        waiting += held.failures.waiting_rows
-        due += held.failures.due_found
-        dead += held.failures.dead_rows
+        leased += progress.leased_rows
+        ready += progress.ready.rows
+        waiting += progress.failures.waiting_rows
+        due += progress.failures.due_found
+        dead += progress.failures.dead_rows
     return Standing(lag, leased, ready, waiting, due, dead)

@@ -36,7 +36,7 @@ def test_what_a_lost_session_held_comes_again_after_its_grace_and_counts() -> No
         world.broker.clients.disconnected(world.now, one)
         world.pass_time(GRACE - 1)
         assert offsets(world.pull(other, "t", "g")) == [4, 5]
-        assert world.held("t", "g").leased_rows == 6
+        assert world.progress("t", "g").leased_rows == 6
         world.pass_time(1)
         again = pull(world, other)
         assert attempts(again) == dict.fromkeys((0, 1, 2), (2, 2))
@@ -79,9 +79,9 @@ def test_a_grace_that_began_anew_is_not_cut_short_by_the_one_before() -> None:
     world.resume(one)
     world.broker.clients.disconnected(world.now, one)
     world.pass_time(GRACE - 1)
-    assert world.held("t", "g").leased_rows == 3
+    assert world.progress("t", "g").leased_rows == 3
     world.pass_time(1)
-    assert world.held("t", "g").leased_rows == 0
+    assert world.progress("t", "g").leased_rows == 0
     assert one not in world.broker.views.sessions.by_number
 
 
@@ -114,8 +114,8 @@ def test_the_last_attempt_of_a_lost_session_is_the_last() -> None:
         pull(world, one)
         world.broker.clients.disconnected(world.now, one)
         world.pass_time(GRACE)
-        held = world.held("t", "g")
-        assert (held.failures.dead_rows, held.leased_rows) == (3, 0)
+        progress = world.progress("t", "g")
+        assert (progress.failures.dead_rows, progress.leased_rows) == (3, 0)
         assert len(world.broker.views.sessions.by_number) == 0
 
     explore(scenario)
@@ -137,8 +137,8 @@ def test_a_session_with_many_rows_ends_in_pieces_and_whole(ordered: bool) -> Non
         turns = 0
         while world.broker.tick(world.now):
             turns += 1
-            held = world.broker.views.figures.leased_to(one)
-            assert one in world.broker.views.sessions.by_number or not held
+            progress = world.broker.views.figures.leased_to(one)
+            assert one in world.broker.views.sessions.by_number or not progress
             world.between()
         assert turns >= 2
         assert one not in world.broker.views.sessions.by_number
@@ -165,7 +165,7 @@ def test_a_session_that_comes_back_while_it_is_being_ended_lives_on() -> None:
     world.resume(one)
     while world.broker.tick(world.now):
         pass
-    ended = 900 - world.held("t", "g").leased_rows
+    ended = 900 - world.progress("t", "g").leased_rows
     assert 0 < ended <= ENDED_ROWS_A_TURN
     assert world.settle(one, "t", "g", pulled).settled == [(ended, 900, 1, 1)]
     assert world.drain(one, "t", "g", 900) == list(range(ended))
@@ -181,10 +181,10 @@ def test_a_restart_gives_every_session_its_grace_anew() -> None:
     pull(world, other, 2)
     world.restart()
     world.pass_time(GRACE - 1)
-    assert world.held("t", "g").leased_rows == 4
+    assert world.progress("t", "g").leased_rows == 4
     world.resume(one)
     world.pass_time(1)
-    assert world.held("t", "g").leased_rows == 2
+    assert world.progress("t", "g").leased_rows == 2
     assert other not in world.broker.views.sessions.by_number
     # The lease of the reign before is as good as ever.
     assert world.settle(one, "t", "g", mine).settled == [(0, 2, 1, 1)]
@@ -201,7 +201,7 @@ def test_leases_end_by_time_after_a_restart_too() -> None:
     world.restart()
     world.resume(one)
     world.pass_time(pulled.until_us - world.now - 1)
-    assert world.held("t", "g").leased_rows == 2
+    assert world.progress("t", "g").leased_rows == 2
     world.pass_time(1)
     assert attempts(pull(world, one)) == dict.fromkeys((0, 1), (2, 2))
 

@@ -60,8 +60,8 @@ def test_one_consumer_at_a_time_has_a_key() -> None:
         world.settle(other, "k", "g", second)
         world.settle(other, "k", "g", third)
         assert world.drain(one, "k", "g") == [3, 7]
-        held = world.held("k", "g")
-        assert (in_lines(held), held.intervals(), held.floor()) == (0, 1, 8)
+        progress = world.progress("k", "g")
+        assert (in_lines(progress), progress.intervals(), progress.floor()) == (0, 1, 8)
 
     explore(scenario)
 
@@ -90,8 +90,8 @@ def test_what_stands_behind_a_failure_is_given_back_uncounted(outcome: Outcome) 
         assert len(offsets(pulled)) == 6
         world.settle(session, "k", "g", pulled, spans=[(0, 1)])
         world.settle(session, "k", "g", pulled, outcome, [(2, 3)], reason="no")
-        held = world.held("k", "g")
-        assert held.leased_rows == 2  # of b
+        progress = world.progress("k", "g")
+        assert progress.leased_rows == 2  # of b
         with pytest.raises(LeaseExpired):
             world.settle(session, "k", "g", pulled, spans=[(2, 4), (5, 6)])
         world.send("k", "ca")
@@ -141,7 +141,7 @@ def test_a_retry_that_is_due_before_anybody_pulls_is_handed_out_once() -> None:
         again = pull(world, session)
         assert offsets(again) == [0, 1, 2, 3]
         world.settle(session, "k", "g", again)
-        assert world.held("k", "g").intervals() == 1
+        assert world.progress("k", "g").intervals() == 1
 
     explore(scenario)
 
@@ -153,12 +153,12 @@ def test_a_dead_row_lets_its_key_flow() -> None:
         pulled = pull(world, session)
         reply = world.settle(session, "k", "g", pulled, Outcome.RETRY, [(0, 1)], reason="no")
         assert reply.settled == [(0, 1, 1, 1)]
-        held = world.held("k", "g")
-        assert held.failures.dead_letter(0) is not None
+        progress = world.progress("k", "g")
+        assert progress.failures.dead_letter(0) is not None
         # The others go on where they are: nothing stands in their way.
         world.settle(session, "k", "g", pulled, Outcome.DEAD, [(1, 2)], reason="never")
         world.settle(session, "k", "g", pulled, spans=[(2, 4)])
-        assert (held.failures.dead_rows, in_lines(held), held.floor()) == (2, 0, 4)
+        assert (progress.failures.dead_rows, in_lines(progress), progress.floor()) == (2, 0, 4)
 
     explore(scenario)
 
@@ -174,7 +174,7 @@ def test_a_held_row_holds_its_key_only_until_an_operator_lets_it_go() -> None:
         assert world.drain(session, "k", "g") == [4]
         world.pass_time(3600 * SECOND)
         assert world.pull(session, "k", "g") is None
-        assert world.held("k", "g").floor() == 1  # a row of the key waits behind it
+        assert world.progress("k", "g").floor() == 1  # a row of the key waits behind it
         world.run(lambda: world.broker.operating.retry_now(world.now, "k", "g", 0, [0]))
         again = pull(world, session)
         assert offsets(again) == [0, 1, 3]
@@ -183,7 +183,7 @@ def test_a_held_row_holds_its_key_only_until_an_operator_lets_it_go() -> None:
         assert world.pull(session, "k", "g") is None
         world.run(lambda: world.broker.operating.delete_failures(world.now, "k", "g", 0, [0]))
         assert world.drain(session, "k", "g") == [1, 3]
-        assert world.held("k", "g").intervals() == 1
+        assert world.progress("k", "g").intervals() == 1
 
     explore(scenario, step=2)
 
@@ -231,10 +231,10 @@ def test_rows_behind_busy_keys_are_parked_up_to_the_cap() -> None:
         while (pulled := world.pull(session, "k", "g", 2)) is not None:
             got += offsets(pulled)
             world.settle(session, "k", "g", pulled)
-        held = world.held("k", "g")
-        assert held.ready.rows == 5
+        progress = world.progress("k", "g")
+        assert progress.ready.rows == 5
         assert got == [2, 4, 6, 8, 10]
-        assert held.cursor == 11
+        assert progress.cursor == 11
         world.settle(session, "k", "g", first)
         rest = world.drain(session, "k", "g", 3)
         assert sorted(got + rest) == list(range(1, 21))
@@ -255,7 +255,7 @@ def test_a_crowd_of_parked_runs_does_not_stop_the_group_for_ever() -> None:
         world.settle(session, "k", "g", first)
         rest = world.drain(session, "k", "g", 4)
         assert [at for at in rest if at % 2] == list(range(1, 25, 2))
-        assert world.held("k", "g").intervals() == 1
+        assert world.progress("k", "g").intervals() == 1
 
     explore(scenario, limits, step=4)
 
@@ -298,8 +298,12 @@ def test_resetting_makes_everything_unread_whoever_has_it() -> None:
         world.settle(session, "k", "g", pulled, Outcome.RETRY, [(0, 1)], reason="no")
         assert world.pull(session, "k", "g") is None
         world.run(lambda: world.broker.operating.reset(world.now, "k", "g", 0, 1))
-        held = world.held("k", "g")
-        assert (in_lines(held), held.leased_rows, held.failures.waiting_rows) == (0, 0, 0)
+        progress = world.progress("k", "g")
+        assert (in_lines(progress), progress.leased_rows, progress.failures.waiting_rows) == (
+            0,
+            0,
+            0,
+        )
         with pytest.raises(LeaseExpired):
             world.settle(session, "k", "g", pulled, spans=[(2, 3)])
         again = pull(world, session)
@@ -365,7 +369,7 @@ def test_many_keys_in_random_order_each_in_its_own() -> None:
                 done.append(offset)
             else:
                 continue
-            if world.broker.views.held and pulled is not None:
+            if world.broker.views.progress and pulled is not None:
                 try:
                     world.settle(session, "k", "g", pulled, Outcome.RELEASED)
                 except LeaseExpired:
@@ -454,9 +458,9 @@ def test_behind_a_dead_row_what_is_given_back_holds_up_its_key() -> None:
     pulled = world.pull(session, "k", "o", 3)
     assert pulled is not None
     world.settle(session, "k", "o", pulled, Outcome.RETRY, [(0, 1), (1, 2)])
-    held = world.held("k", "o")
-    assert held.failures.dead_letter(0) is not None
-    assert held.leased_rows == 0
+    progress = world.progress("k", "o")
+    assert progress.failures.dead_letter(0) is not None
+    assert progress.leased_rows == 0
     world.commit()
     again = world.pull(session, "k", "o", 3)
     assert offsets(again) == [1, 2]

@@ -448,7 +448,7 @@ def test_a_pull_whose_session_goes_takes_nothing(how: str) -> None:
         world.broker.clients.disconnected(world.now, session)
     world.send("t", 1)
     assert rows(world) == [(token, [0])]
-    assert world.held("t", "g").leased_rows == 1
+    assert world.progress("t", "g").leased_rows == 1
 
 
 def test_a_pull_parked_by_a_session_that_ends_without_a_word_takes_nothing() -> None:
@@ -464,7 +464,7 @@ def test_a_pull_parked_by_a_session_that_ends_without_a_word_takes_nothing() -> 
     assert session not in world.broker.views.sessions.by_number
     world.send("t", 1)
     assert [one.reply for one in world.woken()] in ([], [None])
-    assert world.held("t", "g").leased_rows == 0
+    assert world.progress("t", "g").leased_rows == 0
 
 
 def test_parking_is_checked_like_pulling() -> None:

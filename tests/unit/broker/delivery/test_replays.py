@@ -76,11 +76,11 @@ def redrive(world: World, named: Sequence[int], *, dry_run: bool = False) -> Rep
 
 def history(world: World, offset: int) -> list[bytes]:
     """Return the reasons that are known of an owed row."""
-    held = world.held("t", "g")
-    row = owed_row(held, offset)
+    progress = world.progress("t", "g")
+    row = owed_row(progress, offset)
     assert row is not None
     store = world.broker.store
-    entries = waiting(lambda: failure_entries(store, held, offset, row.position, 0))
+    entries = waiting(lambda: failure_entries(store, progress, offset, row.position, 0))
     return [entry.reason for entry in entries]
 
 
@@ -96,7 +96,7 @@ def test_rows_that_were_done_come_again_once_and_the_others_do_not() -> None:
         world.settle(session, "t", "g", again)
         world.pass_time(60 * SECOND)
         assert world.pull(session, "t", "g") is None
-        assert world.held("t", "g").round == 1
+        assert world.progress("t", "g").round == 1
 
     explore(scenario)
 
@@ -112,8 +112,12 @@ def test_what_was_leased_ready_waiting_or_dead_begins_a_new_round() -> None:
         world.settle(session, "t", "g", pulled, spans=[(3, 4)])
         plan = replay(world, (0, 6))
         assert (plan.rows, plan.unread) == (6, 0)
-        held = world.held("t", "g")
-        assert (held.leased_rows, held.failures.waiting_rows, held.failures.dead_rows) == (2, 0, 0)
+        progress = world.progress("t", "g")
+        assert (
+            progress.leased_rows,
+            progress.failures.waiting_rows,
+            progress.failures.dead_rows,
+        ) == (2, 0, 0)
         with pytest.raises(LeaseExpired):
             world.settle(session, "t", "g", pulled, spans=[(4, 6)])
         taken = world.settle(session, "t", "g", pulled, spans=[(5, 8)])
@@ -136,21 +140,21 @@ def test_attempts_count_from_one_and_failures_of_the_round_before_stay_known() -
         for reason in ("first", "second"):
             world.settle(session, "t", "g", pull(world, session), Outcome.RETRY, reason=reason)
             world.pass_time(10 * SECOND)
-        assert world.held("t", "g").failures.dead_rows == 1
+        assert world.progress("t", "g").failures.dead_rows == 1
         plan = redrive(world, [0, 5])
         assert (plan.rows, plan.refused) == (1, [5])
         assert history(world, 0) == [b"first", b"second"]
         again = pull(world, session)
         assert attempts(again) == {0: (1, 3)}
         world.settle(session, "t", "g", again, Outcome.RETRY, reason="third")
-        assert world.held("t", "g").failures.waiting_rows == 1
+        assert world.progress("t", "g").failures.waiting_rows == 1
         world.pass_time(10 * SECOND)
         world.settle(session, "t", "g", pull(world, session), Outcome.RETRY, reason="fourth")
-        assert world.held("t", "g").failures.dead_rows == 1
+        assert world.progress("t", "g").failures.dead_rows == 1
         assert history(world, 0) == [b"first", b"second", b"third", b"fourth"]
         redrive(world, [0])
         assert world.drain(session, "t", "g") == [0]
-        assert world.held("t", "g").failures.history == {}
+        assert world.progress("t", "g").failures.history == {}
 
     explore(scenario)
 
@@ -238,7 +242,7 @@ def test_whoever_holds_later_rows_of_a_replayed_key_gives_them_back() -> None:
         held_now = pull(world, session)
         assert offsets(held_now) == [2, 3, 4]
         replay(world, (0, 1))
-        lines = lines_of(world.held("t", "g"))
+        lines = lines_of(world.progress("t", "g"))
         assert lines is not None
         taken = world.settle(session, "t", "g", held_now, spans=[(2, 3), (3, 4), (4, 5)])
         assert taken.settled == [(3, 4, 1, 1)]
@@ -322,8 +326,8 @@ def test_a_million_rows_that_are_gone_are_not_looked_at_one_by_one() -> None:
     world = World()
     start(world)
     world.send("t", 1)
-    queue, held = world.broker.views.catalog.topic("t").queues[0], world.held("t", "g")
-    queue.known_first = queue.next = held.cursor = 1 << 40
+    queue, progress = world.broker.views.catalog.topic("t").queues[0], world.progress("t", "g")
+    queue.known_first = queue.next = progress.cursor = 1 << 40
     assert replay(world, (0, 1 << 41)).expired == 1 << 40
 
 
@@ -360,7 +364,7 @@ def test_of_many_queues_some_are_for_another_command(monkeypatch: pytest.MonkeyP
     while spans:
         reply = world.run(partial(world.broker.operating.replay, world.now, 0, "t", "g", spans))
         assert isinstance(reply.value, list)
-        spans = {plan.held.queue: plan.rest for plan in reply.value if plan.rest}
+        spans = {plan.progress.queue: plan.rest for plan in reply.value if plan.rest}
         world.commit()
         rounds += 1
     assert rounds == 3
@@ -449,11 +453,11 @@ def test_rows_settled_above_the_cursor_are_unread_again() -> None:
     world.sent = {(1, 0, at): b"row %d" % at for at in range(8)}
     session = world.join("again")
     world.settle(session, "t", "g", lost, spans=[(2, 5)])
-    held = world.held("t", "g")
-    assert list(held.ahead) == [(2, 5)]
+    progress = world.progress("t", "g")
+    assert list(progress.ahead) == [(2, 5)]
     plan = replay(world, (1, 4))
     assert (plan.rows, plan.ahead, plan.unread) == (2, [(2, 4)], 1)
-    assert list(held.ahead) == [(4, 5)]
+    assert list(progress.ahead) == [(4, 5)]
     with pytest.raises(LeaseExpired):  # of the round before
         world.settle(session, "t", "g", lost, spans=[(2, 3)])
     same_after_restart(world)

@@ -39,8 +39,8 @@ def test_rows_are_leased_in_order_settled_and_done() -> None:
         assert reply.settled == [(0, 2, 1, 1)]
         assert reply.position == world.end
         world.settle(session, "t", "g", rest)
-        held = world.held("t", "g")
-        assert (held.cursor, held.floor(), held.intervals()) == (7, 7, 1)
+        progress = world.progress("t", "g")
+        assert (progress.cursor, progress.floor(), progress.intervals()) == (7, 7, 1)
         world.pass_time(2 * LEASE)
         assert world.pull(session, "t", "g") is None
 
@@ -56,7 +56,7 @@ def test_partial_settles_leave_gaps_that_come_back_when_their_time_is_over() -> 
         reply = world.settle(session, "t", "g", pulled, spans=[(7, 9), (1, 3)])
         assert sorted(reply.settled) == [(1, 3, 1, 1), (7, 9, 1, 1)]
         assert reply.refused == []
-        assert world.held("t", "g").floor() == 0
+        assert world.progress("t", "g").floor() == 0
         # What is no longer held is refused, what still is counts.
         reply = world.settle(session, "t", "g", pulled, spans=[(2, 5)])
         assert reply.settled == [(3, 5, 1, 1)]
@@ -72,7 +72,7 @@ def test_partial_settles_leave_gaps_that_come_back_when_their_time_is_over() -> 
         with pytest.raises(LeaseExpired):
             world.settle(session, "t", "g", pulled)
         world.settle(session, "t", "g", again)
-        assert world.held("t", "g").intervals() == 1
+        assert world.progress("t", "g").intervals() == 1
 
     explore(scenario)
 
@@ -89,7 +89,7 @@ def test_a_late_settle_leaves_the_second_consumers_lease_alone() -> None:
         assert quick is not None
         with pytest.raises(LeaseExpired):
             world.settle(one, "t", "g", slow, spans=[(0, 4)])
-        assert world.held("t", "g").leased_rows == 2
+        assert world.progress("t", "g").leased_rows == 2
         assert world.settle(other, "t", "g", quick).settled == [(0, 2, 2, 2)]
 
     explore(scenario)
@@ -140,7 +140,7 @@ def test_released_rows_come_again_at_once_and_do_not_count() -> None:
         assert third.runs == [(1, 3, 1, 3)]
         world.settle(session, "t", "g", third)
         world.settle(session, "t", "g", pulled)
-        assert world.held("t", "g").intervals() == 1
+        assert world.progress("t", "g").intervals() == 1
 
     explore(scenario)
 
@@ -295,7 +295,7 @@ def test_settling_thousands_of_gaps_takes_time_in_proportion() -> None:
     reply = world.settle(session, "t", "g", pulled, spans=odd)
     assert len(reply.settled) == 5000
     world.settle(session, "t", "g", pulled, Outcome.RETRY, reason="no")
-    assert world.held("t", "g").failures.waiting_rows == 5000
+    assert world.progress("t", "g").failures.waiting_rows == 5000
     world.pass_time(SECOND)
     assert world.drain(session, "t", "g", 10_000) == list(range(0, 10_000, 2))
     check(world.broker, world.now)
@@ -404,8 +404,8 @@ def test_a_row_that_is_released_without_end_can_still_be_pulled() -> None:
     world = World()
     session = start(world)
     world.send("t", 1)
-    world.held("t", "g").cursor = 1
-    world.held("t", "g").ready.add(0, 1, 1, 65_534)
+    world.progress("t", "g").cursor = 1
+    world.progress("t", "g").ready.add(0, 1, 1, 65_534)
     for _ in range(4):
         pulled = world.pull(session, "t", "g")
         assert pulled is not None
@@ -424,7 +424,7 @@ def test_a_crowd_of_open_runs_stops_new_rows_but_not_those_that_are_owed() -> No
         assert pulled is not None
         world.settle(session, "t", "g", pulled, spans=[(at, at + 1) for at in range(1, 20, 2)])
         world.settle(session, "t", "g", pulled, Outcome.RELEASED)
-        assert len(world.held("t", "g").ready) == 10
+        assert len(world.progress("t", "g").ready) == 10
         again = world.pull(session, "t", "g", 6)
         assert offsets(again) == [0, 2, 4, 6, 8, 10]
         assert again is not None

@@ -15,14 +15,14 @@ releases = st.tuples(st.just("release"), st.integers(0, 10), st.integers(0, 10))
 @given(st.lists(holds | releases, max_size=60))
 def test_answers_wait_for_their_mark(steps: list[tuple[str, int, int]]) -> None:
     gate: Gate[tuple[int, Rests, int]] = Gate()
-    held: list[tuple[int, Rests, int]] = []
+    progress: list[tuple[int, Rests, int]] = []
     durable = written = 0
     out: list[tuple[int, Rests, int]] = []
     for number, (what, one, other) in enumerate(steps):
         if what == "hold":
             answer = (one, Rests(other), number)
             gate.hold(one, Rests(other), answer)
-            held.append(answer)
+            progress.append(answer)
         else:
             written += one
             durable = min(durable + other, written)
@@ -31,15 +31,15 @@ def test_answers_wait_for_their_mark(steps: list[tuple[str, int, int]]) -> None:
             assert all(position <= marks[rests] for position, rests, _ in free)
             out += free
             # What is still in waits for its mark, or behind another of its kind that does.
-            for answer in held:
+            for answer in progress:
                 if answer not in out:
                     before = [
                         one
-                        for one in held
+                        for one in progress
                         if one[1] == answer[1] and one[2] <= answer[2] and one not in out
                     ]
                     assert max(one[0] for one in before) > marks[answer[1]]
-        assert len(gate) == len(held) - len(out)
+        assert len(gate) == len(progress) - len(out)
     for rests in Rests:
         numbers = [number for _, kind, number in out if kind is rests]
         assert numbers == sorted(numbers)

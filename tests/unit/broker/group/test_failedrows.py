@@ -26,68 +26,70 @@ refers = st.tuples(st.just("refer"), st.tuples(offsets, st.integers(0, 2**48 - 1
 
 
 def build(some: list[Failure]) -> FailureRows:
-    held = FailureRows(BASE)
+    progress = FailureRows(BASE)
     for row in some:
-        held.put(row)
-    return held
+        progress.put(row)
+    return progress
 
 
 @given(st.lists(puts | removes | refers, max_size=60))
 def test_rows_are_a_dictionary_by_offset(steps: list[tuple[str, Any]]) -> None:
-    held = FailureRows(BASE)
+    progress = FailureRows(BASE)
     model: dict[int, Failure] = {}
     for what, how in steps:
         if what == "put":
             assert isinstance(how, Failure)
-            assert held.put(how) == (how.offset not in model)
+            assert progress.put(how) == (how.offset not in model)
             model[how.offset] = how
         elif what == "remove":
             start, stop = how
             gone = [at for at in model if start <= at < stop]
-            assert held.remove(start, stop) == len(gone)
+            assert progress.remove(start, stop) == len(gone)
             for at in gone:
                 del model[at]
         else:
             where, told = how[0], how[1]
-            held.refer(where, told)
+            progress.refer(where, told)
             if where in model:
                 model[where] = model[where]._replace(position=told)
-        assert len(held) == len(model)
-        assert list(held) == [model[at] for at in sorted(model)]
+        assert len(progress) == len(model)
+        assert list(progress) == [model[at] for at in sorted(model)]
 
 
 @given(st.lists(rows, max_size=60), offsets, offsets, st.integers(-1, 21))
 def test_questions(some: list[Failure], start: int, stop: int, now_us: int) -> None:
-    held = build(some)
+    progress = build(some)
     model = {row.offset: row for row in some}
-    assert held.get(start) == model.get(start)
-    assert list(held.span(start, stop)) == [model[at] for at in sorted(model) if start <= at < stop]
-    assert held.until(now_us) == [at for at in sorted(model) if model[at].when_us <= now_us]
+    assert progress.get(start) == model.get(start)
+    assert list(progress.span(start, stop)) == [
+        model[at] for at in sorted(model) if start <= at < stop
+    ]
+    assert progress.until(now_us) == [at for at in sorted(model) if model[at].when_us <= now_us]
     later = [row.when_us for row in model.values() if row.when_us > now_us]
-    assert held.later_us(now_us) == (min(later) if later else None)
+    assert progress.later_us(now_us) == (min(later) if later else None)
     if model:
-        assert held.first_us() == min(row.when_us for row in model.values())
+        assert progress.first_us() == min(row.when_us for row in model.values())
 
 
 @given(st.lists(rows, max_size=60), st.binary(max_size=24), st.binary(max_size=24))
 def test_round_trip_through_state(some: list[Failure], before: bytes, after: bytes) -> None:
-    held = build(some)
-    data = held.encode()
+    progress = build(some)
+    data = progress.encode()
     assert len(data) % 8 == 0
     back = FailureRows(BASE)
     assert back.decode(before + data + after, len(before)) == len(before) + len(data)
-    assert list(back) == list(held)
+    assert list(back) == list(progress)
     back.put(Failure(BASE, 1, 2, 3, 4))  # the columns that were read can be changed
     assert back.get(BASE) == Failure(BASE, 1, 2, 3, 4)
 
 
 def test_a_row_costs_at_most_24_bytes() -> None:
-    held = build([Failure(BASE + at, 1, 2, 3, 4) for at in range(SHARD_ROWS)])
-    columns = (held.relative, held.when, held.references, held.deliveries)
+    progress = build([Failure(BASE + at, 1, 2, 3, 4) for at in range(SHARD_ROWS)])
+    columns = (progress.relative, progress.when, progress.references, progress.deliveries)
     assert sum(column.itemsize for column in columns) <= 24
-    assert len(held.encode()) <= 24 * SHARD_ROWS
+    assert len(progress.encode()) <= 24 * SHARD_ROWS
 
 
 def test_counts_that_do_not_fit_are_held_at_the_largest() -> None:
-    held = build([Failure(BASE, 1, 70_000, 80_000, 2**48 - 1)])
-    assert list(held) == [Failure(BASE, 1, 0xFFFF, 0xFFFF, 2**48 - 1)]
+    progress = build([Failure(BASE, 1, 70_000, 80_000, 2**48 - 1)])
+    assert list(progress) == [Failure(BASE, 1, 0xFFFF, 0xFFFF, 2**48 - 1)]

@@ -30,11 +30,11 @@ def test_a_look_costs_what_changed_and_no_walk_over_all() -> None:
     for name in ("t3", "t4"):
         world.send(name, 5)
         world.pull(session, name, "g")
-    assert {held.topic for held in figures.changed} == {4, 5}, "two changed, of fifty"
+    assert {progress.topic for progress in figures.changed} == {4, 5}, "two changed, of fifty"
     world.broker.tick(world.now)
     assert not figures.changed, "each turn takes over what changed in it"
     assert (figures.leased, figures.most_open_runs()) == (10, 1)
-    assert [held.topic for held in figures.leased_to(session)] == [4, 5]
+    assert [progress.topic for progress in figures.leased_to(session)] == [4, 5]
 
 
 def test_what_a_deleted_group_held_counts_no_more() -> None:

@@ -133,30 +133,30 @@ def test_neighbours_that_are_alike_are_joined() -> None:
 def test_span_set_is_a_set_of_offsets(
     steps: list[tuple[bool, tuple[int, int]]], asked: tuple[int, int]
 ) -> None:
-    held = SpanSet()
+    progress = SpanSet()
     model: set[int] = set()
     for adding, (start, stop) in steps:
         offsets = range(start, stop)
         if adding:
-            held.add(start, stop)
+            progress.add(start, stop)
             model.update(offsets)
         elif start <= stop:
-            held.remove(start, stop)
+            progress.remove(start, stop)
             model.difference_update(offsets)
-        assert {at for low, high in held for at in range(low, high)} == model
-        found = list(held)
-        assert len(held) == len(found)
-        assert bool(held) == bool(model)
+        assert {at for low, high in progress for at in range(low, high)} == model
+        found = list(progress)
+        assert len(progress) == len(found)
+        assert bool(progress) == bool(model)
         # Disjoint, sorted, and merged: no two touch.
         assert all(low < high for low, high in found)
         assert all(one[1] < other[0] for one, other in pairwise(found))
     start, stop = asked
-    assert held.covers(start, stop) == model.issuperset(range(start, stop))
-    assert held.overlaps(start, stop) == bool(model.intersection(range(start, stop)))
+    assert progress.covers(start, stop) == model.issuperset(range(start, stop))
+    assert progress.overlaps(start, stop) == bool(model.intersection(range(start, stop)))
     for at in range(END):
         end = at
         while end in model:
             end += 1
-        assert held.covering_end(at) == end
-        starts = [low for low, _ in held if low >= at]
-        assert held.next_start(at, END) == min([*starts, END])
+        assert progress.covering_end(at) == end
+        starts = [low for low, _ in progress if low >= at]
+        assert progress.next_start(at, END) == min([*starts, END])

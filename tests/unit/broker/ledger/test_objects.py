@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from ternmq.broker.group.heldpage import HeldPage
-from ternmq.broker.group.progress import GroupQueue
+from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.shards import shards_of
 from ternmq.broker.ledger import heldobjects
 from ternmq.broker.ledger import objects as stateobjects
@@ -30,9 +30,9 @@ class Watched:
             self.written[key.type] += 1
             return encode(objects, key)
 
-        def look(held: GroupQueue) -> list[int]:
+        def look(progress: Progress) -> list[int]:
             self.looked += 1
-            return shards_of(held)
+            return shards_of(progress)
 
         monkeypatch.setattr(stateobjects.StateObjects, "state_encode", state_encode)
         monkeypatch.setattr(heldobjects, "shards_of", look)
@@ -146,7 +146,7 @@ def test_pages_that_are_empty_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> 
     watched.set_of(world)
     views = world.broker.views
     for left in (
-        views.held, views.held_pages, views.catalog.topic_pages, views.catalog.queue_pages,
+        views.progress, views.held_pages, views.catalog.topic_pages, views.catalog.queue_pages,
         views.catalog.subscription_pages, views.sessions.pages,
     ):  # fmt: skip
         assert not left
@@ -168,13 +168,13 @@ def test_shards_that_are_over_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> 
             world.send("t", 1000)
         assert len(world.drain(session, "t", "g", 1000)) == 5000
         watched.set_of(world)
-        assert not world.held("t", "g").shard_changed
+        assert not world.progress("t", "g").shard_changed
     world.send("t", 2000)
     pulled = world.pull(session, "t", "g", 1500)
     assert pulled is not None
     world.settle(session, "t", "g", pulled, spans=[(15_000, 15_900)])
     watched.set_of(world)
-    assert len(world.held("t", "g").shard_changed) <= 2
+    assert len(world.progress("t", "g").shard_changed) <= 2
     same_after_restart(world)
 
 

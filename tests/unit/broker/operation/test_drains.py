@@ -76,14 +76,14 @@ def test_many_leases_of_one_queue_are_given_back_in_pieces(rows: int) -> None:
     world.send("t", 1200)
     while world.pull(one, "t", "g", rows) is not None:
         pass
-    held = world.held("t", "g")
+    progress = world.progress("t", "g")
     leave(world, one)
     turns = 0
-    while held.leases:
-        before = held.leased_rows + LEASE_WORK * len(held.leases)
+    while progress.leases:
+        before = progress.leased_rows + LEASE_WORK * len(progress.leases)
         world.broker.tick(world.now)
         turns += 1
-        ended = before - held.leased_rows - LEASE_WORK * len(held.leases)
+        ended = before - progress.leased_rows - LEASE_WORK * len(progress.leases)
         assert ended <= ENDED_ROWS_A_TURN + LEASE_WORK
     assert turns > 2
     assert world.drain(other, "t", "g", 1000) == list(range(1200))
@@ -168,20 +168,20 @@ def test_a_key_has_no_later_row_in_a_hand_while_an_earlier_one_comes_again() -> 
     world.send("t", "abc" * ENDED_ROWS_A_TURN)
     assert len(offsets(world.pull(one, "t", "g", rows))) == rows
     leave(world, one)
-    held = world.held("t", "g")
+    progress = world.progress("t", "g")
     turns = 0
     while world.broker.tick(world.now):
         turns += 1
-        leased = [run for lease in held.leases.values() for run in lease.runs]
+        leased = [run for lease in progress.leases.values() for run in lease.runs]
         if leased:
-            assert min(run[0] for run in held.ready.runs) >= max(run[1] for run in leased) - 1
+            assert min(run[0] for run in progress.ready.runs) >= max(run[1] for run in leased) - 1
             for key in range(3):
                 in_hand = {
                     at for start, stop, *_ in leased for at in range(start, stop) if at % 3 == key
                 }
                 again = {
                     at
-                    for start, stop, *_ in held.ready.runs
+                    for start, stop, *_ in progress.ready.runs
                     for at in range(start, stop)
                     if at % 3 == key
                 }

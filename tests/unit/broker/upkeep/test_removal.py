@@ -312,7 +312,7 @@ def test_only_who_pulled_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> 
     assert pulled is not None
     assert offsets(pulled) == [0]
     world.grow("filler", 1)
-    assert sorted(looked) == sorted([*world.broker.views.held, key])
+    assert sorted(looked) == sorted([*world.broker.views.progress, key])
     assert retention.moved_rows == 1
     world.settle(session, name, "g", pulled)
 

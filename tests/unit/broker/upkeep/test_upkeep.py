@@ -182,7 +182,7 @@ def test_rows_that_are_owed_survive_their_segment_with_all_that_is_known_of_them
     world.drain(session, "t", "g")
     world.grow("t", 8, session=session, group="g")
     for _ in range(2):  # the second time after a restart
-        held = world.held("t", "g")
+        progress = world.progress("t", "g")
         assert world.broker.views.catalog.topic("t").queues[0].first > 6
         queries = Queries(world.broker.ledger)
         dead = queries.dead_letters("t", "g", 0).rows
@@ -194,9 +194,9 @@ def test_rows_that_are_owed_survive_their_segment_with_all_that_is_known_of_them
         times = [e.time_us for e in waiting[0].failures]
         assert times == sorted(times)
         assert times[0] < times[-1]
-        row = held.failures.dead_letter(0)
+        row = progress.failures.dead_letter(0)
         assert failure_entries(
-            world.broker.store, held, 0, row.position, world.broker.journal.first
+            world.broker.store, progress, 0, row.position, world.broker.journal.first
         ) == list(dead[0].failures)
         world.restart()
         session = world.join()
@@ -477,7 +477,7 @@ def test_what_was_found_of_copies_is_not_looked_up_for_every_segment_again() -> 
     # Each is looked up when its copy is made, and when a neighbour's is, not for every segment.
     assert len(old) < segments * rows / 4
     for offset in (0, 4, 1000, 1052, 2954):
-        assert world.held("t", "g").failures.failure(offset) is not None
+        assert world.progress("t", "g").failures.failure(offset) is not None
     world.run(lambda: world.broker.operating.retry_now(world.now, "t", "g", 0, [0, 1052, 2954]))
     world.commit()
     pulled = world.pull(session, "t", "g", 8)  # the kit compares the bodies with what was sent
@@ -550,7 +550,7 @@ class Failing(Kept):
 
     def fail(self, reason: str) -> None:
         for name in self.names:
-            if self.held("t", name).failures.failure(0) is not None:
+            if self.progress("t", name).failures.failure(0) is not None:
                 retry = self.broker.operating.retry_now
                 self.run(partial(retry, self.now, "t", name, 0, [0]))
             pulled = self.pull(self.session, "t", name, 1)
@@ -629,8 +629,10 @@ def test_a_message_larger_than_a_step_keeps_its_reasons(monkeypatch: pytest.Monk
     """Between its content and what is told of it no segment ends: they are one record."""
     append, written = Moving._append, list[tuple[int, int]]()
 
-    def append_and_note(moving: Moving, now: int, held: Any, pieces: Any, failures: Any) -> None:
-        append(moving, now, held, pieces, failures)
+    def append_and_note(
+        moving: Moving, now: int, progress: Any, pieces: Any, failures: Any
+    ) -> None:
+        append(moving, now, progress, pieces, failures)
         written.append((len(pieces), len(failures)))
 
     monkeypatch.setattr(Moving, "_append", append_and_note)
