@@ -197,8 +197,12 @@ class Verdicts:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """End the processes."""
+        """Kill the processes: between two verdicts they hold nothing.
+
+        Closing their input would not do: a process that some other test forked may hold it open.
+        """
         for process in self._all:
+            process.kill()
             process.communicate(timeout=DEADLINE)
 
     def of(self, folder: Path, history: Path, *, power: bool = False) -> dict[str, Any]:

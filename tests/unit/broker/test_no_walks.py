@@ -54,7 +54,7 @@ def guarded(world: World) -> None:
         waiters.add(waiter.token, waiter)
     parking.waiters = parking._deadlines._living = waiters
     owners: list[tuple[Any, str]] = [
-        (views, "held"),
+        (views, "progress"),
         (views.catalog, "topics"),
         (views.catalog, "by_name"),
         (views.catalog, "groups"),
