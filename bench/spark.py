@@ -86,7 +86,13 @@ def archiving(rows: int, size: int, per_batch: int) -> Callable[[Settings], Figu
     """Return the measurement of archiving a topic: a broker that was started anew, cold files."""
 
     def measure(settings: Settings) -> Figures:
-        from ternmq.pipeline.archive.spark import ArchiveStream
+        from ternmq.client.bulk import Bulk, BulkOptions
+        from ternmq.client.connection.address import parse
+        from ternmq.pipeline.archive.archive import ArchiveJob
+        from ternmq.pipeline.archive.commit import Archive
+        from ternmq.pipeline.archive.spark import SparkWorkers
+        from ternmq.pipeline.tables.folder import Folder
+        from ternmq.spark.broker.connecting import Broker
 
         count = settings.scaled(rows, 20_000)
         with folder(settings) as path:
@@ -97,14 +103,11 @@ def archiving(rows: int, size: int, per_batch: int) -> Callable[[Settings], Figu
             def archive() -> None:
                 nonlocal number
                 number += 1
-                options = {"bootstrap.servers": address(one), "subscribe": TOPIC}
-                tables = str(path / f"tables-{number}")
-                stream = ArchiveStream(session, tables, options, lambda: time.time_ns() // 1000)
-                try:
-                    query = stream.start(once=True)
-                    query.awaitTermination()
-                finally:
-                    stream.close()
+                tables = Folder(str(path / f"tables-{number}"))
+                broker = Broker((parse(one.url),))
+                workers = SparkWorkers(session, tables.uri, broker, 0)
+                with Bulk(BulkOptions(url=one.url)) as bulk:
+                    ArchiveJob(bulk, Archive(tables), workers=workers).once(time.time_ns() // 1000)
 
             def memory() -> None:
                 nonlocal number

@@ -7,42 +7,43 @@ from __future__ import annotations
 
 import argparse
 import time
+from typing import TYPE_CHECKING
 
 from ternmq.client.bulk import Bulk, BulkOptions
+from ternmq.client.connection.address import Address
 from ternmq.pipeline.archive.archive import ArchiveJob
 from ternmq.pipeline.archive.commit import Archive
 from ternmq.pipeline.tables.folder import Folder
+from ternmq.spark.broker.connecting import Broker
 
-WAIT_S = 450
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def now_us() -> int:
     return time.time_ns() // 1000
 
 
-def with_spark(port: str, tables: str) -> None:
-    import ternmq.spark
-    from ternmq.pipeline.archive.spark import ArchiveStream
-    from tests.spark.queries import finish
+def archive(port: str, tables: str, spark: SparkSession | None) -> None:
+    """Archive in passes of the least size: a commit for about a megabyte of each queue."""
+    folder = Folder(tables)
+    workers = None
+    if spark is not None:
+        from ternmq.pipeline.archive.spark import SparkWorkers
 
-    spark = ternmq.spark.session(
+        workers = SparkWorkers(spark, folder.uri, Broker((Address("127.0.0.1", int(port)),)), 0)
+    with Bulk(BulkOptions(url=f"ternmq://127.0.0.1:{port}")) as broker:
+        ArchiveJob(broker, Archive(folder), pass_bytes=1, workers=workers).once(now_us())
+
+
+def session() -> SparkSession:
+    import ternmq.spark
+
+    return ternmq.spark.session(
         "archiver",
         master="local[2]",
         settings={"spark.driver.host": "127.0.0.1", "spark.driver.memory": "1g"},
     )
-    options = {
-        "bootstrap.servers": f"127.0.0.1:{port}",
-        "subscribe": "orders",
-        "maxOffsetsPerTrigger": "100",
-    }
-    stream = ArchiveStream(spark, tables, options, now_us)
-    finish(lambda: stream.start(once=True), wait_s=WAIT_S)
-
-
-def without(port: str, tables: str) -> None:
-    with Bulk(BulkOptions(url=f"ternmq://127.0.0.1:{port}")) as broker:
-        # Passes of the least size: many commits, each of a few rows.
-        ArchiveJob(broker, Archive(Folder(tables)), pass_bytes=1).once(now_us())
 
 
 def main() -> None:
@@ -51,7 +52,7 @@ def main() -> None:
     arguments.add_argument("--tables", required=True)
     arguments.add_argument("--spark", action="store_true")
     given = arguments.parse_args()
-    (with_spark if given.spark else without)(given.port, given.tables)
+    archive(given.port, given.tables, session() if given.spark else None)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The archive by Spark: what is in it, whatever is lost or run twice."""
+"""The archive by Spark: what is in it, after kills too, and when it is run twice at once."""
 
 from __future__ import annotations
 
-import shutil
+import random
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,6 @@ pytest.importorskip("deltalake", reason="needs pyspark and a Java: pip install t
 import ternmq.sync
 from tests.spark import killing
 from tests.spark.killing import kept, sent
-from tests.spark.queries import finish
 
 NOW = 1_795_262_400_000_000
 
@@ -24,39 +23,58 @@ def tables(tmp_path):
 
 @pytest.fixture
 def archive(spark, real, tables):
-    """Return what runs the job once, with a memory of its own each time."""
-    from ternmq.pipeline.archive.spark import ArchiveStream
+    """Return what runs the job once, with a memory of its own each time; it counts the commits."""
+    from ternmq.client.bulk import Bulk, BulkOptions
+    from ternmq.client.connection.address import Address
+    from ternmq.pipeline.archive.archive import ArchiveJob
+    from ternmq.pipeline.archive.commit import Archive
+    from ternmq.pipeline.archive.spark import SparkWorkers
+    from ternmq.pipeline.tables.folder import Folder
+    from ternmq.spark.broker.connecting import Broker
 
-    def run(**more):
-        options = {
-            "bootstrap.servers": f"127.0.0.1:{real.port}",
-            "subscribe": "orders",
-            **more.pop("options", {}),
-        }
-        stream = ArchiveStream(spark, tables, options, lambda: NOW, **more)
-        try:
-            return finish(lambda: stream.start(once=True))
-        finally:
-            stream.close()
+    def run(*, pass_bytes=256 << 20, lenient=False, meanwhile=lambda: None):
+        broker = Broker((Address("127.0.0.1", real.port),))
+        workers = SparkWorkers(spark, tables, broker, 0, lenient=lenient)
+        commits = []
+
+        def between(_done):
+            commits.append(1)
+            meanwhile()
+
+        with Bulk(BulkOptions(url=real.url)) as bulk:
+            ArchiveJob(
+                bulk,
+                Archive(Folder(tables)),
+                lenient=lenient,
+                pass_bytes=pass_bytes,
+                workers=workers,
+                between=between,
+            ).once(NOW)
+        return len(commits)
 
     return run
 
 
-def send(client, first, count):
+def send(client, first, count, more=0):
+    """Send numbered messages; ``more``: that many random bytes behind each number."""
+    chance = random.Random(first)
     client.send_many(
-        "orders", [ternmq.sync.Message(b"%d" % n, key=f"k{n}") for n in range(first, first + count)]
+        "orders",
+        [
+            ternmq.sync.Message(b"%d" % n + chance.randbytes(more), key=f"k{n}")
+            for n in range(first, first + count)
+        ],
     )
 
 
 @pytest.mark.row("R6")
-def test_each_message_once_in_several_batches(archive, client, tables):
+def test_each_message_once_in_several_commits(archive, client, tables):
     client.admin.create_topic("orders", queues=3)
-    send(client, 0, 1000)
-    batches = archive(options={"maxOffsetsPerTrigger": "300"})
-    assert len(batches) == 4
+    send(client, 0, 1000, 5000)
+    assert archive(pass_bytes=1) > 1
     assert kept(tables) == sent(client)
     send(client, 1000, 10)
-    archive()
+    assert archive() == 1
     assert kept(tables) == sent(client)
     (group,) = client.admin.groups("orders")
     assert (group.group, sum(one.cursor for one in group.queues)) == ("spark.archive", 1010)
@@ -79,43 +97,31 @@ def test_spark_reads_the_table(archive, spark, client, tables):
 
 
 @pytest.mark.row("R6")
-@pytest.mark.parametrize("lost", ["commit", "offsets and commit", "all", "copied"])
-def test_a_checkpoint_that_lost_something(archive, client, tables, lost):
+def test_two_at_once(archive, client, tables):
+    """The one that commits second finds the rows in the table, and adds no row twice."""
     client.admin.create_topic("orders", queues=2)
-    send(client, 0, 200)
-    checkpoint = Path(tables) / "_checkpoints" / "archive"
-    archive()
-    copied = Path(tables).parent / "copied"
-    shutil.copytree(checkpoint, copied)
-    send(client, 200, 100)
-    archive(options={"maxOffsetsPerTrigger": "70"})
-    if lost == "all":
-        shutil.rmtree(checkpoint)
-    elif lost == "copied":  # an old one, with other batches to come
-        shutil.rmtree(checkpoint)
-        shutil.copytree(copied, checkpoint)
-    else:
-        newest = max(
-            int(one.name) for one in (checkpoint / "commits").iterdir() if one.name.isdigit()
-        )
-        for folder in ("commits", "offsets")[: 1 if lost == "commit" else 2]:
-            (checkpoint / folder / str(newest)).unlink()
-            (checkpoint / folder / f".{newest}.crc").unlink(missing_ok=True)
-    send(client, 300, 50)
-    archive()
+    send(client, 0, 1000, 5000)
+    seconds: list[int] = []
+
+    def second():
+        if not seconds:
+            seconds.append(1)
+            assert archive(pass_bytes=1) > 0
+
+    archive(pass_bytes=1, meanwhile=second)
+    assert seconds
     assert kept(tables) == sent(client)
 
 
 @pytest.mark.row("R6")
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_kills_and_a_lost_checkpoint(spark, real, client, tables):
+def test_kills(spark, real, client, tables):
     client.admin.create_topic("orders", queues=2)
-    send(client, 0, 1000)
+    send(client, 0, 1000, 8000)
     folder = Path(tables)
     killing.kill_now_and_then(real, folder, "--spark", times=killing.often(1), seed=1)
-    shutil.rmtree(folder / "_checkpoints", ignore_errors=True)
-    send(client, 1000, 500)
+    send(client, 1000, 500, 8000)
     killing.kill_now_and_then(real, folder, "--spark", times=killing.often(1) - 1, seed=2)
     assert killing.archiver(real, folder, "--spark").wait(killing.START_S) == 0
     assert killing.kept(folder) == killing.sent(client)

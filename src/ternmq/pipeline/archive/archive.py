@@ -58,7 +58,7 @@ class Source(Protocol):
 
 
 class Workers(Protocol):
-    """Writers of large passes; ``batch.SparkWorkers`` is one.
+    """Writers of large passes; ``spark.SparkWorkers`` is one.
 
     Attributes:
         from_bytes: Smallest pass, in bytes, that they write.

@@ -66,7 +66,7 @@ class Archiving:
     def _workers(self, context: Context) -> Workers | None:
         if context.spark is None:
             return None
-        from ternmq.pipeline.archive.batch import SparkWorkers
+        from ternmq.pipeline.archive.spark import SparkWorkers
 
         return SparkWorkers(
             context.spark,

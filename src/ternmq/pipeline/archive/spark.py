@@ -1,182 +1,122 @@
-"""The archive by Spark: the same ranges, files and rule, spread over workers.
+"""The archive by Spark: many workers write the files of each commit.
 
-    stream = ArchiveStream(spark, "/data/tables", {"bootstrap.servers": "localhost:7117",
-                                                   "subscribePattern": "orders.*"}, now_us)
-    stream.start(once=True).awaitTermination()
-
-Spark moves ranges of offsets, one row for each, and rows that describe the files. Bodies go from
-the broker to the file in one worker, and never enter the JVM. The table decides which files belong
-to the archive (``commit``), not Spark's checkpoint: that may be lost.
+As in ``archive``, the table decides where to continue, there is no checkpoint, and small passes are
+written here, without Spark. Only ranges go to the workers; the files' descriptions come back.
+Bodies go from the broker to the file in one worker, and never enter the JVM.
 """
 
 from __future__ import annotations
 
-import json
-import logging
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from ternmq.client.bulk import Bulk
+import pyarrow as pa
+
+from ternmq.client.bulk import Bulk, RangesAsk
 from ternmq.model.errors import DataLoss
-from ternmq.pipeline.archive.archive import GROUP
-from ternmq.pipeline.archive.commit import Archive, ArchivedQueue
+from ternmq.pipeline.archive.archive import PAGE_BYTES, rows_of
 from ternmq.pipeline.archive.file import Sizes
-from ternmq.pipeline.archive.ranges import Range, Written
-from ternmq.pipeline.archive.workers import MANIFEST, RangeWriter, topic_number
+from ternmq.pipeline.archive.ranges import Range, Written, write_range
+from ternmq.pipeline.archive.schema import ARCHIVE
 from ternmq.pipeline.tables.folder import Folder
 from ternmq.spark.broker.bulk_port import reach
-from ternmq.spark.broker.offsets import EARLIEST, Progress, TopicQueue, to_json
-from ternmq.spark.topics.options import read_options
-from ternmq.spark.topics.table import Use
+from ternmq.spark.broker.connecting import Broker
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql import SparkSession
 
-log: Final = logging.getLogger("ternmq.pipeline")
+MANIFEST: Final = "written string"
+_MANIFEST: Final = pa.schema([("written", pa.string())])
+
+
+def cut(spans: Sequence[Range], pieces: int) -> list[Range]:
+    """Split the same rows into about ``pieces`` ranges of similar size, in order."""
+    rows = sum(one.stop - one.start for one in spans)
+    most = max(1, ceil(rows / max(1, pieces)))
+    return [
+        Range(one.topic, one.topic_number, one.queue, start, min(start + most, one.stop))
+        for one in spans
+        for start in range(one.start, one.stop, most)
+    ]
 
 
 @dataclass(frozen=True)
-class RangeTask:
-    """A worker's task: ``df.mapInArrow(RangeTask(...), MANIFEST)`` on rows of ``emit=ranges``.
+class PassTask:
+    """A worker's task: ``df.mapInArrow(PassTask(...), MANIFEST)``, where a row is a range's number.
 
     Attributes:
-        writer: Writes them.
+        spans: The ranges.
+        tables: The folder of all tables, as every worker reaches it.
+        broker: The broker from which to read.
+        lenient: Rows may be missing.
+        sizes: Size limits of files.
     """
 
-    writer: RangeWriter
+    spans: tuple[Range, ...]
+    tables: str
+    broker: Broker
+    lenient: bool
+    sizes: Sizes
 
-    def __call__(self, ranges: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write each range; yield descriptions of the files."""
-        rows = (row for batch in ranges for row in batch.to_pylist())
-        return self.writer.manifests(rows, self._written)
+    def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write each range over one connection, opened for the first; yield the descriptions."""
+        bulk: Bulk | None = None
+        try:
+            for number in (one for batch in numbers for one in batch.column(0).to_pylist()):
+                bulk = bulk or reach(self.broker, PAGE_BYTES)
+                written = self._write(bulk, self.spans[number]).to_json()
+                yield pa.RecordBatch.from_arrays([pa.array([written])], schema=_MANIFEST)
+        finally:
+            if bulk is not None:
+                bulk.close()
 
-    def _written(self, bulk: Bulk, row: Mapping[str, object]) -> Written | None:
-        topic, queue, start, stop = (row[name] for name in ("topic", "partition", "start", "end"))
-        assert isinstance(topic, str)
-        assert isinstance(queue, int)
-        assert isinstance(start, int)
-        assert isinstance(stop, int)
-        number = topic_number(bulk, topic)
-        if not number:
-            what = f"rows {start} to {stop - 1} of queue {queue} of {topic!r}: the topic is gone"
-            if not self.writer.lenient:
-                raise DataLoss(what)
-            log.warning("%s", what)
-            return None
-        return self.writer.write(bulk, Range(topic, number, queue, start, stop))
+    def _write(self, bulk: Bulk, span: Range) -> Written:
+        (found,) = bulk.ranges([RangesAsk(topic=span.topic)])
+        if found.number != span.topic_number:
+            raise DataLoss(f"{span}: the topic was deleted meanwhile")
+        folder = Folder(self.tables).inside(ARCHIVE.name)
+        with closing(rows_of(bulk, span, lenient=self.lenient)) as batches:  # type: ignore[type-var]
+            return write_range(folder, span, batches, self.sizes, lenient=self.lenient)
 
 
-class ArchiveStream:
-    """Runs the archive as a streaming query of Spark.
+class SparkWorkers:
+    """Writes passes on Spark's workers; implements ``archive.Workers``.
 
     Args:
         spark: The session.
         tables: The folder of all tables, as every worker reaches it.
-        options: Options of ``format("ternmq")`` that select the broker and the topics, and
-            optionally limit the size of a batch.
-        now_us: Returns the time, µs since 1970; recorded with gaps.
-        lenient: Rows may be missing; they are recorded in ``archive_gaps``.
+        broker: The broker from which workers read.
+        from_bytes: Smallest pass worth starting workers for.
+        lenient: Rows may be missing.
         sizes: Size limits of files.
-        checkpoint: Where Spark stores its progress; by default beside the tables.
-        storage: Options of the Delta library for an object store.
     """
 
     def __init__(
         self,
         spark: SparkSession,
         tables: str,
-        options: Mapping[str, str],
-        now_us: Callable[[], int],
+        broker: Broker,
+        from_bytes: int,
         *,
         lenient: bool = False,
         sizes: Sizes | None = None,
-        checkpoint: str | None = None,
-        storage: Mapping[str, str] | None = None,
     ) -> None:
+        self.from_bytes = from_bytes
         self._spark = spark
-        self._folder = Folder(tables)
-        self._now_us = now_us
+        self._tables = tables
+        self._broker = broker
         self._lenient = lenient
-        self._checkpoint = checkpoint or self._folder.uri_of("_checkpoints/archive")
-        self._options = {
-            **options,
-            "emit": "ranges",
-            # Progress is committed after the table has the rows, and only from here.
-            "reportProgress": "false",
-            "failOnDataLoss": str(not lenient).lower(),
-        }
-        self._read = read_options(self._options, Use.STREAM_READ)
-        self._writer = RangeWriter(self._folder.uri, self._read.broker, lenient, sizes or Sizes())
-        self._archive = Archive(self._folder, storage)
-        self._bulk: Bulk | None = None
+        self._sizes = sizes or Sizes()
 
-    def start(self, *, once: bool = True, every: str = "60 seconds") -> StreamingQuery:
-        """Start the query; ``once``: archive what is there now, and end.
-
-        Without a checkpoint, the query begins where the table ends.
-        """
-        writer = (
-            self.manifests()
-            .writeStream.queryName("ternmq-archive")
-            .option("checkpointLocation", self._checkpoint)
-            .foreachBatch(self.commit)
-        )
-        trigger = (
-            writer.trigger(availableNow=True) if once else writer.trigger(processingTime=every)
-        )
-        return trigger.start()
-
-    def manifests(self) -> DataFrame:
-        """Return the stream of descriptions that workers yield."""
-        source = self._spark.readStream.format("ternmq").options(**self._options)
-        ranges = source.option("startingOffsets", json.dumps(to_json(self._starts()))).load()
-        return ranges.mapInArrow(RangeTask(self._writer), MANIFEST)
-
-    def commit(self, manifests: DataFrame, batch_id: int) -> None:
-        """Add the files of a batch to the archive; for ``foreachBatch``."""
-        written = [Written.of_json(row["written"]) for row in manifests.collect()]
-        done = self._archive.commit(written, self._now_us(), lenient=self._lenient)
-        log.info("archive: batch %d: %s", batch_id, done)
-        self._tell(done.stands)
-
-    def _starts(self) -> Progress:
-        """Return where a query without a checkpoint begins; the broker keeps rows from there on."""
-        bulk = self._broker()
-        topics = self._read.topics
-        infos = bulk.topics(sorted(topics.names) or None)
-        if topics.pattern:
-            like = re.compile(topics.pattern)
-            infos = [one for one in infos if like.fullmatch(one.spec.name)]
-        ends = {
-            ArchivedQueue(info.spec.name, info.number, queue): one.first
-            for info in infos
-            for queue, one in enumerate(info.queues)
-        }
-        stands = self._archive.all_stand(ends)
-        self._tell(ends | stands)
-        return Progress(
-            {TopicQueue(one.topic, one.queue): stands.get(one, EARLIEST) for one in ends},
-            {one.topic: one.topic_number for one in ends},
-        )
-
-    def _tell(self, stands: Mapping[ArchivedQueue, int]) -> None:
-        by_topic: dict[str, dict[int, int]] = {}
-        for place, stop in stands.items():
-            by_topic.setdefault(place.topic, {})[place.queue] = stop
-        for topic, places in sorted(by_topic.items()):
-            self._broker().commit(topic, GROUP, places)
-
-    def _broker(self) -> Bulk:
-        if self._bulk is None:
-            self._bulk = reach(self._read.broker)
-        return self._bulk
-
-    def close(self) -> None:
-        """Close the connection to the broker."""
-        if self._bulk is not None:
-            self._bulk.close()
-            self._bulk = None
+    def write(self, spans: Sequence[Range]) -> list[Written]:
+        """Write ranges; files of failed tasks are cleaned up later."""
+        context = self._spark.sparkContext
+        pieces = tuple(cut(spans, context.defaultParallelism))
+        task = PassTask(pieces, self._tables, self._broker, self._lenient, self._sizes)
+        context.setJobDescription(f"archive: {len(pieces)} ranges")
+        numbers = self._spark.range(0, len(pieces), 1, len(pieces))
+        rows = numbers.mapInArrow(task, MANIFEST).collect()
+        return [Written.of_json(row["written"]) for row in rows]

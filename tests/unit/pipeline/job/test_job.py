@@ -8,8 +8,8 @@ pytest.importorskip("deltalake", reason="needs the extra spark")
 
 from ternmq.client.connection.address import Address
 from ternmq.model.errors import DataLoss, OptionError
-from ternmq.pipeline.archive.batch import cut
 from ternmq.pipeline.archive.job import Archiving
+from ternmq.pipeline.archive.spark import cut
 from ternmq.pipeline.job.job import Context, Setting, Stopped, told
 from ternmq.pipeline.running.jobs import all_tables, chosen, names
 from ternmq.spark.broker.connecting import Broker
