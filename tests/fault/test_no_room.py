@@ -88,7 +88,7 @@ def test_a_state_set_that_found_no_room_loses_no_object():
             try:
                 if not broker.writer.active:
                     broker.writer.begin(1)
-                if broker.keep_state(1, lambda: True):
+                if broker.state_sets.step(1, lambda: True):
                     break
             except JournalFull:
                 stalls += 1

@@ -18,7 +18,7 @@ transactions, `delivery` for pulls, settles and leases, `parking` for pulls that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from ternmq.broker.clock.timers import Timer
@@ -370,17 +370,6 @@ class Broker:
         if isinstance(error, InvalidRequest | Busy | DiskFull | StrictNeedsReplica):
             return 0
         return self.journal.end
-
-    @property
-    def wants_state(self) -> bool:
-        """Whether ``keep_state`` has something to do; called in every turn."""
-        return self.state_sets.wanted
-
-    def keep_state(
-        self, now_us: int, may_go_on: Callable[[], bool], refresh_below: int = 0
-    ) -> bool:
-        """Write a piece of a STATE set; see ``StateSets.step``."""
-        return self.state_sets.step(now_us, may_go_on, refresh_below)
 
     def close(self, now_us: int) -> None:
         """Stop cleanly; blocks on the disk. See ``StateSets.close``."""

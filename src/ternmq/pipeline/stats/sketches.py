@@ -29,7 +29,6 @@ A sketch of distinct values::
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -227,8 +226,3 @@ def _check(version: int) -> None:
             f"a sketch of version {version} was found, and this TernMQ knows {VERSION}: use the "
             "version that wrote the table"
         )
-
-
-def quantiles(sketches: Logs, shares: Sequence[float] = (0.5, 0.9, 0.99)) -> list[pa.Array]:
-    """Return the columns beside a sketch: quantiles, and the largest."""
-    return [*[sketches.quantile(one) for one in shares], sketches.largest()]
