@@ -133,7 +133,7 @@ def more(name: str) -> Change:
         ("archive", FLIGHTS, one_less, "archive: .* is not there"),
         ("archive", FLIGHTS, one_twice, "archive: .* is there twice"),
         ("archive", FLIGHTS, another_body, "archive: .* its body is not the one that was sent"),
-        ("archive", AGAIN, one_less, "flights-again: .* messages came again, not the"),
+        ("archive", AGAIN, one_less, "flights-again: .* messages were sent again, not the"),
         ("archive", AGAIN, the_last_first, "flights-again: .* in their order"),
         ("trace", None, one_less, "trace: .* done and .* dead, not"),
         ("trace", None, some("state", "dead"), "trace: .* done and .* dead, not"),
