@@ -56,7 +56,7 @@ def test_everything_is_in_the_tables(made: Path) -> None:
     assert found.failures >= sum(group.retried for group in verdict.groups) > 0
     assert found.audited == 6  # of the one topic that has any: stored, archived, four groups
     said = (made / "said").read_text()
-    assert re.search(r"UA on 2013-01-01, .*: \d+ messages; asked again: 0\n", said)
+    assert re.search(r"UA on 2013-01-01, .*: \d+ messages; second run: 0\n", said)
     assert re.search(r"tables made by Spark 4\.\d", said)
     assert "audit: " in said
     assert ", all ok;" in said
