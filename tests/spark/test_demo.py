@@ -56,7 +56,7 @@ def test_everything_is_in_the_tables(made: Path) -> None:
     assert found.failures >= sum(group.retried for group in verdict.groups) > 0
     assert found.audited == 6  # of the one topic that has any: stored, archived, four groups
     said = (made / "said").read_text()
-    assert re.search(r"UA on 2013-01-01, .*: \d+ messages; asked again: 0\n", said)
+    assert re.search(r"UA on 2013-01-01, .*: \d+ messages; second run: 0\n", said)
     assert re.search(r"tables made by Spark 4\.\d", said)
     assert "audit: " in said
     assert ", all ok;" in said
@@ -133,7 +133,7 @@ def more(name: str) -> Change:
         ("archive", FLIGHTS, one_less, "archive: .* is not there"),
         ("archive", FLIGHTS, one_twice, "archive: .* is there twice"),
         ("archive", FLIGHTS, another_body, "archive: .* its body is not the one that was sent"),
-        ("archive", AGAIN, one_less, "flights-again: .* messages came again, not the"),
+        ("archive", AGAIN, one_less, "flights-again: .* messages were sent again, not the"),
         ("archive", AGAIN, the_last_first, "flights-again: .* in their order"),
         ("trace", None, one_less, "trace: .* done and .* dead, not"),
         ("trace", None, some("state", "dead"), "trace: .* done and .* dead, not"),

@@ -58,7 +58,7 @@ TABLE: Final[Mapping[str, Entry]] = {
     ),
     "app": Entry(MANAGE, "broker.app:app", "Manage apps: their tokens and rights."),
     "hold": Entry(
-        MANAGE, "groups.hold:hold", "Manage holds, which keep the journal for a pipeline."
+        MANAGE, "groups.hold:hold", "Manage holds: each keeps the journal from a position on."
     ),
     "transaction": Entry(
         MANAGE,

@@ -81,7 +81,7 @@ class Conductor:
             await self._set_up(client)
             await self._start_all()
             await self._publish()
-            await self._until(self._drained(client), "the groups have worked off everything")
+            await self._until(self._drained(client), "the groups have processed all messages")
             await self._list_dead_letters(client)
             for children in self._consumers.values():
                 await asyncio.gather(*[child.stop() for child in children if child.running])
@@ -128,7 +128,7 @@ class Conductor:
         self._screen.say(
             f"{facts['flights']:,} flights, {facts['cancelled']:,} of them cancelled: "
             f"{facts['total']:,} messages; {facts['without_aircraft']:,} without a tail number, "
-            "to the topic without order"
+            "to the topic that is not ordered"
         )
 
     async def _start_consumer(self, group: Consumers) -> None:
@@ -231,7 +231,7 @@ class Conductor:
 
     async def _judge(self) -> Verdict:
         """Compare the records with the flights file, in a separate process."""
-        self._screen.say("comparing what every process wrote with the flights file")
+        self._screen.say("comparing the records of every process with the flights file")
         judge = await self._processes.start(
             "check", "ternmq.demo.check", str(self._folder), "--json", env=os.environ
         )
@@ -239,7 +239,7 @@ class Conductor:
         verdict = self._folder / "verdict.json"
         if not verdict.exists():
             await judge.wait()
-            raise ProcessFailed("the judge wrote no verdict")
+            raise ProcessFailed("the check wrote no verdict")
         return msgspec.json.decode(verdict.read_bytes(), type=Verdict)
 
     async def _make_tables(self, client: ternmq.Client, page: Path) -> None:
@@ -249,7 +249,7 @@ class Conductor:
             self._began,
         )  # fmt: skip
         await tables.make(client, page)
-        self._screen.say(f"the day as a page: {page}")
+        self._screen.say(f"report of the day: {page}")
 
     # -- waiting
 
@@ -271,7 +271,9 @@ class Conductor:
                 before, moved = now, time.monotonic()
             elif time.monotonic() - moved > _PATIENCE:
                 left = "; ".join(["", *self._left])
-                raise ProcessFailed(f"nothing moves for {_PATIENCE:g} s, and not: {what}{left}")
+                raise ProcessFailed(
+                    f"no progress for {_PATIENCE:g} s while waiting until {what}{left}"
+                )
             await asyncio.sleep(_TICK)
 
     def _progress(self) -> int:

@@ -198,7 +198,11 @@ class GroupJudge:
             return
         number, event = found
         if not self._group.wants(event) or record.topic != topic_of(event):
-            self.find(Fault.STRANGER, record.event, f"is not for this group, from {record.topic}")
+            self.find(
+                Fault.STRANGER,
+                record.event,
+                f"of {record.topic} must not be delivered to this group",
+            )
             return
         if record.checksum != zlib.crc32(event.body):
             self.find(Fault.DAMAGED, record.event, "its body is not the one that was sent")
@@ -228,9 +232,9 @@ class GroupJudge:
         if record.offset != self._offset[number]:
             told = f"was stored twice, at offsets {self._offset[number]} and {record.offset}"
         elif self._is_acked(place):
-            told = "came again after its ack had been answered"
+            told = "was delivered again after its ack was answered"
         elif record.deliveries <= 1 and not record.suspect:
-            told = "came again, and the delivery does not say that it might"
+            told = "was delivered again, and the delivery was not marked as a repetition"
         elif failed_at and record.attempt > failed_at:
             self.verdict.retried += 1
             return
@@ -248,7 +252,10 @@ class GroupJudge:
         if unanswered is not None and self._kills.between(_BROKER, 0, unanswered):
             self.verdict.repeated += 1
             return
-        told = f"came again though neither {repeated.process} nor the broker was killed in between"
+        told = (
+            f"was delivered again, although neither {repeated.process} nor the broker was killed "
+            "in between"
+        )
         self.find(Fault.DUPLICATE, repeated.event, told)
 
     def _in_order(self, number: int, event: Event, record: Handled, *, first: bool) -> None:
@@ -259,12 +266,15 @@ class GroupJudge:
         settled = not record.failed or record.attempt >= ATTEMPTS
         if front is not None and first:
             if order < front.order:
-                self.find(Fault.ORDER, record.event, f"of {tail} came after {front.id}")
+                self.find(Fault.ORDER, record.event, f"of {tail} was processed after {front.id}")
                 return
             if record.begun_us < front.ended_us:
-                self.find(Fault.ORDER, record.event, f"of {tail} began before {front.id} ended")
+                self.find(
+                    Fault.ORDER, record.event, f"of {tail} was started before {front.id} ended"
+                )
             elif not front.settled:
-                self.find(Fault.ORDER, record.event, f"of {tail} began while {front.id} had failed")
+                told = f"of {tail} was started while {front.id} waited for a retry"
+                self.find(Fault.ORDER, record.event, told)
         if front is None or order >= front.order:
             self._fronts[tail] = _Front(order, record.ended_us, settled, record.event)
 
@@ -286,7 +296,11 @@ class GroupJudge:
         self.verdict.dead += 1
         found = self._expected.find(letter.event)
         if found is None or not self._group.wants(found[1]):
-            self.find(Fault.DEAD_LETTER, letter.event, "is a dead letter, and not of this group")
+            self.find(
+                Fault.DEAD_LETTER,
+                letter.event,
+                "is a dead letter of this group, but must not be delivered to it",
+            )
             return
         if not self._group.fails or not self._run.doomed(letter.event):
             self.find(Fault.DEAD_LETTER, letter.event, f"is a dead letter: {letter.reason}")
@@ -294,7 +308,7 @@ class GroupJudge:
             told = f"became a dead letter after {letter.attempts} attempts, not {ATTEMPTS}"
             self.find(Fault.DEAD_LETTER, letter.event, told)
         if self._dead[found[0]]:
-            self.find(Fault.DUPLICATE, letter.event, "is two dead letters")
+            self.find(Fault.DUPLICATE, letter.event, "became a dead letter twice")
         self._dead[found[0]] = 1
 
     def _look_for_losses(self) -> None:
@@ -304,9 +318,9 @@ class GroupJudge:
                 continue
             self.verdict.owed += 1
             if self._offset[number] == _NEVER and not self._dead[number]:
-                self.find(Fault.LOSS, event.id, "never came")
+                self.find(Fault.LOSS, event.id, "was never delivered")
             elif not self._done[number] and not self._dead[number]:
-                self.find(Fault.LOSS, event.id, "failed, and is no dead letter")
+                self.find(Fault.LOSS, event.id, "failed, and did not become a dead letter")
 
     def _measure(self) -> None:
         verdict = self.verdict

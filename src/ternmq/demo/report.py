@@ -48,11 +48,11 @@ def summary_of(verdict: Verdict) -> Iterator[str]:
     """Yield the lines above the table."""
     yield (
         f"sent {verdict.sent:,}, stored {verdict.stored:,} at {verdict.per_second:,.0f}/s"
-        f" ({verdict.stored_before:,} found stored already when sent again)"
+        f" ({verdict.stored_before:,} were sent again, and were already stored)"
     )
     yield (
         f"{verdict.messages:,} messages about {verdict.flights:,} flights,"
-        f" {verdict.without_aircraft:,} of them without order;"
+        f" {verdict.without_aircraft:,} of them not ordered;"
         f" killed: {', '.join(verdict.kills) or 'nothing'}"
     )
 
@@ -60,8 +60,8 @@ def summary_of(verdict: Verdict) -> Iterator[str]:
 def about_tables(found: TablesVerdict) -> Iterator[str]:
     """Yield the lines below the table, about the tables that Spark made."""
     yield (
-        f"archive {found.archived:,} of {found.wanted:,} messages; trace {found.traced:,} ends,"
-        f" with {found.failures:,} failures; counted {found.counted:,}"
+        f"archive {found.archived:,} of {found.wanted:,} messages; trace {found.traced:,} done or"
+        f" dead, with {found.failures:,} failures; counted {found.counted:,}"
     )
     yield (
         f"audit: {found.audited:,} rows, "
@@ -86,11 +86,11 @@ def lines_of(verdict: Verdict) -> Iterator[str]:
     sabotage = verdict.run.sabotage
     found = ", ".join(verdict.faults) or "nothing"
     if sabotage is not None:
-        yield f"sabotage: {sabotage} was planted at {verdict.planted}; the check found: {found}"
+        yield f"sabotage: injected {sabotage} at {verdict.planted}; the check found: {found}"
     elif verdict.finding_count:
         yield f"FAILED: {found}"
     else:
-        yield "ok: nothing lost, nothing out of order, nothing twice without a reason"
+        yield "ok: no message lost, none out of order, none processed twice without a reason"
 
 
 def _time(milliseconds: float) -> str:

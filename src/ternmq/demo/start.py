@@ -78,7 +78,7 @@ def start(
         finally:
             screen.close()
             if data is not None or keep:
-                write(console, f"what was written is in {folder}")
+                write(console, f"the files of this run are in {folder}")
         _tell(console, verdict, time.monotonic() - begun)
     if as_json:
         Console(soft_wrap=True).out(msgspec.json.encode(verdict).decode(), highlight=False)
@@ -139,11 +139,14 @@ def _introduce(console: Console, run: Run) -> None:
     for group in GROUPS:
         write(console, f"  {group.name:<8} {group.about}")
     speed = f"{run.speed:g} days of 2013 in a second" if run.speed else "as fast as it goes"
-    write(console, f"  {speed}; on the way board-1 and the broker are killed")
+    write(console, f"  {speed}; meanwhile board-1 and the broker are killed")
     if run.tables:
-        write(console, "  in the end Spark makes tables of it: archive, trace, audit, counts")
+        write(
+            console,
+            "  at the end, Spark makes tables of the messages: archive, trace, audit, counts",
+        )
     if run.sabotage is not None:
-        write(console, f"  sabotage: the producer plants one fault: {run.sabotage}", "yellow")
+        write(console, f"  sabotage: the producer injects one fault: {run.sabotage}", "yellow")
 
 
 def _tell(console: Console, verdict: Verdict, seconds: float) -> None:

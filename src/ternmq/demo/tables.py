@@ -85,7 +85,7 @@ class Tables:
         """
         begun = time.monotonic()
         later = (_now() + _LATER).isoformat(timespec="seconds")
-        self._screen.say("Spark starts; it makes tables of all this")
+        self._screen.say("Spark starts, and makes tables of the messages")
         run = await self._do(
             "pipeline", "run", "--once", "--jobs", ",".join(JOBS), "--engine", "spark",
             "--priority", "normal",
@@ -109,7 +109,7 @@ class Tables:
         second = await self._do(*again)
         self._screen.say(
             f"{CARRIER} on {self._run.again_day}, out of the archive into {AGAIN}:"
-            f" {first['sent']:,} messages; asked again: {second['sent']:,}"
+            f" {first['sent']:,} messages; second run: {second['sent']:,}"
         )
         await self._do(
             "pipeline",

@@ -111,7 +111,7 @@ class TablesJudge:
         self.found.again = len(now)
         self.found.again_wanted = len(wanted)
         if now != before or sorted(now) != sorted(wanted):
-            told = f"{len(now)} messages came again, not the {len(wanted)} in their order"
+            told = f"{len(now)} messages were sent again, not the {len(wanted)} in their order"
             self._find(AGAIN, "", told)
 
     def _in_order(self, topic: str, wanted: set[str] | None) -> list[str]:

@@ -239,7 +239,7 @@ class Busy(RefusedError):
 
 
 class DiskFull(RefusedError):
-    """There is no room for more messages; consuming and acknowledging go on."""
+    """There is no room for more messages; consuming and acknowledging continue."""
 
     code = 141
     http = 507
@@ -330,10 +330,13 @@ class UnknownTransaction(RefusedError):
 
 
 class TransactionDecided(RefusedError):
-    """The transaction was decided the other way before; the text names the decision."""
+    """The transaction was committed or rolled back before; the text says which."""
 
     code = 161
-    hint = "a decision is final: prepare new rows under another batch id"
+    hint = (
+        "if it was committed, its messages are stored; if it was rolled back, prepare the messages "
+        "again, and commit what the new calls return"
+    )
 
 
 class TransactionConflict(RefusedError):

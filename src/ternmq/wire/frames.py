@@ -4,10 +4,10 @@ Ruler (little-endian; the same text is in ``docs/protocol/frames.md``)::
 
      0  u32 length    bytes of the whole frame, this header included; at least 16
      4  u8  magic     0x54, "T"
-     5  u8  command   what is asked; an answer repeats it
+     5  u8  command   of the request; an answer repeats it
      6  u8  flags     1 ANSWER, 2 ERROR (with ANSWER), 4 ONE_WAY (no answer is wanted), 8 PUSH
      7  u8  0
-     8  u64 id        of the request, chosen by who asks, not 0; an answer repeats it; 0 in a PUSH
+     8  u64 id        of the request, chosen by the client, not 0; an answer repeats it; 0 in a PUSH
     16      body
 
 Requests may be answered in any order. A frame with another magic, another byte 7, flags other than

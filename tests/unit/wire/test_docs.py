@@ -101,11 +101,12 @@ def test_defaults_of_the_broker_in_the_text():
     page = " ".join(text("index.md").split())
     for said, setting in {
         "within 5 seconds": defaults.handshake_timeout_us == 5_000_000,
-        "by a grace (10 seconds": defaults.limits.session_grace_us == 10_000_000,
-        "without an answer (1,024)": defaults.requests_per_connection == 1024,
-        "bytes of them (16 MiB)": defaults.sends_per_connection_bytes == 16 << 20,
+        "for a grace (10 seconds": defaults.limits.session_grace_us == 10_000_000,
+        "1,024 requests of the connection without an answer": defaults.requests_per_connection
+        == 1024,
+        "16 MiB of such requests": defaults.sends_per_connection_bytes == 16 << 20,
         "after 2 MiB of answers": defaults.send_buffer_bytes == 2 << 20,
-        "takes nothing for 10 seconds": defaults.stall_timeout_us == 10_000_000,
+        "reads nothing for 10 seconds": defaults.stall_timeout_us == 10_000_000,
         "port 7117": defaults.listen.port == 7117,
         "up to 300,000": MAX_WAIT_MS == 300_000,
     }.items():

@@ -41,6 +41,9 @@ async def apply(client: Client, target: str, dry_run: bool, as_json: bool) -> No
     `apply` uses the address, app and token of the command line, never those in the program. The app
     needs the right `manage` on the topics and groups that are created or changed. This is checked
     before anything is changed, also with --dry-run (exit status 5 if a right is missing).
+
+    `apply` imports MODULE, also with --dry-run. If the module sends messages at import, it sends
+    them with its own address, app and token.
     """
     topology = find(target).topology
     if topology.is_empty:

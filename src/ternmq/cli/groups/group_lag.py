@@ -99,7 +99,7 @@ async def lag(
     Holds on the journal are listed with the bytes that they keep.
 
     With --watch, the column `left` estimates the time until no message waits: `done` if none waits,
-    `grows` if the number increases, `stands` if it does not change.
+    `grows` if the number increases, `unchanged` if it does not change.
     """
     if topic is not None and group is not None:
         await client.admin.group(topic, group)
@@ -232,7 +232,7 @@ def speed_of(one: GroupInfo, speed: tuple[float, ...] | None) -> tuple[Cell, ...
     waits = sum([queue.lag + queue.ready for queue in one.queues])
     left = "done" if not waits else output.span(waits / gain) if gain > 0 else "grows"
     if waits and gain == 0:
-        left = "stands"
+        left = "unchanged"
     return (into, out, left)
 
 

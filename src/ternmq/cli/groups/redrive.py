@@ -94,12 +94,17 @@ async def redrive(
             found.setdefault(row.queue, []).append(row.offset)
     else:
         found = await chosen(client, topic, group, offsets, queue, everything=False, dead=True)
-    total = sum(map(len, found.values()))
-    if not dry_run and total:
+    total = there = sum(map(len, found.values()))
+    told: list[Redriven] = []
+    if offsets and not dry_run and not yes:  # ask only about those that are dead letters
+        told = await _redrive(client, topic, group, found, rate, total, dry_run=True)
+        there = sum([one.done for one in told])
+    if not dry_run and there:
         if as_json and not yes:
             raise Failed("nothing was done: --json does not prompt: add --yes or --dry-run")
-        confirm(f"hand {counted(total, 'dead letter')} of {topic} to {group} again?", yes=yes)
-    told = await _redrive(client, topic, group, found, rate, total, dry_run=dry_run)
+        confirm(f"hand {counted(there, 'dead letter')} of {topic} to {group} again?", yes=yes)
+    if there:
+        told = await _redrive(client, topic, group, found, rate, total, dry_run=dry_run)
     missing = [(one.queue, one.offset) for one in told if not one.done]
     count = len(told) - len(missing)
     if as_json:

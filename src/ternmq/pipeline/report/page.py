@@ -40,8 +40,8 @@ def page(report: Report, now_us: int) -> str:
         _tiles(report),
         '<div class="two">',
         _card("Messages a second", _about_rates(report), _rates(report)),
-        _card("From born to done", "over all groups; logarithmic", _latencies(report)),
-        _card("Not yet handed out", "at the end of each step, the groups furthest behind",
+        _card("Time from send to done", "over all groups; logarithmic", _latencies(report)),
+        _card("Not delivered yet", "at the end of each step, the groups with the greatest lag",
               _lags(report)),
         _card("Failures", "attempts that failed, and messages that became dead letters",
               _failures(report)),
@@ -50,7 +50,7 @@ def page(report: Report, now_us: int) -> str:
         _card("Causes of dead letters",
               "by exception and message; numbers, ids, texts and paths are left out",
               _causes(report)),
-        _card("Audit", "what producers sent, beside what was stored, handled and archived",
+        _card("Audit", "messages that producers sent, and those stored, handled and archived",
               _audit(report)),
     ]  # fmt: skip
     made = datetime.fromtimestamp(now_us // 1_000_000, UTC)
@@ -73,11 +73,11 @@ def _tiles(report: Report) -> str:
     counts, latency = report.whole.counts, report.whole.latency
     told = [
         ("stored", _number(counts["stored"]), _bytes(counts["stored_bytes"])),
-        ("done", _number(counts["done"]), f"{_number(counts['delivered'])} handed out"),
+        ("done", _number(counts["done"]), f"{_number(counts['delivered'])} delivered"),
         ("failed attempts", _number(counts["retried"] + counts["dead"]),
-         f"{_share(counts['retried'] + counts['dead'], counts['delivered'])} of hand-outs"),
+         f"{_share(counts['retried'] + counts['dead'], counts['delivered'])} of deliveries"),
         ("dead", _number(counts["dead"]), _causes_of(len(report.dead))),
-        ("born to done, p99", _duration(latency["p99"]) if latency else "–",
+        ("send to done, p99", _duration(latency["p99"]) if latency else "–",
          f"median {_duration(latency['p50'])}" if latency else ""),
         ("audit", *_verdict(report)),
     ]  # fmt: skip
@@ -117,7 +117,7 @@ def _rates(report: Report) -> str:
     scale = 1_000_000 / report.step_us
     series = [
         Series("stored", _each(report, "stored", scale), area=True),
-        Series("handed out", _each(report, "delivered", scale)),
+        Series("delivered", _each(report, "delivered", scale)),
         Series("done", _each(report, "done", scale)),
     ]
     return lines(_times(report), series, _rate)
@@ -142,7 +142,7 @@ def _lags(report: Report) -> str:
 
 def _failures(report: Report) -> str:
     series = [
-        Series("to be tried again", _each(report, "retried"), area=True),
+        Series("failed, retried later", _each(report, "retried"), area=True),
         Series("dead", _each(report, "dead")),
         Series("expired", _each(report, "expired")),
     ]
@@ -154,8 +154,8 @@ def _failures(report: Report) -> str:
 
 def _topics(report: Report) -> str:
     head = (
-        "topic", "group", "stored", "bytes", "keys", "handed out", "again", "done", "failed",
-        "dead", "skipped", "behind", "p50", "p99", "handling p99",
+        "topic", "group", "stored", "bytes", "keys", "delivered", "redelivered", "done", "failed",
+        "dead", "skipped", "lag", "p50", "p99", "handling p99",
     )  # fmt: skip
     rows = []
     for (topic, group), one in sorted(
@@ -218,7 +218,7 @@ def _trend(count: int, before: int) -> str:
     if not before:
         return "new"
     change = count / before - 1
-    return "as the day before" if abs(change) < 0.005 else f"{change:+.0%} to the day before"
+    return "as on the day before" if abs(change) < 0.005 else f"{change:+.0%} on the day before"
 
 
 def _verdict(report: Report) -> tuple[str, str]:
@@ -229,7 +229,7 @@ def _verdict(report: Report) -> tuple[str, str]:
     if bad:
         return "not ok", f"{bad} of {counted(len(report.audit), 'row')}"
     if not report.audit:
-        return "–", "nothing of this day"
+        return "–", "no rows of this day"
     good = sum(counts[one] for one in _GOOD)
     return ("ok" if good == len(report.audit) else "not all"), f"{good} of {len(report.audit)} ok"
 

@@ -7,7 +7,7 @@ Ruler::
                    16  u8 topic_bytes, u8 group_bytes, u16 at_once, 4 x u8 0
                    24  names: topic, group
       answer        0  u32 topic, u32 queue, u32 epoch, u32 run_count
-                   16  u64 lease (0: nothing came), i64 lease_until_us, i64 now_us
+                   16  u64 lease (0: no rows), i64 lease_until_us, i64 now_us
                    40  u64 suspect_below
                    48  u32 failure_bytes, u32 0
                    56  run_count x (u64 start, u32 rows, u16 attempt, u16 deliveries)

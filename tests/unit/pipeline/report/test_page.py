@@ -64,8 +64,8 @@ def test_it_tells_rates_latency_lag_failures_and_the_verdict(whole):
         assert f"{told:,}".replace(",", "\u202f") in html
     for text in (
         "orders · billing", "TimeoutError: no answer of &lt;number&gt; after &lt;number&gt; s",
-        "+11% to the day before", "new", "-61%", "not ok", "lost <b>1</b>", "14:20",
-        "unverified", "Messages a second", "p99", "Not yet handed out",
+        "+11% on the day before", "new", "-61%", "not ok", "lost <b>1</b>", "14:20",
+        "unverified", "Messages a second", "p99", "Not delivered yet",
     ):  # fmt: skip
         assert text in html, text
     assert "has not run" not in html
