@@ -1,9 +1,8 @@
 """The archive: every message as a row.
 
 Reading order: ``schema``, ``columns``, ``file``, ``ranges`` (which file holds which offsets),
-``commit`` (exactly once), ``archive``, ``job`` with ``batch`` and ``workers`` (the parts that
-executors run), ``spark`` (the same as a stream); ``lookup`` with ``finding``; ``rewrite``,
-``compaction``, ``compaction_job``, ``erase``.
+``commit`` (exactly once), ``archive``, ``job`` with ``spark`` (large passes on executors);
+``lookup`` with ``finding``; ``rewrite``, ``compaction``, ``compaction_job``, ``erase``.
 
 Invariant: each row of a queue is in the archive once, or not yet.
 """
