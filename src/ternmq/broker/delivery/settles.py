@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from ternmq.broker.catalog.catalog import Queue, Subscription
 from ternmq.broker.gate.replies import SettleReply
@@ -14,7 +14,7 @@ from ternmq.broker.group.runs import missing, split_all, union
 from ternmq.broker.ledger.factkinds import SETTLED, FactKind
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.model.errors import LeaseExpired
-from ternmq.model.specs import Exhausted, RetryPolicy
+from ternmq.model.specs import Exhausted
 from ternmq.record.fact import facts
 from ternmq.record.fact.facts import (
     MAX_REASON_BYTES,
@@ -33,6 +33,28 @@ _RELEASED: Final = Outcome.RELEASED
 _CONSUMER: Final = Cause.CONSUMER
 
 
+class SettleAsk(NamedTuple):
+    """What a settle asks for; the rows are those of a lease.
+
+    Attributes:
+        session: the session that settles, or that lost the lease.
+        epoch: epoch of the lease.
+        lease: number of the lease.
+        outcome: DONE, RETRY (by policy: it may become DEAD or HELD), DEAD (rejected), RELEASED.
+        spans: which rows; None means the whole lease.
+        delay_us: of RETRY: the delay instead of the policy's.
+        reason: of RETRY and DEAD; cut to 4 KiB.
+    """
+
+    session: int
+    epoch: int
+    lease: int
+    outcome: Outcome
+    spans: Sequence[Span] | None = None
+    delay_us: int | None = None
+    reason: str = ""
+
+
 class Settling:
     """Decides settles, and builds their facts.
 
@@ -47,58 +69,43 @@ class Settling:
     def settle(
         self,
         now_us: int,
-        session: int,
         subscription: Subscription,
         queue: Queue,
         progress: Progress,
-        lease_epoch: int,
-        lease_number: int,
-        outcome: Outcome,
-        spans: Sequence[Span] | None = None,
-        *,
-        delay: int | None = None,
-        reason: str = "",
+        asked: SettleAsk,
     ) -> SettleReply:
-        """Record a consumer's settle of rows that it holds; ``spans`` None means the whole lease.
+        """Record a consumer's settle of rows that it holds.
 
         Args:
             now_us: broker time.
-            session: the session that settles.
             subscription: the group on the topic.
             queue: the queue.
             progress: the group's view of it.
-            lease_epoch: of the lease.
-            lease_number: of the lease.
-            outcome: DONE, RETRY (by policy: it may become DEAD or HELD), DEAD (rejected), RELEASED.
-            spans: which rows; None means the whole lease.
-            delay: of RETRY, microseconds, instead of the policy's.
-            reason: of RETRY and DEAD; cut to 4 KiB.
+            asked: which rows, and what becomes of them.
 
         Raises:
             LeaseExpired: none of the rows is held under the lease.
         """
         ledger = self._ledger
-        lease = progress.leases.get(lease_epoch << LEASE_BITS | lease_number)
+        session, epoch, number, outcome, spans, _, _ = asked
+        lease = progress.leases.get(epoch << LEASE_BITS | number)
         if lease is None:
-            taken, refused = self._of_lost_lease(queue, progress, lease_epoch, spans)
+            taken, refused = self._of_lost_lease(queue, progress, epoch, spans)
         elif spans is None:
             taken, refused = lease.runs, []
         else:
             taken, refused = _held_of(lease, spans)
         if not taken:
-            raise LeaseExpired(
-                f"lease {lease_epoch}.{lease_number} of {subscription.name} has ended"
-            )
+            raise LeaseExpired(f"lease {epoch}.{number} of {subscription.name} has ended")
         if outcome is _DONE and len(taken) == 1:
             start, stop, attempt, deliveries = taken[0]
             fact = Settled(
-                progress.group, progress.topic, progress.queue, session, lease_number, lease_epoch,
+                progress.group, progress.topic, progress.queue, session, number, epoch,
                 progress.round, _DONE, _CONSUMER, 0, taken,
             )  # fmt: skip
             body = ONE_SETTLED.pack(
-                1, 0, progress.group, progress.topic, progress.queue, session, lease_number,
-                lease_epoch, progress.round, 0, 1, 0, 0, 0, start, stop - start, attempt,
-                deliveries,
+                1, 0, progress.group, progress.topic, progress.queue, session, number, epoch,
+                progress.round, 0, 1, 0, 0, 0, start, stop - start, attempt, deliveries,
             )  # fmt: skip
             ledger.record_settled(now_us, body, progress, fact)
         else:
@@ -107,10 +114,7 @@ class Settling:
             behind: list[LeasedRun] = []
             if outcome is _RETRY or outcome is _RELEASED:
                 first, behind = order.handled(taken)
-            settled = self.settled(
-                now_us, session, subscription, progress, lease_epoch, lease_number, outcome, first,
-                delay, _cut(reason),
-            )  # fmt: skip
+            settled = self.settled(now_us, subscription, progress, asked, first)
             if lease is not None and outcome is not _DONE:
                 behind = order.behind(lease, settled, behind, taken)
                 if behind:
@@ -125,21 +129,17 @@ class Settling:
     def settled(
         self,
         now_us: int,
-        session: int,
         subscription: Subscription,
         progress: Progress,
-        lease_epoch: int,
-        lease_number: int,
-        outcome: Outcome,
+        asked: SettleAsk,
         taken: Sequence[LeasedRun],
-        delay: int | None,
-        reason: bytes,
         cause: Cause = Cause.CONSUMER,
     ) -> list[Settled]:
-        """Build the facts for a settle: the policy judges rows by their attempt.
+        """Build the facts for a settle of some rows: the policy judges rows by their attempt.
 
         Rows with the same attempt share one fact, so that a reason is stored once.
         """
+        outcome, reason = asked.outcome, _cut(asked.reason)
         settled: list[Settled] = []
         if outcome is Outcome.DONE or outcome is Outcome.RELEASED:
             groups: list[tuple[Outcome, Cause, int, list[LeasedRun]]] = [
@@ -154,15 +154,7 @@ class Settling:
                 by_attempt.setdefault(attempt, []).append(run)
             groups = []
             for attempt, alike in by_attempt.items():
-                what, why, due_us = self._policy(
-                    now_us,
-                    subscription.spec.retry,
-                    outcome,
-                    cause,
-                    attempt,
-                    delay,
-                    holds=subscription.mode.holds,
-                )
+                what, why, due_us = self._policy(now_us, subscription, asked, cause, attempt)
                 groups.append((what, why, due_us, alike))
         for what, why, due_us, group in groups:
             runs, previous = group, list[int]()
@@ -173,9 +165,9 @@ class Settling:
                     progress.group,
                     progress.topic,
                     progress.queue,
-                    session,
-                    lease_number,
-                    lease_epoch,
+                    asked.session,
+                    asked.lease,
+                    asked.epoch,
                     progress.round,
                     what,
                     why,
@@ -190,22 +182,21 @@ class Settling:
     def _policy(
         self,
         now_us: int,
-        policy: RetryPolicy,
-        outcome: Outcome,
+        subscription: Subscription,
+        asked: SettleAsk,
         cause: Cause,
         attempt: int,
-        delay: int | None,
-        *,
-        holds: bool,
     ) -> tuple[Outcome, Cause, int]:
         """Return what a failure at this attempt becomes: (outcome, cause, due or dead time)."""
-        if outcome is Outcome.DEAD:
+        policy = subscription.spec.retry
+        if asked.outcome is Outcome.DEAD:
             return Outcome.DEAD, cause, now_us
         if not policy.enabled or attempt >= policy.attempts:
             last = cause if cause in (Cause.TIME, Cause.SESSION) else Cause.EXHAUSTED
-            if holds and policy.exhausted is Exhausted.HOLD:
+            if subscription.mode.holds and policy.exhausted is Exhausted.HOLD:
                 return Outcome.HELD, last, now_us
             return Outcome.DEAD, last, now_us
+        delay = asked.delay_us
         if delay is None:
             delay = delay_us(policy, attempt, self._ledger.chance)
         return Outcome.RETRY, cause, now_us + delay
