@@ -26,7 +26,7 @@ from ternmq.broker.delivery.leases import Leases
 from ternmq.broker.delivery.parking import Parking, Woken
 from ternmq.broker.delivery.pulls import Delivery
 from ternmq.broker.delivery.replays import Replaying
-from ternmq.broker.delivery.settles import SettleAsk, Settling
+from ternmq.broker.delivery.settles import Settling
 from ternmq.broker.gate.replies import (
     DoneReply,
     PrepareReply,
@@ -304,10 +304,16 @@ class Broker:
             raise InvalidRequest("a delay is at most two years and not negative")
         return self.settling.settle(
             now_us,
+            session,
             subscription,
             subscription.topic.queues[queue],
             subscription.queues[queue],
-            SettleAsk(session, epoch, lease, outcome, spans, delay_us, reason),
+            epoch,
+            lease,
+            outcome,
+            spans,
+            delay_us=delay_us,
+            reason=reason,
         )
 
     def extend(

@@ -20,7 +20,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from ternmq.broker.catalog.catalog import Subscription
-from ternmq.broker.delivery.settles import SettleAsk, Settling, released
+from ternmq.broker.delivery.settles import Settle, Settling, released
 from ternmq.broker.group.lease import LEASE_BITS, LEASE_LIMIT, Lease
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import last_rows, row_count
@@ -275,15 +275,16 @@ class _Ending:
             self.work += taken + LEASE_WORK
             counted, free = order.begun(runs) if cause is not Cause.DRAIN else ([], runs)
             if counted:
-                asked = SettleAsk(
+                settle = Settle(
                     lease.session,
                     lease.id >> LEASE_BITS,
                     lease.id & LEASE_LIMIT - 1,
                     Outcome.RETRY,
+                    cause,
                     delay_us=0,
                 )
                 self.settled += self._settling.settled(
-                    self.now_us, self.subscription, progress, asked, counted, cause
+                    self.now_us, self.subscription, progress, settle, counted
                 )
             if free:
                 why = cause if cause is Cause.DRAIN else Cause.KEY

@@ -33,15 +33,15 @@ _RELEASED: Final = Outcome.RELEASED
 _CONSUMER: Final = Cause.CONSUMER
 
 
-class SettleAsk(NamedTuple):
-    """What a settle asks for; the rows are those of a lease.
+class Settle(NamedTuple):
+    """What becomes of rows of a lease; not made for a plain ack, where it would take 0.6 us of 4.
 
     Attributes:
         session: the session that settles, or that lost the lease.
         epoch: epoch of the lease.
         lease: number of the lease.
         outcome: DONE, RETRY (by policy: it may become DEAD or HELD), DEAD (rejected), RELEASED.
-        spans: which rows; None means the whole lease.
+        cause: why.
         delay_us: of RETRY: the delay instead of the policy's.
         reason: of RETRY and DEAD; cut to 4 KiB.
     """
@@ -50,7 +50,7 @@ class SettleAsk(NamedTuple):
     epoch: int
     lease: int
     outcome: Outcome
-    spans: Sequence[Span] | None = None
+    cause: Cause
     delay_us: int | None = None
     reason: str = ""
 
@@ -69,25 +69,37 @@ class Settling:
     def settle(
         self,
         now_us: int,
+        session: int,
         subscription: Subscription,
         queue: Queue,
         progress: Progress,
-        asked: SettleAsk,
+        epoch: int,
+        number: int,
+        outcome: Outcome,
+        spans: Sequence[Span] | None = None,
+        *,
+        delay_us: int | None = None,
+        reason: str = "",
     ) -> SettleReply:
-        """Record a consumer's settle of rows that it holds.
+        """Record a consumer's settle of rows that it holds; ``spans`` None means the whole lease.
 
         Args:
             now_us: broker time.
+            session: the session that settles.
             subscription: the group on the topic.
             queue: the queue.
             progress: the group's view of it.
-            asked: which rows, and what becomes of them.
+            epoch: of the lease.
+            number: of the lease.
+            outcome: DONE, RETRY (by policy: it may become DEAD or HELD), DEAD (rejected), RELEASED.
+            spans: which rows; None means the whole lease.
+            delay_us: of RETRY: the delay instead of the policy's.
+            reason: of RETRY and DEAD; cut to 4 KiB.
 
         Raises:
             LeaseExpired: none of the rows is held under the lease.
         """
         ledger = self._ledger
-        session, epoch, number, outcome, spans, _, _ = asked
         lease = progress.leases.get(epoch << LEASE_BITS | number)
         if lease is None:
             taken, refused = self._of_lost_lease(queue, progress, epoch, spans)
@@ -114,7 +126,8 @@ class Settling:
             behind: list[LeasedRun] = []
             if outcome is _RETRY or outcome is _RELEASED:
                 first, behind = order.handled(taken)
-            settled = self.settled(now_us, subscription, progress, asked, first)
+            settle = Settle(session, epoch, number, outcome, _CONSUMER, delay_us, reason)
+            settled = self.settled(now_us, subscription, progress, settle, first)
             if lease is not None and outcome is not _DONE:
                 behind = order.behind(lease, settled, behind, taken)
                 if behind:
@@ -131,15 +144,15 @@ class Settling:
         now_us: int,
         subscription: Subscription,
         progress: Progress,
-        asked: SettleAsk,
+        settle: Settle,
         taken: Sequence[LeasedRun],
-        cause: Cause = Cause.CONSUMER,
     ) -> list[Settled]:
         """Build the facts for a settle of some rows: the policy judges rows by their attempt.
 
         Rows with the same attempt share one fact, so that a reason is stored once.
         """
-        outcome, reason = asked.outcome, _cut(asked.reason)
+        session, epoch, number, outcome, cause, _, reason = settle
+        stored_reason = _cut(reason)
         settled: list[Settled] = []
         if outcome is Outcome.DONE or outcome is Outcome.RELEASED:
             groups: list[tuple[Outcome, Cause, int, list[LeasedRun]]] = [
@@ -154,7 +167,7 @@ class Settling:
                 by_attempt.setdefault(attempt, []).append(run)
             groups = []
             for attempt, alike in by_attempt.items():
-                what, why, due_us = self._policy(now_us, subscription, asked, cause, attempt)
+                what, why, due_us = self._policy(now_us, subscription, settle, cause, attempt)
                 groups.append((what, why, due_us, alike))
         for what, why, due_us, group in groups:
             runs, previous = group, list[int]()
@@ -165,16 +178,16 @@ class Settling:
                     progress.group,
                     progress.topic,
                     progress.queue,
-                    asked.session,
-                    asked.lease,
-                    asked.epoch,
+                    session,
+                    number,
+                    epoch,
                     progress.round,
                     what,
                     why,
                     due_us,
                     runs,
                     previous,
-                    reason,
+                    stored_reason,
                 )
             )
         return settled
@@ -183,20 +196,20 @@ class Settling:
         self,
         now_us: int,
         subscription: Subscription,
-        asked: SettleAsk,
+        settle: Settle,
         cause: Cause,
         attempt: int,
     ) -> tuple[Outcome, Cause, int]:
         """Return what a failure at this attempt becomes: (outcome, cause, due or dead time)."""
         policy = subscription.spec.retry
-        if asked.outcome is Outcome.DEAD:
+        if settle.outcome is Outcome.DEAD:
             return Outcome.DEAD, cause, now_us
         if not policy.enabled or attempt >= policy.attempts:
             last = cause if cause in (Cause.TIME, Cause.SESSION) else Cause.EXHAUSTED
             if subscription.mode.holds and policy.exhausted is Exhausted.HOLD:
                 return Outcome.HELD, last, now_us
             return Outcome.DEAD, last, now_us
-        delay = asked.delay_us
+        delay = settle.delay_us
         if delay is None:
             delay = delay_us(policy, attempt, self._ledger.chance)
         return Outcome.RETRY, cause, now_us + delay
