@@ -12,7 +12,6 @@ highest forgotten sequence of each producer is written again.
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -33,9 +32,8 @@ from ternmq.broker.dedup.runs import (
 from ternmq.model.errors import IdConflict, ResendTooOld
 from ternmq.model.specs import Limits
 from ternmq.model.types import SECOND_US
+from ternmq.record.fact.state import FORGOTTEN_ENTRY
 
-FORGOTTEN: Final = struct.Struct("<QQq")
-"""u64 producer, u64 highest forgotten sequence + 1, i64 time of its newest entry."""
 PRODUCER_PAGES: Final = 64
 TABLE_FROM: Final = 10_000
 """Number of entries from which a start loads them as a table: this many take some 20 ms as rows,
@@ -338,12 +336,14 @@ class Dedup:
             producer = producers[producer_id]
             producer.trim(self.horizon)
             if producer.forgotten:
-                parts.append(FORGOTTEN.pack(producer_id, producer.forgotten, producer.last_us))
+                parts.append(
+                    FORGOTTEN_ENTRY.pack(producer_id, producer.forgotten, producer.last_us)
+                )
         return b"".join(parts)
 
     def load_forgotten(self, payload: bytes) -> None:
         """Load the highest forgotten sequences of producers."""
-        for producer_id, forgotten, last_us in FORGOTTEN.iter_unpack(payload):
+        for producer_id, forgotten, last_us in FORGOTTEN_ENTRY.iter_unpack(payload):
             producer = self.producers.get(producer_id)
             if producer is None:
                 producer = self._new_producer(producer_id)

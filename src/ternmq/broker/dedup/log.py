@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ternmq.broker.dedup import runs as dedup_runs
-from ternmq.broker.dedup.runs import ENTRY, ID_ENTRY, POSITION, RUN_IDS, Content
+from ternmq.broker.dedup.runs import ENTRY, POSITION, RUN_IDS, Content
+from ternmq.record.fact.state import DEDUP_ID
 
 
 class _Packed(NamedTuple):
@@ -67,7 +68,7 @@ class DedupLog:
     ) -> None:
         """Add the entry of a stored message with an application id."""
         low, high = id_hash & 0xFFFFFFFFFFFFFFFF, id_hash >> 64
-        self._recent_ids.append(ID_ENTRY.pack(low, high, body_hash, position, time_us, topic, row))
+        self._recent_ids.append(DEDUP_ID.pack(low, high, body_hash, position, time_us, topic, row))
 
     def cut(self, begin: int, horizon: int) -> None:
         """Name the runs since the last cut; drop runs that are wholly below the horizon."""
@@ -76,7 +77,7 @@ class DedupLog:
         runs = self._sealed
         for at in range(0, len(self._recent_ids), RUN_IDS):
             ids = self._recent_ids[at : at + RUN_IDS]
-            runs.append(DedupRun(ID_ENTRY.unpack(ids[-1])[3], _Packed(b"", ids)))
+            runs.append(DedupRun(DEDUP_ID.unpack(ids[-1])[3], _Packed(b"", ids)))
         for part, run in enumerate(runs):
             self.runs[begin, part] = run
         self._sealed = []

@@ -32,6 +32,7 @@ from typing import Final, NamedTuple
 import zstandard
 
 from ternmq.model.errors import CorruptJournal
+from ternmq.record.fact.state import DEDUP_HEAD, DEDUP_ID
 
 ENTRY: Final = struct.Struct("<QQQIIQ")
 """An entry in memory: producer, first sequence, position, crc, rows, time."""
@@ -39,10 +40,7 @@ ENTRY_WORDS: Final = 5
 RUN_ENTRIES: Final = 1500
 RUN_BYTES: Final = RUN_ENTRIES * ENTRY.size
 """Size of a full run in memory; even if it cannot be compressed, it stays below 64 KiB."""
-ID_ENTRY: Final = struct.Struct("<QQQQQII")
-"""low, high, body hash, position, time; topic, row."""
 RUN_IDS: Final = 1300
-_HEAD: Final = struct.Struct("<IIII")
 PRODUCER, FIRST, POSITION, META, TIME = range(ENTRY_WORDS)
 _TIMES: Final = 3
 """Number of the column of times in a frame; in memory, META comes before it."""
@@ -73,7 +71,7 @@ class Content(NamedTuple):
     columns: bytes
     crcs: bytes
     ids: list[tuple[int, ...]]
-    """As ``ID_ENTRY`` unpacks them."""
+    """As ``DEDUP_ID`` unpacks them."""
 
     def words(self, column: int) -> memoryview:
         """Return a column of u64 by its number in the frame; differences are not summed up."""
@@ -86,7 +84,7 @@ class Content(NamedTuple):
 
 
 def encode(entries: bytes, ids: Sequence[bytes]) -> bytes:
-    """Return a run of ``entries`` packed with ``ENTRY`` and ``ids`` packed with ``ID_ENTRY``."""
+    """Return a run of ``entries`` packed with ``ENTRY`` and ``ids`` packed with ``DEDUP_ID``."""
     import numpy as np  # late; a broker that received batches to encode has imported it already
 
     table = np.frombuffer(entries, dtype="<u8").reshape(-1, ENTRY_WORDS)
@@ -102,7 +100,7 @@ def encode(entries: bytes, ids: Sequence[bytes]) -> bytes:
         columns.append((meta >> np.uint64(32)).astype("<u4").tobytes())
         crcs = meta.astype("<u4").tobytes()
         frame = zstandard.ZstdCompressor(level=_LEVEL).compress(b"".join(columns))
-    head = _HEAD.pack(count, len(ids), len(frame), 0)
+    head = DEDUP_HEAD.pack(count, len(ids), len(frame), 0)
     return b"".join([head, crcs, bytes(-len(crcs) % 8), frame, bytes(-len(frame) % 8), *ids])
 
 
@@ -112,9 +110,9 @@ def decode(payload: bytes) -> Content:
     Raises:
         CorruptJournal: The frame does not fit the head.
     """
-    count, ids, length, _ = _HEAD.unpack_from(payload)
-    crcs = payload[_HEAD.size : _HEAD.size + 4 * count]
-    at = _HEAD.size + 4 * count + -4 * count % 8
+    count, ids, length, _ = DEDUP_HEAD.unpack_from(payload)
+    crcs = payload[DEDUP_HEAD.size : DEDUP_HEAD.size + 4 * count]
+    at = DEDUP_HEAD.size + 4 * count + -4 * count % 8
     columns = b""
     if count:
         size = count * _COLUMNS_BYTES
@@ -127,8 +125,8 @@ def decode(payload: bytes) -> Content:
         if len(columns) != size:
             raise CorruptJournal("a run of deduplication entries does not have its stated length")
     at += length + -length % 8
-    packed = payload[at : at + ID_ENTRY.size * ids]
-    return Content(count, columns, crcs, list(ID_ENTRY.iter_unpack(packed)))
+    packed = payload[at : at + DEDUP_ID.size * ids]
+    return Content(count, columns, crcs, list(DEDUP_ID.iter_unpack(packed)))
 
 
 def rows_of(runs: Iterable[Content], horizon: int) -> list[Row]:

@@ -7,11 +7,12 @@ attempt, 2 deliveries), so that a million pending retries take 20 MB.
 
 from __future__ import annotations
 
-import struct
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final, NamedTuple
+
+from ternmq.record.fact.state import SHARD_FAILED
 
 SHARD_BITS: Final = 10
 SHARD_ROWS: Final = 1 << SHARD_BITS
@@ -20,7 +21,6 @@ HELD_US: Final = 1 << 62
 """Due time of a held row, which only an operator can free."""
 _NUMPY_FROM: Final = 16
 _NUMPY_MIN_FROM: Final = 64
-_COUNT: Final = struct.Struct("<II")
 
 
 class Failure(NamedTuple):
@@ -152,7 +152,7 @@ class FailureRows:
         """Return the rows as stored in STATE: a count and the four columns, padded to 8."""
         count = len(self.relative)
         parts = [
-            _COUNT.pack(count, 0),
+            SHARD_FAILED.pack(count, 0),
             self.when.tobytes(),
             self.references.tobytes(),
             self.relative.tobytes(),
@@ -164,8 +164,8 @@ class FailureRows:
 
     def decode(self, data: bytes, at: int) -> int:
         """Load the rows encoded at ``at`` into an empty object; return where they end."""
-        count, _ = _COUNT.unpack_from(data, at)
-        at += _COUNT.size
+        count, _ = SHARD_FAILED.unpack_from(data, at)
+        at += SHARD_FAILED.size
         if not count:
             return at  # nearly every shard has no dead rows
         self.when = array("q", data[at : at + 8 * count])

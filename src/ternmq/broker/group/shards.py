@@ -20,20 +20,15 @@ A run that crosses a shard's edge is cut there. A lease id is ``epoch << 40 | nu
 
 from __future__ import annotations
 
-import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ternmq.broker.group.failedrows import SHARD_BITS, SHARD_ROWS, FailureRows
 from ternmq.broker.group.lease import Lease
 from ternmq.record.fact.facts import Span
+from ternmq.record.fact.state import SHARD_HEAD, SHARD_LEASED, SHARD_PAIR, SHARD_READY
 
 if TYPE_CHECKING:
     from ternmq.broker.group.progress import Progress
-
-_SHARD_HEAD: Final = struct.Struct("<IIII")
-_LEASE_RUN: Final = struct.Struct("<QIIqQHHI")
-_READY_RUN: Final = struct.Struct("<QIHH")
-_PAIR: Final = struct.Struct("<QQ")
 
 
 def shards_of(progress: Progress) -> list[int]:
@@ -62,7 +57,7 @@ def encode_shard(progress: Progress, key: int) -> bytes:
     base = key << SHARD_BITS
     end = base + SHARD_ROWS
     leased = [
-        _LEASE_RUN.pack(
+        SHARD_LEASED.pack(
             lease.id,
             lease.session,
             min(stop, end) - max(start, base),
@@ -77,27 +72,27 @@ def encode_shard(progress: Progress, key: int) -> bytes:
         )
     ]
     ready = [
-        _READY_RUN.pack(max(start, base), min(stop, end) - max(start, base), attempt, count)
+        SHARD_READY.pack(max(start, base), min(stop, end) - max(start, base), attempt, count)
         for start, stop, attempt, count in progress.ready.runs
         if start < end and stop > base
     ]
     ahead = [
-        _PAIR.pack(max(start, base), min(stop, end))
+        SHARD_PAIR.pack(max(start, base), min(stop, end))
         for start, stop in progress.ahead
         if start < end and stop > base
     ]
     known = progress.failures.history
     history = (
-        [_PAIR.pack(offset, known[offset]) for offset in range(base, end) if offset in known]
+        [SHARD_PAIR.pack(offset, known[offset]) for offset in range(base, end) if offset in known]
         if known
         else []
     )
-    hashes = [_PAIR.pack(*pair) for pair in progress.order.hashes(base, end)]
+    hashes = [SHARD_PAIR.pack(*pair) for pair in progress.order.hashes(base, end)]
     empty = FailureRows(base)
     return b"".join(
         [
-            _SHARD_HEAD.pack(len(leased), len(ready), len(ahead), len(history)),
-            _PAIR.pack(len(hashes), 0),
+            SHARD_HEAD.pack(len(leased), len(ready), len(ahead), len(history)),
+            SHARD_PAIR.pack(len(hashes), 0),
             *leased,
             *ready,
             *ahead,
@@ -115,14 +110,16 @@ def load_shard(progress: Progress, key: int, payload: bytes, stamp: int) -> None
     if not payload:
         return
     failures = progress.failures
-    leased, ready, ahead, history = _SHARD_HEAD.unpack_from(payload)
-    at = _SHARD_HEAD.size
-    hashes, _ = _PAIR.unpack_from(payload, at)
-    at += _PAIR.size
+    leased, ready, ahead, history = SHARD_HEAD.unpack_from(payload)
+    at = SHARD_HEAD.size
+    hashes, _ = SHARD_PAIR.unpack_from(payload, at)
+    at += SHARD_PAIR.size
     in_hand: list[Span] = []
     for _ in range(leased):
-        id_, session, rows, until_us, start, attempt, count, _ = _LEASE_RUN.unpack_from(payload, at)
-        at += _LEASE_RUN.size
+        id_, session, rows, until_us, start, attempt, count, _ = SHARD_LEASED.unpack_from(
+            payload, at
+        )
+        at += SHARD_LEASED.size
         lease = progress.leases.get(id_)
         if lease is None:
             lease = progress.leases[id_] = Lease(id_, session, until_us)
@@ -131,19 +128,19 @@ def load_shard(progress: Progress, key: int, payload: bytes, stamp: int) -> None
         progress.leased_rows += rows
         in_hand.append((start, start + rows))
     for _ in range(ready):
-        start, rows, attempt, count = _READY_RUN.unpack_from(payload, at)
-        at += _READY_RUN.size
+        start, rows, attempt, count = SHARD_READY.unpack_from(payload, at)
+        at += SHARD_READY.size
         progress.ready.add(start, start + rows, attempt, count)
     for _ in range(ahead):
-        progress.ahead.add(*_PAIR.unpack_from(payload, at))
-        at += _PAIR.size
+        progress.ahead.add(*SHARD_PAIR.unpack_from(payload, at))
+        at += SHARD_PAIR.size
     history_of = failures.history
     for _ in range(history):
-        offset, position = _PAIR.unpack_from(payload, at)
+        offset, position = SHARD_PAIR.unpack_from(payload, at)
         history_of[offset] = position
-        at += _PAIR.size
-    end = at + hashes * _PAIR.size
-    progress.order.load(list(_PAIR.iter_unpack(payload[at:end])), in_hand)
+        at += SHARD_PAIR.size
+    end = at + hashes * SHARD_PAIR.size
+    progress.order.load(list(SHARD_PAIR.iter_unpack(payload[at:end])), in_hand)
     at = end
     waiting = FailureRows(key << SHARD_BITS)
     at = waiting.decode(payload, at)

@@ -10,14 +10,12 @@ Stored in STATE as one object per segment and page (64 topics, 16 queues): PREPA
 
 from __future__ import annotations
 
-import struct
 from collections import deque
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ternmq.broker.catalog.catalog import PAGE_BITS, QUEUE_BITS
 from ternmq.journal.index.index import Index
-
-_ENTRY: Final = struct.Struct("<IIQq")
+from ternmq.record.fact.state import PREPARED_ROWS_ENTRY
 
 Page = tuple[int, int, int]
 """Number of the segment, page of topics, page of queues."""
@@ -118,14 +116,16 @@ class PreparedRows:
     def encode(self, page: Page) -> bytes:
         """Return a page for STATE; empty if it is gone."""
         shares = self._pages.get(page[0], {}).get(page, {})
-        return b"".join([_ENTRY.pack(*place, *share) for place, share in sorted(shares.items())])
+        return b"".join(
+            [PREPARED_ROWS_ENTRY.pack(*place, *share) for place, share in sorted(shares.items())]
+        )
 
     def load(self, page: Page, payload: bytes, stamp: int) -> None:
         """Load a page as it was at ``stamp``."""
         if payload:
             self._pages.setdefault(page[0], {})[page] = {
                 (topic, queue): Share(stop, time_us)
-                for topic, queue, stop, time_us in _ENTRY.iter_unpack(payload)
+                for topic, queue, stop, time_us in PREPARED_ROWS_ENTRY.iter_unpack(payload)
             }
             self.changed[page] = stamp
             newest_us = max([share.time_us for share in self._pages[page[0]][page].values()])

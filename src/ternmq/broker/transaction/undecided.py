@@ -7,18 +7,16 @@ again.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ternmq.broker.transaction.writers import Writer
+from ternmq.record.fact.state import TRANSACTION_ENTRY, TRANSACTION_HEAD
 from ternmq.record.fact.transactions import Prepared
 
 PAGE_BITS: Final = 10
-_PAGE: Final = struct.Struct("<IIQq")
-_ENTRY: Final = struct.Struct("<QQIIII")
 
-assert _ENTRY.size << PAGE_BITS < 60 * 1024
+assert TRANSACTION_ENTRY.size << PAGE_BITS < 60 * 1024
 
 
 class PreparedBatch(NamedTuple):
@@ -169,19 +167,21 @@ class Undecided:
         if transaction is None:
             return b""
         batches = transaction.pages[page]
-        head = _PAGE.pack(
+        head = TRANSACTION_HEAD.pack(
             transaction.writer, len(batches), transaction.batch_id, transaction.opened_us
         )
-        return head + b"".join([_ENTRY.pack(*batch) for batch in batches])
+        return head + b"".join([TRANSACTION_ENTRY.pack(*batch) for batch in batches])
 
     def load(self, number: int, page: int, payload: bytes, stamp: int) -> None:
         """Load a page as it was at ``stamp``."""
         if not payload:
             return
-        writer, count, batch_id, opened_us = _PAGE.unpack_from(payload)
+        writer, count, batch_id, opened_us = TRANSACTION_HEAD.unpack_from(payload)
         transaction = self._transaction(number, writer, batch_id, opened_us)
-        entries = payload[_PAGE.size : _PAGE.size + count * _ENTRY.size]
-        batches = [PreparedBatch(*entry) for entry in _ENTRY.iter_unpack(entries)]
+        entries = payload[
+            TRANSACTION_HEAD.size : TRANSACTION_HEAD.size + count * TRANSACTION_ENTRY.size
+        ]
+        batches = [PreparedBatch(*entry) for entry in TRANSACTION_ENTRY.iter_unpack(entries)]
         transaction.pages[page] = batches
         self.changed[number, page] = stamp
         for batch in batches:

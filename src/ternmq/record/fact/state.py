@@ -1,8 +1,6 @@
-"""The objects of STATE: the numbers of their types, and the layouts that more than one layer reads.
+"""The objects of STATE: the numbers of their types, and the layouts of their entries.
 
-Bytes and meanings are in ``docs/format/state.md``. Layouts that only the broker reads are stated
-where they are written: SHARD in ``group/shards``, DEDUP and FORGOTTEN in ``dedup``, TRANSACTION,
-WRITER and PREPARED_ROWS in ``transaction``.
+The view that an object belongs to writes it and reads it; meanings are in ``docs/format/state.md``.
 
 Rulers::
 
@@ -11,7 +9,29 @@ Rulers::
 
     HELD        0  u32 group, u32 topic, u32 queue, u32 round
                16  u64 cursor
-               24  u32 ordered, u32 0
+               24  u32 mode, u32 0
+
+    SHARD       0  u32 leased, u32 ready, u32 ahead, u32 history (numbers of entries)
+               16  u64 hashes (number of entries), u64 0
+               32  leased x (u64 lease, u32 session, u32 rows, i64 until_us, u64 start,
+                   u16 attempt, u16 deliveries, u32 0)
+                .  ready x (u64 start, u32 rows, u16 attempt, u16 deliveries)
+                .  ahead x (u64 start, u64 stop), history x (u64 offset, u64 position),
+                   hashes x (u64 offset, u64 hash)
+                .  twice, waiting and dead: u32 rows, u32 0, four columns of ``group/failedrows``
+
+    FORGOTTEN   0  u64 producer, u64 highest forgotten sequence + 1, i64 time_us of its newest entry
+
+    DEDUP       0  u32 entries, u32 ids, u32 bytes of the frame, u32 0
+               16  entries x u32 crc, the frame of columns of ``dedup/runs``, each padded to 8
+                .  ids x (u64 low, u64 high, u64 body hash, u64 position, i64 time_us, u32 topic,
+                   u32 row)
+
+    TRANSACTION 0  u32 writer, u32 entries, u64 batch_id, i64 opened_us
+               24  entries x (u64 position, u64 tag_mask, u32 topic, u32 queue, u32 rows, u32 bytes)
+
+    PREPARED    0  u32 topic, u32 queue, u64 stop, i64 time_us
+    ROWS
 """
 
 from __future__ import annotations
@@ -48,6 +68,18 @@ QUEUE: Final = struct.Struct("<IIQQ")
 """An entry of QUEUES."""
 CURSOR: Final = struct.Struct("<IIIIQII")
 """An entry of HELD: group, topic, queue, round, cursor, number of the group's mode, 0."""
+SHARD_HEAD: Final = struct.Struct("<IIII")
+SHARD_LEASED: Final = struct.Struct("<QIIqQHHI")
+SHARD_READY: Final = struct.Struct("<QIHH")
+SHARD_PAIR: Final = struct.Struct("<QQ")
+SHARD_FAILED: Final = struct.Struct("<II")
+"""In front of the columns of waiting rows, and of dead ones: their number, 0."""
+FORGOTTEN_ENTRY: Final = struct.Struct("<QQq")
+DEDUP_HEAD: Final = struct.Struct("<IIII")
+DEDUP_ID: Final = struct.Struct("<QQQQQII")
+TRANSACTION_HEAD: Final = struct.Struct("<IIQq")
+TRANSACTION_ENTRY: Final = struct.Struct("<QQIIII")
+PREPARED_ROWS_ENTRY: Final = struct.Struct("<IIQq")
 
 
 class Global(msgspec.Struct, frozen=True):

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from ternmq.broker.dedup import runs as dedup_runs
 from ternmq.broker.dedup.dedup import Dedup
-from ternmq.broker.dedup.runs import ENTRY, ID_ENTRY, RUN_ENTRIES, rows_of
+from ternmq.broker.dedup.runs import ENTRY, RUN_ENTRIES, rows_of
 from ternmq.broker.dedup.table import table_of
 from ternmq.model.errors import CorruptJournal
 from ternmq.model.specs import Limits
 from ternmq.model.types import SECOND_US
+from ternmq.record.fact.state import DEDUP_ID
 
 U32 = st.integers(0, 2**32 - 1)
 U64 = st.integers(0, 2**64 - 1)
@@ -26,7 +27,7 @@ U64 = st.integers(0, 2**64 - 1)
 )
 def test_a_run_comes_back_whole(entries, ids):
     packed = b"".join([ENTRY.pack(*one) for one in entries])
-    run = dedup_runs.encode(packed, [ID_ENTRY.pack(*one) for one in ids])
+    run = dedup_runs.encode(packed, [DEDUP_ID.pack(*one) for one in ids])
     assert len(run) % 8 == 0
     content = dedup_runs.decode(run + bytes(8))  # a chunk's padding may follow
     assert content.ids == ids
@@ -68,7 +69,7 @@ def test_entries_that_follow_one_another_take_few_bytes():
 def test_the_largest_run_is_below_64_kib():
     noise = random.Random(2).randbytes(dedup_runs.RUN_BYTES)
     assert len(dedup_runs.encode(noise, ())) < 64 << 10
-    ids = [bytes(ID_ENTRY.size)] * dedup_runs.RUN_IDS
+    ids = [bytes(DEDUP_ID.size)] * dedup_runs.RUN_IDS
     assert len(dedup_runs.encode(b"", ids)) < 64 << 10
 
 
