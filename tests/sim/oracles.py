@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from ternmq.broker.broker import Broker
 from ternmq.broker.gate.replies import DoneReply, PrepareReply, ResolveReply, SendReply, SettleReply
 from ternmq.journal.log.scan import RawRecord
-from ternmq.journal.state.sets import HEAD, begin_of_end
+from ternmq.journal.state.sets import begin_of_end
 from ternmq.model.errors import (
     GroupExists,
     GroupPaused,
@@ -29,6 +29,7 @@ from ternmq.model.errors import (
     UnknownTopic,
 )
 from ternmq.record.fact.header import Kind
+from ternmq.record.fact.stateset import HEAD
 from tests.sim.tape import Tape, Violation
 
 _SLACK_US: Final = 1000

@@ -19,7 +19,7 @@ from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.log.journal import Journal
 from ternmq.journal.log.scan import RawRecord, scan
 from ternmq.journal.log.segment import segment_name
-from ternmq.journal.state.sets import HEAD, StateKey, StateWriter
+from ternmq.journal.state.sets import StateKey, StateWriter
 from ternmq.model.specs import Exhausted, Mode, RetryPolicy, Start, SubscriptionSpec, TopicSpec
 from ternmq.model.types import Position
 from ternmq.record.fact import control, facts, messages, moved, replay, transactions
@@ -28,6 +28,7 @@ from ternmq.record.fact.header import KNOWN_KINDS, Kind
 from ternmq.record.fact.moved import FailureEntry, Moved, MovedFailure, Piece
 from ternmq.record.fact.replay import Cause as Replay
 from ternmq.record.fact.replay import Replayed
+from ternmq.record.fact.stateset import HEAD
 from ternmq.record.fact.transactions import Part, Prepared, Resolution, Resolved, Why
 from tests.unit.journal.kit import commit
 

@@ -14,7 +14,6 @@ header, the same position and times):
 
 from __future__ import annotations
 
-import struct
 from typing import Final
 
 import msgspec
@@ -31,7 +30,7 @@ from ternmq.model.errors import (
     TernMQError,
 )
 from ternmq.model.types import Position
-from ternmq.record.batch.layout import BODIES
+from ternmq.record.batch.layout import bodies_start
 from ternmq.record.fact import control, transactions
 from ternmq.record.fact.header import (
     FLAG_MADE,
@@ -52,14 +51,11 @@ CHUNK_BYTES: Final = 128 << 10
 SMALL_BYTES: Final = 4096
 """Records up to this size keep their bodies: cutting them costs more than it saves."""
 
-_U32: Final = struct.Struct("<I")
-_BATCH_COUNTS: Final = struct.Struct("<II")  # flags and count, at byte 16 of a batch
 _STATE, _PAD, _CONFIG, _JOINED, _MESSAGES, _PREPARED = map(
     int, (Kind.STATE, Kind.PAD, Kind.CONFIG, Kind.JOINED, Kind.MESSAGES, Kind.PREPARED)
 )
 _SPECIAL: Final = frozenset({_STATE, _PAD, _CONFIG, _JOINED})
 _WITH_BATCH: Final = frozenset({_MESSAGES, _PREPARED})
-_BELOW_BODIES: Final = (1 << BODIES) - 1
 
 
 class PageRead:
@@ -222,7 +218,7 @@ def without_bodies(body: bytes) -> bytes:
     """Return a MESSAGES body whose batch ends behind the offsets of its bodies."""
     topic, queue, first, count, run_count, zero, _, rest = PREFIX.unpack_from(body)
     at = PREFIX_BYTES + RUN.size * run_count
-    cut = _below_bodies(body, at)
+    cut = bodies_start(body, at)
     prefix = PREFIX.pack(topic, queue, first, count, run_count, zero, cut, rest)
     return prefix + body[PREFIX_BYTES : at + cut]
 
@@ -230,18 +226,10 @@ def without_bodies(body: bytes) -> bytes:
 def prepared_without_bodies(body: bytes) -> bytes:
     """Return a PREPARED body whose batch ends behind the offsets of its bodies."""
     at = transactions.batch_start(body)
-    cut = _below_bodies(body, at)
+    cut = bodies_start(body, at)
     head = list(transactions.PREPARED.unpack_from(body))
     head[transactions.BATCH_LENGTH] = cut
     return transactions.PREPARED.pack(*head) + body[transactions.PREPARED.size : at + cut]
-
-
-def _below_bodies(body: bytes, at: int) -> int:
-    """Return how many bytes of the batch at ``at`` come before the bytes of its bodies."""
-    flags, rows = _BATCH_COUNTS.unpack_from(body, at + 16)
-    before = (flags & _BELOW_BODIES).bit_count()
-    (start,) = _U32.unpack_from(body, at + 48 + 4 * before)
-    return int(start) + 4 * int(rows + 1)
 
 
 def reframed(record: bytes, body: bytes) -> bytes:

@@ -9,7 +9,6 @@ the disk.
 from __future__ import annotations
 
 import dataclasses
-import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -33,11 +32,10 @@ from ternmq.model.types import NO_POSITION, Position
 from ternmq.record.batch.batch import Batch
 from ternmq.record.fact import control, facts, messages, moved, replay, transactions
 from ternmq.record.fact.header import Kind, header_of
-from ternmq.record.fact.messages import Messages
+from ternmq.record.fact.messages import TOPIC_QUEUE, Messages
 
 _END: Final = 2**63
 _PIECE_BYTES: Final = 1 << 20
-_TOPIC_QUEUE: Final = struct.Struct("<II")
 _NAMES: Final = {int(kind): kind.name for kind in Kind}
 
 
@@ -224,7 +222,7 @@ class JournalReader:
         for record in Scanner(self.disk, base, segment_size=self.segment_size):
             if record.position >= base + self.segment_size:
                 return
-            if record.kind == Kind.MESSAGES and _TOPIC_QUEUE.unpack_from(record.body) == wanted:
+            if record.kind == Kind.MESSAGES and TOPIC_QUEUE.unpack_from(record.body) == wanted:
                 content = messages.unpack(record.body)
                 if content.first_offset < stop and content.first_offset + content.count > start:
                     yield StoredBatch(record.position, record.time_us, record.epoch, content)

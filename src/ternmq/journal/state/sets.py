@@ -6,19 +6,9 @@ the chunk that holds it; an END record that names the DIRECTORY records. A set i
 at a time, between other records. Objects that did not change since an earlier chunk are not written
 again: the directory names that chunk. A set without a valid END is ignored.
 
-Ruler of the body::
-
-     0  u64 begin   position of the set's BEGIN record (0 in BEGIN itself)
-     8  u8  part    1 BEGIN, 2 CHUNK, 3 DIRECTORY, 4 END
-     9  u8 0, u16 0
-    12  u32 count   of the entries that follow
-    16  CHUNK:     count x (24-byte key, u32 length, u32 0, payload, zero padding to 8)
-        DIRECTORY: count x (24-byte key, u64 position of the chunk)
-        END:       count x u64 position of a DIRECTORY record, then u64 smallest position named
-
-A key is u32 type, u32, u32, u32, u64; the views define what it names. Replay begins at BEGIN: a
-fact is applied to an object if its record is behind the object's stamp, or if the object is not in
-the directory (the fact then creates it).
+The layout is in ``record.fact.stateset``. Replay begins at BEGIN: a fact is applied to an object if
+its record is behind the object's stamp, or if the object is not in the directory (the fact then
+creates it).
 """
 
 from __future__ import annotations
@@ -34,17 +24,17 @@ from ternmq.journal.log.scan import RawRecord, record_at
 from ternmq.model.errors import CorruptJournal, DiskReadError, JournalFull
 from ternmq.model.types import NO_POSITION, Position
 from ternmq.record.fact.header import HEADER_BYTES, Kind
-
-HEAD: Final = struct.Struct("<QBBHI")
-KEY: Final = struct.Struct("<IIIIQ")
-_ENTRY: Final = struct.Struct("<24sII")
-_NAMED: Final = struct.Struct("<24sQ")
-_POSITION: Final = struct.Struct("<Q")
-
-BEGIN: Final = 1
-CHUNK: Final = 2
-DIRECTORY: Final = 3
-END: Final = 4
+from ternmq.record.fact.stateset import (
+    BEGIN,
+    CHUNK,
+    DIRECTORY,
+    END,
+    HEAD,
+    KEY,
+    NAMED,
+    OBJECT,
+    POSITION,
+)
 
 IMMUTABLE: Final = -1
 """``state_changed`` of an object that never changes: written once, then only named."""
@@ -229,8 +219,8 @@ class StateWriter:
         size = self._anew_bytes
         if whole:
             mean = self._seen_bytes // self._seen if self._seen else _GUESSED_BYTES
-            size = objects * (mean + 8 + _ENTRY.size)
-        return objects * _NAMED.size + size + _FRAMES_BYTES
+            size = objects * (mean + 8 + OBJECT.size)
+        return objects * NAMED.size + size + _FRAMES_BYTES
 
     def begin(self, now_us: int, refresh_below: int = 0, copy_below: int = 0) -> None:
         """Begin a set.
@@ -293,7 +283,7 @@ class StateWriter:
             else:
                 payload = source.state_encode(key)
                 if changed >= self._begin:
-                    self._anew_bytes += len(payload) + _ENTRY.size
+                    self._anew_bytes += len(payload) + OBJECT.size
             if payload is None:
                 assert chunk is not None
                 self._name(now_us, packed, chunk)
@@ -301,7 +291,7 @@ class StateWriter:
                 entries.append((key, packed, payload))
                 self._seen += 1
                 self._seen_bytes += len(payload)
-                size += len(payload) + _ENTRY.size
+                size += len(payload) + OBJECT.size
                 if size >= self._chunk_bytes:
                     self._put_chunk(now_us, entries)
                     entries, size = [], 0
@@ -341,7 +331,7 @@ class StateWriter:
     def _put_chunk(self, now_us: int, entries: list[tuple[StateKey, bytes, bytes]]) -> None:
         parts = [HEAD.pack(self._begin, CHUNK, 0, 0, len(entries))]
         for _, packed, payload in entries:
-            parts += (_ENTRY.pack(packed, len(payload), 0), payload, bytes(-len(payload) % 8))
+            parts += (OBJECT.pack(packed, len(payload), 0), payload, bytes(-len(payload) % 8))
         body = b"".join(parts)
         try:
             position = self._journal.append(Kind.STATE, body, now_us)
@@ -362,15 +352,15 @@ class StateWriter:
         if position < self._oldest:
             self._oldest = position
         named = self._named
-        named.append(_NAMED.pack(packed, position))
-        if len(named) * _NAMED.size >= self._chunk_bytes:
+        named.append(NAMED.pack(packed, position))
+        if len(named) * NAMED.size >= self._chunk_bytes:
             try:
                 self._put_directory(now_us)
             except JournalFull:
                 return  # tried again with the next object, or at the end
 
     def _put_directory(self, now_us: int) -> None:
-        most = max(1, self._chunk_bytes // _NAMED.size)
+        most = max(1, self._chunk_bytes // NAMED.size)
         while self._named:
             some = self._named[:most]
             body = HEAD.pack(self._begin, DIRECTORY, 0, 0, len(some)) + b"".join(some)
@@ -385,7 +375,7 @@ class StateWriter:
         body = (
             HEAD.pack(self._begin, END, 0, 0, len(self._directories))
             + struct.pack(f"<{len(self._directories)}Q", *self._directories)
-            + _POSITION.pack(oldest)
+            + POSITION.pack(oldest)
         )
         # The set may lack what is no longer needed because a segment was removed: if the set
         # survives a crash, the removal must survive too.
@@ -434,12 +424,12 @@ def directory_of(
     directory: dict[StateKey, int] = {}
     try:
         positions = struct.unpack_from(f"<{count}Q", body, HEAD.size)
-        (oldest,) = _POSITION.unpack_from(body, HEAD.size + 8 * count)
+        (oldest,) = POSITION.unpack_from(body, HEAD.size + 8 * count)
         for position in positions:
             part = _state_body(disk, segment_size, position, DIRECTORY)
             _, _, _, _, entries = HEAD.unpack_from(part)
-            named = part[HEAD.size : HEAD.size + entries * _NAMED.size]
-            for raw, chunk in _NAMED.iter_unpack(named):
+            named = part[HEAD.size : HEAD.size + entries * NAMED.size]
+            for raw, chunk in NAMED.iter_unpack(named):
                 directory[StateKey(*KEY.unpack(raw))] = chunk
     except struct.error as error:
         raise CorruptJournal(f"the STATE set that ends at {end} is cut short", byte=end) from error
@@ -451,10 +441,10 @@ def _objects_of(body: bytes) -> Iterator[tuple[bytes, bytes]]:
     _, _, _, _, count = HEAD.unpack_from(body)
     at = HEAD.size
     for _ in range(count):
-        if at + _ENTRY.size > len(body):
+        if at + OBJECT.size > len(body):
             return
-        raw, length, _ = _ENTRY.unpack_from(body, at)
-        at += _ENTRY.size
+        raw, length, _ = OBJECT.unpack_from(body, at)
+        at += OBJECT.size
         yield raw, body[at : at + length]
         at += length + -length % 8
 
@@ -495,6 +485,3 @@ def _state_body(disk: Disk, segment_size: int, position: int, part: int) -> byte
     ):
         raise CorruptJournal(f"no STATE record of part {part} at {position}", byte=position)
     return record.body
-
-
-assert (HEAD.size, KEY.size, HEADER_BYTES) == (16, 24, 48)

@@ -68,6 +68,8 @@ HEADER: Final = struct.Struct("<IIIBBHIIQQq")
 HEADER_BYTES: Final = 48
 COMPRESSION_AT: Final = 13
 """Byte of the header that states how the bodies are compressed."""
+FLAGS_AT: Final = 16
+"""Byte of the header where the flags begin; the count follows them."""
 MAX_COUNT: Final = 1_000_000
 MAX_APPLICATION_ID_BYTES: Final = 128
 NUMPY_FROM: Final = 16
@@ -175,6 +177,7 @@ PREFIX: Final = struct.Struct("<II")  # magic and CRC
 REST: Final = struct.Struct("<IBBHIIQQq")  # the rest of the header
 U16: Final = struct.Struct("<H")
 I32_PAIR: Final = struct.Struct("<ii")
+U32: Final = struct.Struct("<I")
 U32_PAIR: Final = struct.Struct("<II")
 U64: Final = struct.Struct("<Q")
 SOLE_COLUMN: Final = HEADER_BYTES + 8  # where the bodies begin when they are the only column
@@ -186,6 +189,17 @@ def flags_of(batch: bytes) -> int:
     """Return the flags of a batch; nothing is checked."""
     flags: int = HEADER.unpack_from(batch)[6]
     return flags
+
+
+def bodies_start(data: bytes, at: int) -> int:
+    """Return how many bytes of the batch at ``at`` come before the bytes of its bodies.
+
+    Nothing is checked. The bodies are preceded by their offsets, which count as before.
+    """
+    flags, rows = U32_PAIR.unpack_from(data, at + FLAGS_AT)
+    before = (flags & (1 << BODIES) - 1).bit_count()
+    (start,) = U32.unpack_from(data, at + HEADER_BYTES + 4 * before)
+    return int(start) + 4 * int(rows + 1)
 
 
 def topic_seed(name: str) -> int:

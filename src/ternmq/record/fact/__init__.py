@@ -1,7 +1,8 @@
 """The records of the journal: a header and a body of one kind each.
 
 Reading order: ``header``, ``messages``, ``facts`` (pulls, settles, ends), ``control`` (topics,
-groups, apps, sessions), ``state`` (STATE objects), ``moved``, ``replay``, ``transactions``.
+groups, apps, sessions), ``state`` with ``stateset`` (STATE), ``moved``, ``replay``,
+``transactions``.
 
 Invariant: each layout is stated above its codec, as in ``docs/format``.
 """

@@ -30,6 +30,8 @@ from ternmq.record.fact.header import CRC, HEADER, HEADER_BYTES, MAGIC, REST, VE
 PREFIX: Final = struct.Struct("<IIQIHHII")
 PREFIX_BYTES: Final = 32
 RUN: Final = struct.Struct("<II")
+TOPIC_QUEUE: Final = struct.Struct("<II")
+"""The beginning of ``PREFIX``."""
 _MESSAGES: Final = int(Kind.MESSAGES)
 
 assert PREFIX.size == PREFIX_BYTES

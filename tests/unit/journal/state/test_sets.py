@@ -17,7 +17,6 @@ from ternmq.journal.log.scan import record_at, scan
 from ternmq.journal.log.segment import segment_name
 from ternmq.journal.state import sets
 from ternmq.journal.state.sets import (
-    HEAD,
     IMMUTABLE,
     StateKey,
     StateWriter,
@@ -27,6 +26,7 @@ from ternmq.journal.state.sets import (
 )
 from ternmq.model.errors import CorruptJournal, DiskReadError, JournalFull
 from ternmq.model.types import Position
+from ternmq.record.fact import stateset
 from ternmq.record.fact.header import HEADER_BYTES, Kind
 from tests.unit.journal.kit import Views, body, commit, fill, make_spares, open_views
 
@@ -221,7 +221,7 @@ def test_a_chunk_that_cannot_be_read_is_named_where_it_is(told: bool) -> None:
     (first, *_) = sorted(
         record.position
         for record in scan(disk, Position(0))
-        if record.kind == Kind.STATE and record.body[8] == sets.CHUNK
+        if record.kind == Kind.STATE and record.body[8] == stateset.CHUNK
     )
     writer.begin(1, refresh_below=journal.end, copy_below=journal.end)
     if told:
@@ -450,7 +450,12 @@ def test_an_end_names_its_begin() -> None:
     assert [one for one in ends if one is not None] == [begin]
     assert parts(disk) == [1, 2, 3, 4]
     records = [record for record in scan(disk, Position(0)) if record.kind == Kind.STATE]
-    assert [HEAD.unpack_from(record.body)[0] for record in records] == [0, begin, begin, begin]
+    assert [stateset.HEAD.unpack_from(record.body)[0] for record in records] == [
+        0,
+        begin,
+        begin,
+        begin,
+    ]
 
 
 def test_after_a_restart_chunks_are_named_on() -> None:
