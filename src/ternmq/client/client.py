@@ -3,52 +3,65 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from asyncio import _get_running_loop as running_loop
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from datetime import datetime, timedelta
-from functools import partial
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self, TypeVar
+from typing import Any, Final, Literal, NoReturn, Self, TypeVar, overload
 
-from ternmq.client.admin.lookup import FoundMessage
-from ternmq.client.admin.replay import Replayed
-from ternmq.client.connection.connecting import why_not_yet
+from ternmq.client.admin.admin import Admin
+from ternmq.client.admin.deadletters import DeadLetters
+from ternmq.client.admin.lookup import FoundMessage, Lookup
+from ternmq.client.admin.replay import Replay, Replayed
 from ternmq.client.connection.options import Options
+from ternmq.client.connection.session import Session
 from ternmq.client.connection.signals import Signals
 from ternmq.client.connection.stats import ClientStats
+from ternmq.client.consumer import reading
+from ternmq.client.consumer.consumer import Consumer
+from ternmq.client.consumer.deliveries import Deliveries, Leased
 from ternmq.client.consumer.delivery import Delivery
+from ternmq.client.consumer.keeper import Keeper
 from ternmq.client.consumer.lease import Lease
-from ternmq.client.consumer.running import Running
+from ternmq.client.consumer.puller import Puller, give_back
+from ternmq.client.consumer.settler import Settler
 from ternmq.client.content.codecs import Codecs
-from ternmq.client.content.validation import flag, seconds_of
+from ternmq.client.content.message import Message, Queue, Receipt
+from ternmq.client.content.validation import (
+    check_positive,
+    check_topic,
+    flag,
+    seconds_of,
+    timeout_of,
+    wait_of,
+    whole,
+)
 from ternmq.client.declaration.changes import Change
+from ternmq.client.declaration.making import Making
 from ternmq.client.declaration.policy import RetryPolicy
 from ternmq.client.declaration.source import Source
-from ternmq.client.declaration.topic import Topic
-from ternmq.client.handler.blocking import BlockingDelivery, Portal
-from ternmq.client.handler.composing import compose
+from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.client.handler.declarations import Declarations
 from ternmq.client.handler.depends import Provider
-from ternmq.client.handler.draining import drain
-from ternmq.client.handler.handlers import Handler
 from ternmq.client.handler.middleware import Lifespan
 from ternmq.client.handler.signature import Function
 from ternmq.client.handler.unawaited import looked_after
 from ternmq.client.process.forking import watch, watched
-from ternmq.client.receiving import Receiving
+from ternmq.client.producer.heard import SentSoon
+from ternmq.client.producer.producer import Producer
+from ternmq.client.producer.reports import Reporter
+from ternmq.client.sending import Sender, copied
+from ternmq.client.serving import Serving
 from ternmq.client.topology import Topology
-from ternmq.client.transacting import Transacting
-from ternmq.model.errors import (
-    CannotConnect,
-    GroupSettingsMismatch,
-    InvalidRequest,
-    UnsentMessages,
-)
+from ternmq.client.transacting import Committed, Prepared, Transactions
+from ternmq.model.errors import InvalidRequest, UnsentMessages
 from ternmq.model.specs import Mode, Start
-
-log: Final = logging.getLogger("ternmq")
 
 F = TypeVar("F", bound=Function)
 
@@ -57,7 +70,7 @@ _HURRIED_TIMEOUT: Final = 0.5
 
 
 @looked_after("client")
-class Client(Transacting, Receiving):
+class Client:
     """A client of a broker, made by ``ternmq.connect``. It lives in one event loop of one process.
 
     Making it does no I/O, so handlers can be declared when a module is imported. ``await``,
@@ -79,13 +92,25 @@ class Client(Transacting, Receiving):
         *,
         served: bool = False,
     ) -> None:
-        super().__init__(options, codecs, declarations, served=served)
-        self._handlers: list[Handler] = []
-        self._stop: asyncio.Event | None = None
-        self._hurry: asyncio.Event | None = None
-        self._stopping = False
-        self._left: list[Running] | None = None
-        self._portal: Portal | None = None
+        self._declarations = Declarations() if declarations is None else declarations
+        self.options = options
+        self.codecs = codecs or Codecs()
+        self._session = session = Session(options, served=served)
+        self.admin = Admin(session)
+        making = Making(session, self._declarations.topics, self.admin.redeclaring)
+        self._producer = Producer(session, making)
+        middlewares = self._declarations.middlewares
+        self._sender = Sender(session, self._producer, self.codecs, middlewares, options.timeout)
+        self._transactions = Transactions(session, self._producer, self._sender)
+        self._settler = Settler(session)
+        self._puller = Puller(session, self._settler, making)
+        self._keeper = Keeper(session, self._settler)
+        self._reporter = Reporter(session, self._producer)
+        session.members += [self._settler, self._settler.policies, self._producer, self._reporter]
+        self._serving = Serving(session, self._declarations, self.codecs, self.admin, self._puller)
+        self._lookup = Lookup(session, self.codecs)
+        self._replay = Replay(session)
+        self.deadletters = DeadLetters(session, self.codecs)
         watch(self)
 
     def __repr__(self) -> str:
@@ -144,8 +169,9 @@ class Client(Transacting, Receiving):
             return
         loop = session.bind()
         self._reporter.stop()
-        self._hurry = hurry = self._hurry or asyncio.Event()
-        left = await self._drain()
+        serving = self._serving
+        serving.hurry = hurry = serving.hurry or asyncio.Event()
+        left = await serving.drain()
         session.closing()
         if timeout is None:
             timeout = _HURRIED_TIMEOUT if hurry.is_set() else self.options.timeout
@@ -160,7 +186,7 @@ class Client(Transacting, Receiving):
         await self._keeper.stop(most, left)
         await session.close(leave=not left)
         self._settler.give_up()
-        self._raise_unsent()
+        self._sender.raise_unsent()
 
     def stats(self) -> ClientStats:
         """Return counts of the client's work so far. No I/O; callable from any thread.
@@ -183,6 +209,442 @@ class Client(Transacting, Receiving):
             bytes_sent=main.bytes_sent + aside.bytes_sent,
             bytes_received=main.bytes_received + aside.bytes_received,
         )
+
+    # -- sending ----------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str | Topic,
+        body: object,
+        *,
+        key: str = "",
+        ordering_key: str = "",
+        tag: str = "",
+        headers: Mapping[str, str] | None = None,
+        content_type: str = "",
+        id: str | None = None,  # noqa: A002
+        queue: Queue | None = None,
+        timeout: float | timedelta | None = None,
+    ) -> Receipt:
+        """Send a message; returns when it is stored durably.
+
+        Messages sent at the same time (by other tasks) travel and are stored together.
+
+        Args:
+            topic: The topic.
+            body: Bytes, str, or a value that a codec can encode.
+            key: Text by which it can be looked up.
+            ordering_key: Names the order it belongs to, on ordered topics. A topic that this
+                message creates is ordered.
+            tag: Its kind within the topic, for filters.
+            headers: Properties.
+            content_type: Type of the body; by default derived from the body's type.
+            id: An identifier of the application's own: a second message with it is not stored
+                again, its receipt is marked ``duplicate``. An empty text is refused.
+            queue: Its queue: the number of a queue, or a function that takes the message (as a
+                ``Message``) and the numbers of the topic's queues, and returns one of them; it may
+                be called again when the topic is changed. None: messages of one key share a queue,
+                as long as the number of queues stays the same; without a key, each batch goes to
+                the next queue. Ordered topics use the queue of the ordering key, and refuse others.
+            timeout: Seconds in all; None: the client's ``timeout``.
+
+        Raises:
+            InvalidName, EncodeError, MessageTooLarge: Nothing was sent.
+            OrderingKeyRequired, TopicNotOrdered: Nothing was sent: an ordered topic needs an
+                ordering key, and another topic accepts none.
+            UnknownQueue: Nothing was sent: the topic does not have that queue.
+            CannotConnect: Nothing was sent: there was no connection in time.
+            BufferFull: Nothing was sent: the buffer stayed full, or had room only when too little
+                time was left for an answer.
+            SendTimeout: No answer came in time: whether it is stored is not known.
+            TernMQError: The broker refused it; nothing was stored.
+        """
+        if timeout is not None:
+            timeout = timeout_of("timeout", timeout)
+        if type(topic) is not str:
+            topic = self._declarations.name_of(topic)
+        if self._declarations.middlewares.sends:
+            given = copied(headers)
+            message = Message(body, key, ordering_key, tag, given, content_type, id, queue)
+            return await self._sender.around(topic, message, timeout)
+        producer = self._producer
+        loop = self._session.bind()
+        if producer.room.full:
+            timeout = await self._sender.room(timeout)
+        future: asyncio.Future[Receipt] = loop.create_future()
+        outgoing = self._sender.outgoing(
+            body, key, ordering_key, tag, headers, content_type, id, future, queue
+        )
+        producer.put(topic, outgoing, timeout)
+        return await future
+
+    def send_soon(
+        self,
+        topic: str | Topic,
+        body: object,
+        *,
+        key: str = "",
+        ordering_key: str = "",
+        tag: str = "",
+        headers: Mapping[str, str] | None = None,
+        content_type: str = "",
+        id: str | None = None,  # noqa: A002
+        queue: Queue | None = None,
+    ) -> asyncio.Future[Receipt]:
+        """Send a message without waiting; the future returns its receipt. See ``send``.
+
+        A failure of a future that is not awaited is logged, and ``flush`` or closing the client
+        raises ``UnsentMessages``.
+
+        Raises:
+            BufferFull: The buffer is full.
+            InvalidName, EncodeError, MessageTooLarge: Nothing was sent.
+            OrderingKeyRequired, TopicNotOrdered: Nothing was sent: an ordered topic needs an
+                ordering key, and another topic accepts none.
+        """
+        if type(topic) is not str:
+            topic = self._declarations.name_of(topic)
+        producer = self._producer
+        loop = self._session.bind()
+        producer.room.refuse_when_full()
+        if self._declarations.middlewares.sends:
+            given = copied(headers)
+            message = Message(body, key, ordering_key, tag, given, content_type, id, queue)
+            return self._sender.soon_around(topic, message)
+        future: asyncio.Future[Receipt] = loop.create_future()
+        outgoing = self._sender.outgoing(
+            body, key, ordering_key, tag, headers, content_type, id, future, queue
+        )
+        producer.put(topic, outgoing)
+        return future
+
+    def refused_soon(
+        self, topic: str | Topic, message: Message, error: Exception, holder: SentSoon
+    ) -> None:
+        """Fail a message of another thread's ``send_soon``. Call it from the client's loop."""
+        self._sender.refused_soon(topic, message, error, holder)
+
+    def send_oneway(
+        self,
+        topic: str | Topic,
+        body: object,
+        *,
+        key: str = "",
+        ordering_key: str = "",
+        tag: str = "",
+        headers: Mapping[str, str] | None = None,
+        content_type: str = "",
+        queue: Queue | None = None,
+    ) -> None:
+        """Send a message that may be lost: the broker does not answer. See ``send``.
+
+        Raises:
+            BufferFull: The buffer is full.
+            InvalidName, EncodeError, MessageTooLarge: Nothing was sent.
+            OrderingKeyRequired, TopicNotOrdered: Nothing was sent: an ordered topic needs an
+                ordering key, and another topic accepts none.
+        """
+        if type(topic) is not str:
+            topic = self._declarations.name_of(topic)
+        self._session.bind()
+        self._producer.room.refuse_when_full()
+        if self._declarations.middlewares.sends:
+            given = copied(headers)
+            message = Message(body, key, ordering_key, tag, given, content_type, None, queue)
+            self._sender.oneway_around(topic, message)
+            return
+        outgoing = self._sender.outgoing(
+            body, key, ordering_key, tag, headers, content_type, None, None, queue
+        )
+        self._producer.put(topic, outgoing, one_way=True)
+
+    @overload
+    async def send_many(
+        self,
+        topic: str | Topic,
+        messages: Iterable[object],
+        *,
+        queue: Queue | None = None,
+        return_errors: Literal[False] = False,
+    ) -> list[Receipt]: ...
+
+    @overload
+    async def send_many(
+        self,
+        topic: str | Topic,
+        messages: Iterable[object],
+        *,
+        queue: Queue | None = None,
+        return_errors: Literal[True],
+    ) -> list[Receipt | Exception]: ...
+
+    async def send_many(
+        self,
+        topic: str | Topic,
+        messages: Iterable[object],
+        *,
+        queue: Queue | None = None,
+        return_errors: bool = False,
+    ) -> list[Receipt] | list[Receipt | Exception]:
+        """Send many messages; returns when the outcome of each is known.
+
+        A message that cannot be sent does not keep the others back, for whatever reason (its body
+        is too large, or cannot be encoded, it lacks an ordering key, its id was used for another
+        message): it is one of the failures. Without a broker, every message is one.
+
+        Args:
+            topic: The topic.
+            messages: ``Message``, or bare bodies.
+            queue: Queue of messages that do not name one; see ``send``.
+            return_errors: Return an exception in the place of each message that was not stored,
+                instead of raising.
+
+        Raises:
+            PartialSendError: Some, or all, were not stored, whatever the reason: ``receipts``,
+                ``failures``.
+            InvalidName, InvalidRequest, ClientClosed: Nothing was sent.
+            UnknownQueue: Nothing was sent: the topic does not have the queue that ``queue`` names.
+        """
+        topic = check_topic(self._declarations.name_of(topic))
+        if isinstance(messages, str | bytes | bytearray | Mapping):
+            kind = type(messages).__name__
+            raise InvalidRequest(f"send_many takes a list of messages; one {kind} goes to send")
+        if not isinstance(messages, Iterable):
+            raise InvalidRequest(f"messages are a list, not {type(messages).__name__}")
+        flag("return_errors", return_errors)
+        items: Sequence[object] = messages if isinstance(messages, list | tuple) else [*messages]
+        if not items:
+            return []
+        many = await self._sender.many(topic, items, queue)
+        return many.outcomes() if return_errors else many.outcome()
+
+    async def flush(self, timeout: float | timedelta | None = None) -> None:
+        """Wait until everything sent is answered.
+
+        Raises:
+            UnsentMessages: Messages of ``send_soon`` were given up since the last flush, and no
+                caller waited for them; or some are not answered within ``timeout`` seconds.
+        """
+        if timeout is not None:
+            timeout = seconds_of("timeout", timeout)
+        if not self._session.used:
+            return
+        self._session.here()
+        await self._sender.flush(timeout)
+
+    # -- transactions -----------------------------------------------------------------------------
+
+    async def prepare(
+        self,
+        topic: str | Topic,
+        messages: Iterable[object] | bytes,
+        *,
+        writer: str,
+        batch_id: int,
+        part: str = "",
+        queue: int | None = None,
+        timeout: float | timedelta | None = None,
+    ) -> list[Prepared]:
+        """Store messages for a transaction, invisible to consumers; returns when all are durable.
+
+        Args:
+            topic: The topic.
+            messages: As for ``send_many`` (without ids of the application's own); or the bytes of
+                one encoded batch, which may be prepared again as they are.
+            writer: Name of the writer, 1 to 128 bytes; it belongs to the app that used it first.
+            batch_id: Number of the writer's transaction.
+            part: The writer's name for the source of the messages, such as ``"3/0"``.
+            queue: Queue of messages that do not name one; None: as for ``send``.
+            timeout: Seconds in all for each batch; by default the client's ``timeout``.
+
+        Raises:
+            TransactionDecided: It is committed: the only thing left is to repeat the commit.
+            TransactionTooOld: It may have been committed.
+            TransactionTooLarge, WriterTaken, TernMQError: The broker refused it.
+            CannotConnect: There was no connection in time.
+            ConnectionLost: No answer came in time. What was stored is dropped by the commit.
+        """
+        topic = self._declarations.name_of(topic)
+        return await self._transactions.prepare(
+            topic,
+            messages,
+            writer=writer,
+            batch_id=batch_id,
+            part=part,
+            queue=queue,
+            timeout=timeout,
+        )
+
+    async def commit_prepared(
+        self,
+        writer: str,
+        batch_id: int,
+        prepared: Iterable[Prepared | int],
+        *,
+        digest: int,
+        timeout: float | timedelta | None = None,
+    ) -> Committed:
+        """Turn prepared batches into messages, all at one moment; returns when that is durable.
+
+        Repeating a commit does nothing and returns ``repeated``.
+
+        Args:
+            writer: As prepared.
+            batch_id: As prepared.
+            prepared: What ``prepare`` returned, or the ids, in the order in which the messages get
+                their offsets. Prepared batches that are not listed are dropped.
+            digest: 64 bits that identify this content, such as a hash of counts and checksums;
+                repeating the commit requires the same digest.
+            timeout: Seconds in all; by default the client's ``timeout``.
+
+        Raises:
+            TransactionConflict: It was committed with another digest.
+            TransactionDecided: It was rolled back.
+            TransactionTooOld: It may have been committed.
+            UnknownTransaction: A listed batch is not part of it.
+            ConnectionLost: No answer came in time: try again.
+        """
+        return await self._transactions.commit(
+            writer, batch_id, prepared, digest=digest, timeout=timeout
+        )
+
+    async def abort_prepared(
+        self, writer: str, batch_id: int, *, timeout: float | timedelta | None = None
+    ) -> None:
+        """Drop what was prepared; the batch id may be used again. Repeating it is allowed.
+
+        With the right to manage everything, it also works on writers of other apps.
+
+        Raises:
+            TransactionDecided: It is committed, which is final.
+            TransactionTooOld: It may have been committed.
+            ConnectionLost: No answer came in time: try again.
+        """
+        await self._transactions.abort(writer, batch_id, timeout=timeout)
+
+    # -- receiving --------------------------------------------------------------------------------
+
+    async def pull(
+        self,
+        topic: str | Topic,
+        *,
+        group: str,
+        max_messages: int = 500,
+        wait: float | timedelta = 10.0,
+        tags: str | None = None,
+        mode: Mode | str | None = None,
+        start: Start | str | None = None,
+    ) -> Deliveries:
+        """Return messages for a group, at most ``max_messages``; waits until there is one.
+
+        They are of one queue. If a topic has several, the next call returns those of another.
+
+        Args:
+            topic: The topic.
+            group: The consumer group; it is created at first use.
+            max_messages: Most messages that are returned.
+            wait: Seconds to wait for the first.
+            tags: Filter, such as ``paid || refunded``; None: the group's.
+            mode: ``shared`` or ``ordered``; None: the group's.
+            start: Where a new group begins, ``earliest`` or ``latest``; None: the group's.
+
+        Returns:
+            The deliveries; empty, and false, if none came in time.
+
+        Raises:
+            UnknownTopic, Forbidden, GroupSettingsMismatch, CannotConnect.
+        """
+        topic = self._declarations.name_of(topic)
+        source = Source(topic, group, tags, mode, start)
+        check_positive("max_messages", max_messages)
+        wait = wait_of("wait", wait)
+        self._session.bind()
+        await self._puller.join(source)
+        leased = await self._puller.pull(source, max_messages, wait)
+        return Deliveries(topic, [] if leased is None else [leased], self.codecs)
+
+    def consume(
+        self,
+        topic: str | Topic,
+        *,
+        group: str,
+        max_in_flight: int | None = None,
+        tags: str | None = None,
+        mode: Mode | str | None = None,
+        start: Start | str | None = None,
+    ) -> Consumer:
+        """Return deliveries one by one: an async context manager around an async iterator.
+
+        At most ``max_in_flight`` are unsettled at one time; None: one for each task that iterates,
+        and ahead of them as many as are processed in 0.1 s, up to 1,024; slow consumers hold none
+        that they have not begun. No more are requested while 64 that were taken are not settled.
+        Leaving gives back what is not settled. See ``pull`` for the other arguments.
+        """
+        topic = self._declarations.name_of(topic)
+        source = Source(topic, group, tags, mode, start)
+        return Consumer(self._puller, source, self.codecs, max_in_flight)
+
+    async def consume_batches(
+        self,
+        topic: str | Topic,
+        *,
+        group: str,
+        max_messages: int = 500,
+        max_wait: float | timedelta = 2.0,
+        tags: str | None = None,
+        mode: Mode | str | None = None,
+        start: Start | str | None = None,
+    ) -> AsyncIterator[Deliveries]:
+        """Return deliveries in batches: of ``max_messages``, or what came within ``max_wait``.
+
+        A batch is returned when it is full, or ``max_wait`` seconds after its first message came.
+        Leaving gives back what is not settled. See ``pull`` for the other arguments.
+        """
+        topic = self._declarations.name_of(topic)
+        source = Source(topic, group, tags, mode, start)
+        check_positive("max_messages", max_messages)
+        max_wait = wait_of("max_wait", max_wait)
+        self._session.bind()
+        await self._puller.join(source)
+        handed: list[Leased] = []
+        try:
+            while True:
+                parts = await self._puller.gather(source, max_messages, max_wait)
+                handed = [one for one in handed if one.lease.left and not one.lease.lost]
+                handed += parts
+                if parts:
+                    yield Deliveries(topic, parts, self.codecs)
+        finally:
+            for one in handed:
+                give_back(one.lease)
+
+    def read(
+        self,
+        topic: str | Topic,
+        *,
+        start: int | datetime | Literal["earliest", "latest"] = "earliest",
+        stop: int | datetime | None = None,
+        queue: int | None = None,
+        follow: bool = False,
+    ) -> AsyncIterator[Delivery]:
+        """Read messages without a group: nothing is leased, nothing can be settled.
+
+        Args:
+            topic: The topic.
+            start: An offset, a time, ``earliest`` or ``latest``.
+            stop: An offset or a time to stop before; None: the end when reading begins.
+            queue: The queue; None: all, one after the other (``follow`` allows only one).
+            follow: Continue, waiting for new messages.
+
+        Raises:
+            UnknownTopic, UnknownQueue, Forbidden, OffsetExpired.
+        """
+        self._session.bind()
+        if queue is not None:
+            whole("queue", queue)
+        flag("follow", follow)
+        span = reading.ReadRange(start, stop, follow=follow)
+        return reading.read(self._session, self.codecs, name_of(topic), queue, span)
 
     # -- handlers ---------------------------------------------------------------------------------
 
@@ -324,12 +786,6 @@ class Client(Transacting, Receiving):
         """Providers that replace others from the next ``run`` on, as in tests."""
         return self._declarations.middlewares.overrides
 
-    def _threaded(self, delivery: Delivery) -> BlockingDelivery:
-        """Return a delivery for a handler in a thread. Call it from the client's loop."""
-        if self._portal is None:
-            self._portal = Portal(self._session.loop, self.options.timeout)
-        return BlockingDelivery(delivery, self._portal)
-
     async def run(self, *, signals: bool | None = None) -> None:
         """Call handlers with messages until ``stop()`` or a signal; then close.
 
@@ -364,73 +820,7 @@ class Client(Transacting, Receiving):
 
     async def serve(self, lifespans: Sequence[Lifespan]) -> None:
         """Do what ``run`` does, inside these lifespans; the caller takes signals and closes."""
-        if not self._declarations:
-            raise InvalidRequest("no handlers are declared: use @client.handler(...)")
-        middlewares = self._declarations.middlewares
-        composed = [compose(one, middlewares) for one in self._declarations]
-        self._handlers = [Handler(one, self.codecs, self._threaded) for one in composed]
-        for handler in self._handlers:
-            handler.check()
-        self._session.bind()
-        self._stop = stop = asyncio.Event()
-        if self._stopping:
-            stop.set()
-        self._hurry = self._hurry or asyncio.Event()
-        try:
-            async with AsyncExitStack() as stack:
-                await middlewares.enter(stack, lifespans, self)
-                stack.push_async_callback(self._drain)
-                if await self._arrive(stop):
-                    await self.topology.settle(self.admin)
-                    try:
-                        await self._run_handlers(stop)
-                    except GroupSettingsMismatch:  # made meanwhile with other settings
-                        await self.topology.settle(self.admin)  # its error names all that differs
-                        raise
-        finally:
-            self._stop = None
-
-    async def _drain(self) -> list[Running]:
-        """Stop the handlers, once; return the calls that do not end."""
-        if self._left is None:
-            self._hurry = self._hurry or asyncio.Event()
-            self._left = await drain(self._handlers, self.options.drain_timeout, self._hurry)
-        return self._left
-
-    async def _arrive(self, stop: asyncio.Event) -> bool:
-        """Connect, waiting for the broker; return False if ``stop`` is set first."""
-        told = asyncio.ensure_future(stop.wait())
-        try:
-            try:
-                return await _unless(told, self._session.connect())
-            except CannotConnect as error:
-                log.warning("no broker at %s yet: waiting for it (%s)", self.options.address,
-                            why_not_yet(error))  # fmt: skip
-            return await _unless(told, self._session.opened())
-        finally:
-            told.cancel()
-
-    async def _run_handlers(self, stop: asyncio.Event) -> None:
-        welcome = self._session.welcome
-        software = "" if welcome is None or not welcome.software else f" ({welcome.software})"
-        log.info(
-            "connected to broker %s%s at %s%s", "?" if welcome is None else welcome.broker,
-            software, self.options.address,
-            f" as app {self.options.app}" if self.options.app else "",
-        )  # fmt: skip
-        for handler in self._handlers:
-            await handler.start(self._puller)
-        told = asyncio.ensure_future(stop.wait())
-        failed = self.admin.redeclaring.failed()
-        workers = [task for handler in self._handlers for task in handler.tasks]
-        try:
-            ends: set[asyncio.Future[Any]] = {told, failed, *workers}
-            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            for task in done - {told}:
-                task.result()
-        finally:
-            told.cancel()
-            failed.cancel()
+        await self._serving.serve(self, lifespans)
 
     def stop(self, *, at_once: bool = False) -> None:
         """End ``run``: no handler is called any more. Callable from any thread.
@@ -441,24 +831,7 @@ class Client(Transacting, Receiving):
             at_once: Do not wait for running handlers: cancel them.
         """
         flag("at_once", at_once)
-        self._stopping = True  # a ``serve`` that begins meanwhile checks this
-        loop = self._session.known_loop
-        if loop is None:
-            return
-        if loop is running_loop():
-            self._stop_here(at_once=at_once)
-            return
-        with suppress(RuntimeError):  # the loop is closed: nothing runs
-            loop.call_soon_threadsafe(partial(self._stop_here, at_once=at_once))
-
-    def _stop_here(self, *, at_once: bool) -> None:
-        """Do what ``stop`` does. Call it from the client's loop."""
-        for handler in self._handlers:
-            handler.take_no_more()
-        if self._stop is not None:
-            self._stop.set()
-        if at_once and self._hurry is not None:
-            self._hurry.set()
+        self._serving.stop(at_once=at_once)
 
     # -- looking up -------------------------------------------------------------------------------
 
@@ -568,20 +941,7 @@ class Client(Transacting, Receiving):
         else:
             self._session.renew()
             self._producer.renew()
-            self._prepared_ids.renew()
-
-
-async def _unless(told: asyncio.Future[Any], connecting: Coroutine[Any, Any, object]) -> bool:
-    """Wait for a connection; return False if ``told`` is done first. Raises as ``connecting``."""
-    attempt = asyncio.ensure_future(connecting)
-    try:
-        await asyncio.wait({told, attempt}, return_when=asyncio.FIRST_COMPLETED)
-        if not attempt.done():
-            return False
-        attempt.result()
-        return True
-    finally:
-        attempt.cancel()
+            self._transactions.ids.renew()
 
 
 def leases_of(port: int) -> list[Lease]:

@@ -15,13 +15,14 @@ from typing import Final, cast
 
 import msgspec
 
+from ternmq.client.connection.session import Session
 from ternmq.client.content.validation import check_topic, text, unsigned
-from ternmq.client.declaration.topic import Topic
-from ternmq.client.handler.unawaited import looked_after
+from ternmq.client.prepared_ids import PreparedIds
 from ternmq.client.producer.lanes import TopicLanes
 from ternmq.client.producer.load import Lane
 from ternmq.client.producer.outgoing import MESSAGE_BYTES, Outgoing
-from ternmq.client.sending import Sending
+from ternmq.client.producer.producer import Producer
+from ternmq.client.sending import Sender
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.words import article
 from ternmq.record.batch.batch import Row, encode
@@ -62,13 +63,26 @@ class Committed(msgspec.Struct, frozen=True):
     repeated: bool
 
 
-@looked_after("client")
-class Transacting(Sending):
-    """Prepares messages, commits them, rolls them back."""
+class Transactions:
+    """Prepares messages, commits them, rolls them back.
+
+    Not thread-safe: call it from the client's loop.
+
+    Args:
+        session: The client's session.
+        producer: Knows the queues of topics.
+        sender: Encodes messages.
+    """
+
+    def __init__(self, session: Session, producer: Producer, sender: Sender) -> None:
+        self.ids = PreparedIds()
+        self._session = session
+        self._producer = producer
+        self._sender = sender
 
     async def prepare(
         self,
-        topic: str | Topic,
+        topic: str,
         messages: Iterable[object] | bytes,
         *,
         writer: str,
@@ -77,26 +91,8 @@ class Transacting(Sending):
         queue: int | None = None,
         timeout: float | timedelta | None = None,
     ) -> list[Prepared]:
-        """Store messages for a transaction, invisible to consumers; returns when all are durable.
-
-        Args:
-            topic: The topic.
-            messages: As for ``send_many`` (without ids of the application's own); or the bytes of
-                one encoded batch, which may be prepared again as they are.
-            writer: Name of the writer, 1 to 128 bytes; it belongs to the app that used it first.
-            batch_id: Number of the writer's transaction.
-            part: The writer's name for the source of the messages, such as ``"3/0"``.
-            queue: Queue of messages that do not name one; None: as for ``send``.
-            timeout: Seconds in all for each batch; by default the client's ``timeout``.
-
-        Raises:
-            TransactionDecided: It is committed: the only thing left is to repeat the commit.
-            TransactionTooOld: It may have been committed.
-            TransactionTooLarge, WriterTaken, TernMQError: The broker refused it.
-            CannotConnect: There was no connection in time.
-            ConnectionLost: No answer came in time. What was stored is dropped by the commit.
-        """
-        topic = check_topic(self._declarations.name_of(topic))
+        """Store messages for a transaction; see ``Client.prepare``."""
+        check_topic(topic)
         text("writer", writer)
         unsigned("batch_id", batch_id)
         text("part", part)
@@ -134,7 +130,7 @@ class Transacting(Sending):
     async def _prepare_batches(
         self, topic_name: str, items: Sequence[object], queue: int | None
     ) -> list[tuple[int | None, bytes]]:
-        encoded, failures = self._encoded(topic_name, items, queue)
+        encoded, failures = self._sender.encoded(topic_name, items, queue)
         if failures:
             raise failures[0].error
         topic = await self._producer.known_topic(topic_name)
@@ -148,7 +144,7 @@ class Transacting(Sending):
         ]
 
     def _encode(self, topic: TopicLanes, lane: Lane, messages: Sequence[Outgoing]) -> bytes:
-        ids = self._prepared_ids
+        ids = self.ids
         return encode(
             cast("Sequence[Row]", messages),
             topic_seed=topic.seed,
@@ -158,7 +154,7 @@ class Transacting(Sending):
             keyed=lane.keyed,
         )
 
-    async def commit_prepared(
+    async def commit(
         self,
         writer: str,
         batch_id: int,
@@ -167,26 +163,7 @@ class Transacting(Sending):
         digest: int,
         timeout: float | timedelta | None = None,
     ) -> Committed:
-        """Turn prepared batches into messages, all at one moment; returns when that is durable.
-
-        Repeating a commit does nothing and returns ``repeated``.
-
-        Args:
-            writer: As prepared.
-            batch_id: As prepared.
-            prepared: What ``prepare`` returned, or the ids, in the order in which the messages get
-                their offsets. Prepared batches that are not listed are dropped.
-            digest: 64 bits that identify this content, such as a hash of counts and checksums;
-                repeating the commit requires the same digest.
-            timeout: Seconds in all; by default the client's ``timeout``.
-
-        Raises:
-            TransactionConflict: It was committed with another digest.
-            TransactionDecided: It was rolled back.
-            TransactionTooOld: It may have been committed.
-            UnknownTransaction: A listed batch is not part of it.
-            ConnectionLost: No answer came in time: try again.
-        """
+        """Turn prepared batches into messages; see ``Client.commit_prepared``."""
         if not isinstance(prepared, Iterable):
             raise InvalidRequest(
                 f"prepared is what prepare returned, not {type(prepared).__name__}"
@@ -202,18 +179,10 @@ class Transacting(Sending):
         )
         return Committed(done.rows, done.repeated)
 
-    async def abort_prepared(
+    async def abort(
         self, writer: str, batch_id: int, *, timeout: float | timedelta | None = None
     ) -> None:
-        """Drop what was prepared; the batch id may be used again. Repeating it is allowed.
-
-        With the right to manage everything, it also works on writers of other apps.
-
-        Raises:
-            TransactionDecided: It is committed, which is final.
-            TransactionTooOld: It may have been committed.
-            ConnectionLost: No answer came in time: try again.
-        """
+        """Drop what was prepared; see ``Client.abort_prepared``."""
         await self._session.control(
             Command.TRANSACTION_ABORT,
             control.TransactionAbort(writer=writer, batch_id=batch_id),

@@ -29,6 +29,7 @@ LONGEST_WAIT: Final = 60.0
 _LATE_S: Final = 0.5
 """Seconds after the end of its wait at which the client ends an unanswered pull."""
 _MOST: Final = 2**31
+_LONG_WAIT: Final = 60.0
 
 
 class Puller:
@@ -191,6 +192,31 @@ class Puller:
         )
         self.settler.began(lease)
         return Leased(lease, chunks)
+
+    async def gather(self, source: Source, max_messages: int, max_wait: float) -> list[Leased]:
+        """Return a batch: ``max_messages``, or what came within ``max_wait`` s after the first.
+
+        If this is cancelled, what was gathered is given back.
+        """
+        loop = self.session.loop
+        parts: list[Leased] = []
+        count, until = 0, None
+        try:
+            while count < max_messages:
+                wait = _LONG_WAIT if until is None else until - loop.time()
+                if wait <= 0:
+                    break
+                leased = await self.pull(source, max_messages - count, wait)
+                if leased is None:
+                    break
+                parts.append(leased)
+                count += leased.lease.rows
+                until = until or loop.time() + max_wait
+        except BaseException:
+            for part in parts:
+                give_back(part.lease)
+            raise
+        return parts
 
 
 def pull_body(

@@ -1,0 +1,185 @@
+"""The serving of handlers: from their start until they are stopped and drained."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from asyncio import _get_running_loop as running_loop
+from collections.abc import Coroutine, Sequence
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from typing import Any, Final
+
+from ternmq.client.admin.admin import Admin
+from ternmq.client.connection.connecting import why_not_yet
+from ternmq.client.connection.session import Session
+from ternmq.client.consumer.delivery import Delivery
+from ternmq.client.consumer.puller import Puller
+from ternmq.client.consumer.running import Running
+from ternmq.client.content.codecs import Codecs
+from ternmq.client.handler.blocking import BlockingDelivery, Portal
+from ternmq.client.handler.composing import compose
+from ternmq.client.handler.declarations import Declarations
+from ternmq.client.handler.draining import drain
+from ternmq.client.handler.handlers import Handler
+from ternmq.client.handler.middleware import Lifespan
+from ternmq.client.topology import Topology
+from ternmq.model.errors import CannotConnect, GroupSettingsMismatch, InvalidRequest
+
+log: Final = logging.getLogger("ternmq")
+
+
+class Serving:
+    """Starts a client's handlers, stops them, and waits for them; once in a client's life.
+
+    Not thread-safe, except ``stop``: call it from the client's loop.
+
+    Args:
+        session: The client's session, with its options.
+        declarations: The handlers, and what is around them.
+        codecs: How bodies are decoded.
+        admin: Creates and changes what is declared.
+        puller: Gets messages.
+
+    Attributes:
+        handlers: Those that were started.
+        hurry: Set when nothing is waited for any more; None before anything can be waited for.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        declarations: Declarations,
+        codecs: Codecs,
+        admin: Admin,
+        puller: Puller,
+    ) -> None:
+        self.handlers: list[Handler] = []
+        self.hurry: asyncio.Event | None = None
+        self._session = session
+        self._options = session.options
+        self._declarations = declarations
+        self._codecs = codecs
+        self._admin = admin
+        self._puller = puller
+        self._stop: asyncio.Event | None = None
+        self._stopping = False
+        self._left: list[Running] | None = None
+        self._portal: Portal | None = None
+
+    def _threaded(self, delivery: Delivery) -> BlockingDelivery:
+        """Return a delivery for a handler in a thread. Call it from the client's loop."""
+        if self._portal is None:
+            self._portal = Portal(self._session.loop, self._options.timeout)
+        return BlockingDelivery(delivery, self._portal)
+
+    async def serve(self, client: object, lifespans: Sequence[Lifespan]) -> None:
+        """Connect, and call handlers until ``stop``, inside these lifespans; see ``Client.run``.
+
+        ``client`` is given to lifespans.
+        """
+        if not self._declarations:
+            raise InvalidRequest("no handlers are declared: use @client.handler(...)")
+        middlewares = self._declarations.middlewares
+        composed = [compose(one, middlewares) for one in self._declarations]
+        self.handlers = [Handler(one, self._codecs, self._threaded) for one in composed]
+        for handler in self.handlers:
+            handler.check()
+        self._session.bind()
+        self._stop = stop = asyncio.Event()
+        if self._stopping:
+            stop.set()
+        self.hurry = self.hurry or asyncio.Event()
+        try:
+            async with AsyncExitStack() as stack:
+                await middlewares.enter(stack, lifespans, client)
+                stack.push_async_callback(self.drain)
+                if await self._arrive(stop):
+                    await self._settle()
+                    try:
+                        await self._run_handlers(stop)
+                    except GroupSettingsMismatch:  # made meanwhile with other settings
+                        await self._settle()  # its error names all that differs
+                        raise
+        finally:
+            self._stop = None
+
+    async def _settle(self) -> None:
+        """Create and change what is declared, or check it; see ``Topology.settle``."""
+        await Topology(self._declarations).settle(self._admin)
+
+    async def drain(self) -> list[Running]:
+        """Stop the handlers, once; return the calls that do not end."""
+        if self._left is None:
+            self.hurry = self.hurry or asyncio.Event()
+            self._left = await drain(self.handlers, self._options.drain_timeout, self.hurry)
+        return self._left
+
+    async def _arrive(self, stop: asyncio.Event) -> bool:
+        """Connect, waiting for the broker; return False if ``stop`` is set first."""
+        told = asyncio.ensure_future(stop.wait())
+        try:
+            try:
+                return await _unless(told, self._session.connect())
+            except CannotConnect as error:
+                log.warning("no broker at %s yet: waiting for it (%s)", self._options.address,
+                            why_not_yet(error))  # fmt: skip
+            return await _unless(told, self._session.opened())
+        finally:
+            told.cancel()
+
+    async def _run_handlers(self, stop: asyncio.Event) -> None:
+        welcome = self._session.welcome
+        software = "" if welcome is None or not welcome.software else f" ({welcome.software})"
+        log.info(
+            "connected to broker %s%s at %s%s", "?" if welcome is None else welcome.broker,
+            software, self._options.address,
+            f" as app {self._options.app}" if self._options.app else "",
+        )  # fmt: skip
+        for handler in self.handlers:
+            await handler.start(self._puller)
+        told = asyncio.ensure_future(stop.wait())
+        failed = self._admin.redeclaring.failed()
+        workers = [task for handler in self.handlers for task in handler.tasks]
+        try:
+            ends: set[asyncio.Future[Any]] = {told, failed, *workers}
+            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {told}:
+                task.result()
+        finally:
+            told.cancel()
+            failed.cancel()
+
+    def stop(self, *, at_once: bool) -> None:
+        """End ``serve``, or the next one; callable from any thread."""
+        self._stopping = True  # a ``serve`` that begins meanwhile checks this
+        loop = self._session.known_loop
+        if loop is None:
+            return
+        if loop is running_loop():
+            self._stop_here(at_once=at_once)
+            return
+        with suppress(RuntimeError):  # the loop is closed: nothing runs
+            loop.call_soon_threadsafe(partial(self._stop_here, at_once=at_once))
+
+    def _stop_here(self, *, at_once: bool) -> None:
+        """Do what ``stop`` does. Call it from the client's loop."""
+        for handler in self.handlers:
+            handler.take_no_more()
+        if self._stop is not None:
+            self._stop.set()
+        if at_once and self.hurry is not None:
+            self.hurry.set()
+
+
+async def _unless(told: asyncio.Future[Any], connecting: Coroutine[Any, Any, object]) -> bool:
+    """Wait for a connection; return False if ``told`` is done first. Raises as ``connecting``."""
+    attempt = asyncio.ensure_future(connecting)
+    try:
+        await asyncio.wait({told, attempt}, return_when=asyncio.FIRST_COMPLETED)
+        if not attempt.done():
+            return False
+        attempt.result()
+        return True
+    finally:
+        attempt.cancel()
