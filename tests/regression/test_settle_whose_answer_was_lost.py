@@ -82,6 +82,6 @@ async def test_one_that_nobody_waits_for_is_not_logged_as_one(
         with caplog.at_level(logging.WARNING, logger="ternmq"):
             proxy.mute = False
             proxy.cut()
-            await until(lambda: not client._settler._asks, "the settle is over", 30.0)
+            await until(lambda: not client._settler.core.unfinished, "the settle is over", 30.0)
         assert "not settled" not in caplog.text
         await client.close()

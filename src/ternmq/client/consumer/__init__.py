@@ -2,7 +2,8 @@
 
 Reading order: ``consumer``, ``puller`` with ``prefetch`` (how much is pulled ahead) and ``chunk``
 (a batch as it arrived); ``delivery`` and ``deliveries`` with ``ordering`` (batches of ordered
-groups); ``lease``, ``settler``, ``settles``, ``keeper`` (extends leases from a thread of its own);
+groups); ``lease``; settles: ``core`` (decides, without I/O), ``settler``, ``settles``; ``keeper``
+(extends leases from a thread of its own);
 ``running`` (a handler under way); failures: ``causes``, ``learning`` (retry policies), ``telling``
 (log texts); ``reading`` (without a group).
 

@@ -10,67 +10,61 @@ from typing import Final, Protocol
 
 from ternmq.client.consumer.lease import Lease, RowSettle, Span
 from ternmq.client.content.validation import seconds_us
-from ternmq.model.errors import (
-    ClientClosed,
-    ConnectionLost,
-    LeaseExpired,
-    TernMQError,
-    UnknownGroup,
-    UnknownTopic,
-)
-from ternmq.model.words import counted, verb
-from ternmq.record.fact.facts import Outcome
+from ternmq.model.errors import TernMQError
 from ternmq.wire import bodies
 
 log: Final = logging.getLogger("ternmq")
 
-_UNKNOWN: Final = "whether this was settled is not known: the connection was lost before the answer"
-
-_LOSING: Final = (LeaseExpired, UnknownGroup, UnknownTopic, ClientClosed)
-"""Errors after which rows are certainly not settled, and no longer held."""
-
 
 class AskOwner(Protocol):
-    """Is notified of the outcome of a SETTLE: the client's settler."""
+    """Receives the broker's answer to a SETTLE: the client's settler."""
 
-    def told(self, ask: Ask) -> None:
-        """Remove a settle that is finished."""
+    def answered(self, ask: Ask, body: bytes) -> None:
+        """Handle the answer."""
 
-    def again(self, ask: Ask) -> None:
-        """Repeat a settle that was refused for now, or fail it if its lease has ended."""
+    def wants_again(self, ask: Ask, error: TernMQError) -> None:
+        """Handle a refusal: the settle is to be sent again, or given up."""
 
 
 class Ask:
-    """A SETTLE without an answer, as ``link.Asker``."""
+    """A SETTLE, as ``link.Asker``.
+
+    Attributes:
+        lease: The lease of its rows.
+        verdict: What it says of them.
+        spans: The rows.
+        waiters: Callers that wait for the answer, each with its rows: (start, stop, future).
+        body: Body of the request, once it was made.
+        asked: Whether an answer is due on the current connection.
+        uncertain: Whether it may have counted: a connection was lost before its answer.
+    """
 
     __slots__ = (
-        "_owner",
-        "_verdict",
-        "_whole",
-        "asked",
-        "lease",
-        "spans",
-        "uncertain",
-        "waiters",
-    )
+        "_owner", "_whole", "asked", "body", "lease", "spans", "uncertain", "verdict", "waiters",
+    )  # fmt: skip
 
     def __init__(
         self, owner: AskOwner, lease: Lease, verdict: RowSettle, spans: list[Span], *, whole: bool
     ) -> None:
         self._owner = owner
-        self._verdict = verdict
         self._whole = whole
         self.lease = lease
+        self.verdict = verdict
         self.spans = spans
         self.waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self.body = b""
         self.asked = False
         self.uncertain = False
 
-    def body(self) -> bytes:
-        """Return the body of the request."""
+    def encode(self) -> None:
+        """Make the body of the request.
+
+        Raises:
+            InvalidRequest: Delay or reason cannot be encoded.
+        """
         lease = self.lease
-        outcome, delay_us, reason = self._verdict
-        return bodies.pack_settle(
+        outcome, delay_us, reason = self.verdict
+        self.body = bodies.pack_settle(
             bodies.Settle(
                 lease.topic,
                 lease.group,
@@ -85,78 +79,15 @@ class Ask:
         )
 
     def answered(self, body: bytes) -> None:
-        """Give the answer to the waiting callers; mark the refused rows as lost."""
-        self.asked = False
-        refused = bodies.unpack_settled(body).refused
-        self._owner.told(self)
-        if not refused:
-            for _, _, waiter in self.waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
-            return
-        if not self.uncertain:
-            self.lease.lose_rows(refused)
-        heard = 0
-        for start, stop, waiter in self.waiters:
-            hit = any(start < high and low < stop for low, high in refused)
-            heard += hit
-            if waiter.done():
-                continue
-            if hit:
-                waiter.set_exception(self._expired(start))
-            else:
-                waiter.set_result(None)
-        count = sum([stop - start for start, stop in refused])
-        if count > heard and not self.uncertain and self._verdict[0] != Outcome.RELEASED:
-            self._log(
-                LeaseExpired(
-                    f"{counted(count, 'message')} {verb(count, 'was', 'were')} no longer held"
-                )
-            )
-
-    def _expired(self, offset: int) -> TernMQError:
-        if self.uncertain:  # the first request may have been carried out
-            return ConnectionLost(_UNKNOWN)
-        return LeaseExpired(f"offset {offset} of {self.lease.topic!r} was no longer held")
+        """Pass the answer on to the owner."""
+        self._owner.answered(self, body)
 
     def refused(self, error: TernMQError) -> None:
-        """Repeat the settle later, or fail it."""
-        self.asked = False
-        if error.retriable:
-            self._owner.again(self)
-        else:
-            self.fail(error)
+        """Pass the refusal on to the owner, which sends it again or gives it up."""
+        self._owner.wants_again(self, error)
 
     def lost(self) -> None:
-        """Note that it may have been carried out."""
-        self.asked = False
-        self.uncertain = True
-
-    def fail(self, error: TernMQError) -> None:
-        """Fail the waiting callers: it was not settled, or may have been."""
-        self._owner.told(self)
-        if self.uncertain and not isinstance(error, ConnectionLost):
-            # A repeated settle is refused like one that is too late: the first may have counted.
-            error = ConnectionLost(f"{_UNKNOWN}: {error.args[0] if error.args else error}")
-        if isinstance(error, _LOSING):
-            self.lease.lose_rows(self.spans)
-        for _, _, waiter in self.waiters:
-            if not waiter.done():
-                waiter.set_exception(type(error)(*error.args))
-        if not self.waiters:
-            self._log(error)
-
-    def _log(self, error: TernMQError) -> None:
-        outcome = Outcome(self._verdict[0]).name.lower()
-        # Rows to release that are no longer held need nothing more.
-        gone = self._verdict[0] == Outcome.RELEASED and isinstance(error, LeaseExpired)
-        log.log(
-            logging.DEBUG if gone or self.uncertain else logging.WARNING,
-            "%s as %s: topic=%s group=%s queue=%d offsets=%s: %s",
-            "perhaps settled" if self.uncertain else "not settled", outcome,
-            self.lease.topic, self.lease.group, self.lease.queue,
-            ", ".join([f"{start}-{stop - 1}" for start, stop in self.spans[:5]]), error,
-        )  # fmt: skip
+        """Do nothing: ``SettleCore.lost`` handles all settles of a connection at once."""
 
 
 class Kept:
