@@ -8,17 +8,32 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-from ternmq.record.batch.batch import HEADER, Batch, Column
+from ternmq.record.batch.batch import HEADER, Batch
+from ternmq.record.batch.layout import (
+    APPLICATION_ID_HASH,
+    CONSTANT,
+    KEY_HASH,
+    TAG_CODES,
+    TAG_DICTIONARY,
+    U32,
+    U32_PAIR,
+    start_at,
+)
+from ternmq.record.batch.reader import tags_of
 from ternmq.record.fact.moved import Moved
 
-_TAGGED: Final = 1 << Column.TAG_CODES
-_KEYED: Final = 1 << Column.KEY_HASH
-_NAMED: Final = 1 << Column.APPLICATION_ID_HASH
+_TAGGED: Final = 1 << TAG_CODES
+_KEYED: Final = 1 << KEY_HASH
+_NAMED: Final = 1 << APPLICATION_ID_HASH
 _LOOKED_AT: Final = _TAGGED | _KEYED | _NAMED
+_ONE_KEY: Final = _KEYED << CONSTANT
+_KEYS_START_AT: Final = start_at(0, KEY_HASH)
+"""It is the first column, so this does not depend on the flags."""
 _NOTHING: Final = b""
 _new: Final = tuple.__new__
 
@@ -77,20 +92,34 @@ def mask_of(tags: Iterable[str]) -> int:
 
 
 def facts_of(batch: bytes) -> BatchFacts:
-    """Return the facts of a stored batch; below 1 us without tags, keys and application ids."""
+    """Return the facts of a stored batch; about 1 us.
+
+    It reads the columns by their layout: a ``Batch`` would take 5 us, and a start computes the
+    facts of each batch of the last segment.
+    """
     _, crc, _, _, _, _, flags, rows, producer_id, first_sequence, _ = HEADER.unpack_from(batch)
-    if not flags & _LOOKED_AT:
-        return _new(BatchFacts, (producer_id, first_sequence, rows, crc, 0, _NOTHING, _NOTHING))
-    reader = Batch(batch)
-    return BatchFacts(
-        producer_id,
-        first_sequence,
-        rows,
-        crc,
-        mask_of(reader.tag_dictionary()) if flags & _TAGGED else 0,
-        reader.key_hash_bytes() if flags & _KEYED else _NOTHING,
-        reader.application_id_hash_bytes() if flags & _NAMED else _NOTHING,
-    )
+    mask, keys, ids = 0, _NOTHING, _NOTHING
+    if flags & _LOOKED_AT:
+        if flags & _KEYED:
+            start = U32.unpack_from(batch, _KEYS_START_AT)[0]
+            if flags & _ONE_KEY:
+                keys = batch[start : start + 8] * rows
+            else:
+                keys = batch[start : start + 8 * rows]
+        if flags & _TAGGED:
+            # The next column begins where the dictionary ends: the bodies are always present.
+            start, stop = U32_PAIR.unpack_from(batch, start_at(flags, TAG_DICTIONARY))
+            mask = _mask_of_dictionary(batch[start:stop])
+        if flags & _NAMED:
+            start = U32.unpack_from(batch, start_at(flags, APPLICATION_ID_HASH))[0]
+            ids = batch[start : start + 16 * rows]
+    return _new(BatchFacts, (producer_id, first_sequence, rows, crc, mask, keys, ids))
+
+
+@lru_cache(256)
+def _mask_of_dictionary(dictionary: bytes) -> int:
+    """Return the mask of a column of tags; most batches of a topic have one of a few."""
+    return mask_of(tags_of(dictionary))
 
 
 def facts_of_moved(moved: Moved) -> CopyFacts:

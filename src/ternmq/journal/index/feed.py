@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from ternmq.journal.disk.port import Disk
 from ternmq.journal.index.batch_facts import CopyFacts, facts_of, facts_of_moved
 from ternmq.journal.index.tail import Tail
-from ternmq.journal.log.scan import RawRecord, scan
+from ternmq.journal.log.scan import RawRecord, Scanner
 from ternmq.journal.log.segment import segment_name
 from ternmq.model.errors import CorruptJournal
 from ternmq.model.types import Position
@@ -25,6 +25,7 @@ _MESSAGES: Final = int(Kind.MESSAGES)
 _MOVED: Final = int(Kind.MOVED)
 _PREPARED: Final = int(Kind.PREPARED)
 _RESOLVED: Final = int(Kind.RESOLVED)
+_INDEXED: Final = frozenset({_MESSAGES, _MOVED, _PREPARED, _RESOLVED})
 
 
 class Records(Protocol):
@@ -108,22 +109,11 @@ def _add_messages(index: Records, record: RawRecord) -> None:
     body = record.body
     topic, queue, first_offset, count, run_count, _, length, _ = messages.PREFIX.unpack_from(body)
     at = messages.PREFIX_BYTES + messages.RUN.size * run_count
-    known = facts_of(body[at : at + length])
+    producer_id, first_sequence, rows, _, tag_mask, keys, ids = facts_of(body[at : at + length])
     index.add(
-        topic,
-        queue,
-        first_offset,
-        count,
-        record.position,
-        record.length,
-        known.tag_mask,
-        known.producer_id,
-        known.first_sequence,
-        known.key_hashes,
-        known.ids,
-        record.time_us,
-        known.rows,
-    )
+        topic, queue, first_offset, count, record.position, record.length, tag_mask, producer_id,
+        first_sequence, keys, ids, record.time_us, rows,
+    )  # fmt: skip
 
 
 def read_tail(
@@ -139,12 +129,10 @@ def read_tail(
         DiskError: The disk could not read.
     """
     tail = index.tail
-    reached = start
-    for record in scan(disk, start, segment_size=segment_size):
-        if record.position >= stop:
-            break
+    scanner = Scanner(disk, start, segment_size=segment_size, stop=stop, only=_INDEXED)
+    for record in scanner:
         add_record(index, record)
-        reached = record.end
+    reached = scanner.position
     if reached < stop:
         base = tail.base
         raise CorruptJournal(

@@ -81,6 +81,7 @@ class Scanner:
         prev_crc: CRC of the record before; None does not check the first record's ``prev_crc``.
         epoch: Epoch of the record before.
         stop: Position at which a record and the iteration end; None goes on to the natural end.
+        only: Kinds of the records to yield; the others are checked all the same. None: all.
 
     Attributes:
         fault: See above; set when the iteration is over.
@@ -96,6 +97,7 @@ class Scanner:
         prev_crc: int | None = None,
         epoch: int = 0,
         stop: int | None = None,
+        only: frozenset[int] | None = None,
     ) -> None:
         self.fault = ""
         self.position = position
@@ -104,6 +106,7 @@ class Scanner:
         self._prev_crc = prev_crc
         self._epoch = epoch
         self._stop = _NOWHERE if stop is None else stop
+        self._only = only
 
     def __iter__(self) -> Iterator[RawRecord]:
         """Yield record after record.
@@ -119,6 +122,7 @@ class Scanner:
         last_epoch = self._epoch
         want = FIRST_CHUNK_BYTES
         unpack, checksum, known = HEADER.unpack_from, crc32c, KNOWN_KINDS
+        only = self._only
         new = tuple.__new__
         while position < end:
             base = position - position % size
@@ -192,10 +196,11 @@ class Scanner:
                                 file=file.name,
                                 byte=offset,
                             )
-                    yield new(
-                        RawRecord,
-                        (position, kind, flags, epoch, time_us, durable, crc, body, length),
-                    )
+                    if only is None or kind in only:
+                        yield new(
+                            RawRecord,
+                            (position, kind, flags, epoch, time_us, durable, crc, body, length),
+                        )
                     last_crc, last_epoch, first = crc, epoch, False
                     at = stop
                     offset += length

@@ -197,9 +197,13 @@ def bodies_start(data: bytes, at: int) -> int:
     Nothing is checked. The bodies are preceded by their offsets, which count as before.
     """
     flags, rows = U32_PAIR.unpack_from(data, at + FLAGS_AT)
-    before = (flags & (1 << BODIES) - 1).bit_count()
-    (start,) = U32.unpack_from(data, at + HEADER_BYTES + 4 * before)
-    return int(start) + 4 * int(rows + 1)
+    start: int = U32.unpack_from(data, at + start_at(flags, BODIES))[0]
+    return start + 4 * int(rows + 1)
+
+
+def start_at(flags: int, column: int) -> int:
+    """Return where a batch with these flags states (u32) where a column that is present begins."""
+    return HEADER_BYTES + 4 * (flags & (1 << column) - 1).bit_count()
 
 
 def topic_seed(name: str) -> int:

@@ -45,6 +45,7 @@ from ternmq.record.batch.layout import (
     VERSION,
     BatchError,
     refuse_header,
+    start_at,
 )
 from ternmq.record.batch.row import Row
 
@@ -115,8 +116,8 @@ class Batch:
 
     def start(self, column: int) -> int:
         """Return where a column that is present begins, in bytes from the start of the batch."""
-        before = (self.flags & (1 << column) - 1).bit_count()
-        return int.from_bytes(self.data[48 + 4 * before : 52 + 4 * before], "little")
+        at = start_at(self.flags, column)
+        return int.from_bytes(self.data[at : at + 4], "little")
 
     # -- hashes
 
@@ -174,9 +175,7 @@ class Batch:
         """Return the tags of the batch, "" first. A slice keeps those of the whole batch."""
         if not self.has(TAG_DICTIONARY):
             return [""]
-        start = self.start(TAG_DICTIONARY)
-        (entries, _) = U32_PAIR.unpack_from(self.data, start)
-        return decode_texts(*self._split(start + 8, entries))
+        return tags_of(self.data, self.start(TAG_DICTIONARY))
 
     def headers(self) -> list[dict[str, str]]:
         """Return each row's headers.
@@ -314,10 +313,7 @@ class Batch:
         return int.from_bytes(self.data[at : at + width], "little")
 
     def _split(self, start: int, entries: int) -> tuple[bytes, tuple[int, ...]]:
-        """Return (the bytes, the offsets into them) of a binary column."""
-        offsets = struct.unpack_from(f"<{entries + 1}i", self.data, start)
-        base = start + 4 * (entries + 1)
-        return self.data[base : base + offsets[-1]], offsets
+        return _split(self.data, start, entries)
 
     def _value(self, column: int, row: int) -> bytes:
         if not self.flags >> column & 1:
@@ -381,3 +377,16 @@ def _headers(packed: bytes) -> dict[str, str]:
         return _unpack_headers(packed)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BatchError("headers", f"headers are no map of strings: {error}") from error
+
+
+def tags_of(data: bytes, start: int = 0) -> list[str]:
+    """Return the tags of a tag dictionary that begins at ``start``, "" first."""
+    (entries, _) = U32_PAIR.unpack_from(data, start)
+    return decode_texts(*_split(data, start + 8, entries))
+
+
+def _split(data: bytes, start: int, entries: int) -> tuple[bytes, tuple[int, ...]]:
+    """Return (the bytes, the offsets into them) of a binary column."""
+    offsets = struct.unpack_from(f"<{entries + 1}i", data, start)
+    base = start + 4 * (entries + 1)
+    return data[base : base + offsets[-1]], offsets

@@ -603,6 +603,22 @@ def test_a_scan_ends_where_it_is_told_to():
     assert scanner.position == spans[-1][1]
 
 
+def test_a_scan_for_some_kinds_checks_all_records():
+    disk = filled(600)
+    records = list(scan(disk, 0))
+    for kind in {record.kind for record in records}:
+        scanner = Scanner(disk, 0, segment_size=SEGMENT, prev_crc=0, only=frozenset({kind}))
+        assert list(scanner) == [record for record in records if record.kind == kind]
+        assert scanner.position == records[-1].end
+    damaged = records[len(records) // 2]
+    broken = Scanner(
+        changed(disk.image(), damaged.position + 60, b"\xff"),
+        0, segment_size=SEGMENT, prev_crc=0, only=frozenset({int(Kind.MARK)}),
+    )  # fmt: skip
+    assert list(broken) == []
+    assert (broken.position, broken.fault) == (damaged.position, "CRC does not fit")
+
+
 def test_removed_segments_are_not_missed():
     disk, sets = with_sets("12")
     journal, _, _ = open_views(disk)
