@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
+import random
 import shutil
 import time
 from typing import Any
@@ -384,6 +385,28 @@ def test_transactions_are_told(tmp_path):
         ("dropped", None, None, "writer", at[1]),
         ("rolled_back", None, None, "writer", at[2]),
     ]
+
+
+@pytest.mark.row("R5")
+@pytest.mark.parametrize("size", [3000, 4800])
+def test_hundreds_of_transactions_do_not_change_what_failed(monkeypatch, tmp_path, size):
+    """The causes of settles are bytes, and come after more than 250 other texts of the column."""
+    chance = random.Random(1)
+    with (
+        broker(manual=False, disk=RealDisk(str(tmp_path))) as one,
+        ternmq.sync.connect(one.url, app="shop") as client,
+    ):
+        client.admin.create_topic("orders")
+        for number in range(400):  # more than one page
+            kept = client.prepare("orders", [chance.randbytes(size)], writer="w", batch_id=number)
+            client.commit_prepared("w", number, kept, digest=number)
+        for _ in range(3):
+            client.pull("orders", group="billing", max_messages=1).reject(reason="no")
+    found = rows(reading(str(tmp_path)))
+    failed = [row for row in found if row["outcome"] == "dead"]
+    assert [row["cause"] for row in failed] == ["rejected"] * 3
+    monkeypatch.setattr(events, "FAST", {})
+    assert rows(reading(str(tmp_path))) == found
 
 
 @pytest.mark.row("R5")

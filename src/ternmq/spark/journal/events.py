@@ -229,7 +229,7 @@ class _Table:
             shift = shifts.setdefault(id(one.known), len(known))
             if shift == len(known):
                 known += one.known
-            codes[rows] = one.codes + shift
+            codes[rows] = one.codes.astype(np.int64) + shift  # its own type may be too small
         found = pa.array(known, pa.string()).take(pa.array(codes))
         return found if told is None else pc.coalesce(found, told)
 
