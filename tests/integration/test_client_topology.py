@@ -300,6 +300,21 @@ async def test_a_group_that_is_missing_is_made_as_stated_by_whoever_may_consume(
             assert (group.spec.retry.attempts, group.lease) == (2, timedelta(seconds=9))
 
 
+async def test_what_has_no_effect_in_a_mode_is_no_difference(api: API) -> None:
+    """A shared group holds no messages, whatever its policy says: `group set` allows it."""
+    with broker(manual=False, settings={"auth": True, "admin_token": ADMIN}) as one:
+        async with ternmq.connect(one.url, app="admin", token=ADMIN) as admin:
+            token = await admin.admin.put_app(
+                "shop", [GrantInfo(right="consume", topic="orders", group="billing")]
+            )
+            await declared(api, one.url, app="admin", token=ADMIN).topology.apply(admin.admin)
+            held = RetryPolicy(first=0.05, attempts=2, exhausted="hold")
+            await admin.admin.change_group("orders", "billing", retry=held)
+            client = declared(api, one.url, app="shop", token=token)
+            assert await client.topology.plan(admin.admin) == []
+            await run_until_member(client, admin)
+
+
 async def test_joining_with_another_policy_than_the_groups_is_refused(
     real: InProcessBroker,
 ) -> None:

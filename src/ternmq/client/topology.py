@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+import msgspec
+
 from ternmq.client.admin.admin import Admin
 from ternmq.client.content.validation import seconds_us
 from ternmq.client.declaration.changes import TOPIC_MISSING, Change, advice
@@ -350,17 +352,20 @@ def _group_changes(
     if wrong is not None:
         found = _group_changes(source, has, None)
         return [*[one for one in found if one.setting not in {"", wrong.setting}], wrong]
+    retry = source.retry
+    if retry is not None and has is not None:  # as the mode of the group lets it apply
+        retry = msgspec.structs.replace(has, retry=retry).policy
     stated = _stated_of_group(
         source.tags,
         None if source.mode is None else source.mode.value,
         None if source.start is None else source.start.value,
-        None if source.retry is None else write_retry(source.retry),
+        None if retry is None else write_retry(retry),
         None if source.lease_us is None else write_duration(source.lease_us),
     )
     if has is None:
         return [Change("create", source.topic, source.group, "", "", _all(stated))]
     now = _stated_of_group(
-        has.tags, has.mode.value, has.start.value, write_retry(has.retry),
+        has.tags, has.mode.value, has.start.value, write_retry(has.policy),
         write_duration(has.lease_us),
     )  # fmt: skip
     return [

@@ -274,6 +274,8 @@ def _compare(spec: SubscriptionSpec, asked: control.GroupJoin) -> None:
     """Raise GroupSettingsMismatch if a stated setting is not the group's."""
     for name in ("tags", "mode", "start", "retry", "lease_us"):
         stated, has = getattr(asked, name), getattr(spec, name)
+        if name == "retry" and stated is not None:  # as the group's mode lets both apply
+            stated, has = msgspec.structs.replace(spec, retry=stated).policy, spec.policy
         if stated is not None and stated != has:
             raise GroupSettingsMismatch(
                 f"group {asked.group!r} on {asked.topic!r} has {name.removesuffix('_us')} "
