@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -115,6 +116,38 @@ async def test_a_thread_that_outlives_the_drain_keeps_its_message(
     assert gate.calls == ["slow"]
     fate = "attempt 1 of 16: it is retried by the" if fails else "its message is acked"
     await until(lambda: f"s) ended after its client was closed: {fate}" in caplog.text)
+
+
+async def test_a_run_has_a_drain_timeout_of_its_own(real: InProcessBroker, gate: Gate) -> None:
+    await prepare(real.url, "of an async client")
+    client = ternmq.connect(real.url, drain_timeout=3600)
+    client.handler("orders", group="g")(gate)
+    running = asyncio.create_task(client.run(signals=False, drain_timeout=timedelta(0)))
+    await gate.has_begun()
+    client.stop()
+    await asyncio.wait_for(running, 60)  # an hour before the handler
+
+    blocking = ternmq.sync.connect(real.url, drain_timeout=3600)
+    other = Gate()
+    blocking.handler("orders", group="other")(other)
+    async with ternmq.connect(real.url) as sender:
+        await sender.admin.create_group("orders", "other")
+        await sender.send("orders", "of a blocking client")
+    try:
+        serving = asyncio.create_task(
+            asyncio.to_thread(blocking.run, signals=False, drain_timeout=0.1)
+        )
+        await other.has_begun()
+        blocking.stop()
+        await asyncio.wait_for(serving, 60)
+    finally:
+        other.go.set()
+    wrong: Any
+    for wrong in (math.inf, -1, "1s"):
+        client = ternmq.connect(real.url)
+        client.handler("orders", group="g")(gate)
+        with pytest.raises(ternmq.InvalidRequest, match="drain_timeout"):
+            await client.run(drain_timeout=wrong)
 
 
 async def test_the_session_of_a_thread_that_ended_is_over(

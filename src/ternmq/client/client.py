@@ -786,7 +786,9 @@ class Client:
         """Providers that replace others from the next ``run`` on, as in tests."""
         return self._declarations.middlewares.overrides
 
-    async def run(self, *, signals: bool | None = None) -> None:
+    async def run(
+        self, *, signals: bool | None = None, drain_timeout: float | timedelta | None = None
+    ) -> None:
         """Call handlers with messages until ``stop()`` or a signal; then close.
 
         The signals are SIGTERM, SIGINT, and SIGHUP unless it is ignored. They are taken only in the
@@ -803,9 +805,10 @@ class Client:
         Args:
             signals: True: take the signals. False: leave them to their handlers; ``stop()`` ends
                 ``run``. None: take them unless SIGTERM already has a handler in this process.
+            drain_timeout: What counts in place of the client's; None: the client's.
 
         Raises:
-            InvalidRequest: There are no handlers.
+            InvalidRequest: There are no handlers, or a value is not valid.
             TopologyMismatch: A topic or group differs from its declaration; see ``declare``.
             InvalidHandler: No body can be decoded to the type that a handler takes.
             TernMQError: A group cannot be consumed.
@@ -814,13 +817,15 @@ class Client:
         post = loop.call_soon_threadsafe
         with Signals(post, lambda now: self.stop(at_once=now), wanted=signals):
             try:
-                await self.serve(self._declarations.middlewares.lifespans)
+                await self.serve(self._declarations.middlewares.lifespans, drain_timeout)
             finally:
                 await self.close()
 
-    async def serve(self, lifespans: Sequence[Lifespan]) -> None:
+    async def serve(
+        self, lifespans: Sequence[Lifespan], drain_timeout: float | timedelta | None
+    ) -> None:
         """Do what ``run`` does, inside these lifespans; the caller takes signals and closes."""
-        await self._serving.serve(self, lifespans)
+        await self._serving.serve(self, lifespans, drain_timeout)
 
     def stop(self, *, at_once: bool = False) -> None:
         """End ``run``: no handler is called any more. Callable from any thread.

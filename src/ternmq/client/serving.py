@@ -7,6 +7,7 @@ import logging
 from asyncio import _get_running_loop as running_loop
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from ternmq.client.consumer.delivery import Delivery
 from ternmq.client.consumer.puller import Puller
 from ternmq.client.consumer.running import Running
 from ternmq.client.content.codecs import Codecs
+from ternmq.client.content.validation import drain_of
 from ternmq.client.handler.blocking import BlockingDelivery, Portal
 from ternmq.client.handler.composing import compose
 from ternmq.client.handler.declarations import Declarations
@@ -58,6 +60,7 @@ class Serving:
         self.hurry: asyncio.Event | None = None
         self._session = session
         self._options = session.options
+        self._drain_timeout = session.options.drain_timeout
         self._declarations = declarations
         self._codecs = codecs
         self._admin = admin
@@ -73,11 +76,16 @@ class Serving:
             self._portal = Portal(self._session.loop, self._options.timeout)
         return BlockingDelivery(delivery, self._portal)
 
-    async def serve(self, client: object, lifespans: Sequence[Lifespan]) -> None:
+    async def serve(
+        self, client: object, lifespans: Sequence[Lifespan], drain_timeout: float | timedelta | None
+    ) -> None:
         """Connect, and call handlers until ``stop``, inside these lifespans; see ``Client.run``.
 
-        ``client`` is given to lifespans.
+        ``client`` is given to lifespans. ``drain_timeout`` counts in place of the
+        client's, if it is given.
         """
+        if drain_timeout is not None:
+            self._drain_timeout = drain_of(drain_timeout)
         if not self._declarations:
             raise InvalidRequest("no handlers are declared: use @client.handler(...)")
         middlewares = self._declarations.middlewares
@@ -112,7 +120,7 @@ class Serving:
         """Stop the handlers, once; return the calls that do not end."""
         if self._left is None:
             self.hurry = self.hurry or asyncio.Event()
-            self._left = await drain(self.handlers, self._options.drain_timeout, self.hurry)
+            self._left = await drain(self.handlers, self._drain_timeout, self.hurry)
         return self._left
 
     async def _arrive(self, stop: asyncio.Event) -> bool:

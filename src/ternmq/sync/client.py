@@ -442,7 +442,9 @@ class Client:
         """The declared topics and groups; see ``ternmq.Client.topology``."""
         return Topology(self._declarations)
 
-    def run(self, *, signals: bool | None = None) -> None:
+    def run(
+        self, *, signals: bool | None = None, drain_timeout: float | timedelta | None = None
+    ) -> None:
         """Call handlers with messages until ``stop()`` or a signal; then close.
 
         See ``ternmq.Client.run``.
@@ -452,7 +454,7 @@ class Client:
             try:
                 with contextlib.ExitStack() as stack:
                     awaited = self._declarations.middlewares.enter_blocking(stack, self)
-                    thread.call(client.serve(awaited))
+                    thread.call(client.serve(awaited, drain_timeout))
             finally:
                 self.close()
 

@@ -10,7 +10,6 @@ import sys
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from datetime import timedelta
 from itertools import dropwhile, takewhile
 from pathlib import Path
@@ -251,11 +250,9 @@ def worker(
         return supervise(processes, reload=reload)
     client = find(target)
     check(client)
-    if drain_timeout is not None:
-        client.options = replace(client.options, drain_timeout=drain_timeout.total_seconds())
     log.info("ternmq %s, worker %s, process %d", __version__, target, os.getpid())
     try:
-        _run(client)
+        _run(client, None if drain_timeout is None else drain_timeout.total_seconds())
     except BrokenPipeError as error:
         if broken_of(error) is None:
             raise
@@ -265,16 +262,16 @@ def worker(
     return ExitCode.DONE
 
 
-def _run(client: Client | BlockingClient) -> None:
+def _run(client: Client | BlockingClient, drain_timeout: float | None) -> None:
     """Run a client's handlers; end even if some of them do not."""
     threads = _Threads()
     if isinstance(client, BlockingClient):
-        _run_blocking(client, threads)
+        _run_blocking(client, threads, drain_timeout)
         return
     runner = asyncio.Runner()
     runner.get_loop().set_default_executor(threads)
     try:
-        runner.run(client.run(signals=True))
+        runner.run(client.run(signals=True, drain_timeout=drain_timeout))
     except KeyboardInterrupt:
         _leave(runner, threads, ExitCode.INTERRUPTED)
         raise Interrupted from None
@@ -288,11 +285,11 @@ def _run(client: Client | BlockingClient) -> None:
     _leave(runner, threads, ExitCode.DONE)
 
 
-def _run_blocking(client: BlockingClient, threads: _Threads) -> None:
+def _run_blocking(client: BlockingClient, threads: _Threads, drain_timeout: float | None) -> None:
     loop = client.reach()[0].loop
     loop.call_soon_threadsafe(loop.set_default_executor, threads)
     try:
-        client.run(signals=True)  # at its end, its loop has ended too
+        client.run(signals=True, drain_timeout=drain_timeout)  # at its end, its loop has ended too
     except KeyboardInterrupt:
         _end_without(threads.unfinished, ExitCode.INTERRUPTED)
         raise Interrupted from None

@@ -8,8 +8,7 @@ from typing import Final
 
 from ternmq.client.connection.address import Address
 from ternmq.client.connection.backoff import Backoff
-from ternmq.client.content.validation import length_of, seconds_of
-from ternmq.model.errors import InvalidRequest
+from ternmq.client.content.validation import drain_of, length_of, seconds_of
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -82,10 +81,7 @@ class Options:
         put(self, "window_bytes", window_bytes)
         longest = length_of("max_processing_time", max_processing_time)
         put(self, "max_processing_time", longest)
-        drain = seconds_of("drain_timeout", drain_timeout)
-        if drain == float("inf"):
-            raise InvalidRequest("drain_timeout must be 0 seconds or more, and finite, not inf")
-        put(self, "drain_timeout", drain)
+        put(self, "drain_timeout", drain_of(drain_timeout))
         put(self, "first_backoff", seconds_of("first_backoff", first_backoff))
         put(self, "longest_backoff", seconds_of("longest_backoff", longest_backoff))
 

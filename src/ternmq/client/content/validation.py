@@ -148,6 +148,18 @@ def seconds_of(what: str, seconds: object) -> float:
     return seconds
 
 
+def drain_of(seconds: object) -> float:
+    """Return how long a stopping client waits for running handlers: seconds, and finite.
+
+    Raises:
+        InvalidRequest: It is not such a time.
+    """
+    drain = seconds_of("drain_timeout", seconds)
+    if drain == float("inf"):
+        raise InvalidRequest("drain_timeout must be 0 seconds or more, and finite, not inf")
+    return drain
+
+
 def length_of(what: str, seconds: object) -> float:
     """Return the seconds of a duration: more than 0, and finite.
 
