@@ -400,5 +400,5 @@ def _made_before(done: Sequence[Change]) -> str:
 def _undone(changes: Sequence[Change], app: str) -> str:
     """Return a text of changes not made. A topic that an app has no right on looks missing."""
     who = f"app {app!r}" if app else "this app"
-    missing = f"it does not exist, or {who} has no right on it; declared"
-    return "; ".join(one.told(missing) for one in changes)
+    missing = f"it does not exist, or {who} has no right on it"
+    return "; ".join(one.told(f"{missing}; declared" if one.wants else missing) for one in changes)

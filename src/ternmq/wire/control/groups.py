@@ -84,7 +84,7 @@ class GroupQueueInfo(Body, frozen=True, kw_only=True):
     cursor: int
     """Offset of the first row that was never delivered."""
     floor: int
-    """Every row below this offset is settled."""
+    """No row below this offset is leased or ready; some may wait for a retry or be dead letters."""
     end: int
     """Offset after the last durable row."""
     leased: int
