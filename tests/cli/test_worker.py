@@ -569,6 +569,18 @@ def test_several_processes(start: Start, client: ternmq.sync.Client, topic: str)
     assert f"[{three}] INFO" in worker.said
 
 
+def test_a_process_that_ends_by_itself_is_not_started_again(start: Start, topic: str) -> None:
+    worker = start(QUICK, "--processes", 2)
+    one, two = begun(worker, 2)
+    for left, process in ((1, one), (0, two)):
+        os.kill(process, signal.SIGTERM)
+        worker.says(
+            rf"process {process} ended with status 0 \(client.stop\(\) or SIGTERM\), and no other "
+            f"one starts: {left} of 2 left"
+        )
+    assert worker.process.wait(DEADLINE) == 0
+
+
 @pytest.mark.parametrize(
     ("option", "informed", "detailed"),
     [((), 1, 0), (("-v",), 1, 0), (("-vv",), 1, 1), (("-q",), 0, 0)],

@@ -12,10 +12,26 @@ from pathlib import Path
 import pytest
 
 import ternmq
+import ternmq.sync
 from ternmq.testing import InProcessBroker, broker
 from ternmq.wire.control import GrantInfo
 from tests.asynchronous import until
 from tests.integration.client_shapes import API
+
+
+async def test_counts_stay_when_a_client_is_closed(real: InProcessBroker) -> None:
+    async with ternmq.connect(real.url) as client:
+        await client.send("orders", b"x")
+    assert (client.stats().stored, client.stats().connections_open) == (1, 0)
+
+
+def test_counts_stay_when_a_blocking_client_is_closed(real: InProcessBroker) -> None:
+    with ternmq.sync.connect(real.url) as client:
+        client.send("orders", b"x")
+        assert client.stats().connections_open == 1
+    assert (client.stats().stored, client.stats().connections_open) == (1, 0)
+    with pytest.raises(ternmq.ClientClosed):
+        client.send("orders", b"x")
 
 
 async def test_topics(api: API, real: InProcessBroker) -> None:

@@ -236,8 +236,16 @@ async def test_filters_modes_and_starts_are_as_stated(api: API, real: InProcessB
     batch = await client.pull("orders", group="g", tags="paid")
     assert batch.bodies == [b"paid"]
     await batch.ack()
-    with pytest.raises(ternmq.GroupSettingsMismatch):
-        await client.pull("orders", group="g", tags="refunded")
+    for same in ("paid", " paid ", "paid||paid"):
+        assert not await client.pull("orders", group="g", tags=same, wait=0)
+    for other in ("refunded", "*", "paid || refunded"):
+        with pytest.raises(ternmq.GroupSettingsMismatch, match="tags 'paid', not"):
+            await client.pull("orders", group="g", tags=other)
+    for same in ("*", "", " * "):
+        assert (await client.pull("orders", group="whole", tags=same, max_messages=1)).bodies
+    many = " || ".join(f"t{number}" for number in range(65))
+    with pytest.raises(ternmq.InvalidRequest, match="at most 64 tags, not 65"):
+        await client.pull("orders", group="many", tags=many)
     await client.pull("orders", group="late", start="latest", wait=0)
     await client.send("orders", b"new")
     assert (await client.pull("orders", group="late")).bodies == [b"new"]

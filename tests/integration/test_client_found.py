@@ -64,6 +64,29 @@ async def test_a_body_that_is_not_what_its_type_says_is_named_with_its_place(
                 one.decode(int)
 
 
+@pytest.mark.parametrize("id_", ["2026:07", "1:1", "00f3a1c2d4e5b697:1f"])
+async def test_an_own_id_may_look_like_one_of_the_broker(
+    api: API, real: InProcessBroker, id_: str
+) -> None:
+    async with api.connect(real.url) as client:
+        first = await client.send("other", "of another topic")
+        await client.send("t", "mine", id=id_)
+        await client.send("t", "theirs", id=first.id)
+        found = await client.get("t", id_)
+        assert (found.value, found.application_id) == ("mine", id_)
+        assert (await client.get("t", found.id)).value == "mine"
+        assert (await client.get("t", first.id)).value == "theirs"
+        assert (await client.get("other", first.id)).value == "of another topic"
+        for one in await client.pull("t", group="g", max_messages=2):
+            await one.ack()
+        done = await client.replay("t", "g", ids=[id_, first.id, "1:2"])
+        assert (done.again, done.missing) == (2, ("1:2",))
+        again = await client.pull("t", group="g", max_messages=2)
+        assert {one.value for one in again} == {"mine", "theirs"}
+        with pytest.raises(ternmq.MessageNotFound, match=r"^no message 1:2 is kept in 't'"):
+            await client.get("t", "1:2")
+
+
 @pytest.mark.parametrize("use", ["pull", "run"])
 async def test_a_group_on_a_topic_that_is_not_there_is_told_of_one_like_it(
     api: API, use: str

@@ -315,6 +315,21 @@ async def test_what_has_no_effect_in_a_mode_is_no_difference(api: API) -> None:
             await run_until_member(client, admin)
 
 
+async def test_a_filter_written_in_another_way_is_no_difference(api: API) -> None:
+    with broker(manual=False) as one:
+        async with ternmq.connect(one.url) as looking:
+            await declared(api, one.url, {"tags": "paid || refunded"}).topology.apply(looking.admin)
+            for same in ("refunded||paid", " paid || refunded || paid"):
+                client = declared(api, one.url, {"tags": same})
+                assert await client.topology.plan(looking.admin) == []
+                await run_until_member(client, looking)
+            other = declared(api, one.url, {"tags": "paid"})
+            (change,) = await other.topology.plan(looking.admin)
+            assert (change.setting, change.has, change.wants) == (
+                "tags", "'paid || refunded'", "'paid'",
+            )  # fmt: skip
+
+
 async def test_joining_with_another_policy_than_the_groups_is_refused(
     real: InProcessBroker,
 ) -> None:

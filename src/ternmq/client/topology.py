@@ -35,6 +35,7 @@ from ternmq.model.errors import (
 )
 from ternmq.model.policies import write_retry
 from ternmq.model.specs import SubscriptionSpec, TopicSpec
+from ternmq.model.tag_filter import same_filter
 from ternmq.model.units import write_duration
 from ternmq.wire.commands import Command
 from ternmq.wire.control import RightsQuestion
@@ -355,8 +356,11 @@ def _group_changes(
     retry = source.retry
     if retry is not None and has is not None:  # as the mode of the group lets it apply
         retry = msgspec.structs.replace(has, retry=retry).policy
+    tags = source.tags
+    if tags is not None and has is not None and same_filter(tags, has.tags):
+        tags = has.tags  # the same, written in another way
     stated = _stated_of_group(
-        source.tags,
+        tags,
         None if source.mode is None else source.mode.value,
         None if source.start is None else source.start.value,
         None if retry is None else write_retry(retry),

@@ -41,8 +41,19 @@ def tags_of(expression: str) -> frozenset[str] | None:
     if text in {"", "*"}:
         return None
     tags = [part.strip() for part in text.split("||")]
-    if len(tags) > MAX_TAGS or any(not tag or len(tag.split()) != 1 for tag in tags):
+    if len(tags) > MAX_TAGS:
+        raise InvalidRequest(f"a tag filter has at most {MAX_TAGS} tags, not {len(tags)}")
+    if any(not tag or len(tag.split()) != 1 for tag in tags):
         raise InvalidRequest(
             f"not a tag filter: {expression[:80]!r}; write it like 'paid || refunded'"
         )
     return frozenset(tags)
+
+
+def same_filter(one: str, other: str) -> bool:
+    """Return whether two filters let the same messages pass, however they are written.
+
+    Raises:
+        InvalidRequest: As ``tags_of``.
+    """
+    return one == other or tags_of(one) == tags_of(other)

@@ -82,6 +82,8 @@ class Client:
         self._closed = False
         self._declarations = Declarations()
         self._left_behind: list[Life] = []
+        self._ended: engine.Client | None = None
+        """The client in the loop that ``close`` ended: its counts stay."""
         watch(self)
 
     def __repr__(self) -> str:
@@ -173,11 +175,13 @@ class Client:
         try:
             life.thread.call(life.engine.close(timeout))
         finally:
+            self._ended = life.engine
             life.thread.stop()
 
     def stats(self) -> ClientStats:
-        """Return counts of the client's work so far."""
-        return self.reach()[1].stats()
+        """Return counts of the client's work so far, also after ``close``."""
+        client = self._ended or self.reach()[1]
+        return client.stats()
 
     # -- sending ----------------------------------------------------------------------------------
 

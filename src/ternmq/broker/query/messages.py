@@ -190,7 +190,7 @@ class Queries:
             ledger.index, ledger.store, producer, sequence, below=ledger.journal.durable
         )
         if found is None:
-            raise MessageNotFound(f"no message {producer:016x}:{sequence} is kept here")
+            raise MessageNotFound(f"no message {producer:016x}:{sequence:x} is kept here")
         return found
 
     def by_application_id(self, topic_name: str, application_id: str) -> Found:

@@ -134,6 +134,9 @@ class _Supervisor:
                 log.warning("process %d ended with %s: waiting for a change", child.pid, how)
                 await _either(self._over, change)
             elif status == ExitCode.DONE:
+                log.info("process %d ended with status 0 (client.stop() or SIGTERM), and no other "
+                         "one starts: %d of %d left",
+                         child.pid, len(self._children), self._count)  # fmt: skip
                 return
             elif status in FOR_GOOD:
                 self._status = status

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
@@ -148,13 +149,21 @@ class Lookup:
         if offset is not None:
             queue = await queue_meant(self._session, topic, queue)
             page = await self._find(control.Find(topic=topic, queue=queue, offset=offset))
-        elif _ID.match(id_):
-            page = await self._find(control.Find(topic=topic, id=id_))
         else:
-            page = await self._find(control.Find(topic=topic, application_id=id_))
+            page = await self._named(topic, id_)
         if not page.found:
             raise MessageNotFound(f"no message {id_ or offset} is kept in {topic!r}")
         return found_message(page.found[0], self._codecs)
+
+    async def _named(self, topic: str, id_: str) -> control.FoundPage:
+        """Return the message with an id of the broker, or else with an id of an application.
+
+        An application's id may look like one of the broker.
+        """
+        if _ID.match(id_):
+            with suppress(MessageNotFound):
+                return await self._find(control.Find(topic=topic, id=id_))
+        return await self._find(control.Find(topic=topic, application_id=id_))
 
     async def find(
         self,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from ternmq.access import Authoriser
+from ternmq.broker.catalog.catalog import Topic
 from ternmq.broker.delivery.replays import ReplayPlan
 from ternmq.broker.query.messages import Queries
 from ternmq.journal.store.lookup import Found
@@ -44,14 +47,11 @@ class ReplayCommands(ControlCommands):
             topic = self._broker.views.catalog.subscription(asked.topic, asked.group).topic
             for text in asked.ids:
                 try:
-                    found = self._named(asked.topic, text)
+                    found = self._named(topic, text)
                 except MessageNotFound:
                     missing.append(text)
-                    continue
-                if found.topic == topic.number:
-                    spans.setdefault(found.queue, []).append((found.offset, found.offset + 1))
                 else:
-                    missing.append(text)
+                    spans.setdefault(found.queue, []).append((found.offset, found.offset + 1))
         reply = self._broker.operating.replay(
             self._core.now_us(),
             caller.session,
@@ -82,11 +82,20 @@ class ReplayCommands(ControlCommands):
         )
         return answer, reply.position
 
-    def _named(self, topic: str, text: str) -> Found:
-        """Return the message with a message id, or else the newest one with an application id."""
+    def _named(self, topic: Topic, text: str) -> Found:
+        """Return the message with a message id, or else the newest one with an application id.
+
+        An application's id may look like one of the broker.
+
+        Raises:
+            MessageNotFound, WouldBlock.
+        """
         if is_message_id(text):
-            return self._queries.by_id(*message_id(text))
-        return self._queries.by_application_id(topic, text)
+            with suppress(MessageNotFound):
+                found = self._queries.by_id(*message_id(text))
+                if found.topic == topic.number:
+                    return found
+        return self._queries.by_application_id(topic.name, text)
 
     def redrive(self, caller: Caller, asked: control.FailedRedrive) -> Answer:
         """FAILED_REDRIVE: redrive the dead letters at the given offsets, or the next ones."""

@@ -16,6 +16,7 @@ from ternmq.model.errors import (
 )
 from ternmq.model.policies import write_retry
 from ternmq.model.specs import Mode, RetryPolicy, Start, SubscriptionSpec, TopicSpec, check_name
+from ternmq.model.tag_filter import same_filter
 from ternmq.model.units import write_duration
 from ternmq.server.commands.clients import short
 from ternmq.server.commands.control import Answer, ControlCommands
@@ -276,6 +277,8 @@ def _compare(spec: SubscriptionSpec, asked: control.GroupJoin) -> None:
         stated, has = getattr(asked, name), getattr(spec, name)
         if name == "retry" and stated is not None:  # as the group's mode lets both apply
             stated, has = msgspec.structs.replace(spec, retry=stated).policy, spec.policy
+        if name == "tags" and stated is not None and same_filter(stated, has):
+            continue
         if stated is not None and stated != has:
             raise GroupSettingsMismatch(
                 f"group {asked.group!r} on {asked.topic!r} has {name.removesuffix('_us')} "
