@@ -21,6 +21,7 @@ from ternmq.pipeline.archive.archive import PAGE_BYTES, rows_of
 from ternmq.pipeline.archive.file import Sizes
 from ternmq.pipeline.archive.ranges import Range, Written, write_range
 from ternmq.pipeline.archive.schema import ARCHIVE
+from ternmq.pipeline.job.described import described
 from ternmq.pipeline.tables.folder import Folder
 from ternmq.spark.broker.bulk_port import reach
 from ternmq.spark.broker.connecting import Broker
@@ -113,10 +114,9 @@ class SparkWorkers:
 
     def write(self, spans: Sequence[Range]) -> list[Written]:
         """Write ranges; files of failed tasks are cleaned up later."""
-        context = self._spark.sparkContext
-        pieces = tuple(cut(spans, context.defaultParallelism))
+        pieces = tuple(cut(spans, self._spark.sparkContext.defaultParallelism))
         task = PassTask(pieces, self._tables, self._broker, self._lenient, self._sizes)
-        context.setJobDescription(f"archive: {len(pieces)} ranges")
         numbers = self._spark.range(0, len(pieces), 1, len(pieces))
-        rows = numbers.mapInArrow(task, MANIFEST).collect()
+        with described(self._spark, f"archive: {len(pieces)} ranges"):
+            rows = numbers.mapInArrow(task, MANIFEST).collect()
         return [Written.of_json(row["written"]) for row in rows]

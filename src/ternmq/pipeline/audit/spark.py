@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ternmq.pipeline.audit.runs import EVENTS, KEPT, gathered_here, merged
+from ternmq.pipeline.job.described import described
 from ternmq.spark.journal.reading import Stretch
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ def gathered(
         .option("columns", ",".join(EVENTS))
         .load()
     )
-    found = facts.mapInArrow(GatherTask(grace_us), DDL).toArrow()
+    with described(spark, f"audit: journal from {stretch.start} to {stretch.stop}"):
+        found = facts.mapInArrow(GatherTask(grace_us), DDL).toArrow()
     first_us = pc.min(found[_FIRST]).as_py()
     runs = found.filter(pc.is_valid(found["kind"])).drop_columns([_FIRST]).cast(KEPT)
     return merged(runs), first_us

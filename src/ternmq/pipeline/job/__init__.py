@@ -1,1 +1,1 @@
-"""What every job of the pipeline has in common: ``job``."""
+"""What every job of the pipeline has in common: ``job``, and ``described`` for Spark's interface."""

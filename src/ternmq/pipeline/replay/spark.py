@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import pyarrow as pa
 
+from ternmq.pipeline.job.described import described
 from ternmq.pipeline.replay.plan import Source
 from ternmq.pipeline.replay.replay import Replay, Sent
 
@@ -45,7 +46,7 @@ class ReplayTask:
 
 def send_all(spark: SparkSession, replay: Replay, sources: Sequence[Source]) -> list[Sent]:
     """Send queues, each in its own task."""
-    spark.sparkContext.setJobDescription(f"replay {replay.name}: {len(sources)} queues")
     numbers = spark.range(0, len(sources), 1, max(1, len(sources)))
-    rows = numbers.mapInArrow(ReplayTask(replay, tuple(sources)), "sent string").collect()
+    with described(spark, f"replay {replay.name}: {len(sources)} queues"):
+        rows = numbers.mapInArrow(ReplayTask(replay, tuple(sources)), "sent string").collect()
     return [msgspec.json.decode(row["sent"], type=Sent) for row in rows]

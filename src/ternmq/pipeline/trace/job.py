@@ -11,6 +11,7 @@ from typing import Final
 
 from ternmq.model.errors import TableConflict
 from ternmq.model.words import counted
+from ternmq.pipeline.job.described import described
 from ternmq.pipeline.job.job import Context, Outcome, Setting
 from ternmq.pipeline.stats.schema import STATS_MINUTE
 from ternmq.pipeline.tables.datafile import TableSpec
@@ -57,7 +58,8 @@ class TraceJob:
                         from ternmq.pipeline.trace.spark import fold_by_spark
 
                         stop = _cut(port, at, end, context.integer("spark_piece_bytes"))
-                        rows += fold_by_spark(context.spark, context.options, passing, at, stop)
+                        with described(context.spark, f"trace: journal from {at} to {stop}"):
+                            rows += fold_by_spark(context.spark, context.options, passing, at, stop)
                     else:
                         stop, events = feed.piece(at, end)
                         if end - at < _QUIET_BYTES and passing.position and not tells(events):

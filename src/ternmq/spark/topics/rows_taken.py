@@ -175,12 +175,24 @@ def _headers(table: pa.RecordBatch, words: Words) -> list[Mapping[str, str]]:
         for one in row or ():
             pairs.append((one["key"], one["value"]) if isinstance(one, dict) else one)
         try:
-            found.append({_text(key): _text(value) for key, value in pairs})
+            headers = {_text(key): _text(value) for key, value in pairs}
         except (UnicodeDecodeError, TypeError):
             raise RowError(
                 f"{words.of('headers')}: names and values are texts in UTF-8, none of them null"
             ) from None
+        if len(headers) < len(pairs):
+            raise RowError(
+                f"{words.of('headers')}: header {_twice(pairs)!r} is named twice; a message has "
+                "one value for each name"
+            )
+        found.append(headers)
     return found
+
+
+def _twice(pairs: list[tuple[Any, Any]]) -> str:
+    """Return the first name that comes again, as much of it as an error shows."""
+    names = [_text(key) for key, _ in pairs]
+    return next(name for name in names if names.count(name) > 1)[:_FIRST]
 
 
 def _text(value: object) -> str:

@@ -189,6 +189,10 @@ def test_ordered_topics_want_order_keys():
         ([{"value": b"", "key": b"\xff"}], "column key: a row is not UTF-8"),
         ([{"value": b"", "partition": 7}], "column partition: topic 'orders' has queues 0 to 0"),
         ([{"value": b"", "headers": [{"key": "a", "value": None}]}], "column headers: names and"),
+        (
+            [{"value": b"", "headers": [{"key": k, "value": v} for k, v in ("ab", "bc", "ad")]}],
+            "column headers: header 'a' is named twice; a message has one value",
+        ),
     ],
 )
 def test_a_row_that_is_no_message_is_refused(rows, said):
