@@ -22,7 +22,8 @@ def descriptions(spark: Any) -> dict[int, str]:
     """Return the description of each job that Spark ran, as its user interface shows it, by id."""
     jobs = spark._jsparkSession.sparkContext().statusStore().jobsList(None)
     listed = [jobs.apply(number) for number in range(jobs.size())]
-    return {job.jobId(): str(job.description().getOrElse(None)) for job in listed}
+    told = [(job.jobId(), job.description()) for job in listed]
+    return {job: text.get() if text.isDefined() else "none" for job, text in told}
 
 
 def test_each_job_of_the_pipeline_has_its_own(spark, real, client, tmp_path):
