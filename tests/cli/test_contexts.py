@@ -67,6 +67,20 @@ def test_an_app_of_the_environment_that_a_context_overrules_is_said(
     monkeypatch.setenv("TERNMQ_APP", "web")
     said = cli("broker", "status").err
     assert said == "TERNMQ_APP is not read: context here says which broker; asking as nobody\n"
+    monkeypatch.setenv("TERNMQ_TOKEN", "secret")
+    said = cli("broker", "status").err
+    assert said.startswith("TERNMQ_APP and TERNMQ_TOKEN are not read: context here says")
+    monkeypatch.delenv("TERNMQ_APP")
+    assert cli("broker", "status").err.startswith("TERNMQ_TOKEN is not read: context here says")
+    assert "secret" not in said
+
+
+def test_an_address_and_a_context_cannot_be_given_together(cli: CommandLine) -> None:
+    cli("context", "add", "there", "--url", cli.url)
+    for words in (("--context", "there", "broker", "status"), ("broker", "status", "--context",
+                                                               "there")):  # fmt: skip
+        said = cli(*words, "--url", cli.url, code=2).err
+        assert "--url and --context both name a broker" in said
 
 
 TABLE = [

@@ -16,6 +16,8 @@ from ternmq.client.bulk import Bulk, BulkOptions
 from ternmq.pipeline.archive.archive import ArchiveJob
 from ternmq.pipeline.archive.commit import Archive
 from ternmq.pipeline.tables.folder import Folder
+from ternmq.testing import broker as started
+from ternmq.wire.control import GrantInfo
 from tests.black_box.process import BrokerProcess, free_port
 from tests.cli.conftest import CommandLine
 
@@ -203,6 +205,24 @@ def test_what_no_send_takes_is_refused_and_a_dry_run_says_so(
         assert said in ended.err
         assert f"message {old}/0/{offset} of the archive" in ended.err
     assert rows(client, new) == {}
+
+
+def test_a_dry_run_refuses_what_the_run_would(
+    cli: CommandLine, tables: Folder, old: str, tmp_path: Path
+) -> None:
+    root = "root-token-of-the-test"
+    with (
+        started(settings={"auth": True, "admin_token": root}) as guarded,
+        ternmq.sync.connect(guarded.url, app="admin", token=root) as admin,
+    ):
+        admin.admin.create_topic(f"{old}-again", queues=2)
+        token = admin.admin.put_app("reader", [GrantInfo(right="consume")])
+        as_reader = ("--url", guarded.url, "--app", "reader", "--token", token)
+        wanted = (*REPLAY, "--topic", old, "--to-topic", f"{old}-again")
+        for more in ("--dry-run", "-y"):
+            assert "no grant to produce" in cli(*wanted, more, *as_reader, code=5).err
+        admin.admin.put_app("reader", [GrantInfo(right="consume"), GrantInfo(right="produce")])
+        cli(*wanted, "--dry-run", *as_reader)
 
 
 @pytest.mark.row("R10")

@@ -415,3 +415,22 @@ async def test_a_pull_finds_what_was_freed_right_before_it(api: API, real: InPro
             (one,) = await client.pull("o", group="g", max_messages=1, wait=0)
             async with one.process():
                 assert one.value == n
+
+
+@pytest.mark.parametrize("what", ["group", "topic"])
+async def test_a_deleted_group_is_made_again_by_the_next_pull(
+    api: API, real: InProcessBroker, what: str
+) -> None:
+    async with api.connect(real.url) as client:
+        await client.send("orders", b"old")
+        await (await client.pull("orders", group="g")).ack()
+        if what == "group":
+            await client.admin.delete_group("orders", "g")
+        else:
+            await client.admin.delete_topic("orders")
+            await client.admin.create_topic("orders")
+            await client.send("orders", b"new")
+        with pytest.raises(ternmq.UnknownGroup):
+            await client.pull("orders", group="g", wait=0)
+        again = await client.pull("orders", group="g")
+        assert again.bodies == [b"old" if what == "group" else b"new"]

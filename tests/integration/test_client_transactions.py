@@ -187,3 +187,24 @@ async def test_what_is_undecided_and_who_writes_is_told(api: API, real: InProces
         for wrong in ({"writer": "w" * 129}, {"limit": 0}, {"limit": 10_001}):
             with pytest.raises(ternmq.InvalidRequest):
                 await client.admin.transactions(**wrong)
+
+
+async def test_texts_that_are_not_unicode_are_refused_by_name(
+    api: API, real: InProcessBroker
+) -> None:
+    async with api.connect(real.url) as client:
+        await client.admin.create_topic("t")
+        for calls, name in (
+            (client.prepare("t", ["a"], writer="w\ud800", batch_id=1), "writer"),
+            (client.prepare("t", ["a"], writer="w", batch_id=1, part="\ud800"), "part"),
+            (client.commit_prepared("w\ud800", 1, [], digest=5), "writer"),
+            (client.get("t", "\ud800"), "id"),
+            (client.find("t", key="\ud800"), "key"),
+            (client.admin.put_app("shop", [], owner="\ud800"), "owner"),
+            (client.pull("t", group="g", tags="\ud800"), "tags"),
+        ):
+            with pytest.raises(ternmq.InvalidRequest) as failed:
+                await calls
+            assert str(failed.value).startswith(f"{name} cannot be written as UTF-8: "), name
+            assert "sent" not in str(failed.value)
+        assert (await client.admin.transactions()).writers == []

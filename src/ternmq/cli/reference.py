@@ -40,7 +40,8 @@ App and token come from the same place as the address. With `--url` or `TERNMQ_U
 `--app` and `--token`; without these options, the app and token in the address
 (`ternmq://APP:TOKEN@HOST:PORT`); without these, `TERNMQ_APP` and `TERNMQ_TOKEN`. If a context gives
 the address, the command does not read `TERNMQ_APP` and `TERNMQ_TOKEN`, and prints a note if they
-are set. The token of a context is never sent to another broker. Contexts are stored in
+differ from app and token of the context. `--url` and `--context` cannot be given together. The
+token of a context is never sent to another broker. Contexts are stored in
 `$XDG_CONFIG_HOME/ternmq/contexts.json` (`~/.config/ternmq/contexts.json`). Only the owner of this
 file can read it.
 

@@ -36,6 +36,7 @@ from ternmq.client.content.message import Message, Queue, Receipt
 from ternmq.client.content.validation import (
     check_positive,
     check_topic,
+    drain_of,
     flag,
     seconds_of,
     timeout_of,
@@ -813,6 +814,8 @@ class Client:
             InvalidHandler: No body can be decoded to the type that a handler takes.
             TernMQError: A group cannot be consumed.
         """
+        if drain_timeout is not None:
+            drain_timeout = drain_of(drain_timeout)
         loop = self._session.bind()
         post = loop.call_soon_threadsafe
         with Signals(post, lambda now: self.stop(at_once=now), wanted=signals):

@@ -21,7 +21,7 @@ from ternmq.client.consumer.deliveries import Deliveries as EngineDeliveries
 from ternmq.client.consumer.delivery import Delivery
 from ternmq.client.content.codecs import Codecs
 from ternmq.client.content.message import Message, Queue, Receipt
-from ternmq.client.content.validation import flag, seconds_of
+from ternmq.client.content.validation import drain_of, flag, seconds_of
 from ternmq.client.declaration.policy import RetryPolicy
 from ternmq.client.declaration.source import Source
 from ternmq.client.declaration.topic import Topic
@@ -453,6 +453,8 @@ class Client:
 
         See ``ternmq.Client.run``.
         """
+        if drain_timeout is not None:
+            drain_timeout = drain_of(drain_timeout)
         thread, client = self.reach()
         with Signals(thread.post, lambda now: client.stop(at_once=now), wanted=signals):
             try:

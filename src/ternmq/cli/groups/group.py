@@ -280,16 +280,18 @@ async def resume(client: AdminClient, topic: str, group: str) -> None:
 async def delete(client: AdminClient, topic: str, group: str, yes: bool) -> None:
     """Delete a group from a topic, with its position and its unfinished messages.
 
-    Stop its consumers first: a consumer that runs, or starts later, creates the group again. The
-    new group starts with the oldest message that is kept, unless the consumer states another start.
+    Stop its consumers first: one that runs ends with an error (a worker with exit status 4), and
+    one that starts later creates the group again. The new group starts with the oldest message that
+    is kept, unless the consumer states another start.
     """
     info = await client.admin.group(topic, group)
     if info.members:
         consume = f"{counted(len(info.members), 'member')} of group {group} "
         consume += verb(len(info.members), "consumes", "consume")
         output.note(
-            f"{consume} {topic} now: a consumer that continues, or is started again, creates the "
-            "group again, from the oldest message that is kept unless it states start='latest'"
+            f"{consume} {topic} now: a consumer that runs ends with an error; when it is started "
+            "again, it creates the group again, from the oldest message that is kept unless it "
+            "states start='latest'"
         )
     if not yes:
         lag = sum([one.lag for one in info.queues])

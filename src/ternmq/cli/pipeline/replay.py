@@ -27,7 +27,10 @@ from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import Failed
 from ternmq.client.admin.replay import Replayed
 from ternmq.client.client import Client
+from ternmq.model.errors import Forbidden
 from ternmq.model.words import counted, verb
+from ternmq.wire.commands import Command as Request
+from ternmq.wire.control import RightsQuestion
 
 if TYPE_CHECKING:
     from ternmq.pipeline.replay.plan import Source
@@ -231,6 +234,7 @@ def replay(
         _show(sources, known)
     left = [one for one in sources if known[one] < one.stop]
     if dry_run:
+        ask(lambda client: _check_right(client, to_topic), where(context))
         for one in left:
             made.check(one)
         if as_json:
@@ -248,6 +252,18 @@ def replay(
         )
         return
     output.note(f"sent {counted(total, 'message')} into {to_topic}, as {name}")
+
+
+async def _check_right(client: Client, topic: str) -> None:
+    """Check that the app may produce to a topic.
+
+    Raises:
+        Forbidden: It may not.
+    """
+    asked = RightsQuestion(command=Request.SEND, topic=topic)
+    for refusal in await client.admin.refusals([asked]) or ():  # None: an older broker
+        if refusal:
+            raise Forbidden(refusal)
 
 
 def _send(

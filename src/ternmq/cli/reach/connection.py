@@ -31,6 +31,7 @@ from ternmq.cli.terminal.problems import near, not_found
 from ternmq.client.connection.connecting import APP, TOKEN, URL, options_of
 from ternmq.model.errors import TernMQError, UnknownGroup, UnknownTopic
 from ternmq.model.printing import printable
+from ternmq.model.words import verb
 
 if TYPE_CHECKING:
     import asyncio
@@ -89,9 +90,12 @@ def resolve(url: str | None, app: str | None, token: str | None, context: str | 
 
     Raises:
         Failed: The named context does not exist.
+        click.UsageError: Both an address and a context are given.
     """
     environ = os.environ
     if url is not None:
+        if context is not None:
+            raise click.UsageError("--url and --context both name a broker: leave one of them out")
         return Where(url=url, app=app, token=token, source="--url")
     named = context or environ.get(CONTEXT) or None
     if named is None and environ.get(URL):
@@ -106,9 +110,14 @@ def resolve(url: str | None, app: str | None, token: str | None, context: str | 
     if app is None and token is None:
         # From the context, even if it has no app: the environment's token is for another broker.
         app, token = found.app, found.token
-        if environ.get(APP) and environ[APP] != app:
+        of_context = {APP: app, TOKEN: token}
+        unread = [one for one in of_context if environ.get(one) not in {None, "", of_context[one]}]
+        if unread:
             as_whom = f"asking as its app {app}" if app else "asking as nobody"
-            told = f"{APP} is not read: context {name} says which broker; {as_whom}"
+            told = (
+                f"{' and '.join(unread)} {verb(len(unread), 'is', 'are')} not read: context {name} "
+                f"says which broker; {as_whom}"
+            )
             click.echo(printable(told), err=True)
     return Where(url=found.url, app=app, token=token, source=f"context {name}", tables=found.tables)
 

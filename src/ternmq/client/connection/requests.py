@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ternmq.client.content.validation import text
 from ternmq.model.errors import InvalidRequest
 from ternmq.wire import control
 
@@ -46,6 +47,11 @@ def _wrong(request: msgspec.Struct) -> str | None:
                 return found
             continue
         given = _GIVEN_AS.get(name, name.removesuffix("_us"))
+        for one in value if isinstance(value, list | tuple) else (value,):
+            try:
+                text(given, one) if isinstance(one, str) else None
+            except InvalidRequest as error:
+                return str(error.args[0])
         try:
             msgspec.convert(msgspec.to_builtins(value), hint)
         except msgspec.ValidationError as error:

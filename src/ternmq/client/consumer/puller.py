@@ -15,7 +15,13 @@ from ternmq.client.consumer.ordering import OrderedRows
 from ternmq.client.consumer.settler import Settler
 from ternmq.client.declaration.making import Making
 from ternmq.client.declaration.source import Source
-from ternmq.model.errors import CannotConnect, ConnectionLost, TernMQError, UnknownTopic
+from ternmq.model.errors import (
+    CannotConnect,
+    ConnectionLost,
+    TernMQError,
+    UnknownGroup,
+    UnknownTopic,
+)
 from ternmq.model.specs import Mode
 from ternmq.model.words import nearest
 from ternmq.record.fact.facts import Outcome
@@ -263,6 +269,8 @@ class _Pull:
 
     def refused(self, error: TernMQError) -> None:
         """Raise the refusal in the caller."""
+        if isinstance(error, UnknownGroup | UnknownTopic):
+            self._puller.forget(self._source)  # it was deleted: the next call joins again
         if not self.future.done():
             self.future.set_exception(error)
 

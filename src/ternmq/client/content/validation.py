@@ -99,13 +99,17 @@ def flag(what: str, value: object) -> bool:
 
 
 def text(what: str, value: object) -> str:
-    """Return a text.
+    """Return a text that can be sent.
 
     Raises:
         InvalidRequest: It is not one; the text names the argument.
     """
     if not isinstance(value, str):
         raise InvalidRequest(f"{what} is a str, not {type(value).__name__}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{what} cannot be written as UTF-8: {error}") from error
     return value
 
 

@@ -1,1 +1,4 @@
-"""What every job of the pipeline has in common: ``job``, and ``described`` for Spark's interface."""
+"""What every job of the pipeline has in common.
+
+``job`` is what a job is and gets, ``described`` what its work is called in Spark's user interface.
+"""
