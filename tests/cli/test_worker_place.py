@@ -23,7 +23,7 @@ def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Client]:
     """The clients that were run; nothing is asked."""
     found: list[Client] = []
 
-    async def run(self: Client, *, signals: bool | None = None) -> None:
+    async def run(self: Client, *, signals: bool | None, drain_timeout: float | None) -> None:
         assert signals
         found.append(self)
 
