@@ -32,6 +32,16 @@ def test_counts_stay_when_a_blocking_client_is_closed(real: InProcessBroker) -> 
     assert (client.stats().stored, client.stats().connections_open) == (1, 0)
     with pytest.raises(ternmq.ClientClosed):
         client.send("orders", b"x")
+    unused = ternmq.sync.connect(real.url)
+    unused.close()
+    assert unused.stats().requests == 0
+
+
+def test_options_and_codecs_of_a_client_cannot_be_replaced(real: InProcessBroker) -> None:
+    client = ternmq.connect(real.url)
+    for name in ("options", "codecs"):
+        with pytest.raises(AttributeError):
+            setattr(client, name, None)
 
 
 async def test_topics(api: API, real: InProcessBroker) -> None:

@@ -79,8 +79,6 @@ class Client:
     session, and sends again what was not answered.
 
     Attributes:
-        options: Its settings.
-        codecs: How bodies are encoded and decoded; others can be registered.
         admin: Manages topics, groups and apps, and shows the state of the broker.
         deadletters: Messages that failed for good.
     """
@@ -94,8 +92,8 @@ class Client:
         served: bool = False,
     ) -> None:
         self._declarations = Declarations() if declarations is None else declarations
-        self.options = options
-        self.codecs = codecs or Codecs()
+        self._options = options
+        self._codecs = codecs or Codecs()
         self._session = session = Session(options, served=served)
         self.admin = Admin(session)
         making = Making(session, self._declarations.topics, self.admin.redeclaring)
@@ -113,6 +111,16 @@ class Client:
         self._replay = Replay(session)
         self.deadletters = DeadLetters(session, self.codecs)
         watch(self)
+
+    @property
+    def options(self) -> Options:
+        """Its settings; those of a client do not change."""
+        return self._options
+
+    @property
+    def codecs(self) -> Codecs:
+        """How bodies are encoded and decoded; others can be registered."""
+        return self._codecs
 
     def __repr__(self) -> str:
         return f"<Client of {self.options.address}, app {self.options.app!r}>"

@@ -167,6 +167,8 @@ class Client:
         with self._lock(pid):
             self._closed = True
             life, self._life = self._life, None
+            if life is not None:
+                self._ended = life.engine
         if life is None:
             return
         if life.pid != pid:
@@ -175,12 +177,14 @@ class Client:
         try:
             life.thread.call(life.engine.close(timeout))
         finally:
-            self._ended = life.engine
             life.thread.stop()
 
     def stats(self) -> ClientStats:
         """Return counts of the client's work so far, also after ``close``."""
-        client = self._ended or self.reach()[1]
+        try:
+            client = self.reach()[1]
+        except ClientClosed:  # perhaps before its first use
+            client = self._ended or engine.Client(self.options, served=True)
         return client.stats()
 
     # -- sending ----------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ from ternmq.model.errors import (
     ConnectionLost,
     InvalidRequest,
     LeaseExpired,
-    ProtocolError,
     TernMQError,
     UnknownGroup,
     UnknownTopic,
@@ -179,7 +178,7 @@ class SettleCore:
         ask.asked = False
         try:
             refused = bodies.unpack_settled(body).refused
-        except ProtocolError:
+        except BaseException:
             ask.uncertain = True
             raise
         if ask not in self._asks:

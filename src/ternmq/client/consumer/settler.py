@@ -225,10 +225,12 @@ class Settler(Member):
             if len(kept) <= _MOST_KEPT:
                 keep = control.encode(control.Keep(leases=kept))
                 link.ask(Command.KEEP, keep, Kept())
-        else:
-            for lease in self.held():
-                self.lose(lease)
+        lost = [] if resumed else self.held()
+        # Before the leases: an owner that loses one may pull, and so send what is recorded. Those
+        # settles go over the new connection, and are not among those whose answers were lost.
         self.core.opened(resumed=resumed)
+        for lease in lost:
+            self.lose(lease)
         self._send_again()
 
     def lose(self, lease: Lease) -> None:

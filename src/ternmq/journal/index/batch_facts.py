@@ -34,6 +34,9 @@ _LOOKED_AT: Final = _TAGGED | _KEYED | _NAMED
 _ONE_KEY: Final = _KEYED << CONSTANT
 _KEYS_START_AT: Final = start_at(0, KEY_HASH)
 """It is the first column, so this does not depend on the flags."""
+_KEPT_DICTIONARIES: Final = 256
+_KEPT_BYTES: Final = 1024
+"""Largest dictionary of tags whose mask is kept: all of them take 256 KiB."""
 _NOTHING: Final = b""
 _new: Final = tuple.__new__
 
@@ -109,14 +112,18 @@ def facts_of(batch: bytes) -> BatchFacts:
         if flags & _TAGGED:
             # The next column begins where the dictionary ends: the bodies are always present.
             start, stop = U32_PAIR.unpack_from(batch, start_at(flags, TAG_DICTIONARY))
-            mask = _mask_of_dictionary(batch[start:stop])
+            dictionary = batch[start:stop]
+            if stop - start <= _KEPT_BYTES:
+                mask = _mask_of_dictionary(dictionary)
+            else:  # a tag of its own for each message: it will not come again
+                mask = mask_of(tags_of(dictionary))
         if flags & _NAMED:
             start = U32.unpack_from(batch, start_at(flags, APPLICATION_ID_HASH))[0]
             ids = batch[start : start + 16 * rows]
     return _new(BatchFacts, (producer_id, first_sequence, rows, crc, mask, keys, ids))
 
 
-@lru_cache(256)
+@lru_cache(_KEPT_DICTIONARIES)
 def _mask_of_dictionary(dictionary: bytes) -> int:
     """Return the mask of a column of tags; most batches of a topic have one of a few."""
     return mask_of(tags_of(dictionary))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import random
 from collections import Counter
 from typing import cast
@@ -22,6 +23,8 @@ from ternmq.model.errors import (
     LeaseExpired,
     ProtocolError,
     TernMQError,
+    UnknownGroup,
+    UnknownTopic,
 )
 from ternmq.record.fact.facts import Outcome
 from ternmq.wire import bodies
@@ -337,3 +340,106 @@ def test_whatever_happens_each_row_has_one_true_outcome(  # noqa: C901, PLR0912 
     assert found == Counter(dict.fromkeys(rows, 1))
     assert not client.core.unfinished
     assert set(client.core.held()) == {lease for lease in leases if lease.left}
+
+
+def waited(client: Client, lease: Lease, *rows: int) -> None:
+    """Ack rows, each with a caller that waits."""
+    for row in rows:
+        lease.ack(row)
+        lease.waiters.append((row, row + 1, NOBODY))
+
+
+def test_a_connection_whose_loss_was_not_reported_took_what_was_under_way() -> None:
+    client = Client()
+    lease = client.lease((0, 2))
+    waited(client, lease, 0)
+    (ask,) = client.send()
+    (again,) = client.connect()
+    assert again is ask
+    assert ask.uncertain
+    waited(client, lease, 1)
+    (other,) = client.send()
+    client.connect(resumed=False)
+    client._take()
+    assert [type(one.error) for one in client.ended] == [ConnectionLost, ConnectionLost]
+    assert {id(one.ask) for one in client.ended} == {id(ask), id(other)}
+    assert not client.core.unfinished
+
+
+def test_nothing_is_sent_by_a_client_that_is_closed() -> None:
+    client = Client()
+    lease = client.lease((0, 4))
+    waited(client, lease, 0)
+    client.closed = True
+    assert client.send() == []
+    assert [type(one.error) for one in client.ended] == [ClientClosed]
+    assert lease.gone
+    client.closed = False
+    lease = client.lease((0, 4))
+    waited(client, lease, 0)
+    (ask,) = client.send()
+    client.closed = True
+    client.wants_again(ask, Busy("later"))
+    assert [type(one.error) for one in client.ended[1:]] == [LeaseExpired]
+    assert client.wait(SECONDS) == []
+
+
+def test_what_rested_when_the_client_closed_is_sent_no_more() -> None:
+    client = Client()
+    lease = client.lease((0, 4))
+    waited(client, lease, 0)
+    (ask,) = client.send()
+    client.wants_again(ask, Busy("later"))
+    client.core.end()
+    client._take()
+    assert [type(one.error) for one in client.ended] == [ClientClosed]
+    assert client.core.next_due() == math.inf
+
+
+def test_all_are_given_up_when_no_connection_will_come() -> None:
+    client = Client()
+    lease, other = client.lease((0, 4)), client.lease((0, 4))
+    waited(client, lease, 0)
+    (under_way,) = client.send()
+    client.lose()
+    waited(client, other, 1)
+    assert client.send() == []
+    client.core.give_up_all(Forbidden("no"))
+    client._take()
+    by_ask = {id(one.ask): one.error for one in client.ended}
+    assert isinstance(by_ask.pop(id(under_way)), ConnectionLost), "it may have counted"
+    assert [type(one) for one in by_ask.values()] == [Forbidden]
+    assert not client.core.unfinished
+
+
+def test_a_caller_waits_for_the_settle_of_its_rows_alone() -> None:
+    client = Client()
+    lease = client.lease((0, 4))
+    lease.ack(0)
+    lease.settle_spans([(2, 3)], Outcome.DEAD)
+    lease.waiters += [(0, 1, NOBODY), (2, 3, NOBODY)]
+    waiting = {said(ask)[0]: [one[0] for one in ask.waiters] for ask in client.send()}
+    assert waiting == {Outcome.DONE: [0], Outcome.DEAD: [2]}
+
+
+@pytest.mark.parametrize(
+    "error", [UnknownGroup("gone"), UnknownTopic("gone"), LeaseExpired("over")]
+)
+def test_rows_whose_group_is_gone_are_lost(error: TernMQError) -> None:
+    client = Client()
+    lease = client.lease((0, 4))
+    waited(client, lease, 0)
+    (ask,) = client.send()
+    client.wants_again(ask, error)
+    assert [one.error for one in client.ended] == [error]
+    assert lease.gone == {0: ""}
+
+
+def test_a_settle_has_so_many_spans_at_most() -> None:
+    client = Client()
+    lease = client.lease((0, 10_000))
+    for row in range(0, 10_000, 2):
+        lease.ack(row)
+    spans = [said(ask)[1] for ask in client.send()]
+    assert [len(one) for one in spans] == [4096, 904]
+    assert [one for some in spans for one in some] == [(n, n + 1) for n in range(0, 10_000, 2)]

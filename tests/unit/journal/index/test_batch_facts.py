@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from ternmq.journal.index.batch_facts import facts_of, mask_of
+from ternmq.journal.index.batch_facts import _mask_of_dictionary, facts_of, mask_of
 from ternmq.record.batch.batch import Batch, Row, encode
 from ternmq.record.batch.slice import slice_batch, uncompressed
 
@@ -54,3 +54,16 @@ def test_whatever_columns_there_are(
     check(batch)
     if count > 1:
         check(slice_batch(uncompressed(batch, 1), 1, 3, 1))
+
+
+def test_a_tag_of_its_own_for_each_message_is_not_kept() -> None:
+    _mask_of_dictionary.cache_clear()
+    for topic in range(3):
+        tags = [f"order-{topic}-{number}" for number in range(2000)]
+        rows = [Row(b"", tag=tag) for tag in tags]
+        batch = encode(rows, topic_seed=1, producer_id=1, first_sequence=0, born_us=1)
+        assert facts_of(batch).tag_mask == mask_of(tags)
+    assert _mask_of_dictionary.cache_info().currsize == 0
+    batch = encode([Row(b"", tag="paid")], topic_seed=1, producer_id=1, first_sequence=0, born_us=1)
+    assert facts_of(batch).tag_mask == facts_of(batch).tag_mask == mask_of(["paid"])
+    assert _mask_of_dictionary.cache_info()[:2] == (1, 1), "hits and misses"
