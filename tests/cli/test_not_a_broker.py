@@ -26,9 +26,7 @@ def silent() -> Iterator[str]:
 
 
 def impatient(url: str) -> ternmq.Client:
-    client = ternmq.connect(url)
-    client.options = replace(client.options, connect_timeout=0.2)
-    return client
+    return ternmq.Client(replace(ternmq.connect(url).options, connect_timeout=0.2))
 
 
 async def _failure(url: str) -> CannotConnect:

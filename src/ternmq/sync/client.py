@@ -66,15 +66,13 @@ class Client:
     """``ternmq.Client`` for threads; its methods are described there. Callable from any thread.
 
     Attributes:
-        options: Its settings.
-        codecs: How bodies are encoded and decoded.
         admin: Manages topics, groups and apps, and shows the state of the broker.
         deadletters: Messages that failed for good.
     """
 
     def __init__(self, options: Options) -> None:
-        self.options = options
-        self.codecs = Codecs()
+        self._options = options
+        self._codecs = Codecs()
         self.admin = Admin(lambda: self._part(lambda client: client.admin))
         self.deadletters = DeadLetters(lambda: self._part(lambda client: client.deadletters))
         self._life: Life | None = None
@@ -85,6 +83,16 @@ class Client:
         self._ended: engine.Client | None = None
         """The client in the loop that ``close`` ended: its counts stay."""
         watch(self)
+
+    @property
+    def options(self) -> Options:
+        """Its settings; those of a client do not change."""
+        return self._options
+
+    @property
+    def codecs(self) -> Codecs:
+        """How bodies are encoded and decoded; others can be registered."""
+        return self._codecs
 
     def __repr__(self) -> str:
         return f"<blocking Client of {self.options.address}, app {self.options.app!r}>"
