@@ -48,10 +48,11 @@ def _wrong(request: msgspec.Struct) -> str | None:
             continue
         given = _GIVEN_AS.get(name, name.removesuffix("_us"))
         for one in value if isinstance(value, list | tuple) else (value,):
-            try:
-                text(given, one) if isinstance(one, str) else None
-            except InvalidRequest as error:
-                return str(error.args[0])
+            if isinstance(one, str):
+                try:
+                    text(given, one)
+                except InvalidRequest as error:
+                    return str(error.args[0])
         try:
             msgspec.convert(msgspec.to_builtins(value), hint)
         except msgspec.ValidationError as error:
