@@ -16,10 +16,12 @@ the same broker before: with the same 20 MB/s, without the rest.
 and consumes 200 messages a second. It asks for 8 reads of 8 MiB on each and reads nothing, and
 comes back when it is cut off; or does not wait for that and comes again five times a second; or
 sends, settles, looks up and pulls as fast as the broker takes it. What the healthy app feels is
-judged beside what it felt in the same round on the same broker before and after. Broker and clients
-share the machine's cores, so the round ends with a *control*: the same healthy load beside a
-process that talks to nobody and computes as much as the hostile clients did (``_cores``, the most
-of any kind). What the healthy app feels there is no matter of the broker.
+judged beside what it felt in the same round on the same broker before and after. The hostile
+clients stand for other machines, so they have the processor only while neither the broker nor the
+healthy app wants it (Linux: ``SCHED_IDLE``). The round ends with a *control*: the same healthy load
+beside a process that talks to nobody, has the processor on the same terms, and computes as much as
+the hostile clients did (``_cores``, the most of any kind). What the healthy app feels there is no
+matter of the broker.
 
 ``flood`` (OVL-2): a broker that has a tenth of a processor (``limited`` says whether it could be
 held to that), so that clients on the same machine can ask for more than it does. It is measured

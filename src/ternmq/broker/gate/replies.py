@@ -18,6 +18,7 @@ from ternmq.model.marks import Rests
 from ternmq.record.fact.facts import LeasedRun, Span
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 
 class RowOutcome(NamedTuple):
@@ -100,8 +101,13 @@ class DoneReply(msgspec.Struct, eq=False):
     """The result of a change, or of a read, as of a position."""
 
     position: int
-    value: object = None
     rests: Rests = Rests.DURABLE
+
+
+class ValueReply(DoneReply, Generic[V], kw_only=True, eq=False):
+    """A result with a value, such as the number of what was made."""
+
+    value: V
 
 
 Reply = SendReply | PrepareReply | ResolveReply | PullReply | SettleReply | DoneReply

@@ -9,7 +9,7 @@ from ternmq.broker.catalog.apps import check_app
 from ternmq.broker.catalog.filter import check as check_filter
 from ternmq.broker.catalog.filter import parse as parse_filter
 from ternmq.broker.delivery.parking import Parking
-from ternmq.broker.gate.replies import DoneReply
+from ternmq.broker.gate.replies import DoneReply, ValueReply
 from ternmq.broker.ledger.factkinds import CONFIG
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.model.errors import (
@@ -39,14 +39,14 @@ class Administration:
         self._limits = ledger.limits
         self._parking = parking
 
-    def record(self, now_us: int, change: control.Config, value: object = None) -> DoneReply:
+    def record(self, now_us: int, change: control.Config) -> DoneReply:
         """Record a decided change."""
         self._ledger.record(now_us, CONFIG, change)
-        return DoneReply(self._ledger.end, value)
+        return DoneReply(self._ledger.end)
 
     # -- topics -----------------------------------------------------------------------------------
 
-    def create_topic(self, now_us: int, spec: TopicSpec) -> DoneReply:
+    def create_topic(self, now_us: int, spec: TopicSpec) -> ValueReply[int]:
         """Create a topic; the reply's value is its number.
 
         Raises:
@@ -59,7 +59,8 @@ class Administration:
         if len(catalog.topics) >= self._limits.topics:
             raise Busy(f"there are {self._limits.topics} topics")
         number = catalog.next_topic
-        return self.record(now_us, control.TopicCreated(number, spec), number)
+        reply = self.record(now_us, control.TopicCreated(number, spec))
+        return ValueReply(reply.position, value=number)
 
     def change_topic(self, now_us: int, spec: TopicSpec) -> DoneReply:
         """Change a topic's settings. It cannot lose queues or its order.
@@ -108,7 +109,7 @@ class Administration:
 
     def subscribe(
         self, now_us: int, topic_name: str, group: str, spec: SubscriptionSpec | None = None
-    ) -> DoneReply:
+    ) -> ValueReply[int]:
         """Let a group consume a topic; the default mode is the topic's: ordered, or shared.
 
         Raises:
@@ -130,9 +131,8 @@ class Administration:
         ]
         self._ledger.judge_again()
         number = self._views.catalog.next_group
-        return self.record(
-            now_us, control.Subscribed(number, group, topic.number, spec, cursors), number
-        )
+        reply = self.record(now_us, control.Subscribed(number, group, topic.number, spec, cursors))
+        return ValueReply(reply.position, value=number)
 
     def change_subscription(
         self, now_us: int, topic_name: str, group: str, spec: SubscriptionSpec

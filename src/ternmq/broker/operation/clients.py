@@ -17,7 +17,7 @@ from ternmq.broker.catalog.sessions import Session
 from ternmq.broker.clock.timers import Timer
 from ternmq.broker.delivery.leases import ENDED_ROWS_A_TURN, Leases
 from ternmq.broker.delivery.parking import Parking
-from ternmq.broker.gate.replies import DoneReply
+from ternmq.broker.gate.replies import DoneReply, ValueReply
 from ternmq.broker.group.lease import LEASE_BITS
 from ternmq.broker.ledger.factkinds import COUNTS, JOINED, LEFT
 from ternmq.broker.ledger.ledger import Ledger
@@ -52,7 +52,7 @@ class Clients:
 
     def join(
         self, now_us: int, app: str, client: str, address: str = "", pid: int = 0, version: str = ""
-    ) -> DoneReply:
+    ) -> ValueReply[int]:
         """Open a session; the reply's value is its number.
 
         Raises:
@@ -66,7 +66,7 @@ class Clients:
             )
         info = control.Joined(sessions.next_number, app, client, address, pid, version, now_us)
         self._ledger.record(now_us, JOINED, info)
-        return DoneReply(self._ledger.end, info.session)
+        return ValueReply(self._ledger.end, value=info.session)
 
     def resume(self, number: int, app: str, client: str) -> control.Joined:
         """Add a connection to a session: its client is back within the grace, or opens one more.

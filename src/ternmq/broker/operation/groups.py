@@ -9,7 +9,7 @@ from ternmq.broker.catalog.catalog import Queue
 from ternmq.broker.delivery.pulls import Delivery
 from ternmq.broker.delivery.replays import READ_ROWS, Replaying, ReplayPlan
 from ternmq.broker.delivery.settles import Settling
-from ternmq.broker.gate.replies import DoneReply, SettleReply
+from ternmq.broker.gate.replies import DoneReply, SettleReply, ValueReply
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import union
 from ternmq.broker.ledger.ledger import Ledger
@@ -86,7 +86,7 @@ class Operating:
 
     def commit(
         self, now_us: int, topic: str, group: str, places: Sequence[NextOffset]
-    ) -> DoneReply:
+    ) -> ValueReply[list[NextOffset]]:
         """Store the position of a group that tracks its position itself; positions only grow.
 
         A missing group is made, starting at the earliest offset. Rows that are owed stay owed. The
@@ -116,7 +116,7 @@ class Operating:
             if place.offset > progress.cursor:
                 end = self._delivery.move_cursor(now_us, progress, Move.COMMIT, place.offset)
             now.append(NextOffset(place.queue, progress.cursor))
-        return DoneReply(end or self._ledger.end, now)
+        return ValueReply(end or self._ledger.end, value=now)
 
     # -- replay and redrive -----------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class Operating:
         spans: Mapping[int, Sequence[Span]],
         *,
         dry_run: bool = False,
-    ) -> DoneReply:
+    ) -> ValueReply[list[ReplayPlan]]:
         """Deliver rows to a group again, whatever their state, as a new round.
 
         Args:
@@ -162,7 +162,7 @@ class Operating:
             plans.append(plan)
         if not dry_run:
             self._carry_out(now_us, session, plans, Cause.REPLAY)
-        return DoneReply(self._ledger.end, plans)
+        return ValueReply(self._ledger.end, value=plans)
 
     def redrive(
         self,
@@ -174,7 +174,7 @@ class Operating:
         offsets: Sequence[int],
         *,
         dry_run: bool = False,
-    ) -> DoneReply:
+    ) -> ValueReply[ReplayPlan]:
         """Deliver dead letters to their group again: attempts count from 1, failures stay known.
 
         Returns:
@@ -192,7 +192,7 @@ class Operating:
         plan = self._replaying.plan_redrive(subscription, found, progress, offsets)
         if not dry_run:
             self._carry_out(now_us, session, [plan], Cause.REDRIVE)
-        return DoneReply(self._ledger.end, plan)
+        return ValueReply(self._ledger.end, value=plan)
 
     def _carry_out(
         self, now_us: int, session: int, plans: Sequence[ReplayPlan], cause: Cause

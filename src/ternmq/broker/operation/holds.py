@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ternmq.broker.gate.replies import DoneReply
+from ternmq.broker.gate.replies import DoneReply, ValueReply
 from ternmq.broker.ledger.factkinds import CONFIG
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.model.errors import Busy, InvalidRequest
@@ -45,7 +45,7 @@ class Holding:
         note: str = "",
         app: str = "",
         back: bool = False,
-    ) -> DoneReply:
+    ) -> ValueReply[int]:
         """Create or move a hold; the reply's value is its position now.
 
         Args:
@@ -79,13 +79,13 @@ class Holding:
                 position = known.position
             note = note or known.note
             if (position, note) == (known.position, known.note):
-                return DoneReply(journal.end, position)
+                return ValueReply(journal.end, value=position)
             moved_us = known.moved_us if position == known.position else now_us
             hold = Hold(name, position, note, app, known.created_us, moved_us)
         if known is None or position < known.position:
             ledger.judge_again()  # a segment judged as removable may have to stay
         ledger.record(now_us, CONFIG, hold)
-        return DoneReply(ledger.end, position)
+        return ValueReply(ledger.end, value=position)
 
     def delete(self, now_us: int, name: str) -> DoneReply:
         """Remove a hold, if it exists.

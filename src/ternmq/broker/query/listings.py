@@ -6,6 +6,9 @@ the position that it depends on. A page ends at its limit, when ``PAGE_WORK`` is
 many entries that may not be shown were skipped that the turn would be long. So a page may be short,
 even empty, and others follow. Looking up the durable end of a queue may raise ``WouldBlock``: run
 the job, then call again.
+
+Entries are structs of the protocol where it has one for them: a client receives what is returned
+here (docs/adr/0015-the-core-returns-structs-of-the-protocol.md).
 """
 
 from __future__ import annotations
@@ -21,13 +24,16 @@ from ternmq.broker.catalog.catalog import Subscription, Topic
 from ternmq.broker.catalog.sessions import Session
 from ternmq.broker.containers.sortedkeys import SortedKeys
 from ternmq.broker.ledger.ledger import Ledger
-from ternmq.broker.query.messages import GroupStatus, Queries
+from ternmq.broker.query.messages import Queries
 from ternmq.broker.query.sight import EVERYTHING, Sight, names_under
 from ternmq.broker.transaction.undecided import Transaction
 from ternmq.broker.transaction.writers import Decision, Writer
 from ternmq.model.errors import InvalidRequest
-from ternmq.model.specs import SubscriptionSpec, TopicSpec
 from ternmq.record.fact.control import App
+from ternmq.wire.control.connection import short_name
+from ternmq.wire.control.groups import GroupInfo
+from ternmq.wire.control.topics import QueueInfo, TopicInfo
+from ternmq.wire.control.transactions import DecisionInfo, TransactionInfo, WriterInfo
 
 MAX_LISTED: Final = 1000
 """Most entries of a page."""
@@ -39,65 +45,13 @@ ENTRY_WORK: Final = 2
 
 
 @dataclass(slots=True, frozen=True)
-class QueueEnds:
-    """The range of offsets of a queue."""
-
-    first: int
-    """Oldest offset that is kept."""
-    next: int
-    """Offset behind the newest durable message."""
-
-
-@dataclass(slots=True, frozen=True)
-class TopicStatus:
-    """A topic with its settings, queues and groups."""
-
-    name: str
-    number: int
-    spec: TopicSpec
-    queues: tuple[QueueEnds, ...]
-    groups: tuple[str, ...]
-
-
-@dataclass(slots=True, frozen=True)
 class TopicPage:
     """A page of topics, by name."""
 
-    topics: list[TopicStatus]
+    topics: list[TopicInfo]
     next: str
     """The next page begins behind this name; empty: this is the last page."""
     position: int
-
-
-@dataclass(slots=True, frozen=True)
-class TransactionStatus:
-    """An undecided transaction."""
-
-    writer: str
-    batch_id: int
-    app: str
-    topics: list[str]
-    batches: int
-    rows: int
-    bytes: int
-    opened_us: int
-    expires_us: int
-
-
-@dataclass(slots=True, frozen=True)
-class WriterStatus:
-    """A writer of transactions.
-
-    ``highest`` is its committed transaction with the highest batch id, ``newest`` its newest
-    decision.
-    """
-
-    name: str
-    app: str
-    last_us: int
-    highest: Decision | None
-    decisions: int
-    newest: Decision | None
 
 
 class TransactionPlace(NamedTuple):
@@ -111,8 +65,8 @@ class TransactionPlace(NamedTuple):
 class TransactionPage:
     """A page of undecided transactions, oldest first, and of writers by name."""
 
-    undecided: list[TransactionStatus]
-    writers: list[WriterStatus]
+    undecided: list[TransactionInfo]
+    writers: list[WriterInfo]
     next: TransactionPlace | None
     """The next page begins behind this place; None: this is the last page of both lists."""
     position: int
@@ -131,18 +85,6 @@ class Member:
     """Number of parked pulls."""
 
 
-@dataclass(slots=True, frozen=True)
-class GroupOverview:
-    """A group on a topic."""
-
-    topic: str
-    group: str
-    spec: SubscriptionSpec
-    queues: tuple[GroupStatus, ...]
-    members: tuple[str, ...]
-    """Sorted names of the clients, each once."""
-
-
 class GroupPlace(NamedTuple):
     """A place in a list of groups: behind a group, or behind a topic that does not have it."""
 
@@ -154,7 +96,7 @@ class GroupPlace(NamedTuple):
 class GroupPage:
     """A page of groups, by topic and name."""
 
-    groups: list[GroupOverview]
+    groups: list[GroupInfo]
     next: GroupPlace | None
     """The next page begins behind this place; None: this is the last page."""
     position: int
@@ -248,7 +190,7 @@ class Listings:
             wanted = names_under(sight.topics, catalog.topic_names, by_name, after)
         else:
             wanted = _ascending([one for one in set(names) if one > after and one in by_name])
-        listed: list[TopicStatus] = []
+        listed: list[TopicInfo] = []
         work, last = 0, after
         for looks, name in enumerate(wanted):
             if len(listed) == limit or looks >= sight.looks:
@@ -262,16 +204,16 @@ class Listings:
             last = name
         return TopicPage(listed, "", end)
 
-    def _topic(self, topic: Topic) -> TopicStatus:
-        ends: list[QueueEnds] = []
+    def _topic(self, topic: Topic) -> TopicInfo:
+        ends: list[QueueInfo] = []
         for queue in topic.queues:
             next_ = self._queries.visible(topic, queue)
-            ends.append(QueueEnds(min(queue.first, next_), next_))
-        return TopicStatus(
-            topic.name, topic.number, topic.spec, tuple(ends), tuple(topic.group_names())
+            ends.append(QueueInfo(first=min(queue.first, next_), next=next_))
+        return TopicInfo(
+            number=topic.number, spec=topic.spec, queues=ends, groups=list(topic.group_names())
         )
 
-    def ends(self, topic: str, number: int) -> QueueEnds:
+    def ends(self, topic: str, number: int) -> QueueInfo:
         """Return the offsets of a queue.
 
         Raises:
@@ -280,7 +222,7 @@ class Listings:
         """
         found, queue = self._queries.queue(topic, number)
         next_ = self._queries.visible(found, queue)
-        return QueueEnds(min(queue.first, next_), next_)
+        return QueueInfo(first=min(queue.first, next_), next=next_)
 
     def groups(
         self,
@@ -312,7 +254,7 @@ class Listings:
             catalog.subscription(topic, group)
         elif topic is not None:
             catalog.topic(topic)
-        listed: list[GroupOverview] = []
+        listed: list[GroupInfo] = []
         work, last = 0, after
         for looks, place in enumerate(self._places(topic, group, after, sight)):
             if len(listed) == limit or looks >= sight.looks:
@@ -370,15 +312,19 @@ class Listings:
             for name in names:
                 yield GroupPlace(found, name)
 
-    def _group(self, one: Subscription) -> GroupOverview:
-        queues = tuple(
-            [
-                self._queries.status(one.topic.name, one.name, number)
-                for number in range(len(one.queues))
-            ]
-        )
+    def _group(self, one: Subscription) -> GroupInfo:
+        queues = [
+            self._queries.status(one.topic.name, one.name, number)
+            for number in range(len(one.queues))
+        ]
         names = sorted({member.client for member in self._members(one)})
-        return GroupOverview(one.topic.name, one.name, one.spec, queues, tuple(names))
+        return GroupInfo(
+            topic=one.topic.name,
+            group=one.name,
+            spec=one.spec,
+            queues=queues,
+            members=[short_name(name) for name in names],
+        )
 
     def members(self, topic: str, group: str) -> list[Member]:
         """Return the members of a group on a topic, by session.
@@ -455,7 +401,7 @@ class Listings:
             after: Only entries behind this place.
         """
         views = self._ledger.views
-        undecided: list[TransactionStatus] = []
+        undecided: list[TransactionInfo] = []
         work, more = 0, False
         number, name = after
         for opened in views.undecided.by_number.values():
@@ -468,14 +414,14 @@ class Listings:
                 break
             undecided.append(self._transaction(opened, owner))
             number = opened.number
-        writers: list[WriterStatus] = []
+        writers: list[WriterInfo] = []
         work = 0
         for found in self._writers(app, writer, after.writer):
             work += ENTRY_WORK + len(found.decisions) // _DECISIONS_WORK
             if len(writers) == limit or (writers and work > PAGE_WORK // 2):
                 more = True
                 break
-            writers.append(_writer_status(found))
+            writers.append(_writer(found))
             name = found.name
         place = TransactionPlace(number, name) if more else None
         return TransactionPage(undecided, writers, place, self._ledger.journal.end)
@@ -492,18 +438,18 @@ class Listings:
         for name in names.behind(after):
             yield writers.by_name[name]
 
-    def _transaction(self, opened: Transaction, owner: Writer) -> TransactionStatus:
+    def _transaction(self, opened: Transaction, owner: Writer) -> TransactionInfo:
         ledger = self._ledger
-        return TransactionStatus(
-            owner.name,
-            opened.batch_id,
-            owner.app,
-            ledger.views.catalog.names_of(opened.topics),
-            opened.count,
-            opened.rows,
-            opened.bytes,
-            opened.opened_us,
-            opened.opened_us + ledger.limits.transaction_us,
+        return TransactionInfo(
+            writer=owner.name,
+            batch_id=opened.batch_id,
+            app=owner.app,
+            topics=ledger.views.catalog.names_of(opened.topics),
+            batches=opened.count,
+            rows=opened.rows,
+            bytes=opened.bytes,
+            opened_us=opened.opened_us,
+            expires_us=opened.opened_us + ledger.limits.transaction_us,
         )
 
 
@@ -511,15 +457,27 @@ def _is_of(one: Writer, app: str | None, writer: str | None) -> bool:
     return app in (None, one.app) and writer in (None, one.name)
 
 
-def _writer_status(one: Writer) -> WriterStatus:
-    highest = one.highest
-    return WriterStatus(
-        one.name,
-        one.app,
-        one.last_us,
-        None if highest is None else one.decisions[highest],
-        len(one.decisions),
-        next(reversed(one.decisions.values()), None),
+def _writer(one: Writer) -> WriterInfo:
+    highest = None if one.highest is None else one.decisions[one.highest]
+    newest = next(reversed(one.decisions.values()), None)
+    return WriterInfo(
+        writer=one.name,
+        app=one.app,
+        last_us=one.last_us,
+        highest=None if highest is None else highest.batch_id,
+        digest=None if highest is None else highest.digest,
+        rows=0 if highest is None else highest.rows,
+        decisions=len(one.decisions),
+        newest=None if newest is None else _decision(newest),
+    )
+
+
+def _decision(made: Decision) -> DecisionInfo:
+    return DecisionInfo(
+        batch_id=made.batch_id,
+        committed=made.committed,
+        rows=made.rows,
+        decided_us=made.time_us,
     )
 
 

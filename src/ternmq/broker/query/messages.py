@@ -25,6 +25,7 @@ from ternmq.journal.store.lookup import Cursor, Found, Page
 from ternmq.journal.store.store import RecordStore
 from ternmq.model.errors import InvalidRequest, MessageNotFound, OffsetExpired, UnknownQueue
 from ternmq.record.fact.moved import FailureEntry
+from ternmq.wire.control.groups import GroupQueueInfo, ResetQueue
 
 MAX_LISTED: Final = 1000
 LISTED_WORK: Final = 160
@@ -42,30 +43,6 @@ class ReadReply:
     start: int
     stop: int
     places: Places
-
-
-@dataclass(slots=True, frozen=True)
-class GroupStatus:
-    """The state of a group on a queue, as of ``position``."""
-
-    cursor: int
-    """Next offset that was never delivered: the pull number."""
-    floor: int
-    """Below it every row is done, dead, or in the failure store: the ack number."""
-    end: int
-    """Next offset of the queue, as far as it is durable."""
-    leased: int
-    ready: int
-    waiting: int
-    dead: int
-    intervals: int
-    """Runs of settled rows: 1 when nothing is owed."""
-    position: int
-
-    @property
-    def lag(self) -> int:
-        """Number of messages that were not delivered yet."""
-        return max(0, self.end - self.cursor)
 
 
 @dataclass(slots=True, frozen=True)
@@ -104,16 +81,6 @@ class _Counting:
         record = self._store.get(position)
         self.bytes_read += len(record)
         return record
-
-
-@dataclass(slots=True, frozen=True)
-class ResetPreview:
-    """The effect of a reset."""
-
-    unread: int
-    """Rows that would be delivered, again or for the first time."""
-    forgotten: int
-    """Rows that would be no longer leased, ready or waiting."""
 
 
 class Queries:
@@ -256,23 +223,22 @@ class Queries:
 
     # -- groups -----------------------------------------------------------------------------------
 
-    def status(self, topic_name: str, group: str, number: int) -> GroupStatus:
+    def status(self, topic_name: str, group: str, number: int) -> GroupQueueInfo:
         """Return the state of a group on a queue.
 
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue.
         """
         topic, queue, progress = self._progress(topic_name, group, number)
-        return GroupStatus(
-            max(progress.cursor, progress.scan),  # what the filter passed over is not unread
-            progress.floor(),
-            self.visible(topic, queue),
-            progress.leased_rows,
-            progress.ready.rows,
-            progress.failures.waiting_rows,
-            progress.failures.dead_rows,
-            progress.intervals(),
-            self._ledger.journal.end,
+        return GroupQueueInfo(
+            cursor=max(progress.cursor, progress.scan),  # what the filter passed over is not unread
+            floor=progress.floor(),
+            end=self.visible(topic, queue),
+            leased=progress.leased_rows,
+            ready=progress.ready.rows,
+            waiting=progress.failures.waiting_rows,
+            dead=progress.failures.dead_rows,
+            intervals=progress.intervals(),
         )
 
     def ready_behind(self, topic_name: str, group: str, number: int, now_us: int) -> int:
@@ -366,7 +332,7 @@ class Queries:
         _, _, progress = self._progress(topic_name, group, reply.queue)
         return LastFailures(ledger.store, progress, reply.runs, ledger.journal.first)
 
-    def preview_reset(self, topic_name: str, group: str, number: int, offset: int) -> ResetPreview:
+    def preview_reset(self, topic_name: str, group: str, number: int, offset: int) -> ResetQueue:
         """Return the effect of a reset to an offset; refuses what the reset would refuse.
 
         Raises:
@@ -375,7 +341,9 @@ class Queries:
         _, queue, progress = self._progress(topic_name, group, number)
         queue.check_reset(offset)
         forgotten = progress.leased_rows + progress.ready.rows + progress.failures.waiting_rows
-        return ResetPreview(queue.next - offset, forgotten)
+        return ResetQueue(
+            queue=number, offset=offset, unread=queue.next - offset, forgotten=forgotten
+        )
 
     # -- parts ------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from ternmq.server.metrics.groups import series_of
 from ternmq.server.metrics.metrics import Shows
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import TABLE, Command, Right, Scope
+from ternmq.wire.control.connection import short_name
 from ternmq.wire.port import Caller
 from ternmq.wire.session import Request
 
@@ -101,7 +102,7 @@ class ClientCommands(ControlCommands):
             control.ClientInfo(
                 session=one.session,
                 app=one.app,
-                client=short(one.client),
+                client=short_name(one.client),
                 address=one.address,
                 library=one.version,
                 pid=one.pid,
@@ -201,11 +202,6 @@ class ClientCommands(ControlCommands):
         except Forbidden as error:
             return str(error.args[0])
         return ""
-
-
-def short(client: str) -> str:
-    """Return the beginning of a client's name: the whole name would give access to its session."""
-    return client[:8]
 
 
 def _grant(told: control.GrantInfo) -> Grant:

@@ -6,7 +6,6 @@ from contextlib import suppress
 
 from ternmq.access import Authoriser
 from ternmq.broker.catalog.catalog import Topic
-from ternmq.broker.delivery.replays import ReplayPlan
 from ternmq.broker.query.messages import Queries
 from ternmq.journal.store.lookup import Found
 from ternmq.model.errors import InvalidRequest, MessageNotFound
@@ -60,8 +59,7 @@ class ReplayCommands(ControlCommands):
             spans,
             dry_run=asked.dry_run,
         )
-        assert isinstance(reply.value, list)
-        plans: list[ReplayPlan] = reply.value
+        plans = reply.value
         answer = control.GroupReplayed(
             queues=[
                 control.ReplayedQueue(
@@ -115,7 +113,6 @@ class ReplayCommands(ControlCommands):
             offsets,
             dry_run=asked.dry_run,
         )
-        assert isinstance(reply.value, ReplayPlan)
         plan = reply.value
         rest = [offset for start, stop in plan.rest for offset in range(start, stop)]
         left = {*rest, *plan.refused}

@@ -195,7 +195,7 @@ class MessageCommands:
             asked.lease,
             asked.extension_us,
         )
-        until = reply.value if isinstance(reply.value, int) else now + asked.extension_us
+        until = now + asked.extension_us
         caller.answer(request, bodies.pack_extended(until, now), reply.position, reply.rests)
 
 

@@ -7,7 +7,7 @@ import msgspec
 from ternmq.access import Authoriser
 from ternmq.broker.operation.administration import default_mode
 from ternmq.broker.query.listings import MAX_LISTED, GroupPlace
-from ternmq.broker.query.messages import GroupStatus, Queries
+from ternmq.broker.query.messages import Queries
 from ternmq.model.errors import (
     GroupSettingsMismatch,
     InvalidRequest,
@@ -18,7 +18,6 @@ from ternmq.model.policies import write_retry
 from ternmq.model.specs import Mode, RetryPolicy, Start, SubscriptionSpec, TopicSpec, check_name
 from ternmq.model.tag_filter import same_filter
 from ternmq.model.units import write_duration
-from ternmq.server.commands.clients import short
 from ternmq.server.commands.control import Answer, ControlCommands
 from ternmq.server.commands.holds import holds_of
 from ternmq.server.desk.desk import Desk
@@ -96,16 +95,8 @@ class TopicCommands(ControlCommands):
             min(asked.limit, MAX_LISTED),
             self._authoriser.sight(caller.app),
         )
-        topics = [
-            control.TopicInfo(
-                number=one.number,
-                spec=one.spec,
-                queues=[control.QueueInfo(first=ends.first, next=ends.next) for ends in one.queues],
-                groups=list(one.groups),
-            )
-            for one in page.topics
-        ]
-        return control.Topics(topics=topics, more=bool(page.next), next=page.next), page.position
+        told = control.Topics(topics=page.topics, more=bool(page.next), next=page.next)
+        return told, page.position
 
     def join_group(self, caller: Caller, asked: control.GroupJoin) -> Answer:
         """GROUP_JOIN: make the group if it is missing; check the settings that are stated."""
@@ -169,18 +160,8 @@ class TopicCommands(ControlCommands):
             min(asked.limit or MAX_LISTED, MAX_LISTED),
             self._authoriser.sight(caller.app),
         )
-        groups = [
-            control.GroupInfo(
-                topic=one.topic,
-                group=one.group,
-                spec=one.spec,
-                queues=[_stand(queue) for queue in one.queues],
-                members=[short(name) for name in one.members],
-            )
-            for one in page.groups
-        ]
         next_ = "" if page.next is None else "/".join(page.next)
-        told = control.Groups(groups=groups, holds=self._holds(caller, asked), next=next_)
+        told = control.Groups(groups=page.groups, holds=self._holds(caller, asked), next=next_)
         return told, page.position
 
     def _holds(self, caller: Caller, asked: control.GroupList) -> list[control.HoldInfo]:
@@ -200,15 +181,7 @@ class TopicCommands(ControlCommands):
         done: list[control.ResetQueue] = []
         for number in numbers:  # all that may wait for the disk, before anything is changed
             offset = self._reset_offset(asked, number)
-            preview = self._queries.preview_reset(asked.topic, asked.group, number, offset)
-            done.append(
-                control.ResetQueue(
-                    queue=number,
-                    offset=offset,
-                    unread=preview.unread,
-                    forgotten=preview.forgotten,
-                )
-            )
+            done.append(self._queries.preview_reset(asked.topic, asked.group, number, offset))
         position = 0
         if not asked.dry_run:
             for one in done:
@@ -292,16 +265,3 @@ def _show(value: object) -> str:
     if isinstance(value, int):
         return write_duration(value)
     return repr(value.value if isinstance(value, Mode | Start) else value)
-
-
-def _stand(queue: GroupStatus) -> control.GroupQueueInfo:
-    return control.GroupQueueInfo(
-        cursor=queue.cursor,
-        floor=queue.floor,
-        end=queue.end,
-        leased=queue.leased,
-        ready=queue.ready,
-        waiting=queue.waiting,
-        dead=queue.dead,
-        intervals=queue.intervals,
-    )

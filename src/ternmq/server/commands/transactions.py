@@ -5,7 +5,6 @@ from __future__ import annotations
 from ternmq.access import Authoriser
 from ternmq.broker.query.listings import TransactionPlace
 from ternmq.broker.query.messages import Queries
-from ternmq.broker.transaction.writers import Decision
 from ternmq.model.errors import Forbidden, InvalidRequest
 from ternmq.model.specs import check_name
 from ternmq.server.commands.control import Answer, ControlCommands
@@ -119,36 +118,10 @@ class TransactionCommands(ControlCommands):
         else:
             app = None
         listed = self._listings.transactions(app, asked.writer, asked.limit, _place(asked.after))
-        undecided, writers = listed.undecided, listed.writers
         return (
             control.Transactions(
-                undecided=[
-                    control.TransactionInfo(
-                        writer=one.writer,
-                        batch_id=one.batch_id,
-                        app=one.app,
-                        topics=one.topics,
-                        batches=one.batches,
-                        rows=one.rows,
-                        bytes=one.bytes,
-                        opened_us=one.opened_us,
-                        expires_us=one.expires_us,
-                    )
-                    for one in undecided
-                ],
-                writers=[
-                    control.WriterInfo(
-                        writer=one.name,
-                        app=one.app,
-                        last_us=one.last_us,
-                        highest=None if one.highest is None else one.highest.batch_id,
-                        digest=None if one.highest is None else one.highest.digest,
-                        rows=0 if one.highest is None else one.highest.rows,
-                        decisions=one.decisions,
-                        newest=None if one.newest is None else _decision(one.newest),
-                    )
-                    for one in writers
-                ],
+                undecided=listed.undecided,
+                writers=listed.writers,
                 more=listed.next is not None,
                 next="" if listed.next is None else f"{listed.next.number}/{listed.next.writer}",
             ),
@@ -164,12 +137,3 @@ def _place(token: str) -> TransactionPlace:
     if not (number.isascii() and number.isdigit() and len(number) < 20):
         raise InvalidRequest("after must be the `next` of a page of transactions")
     return TransactionPlace(int(number), writer)
-
-
-def _decision(made: Decision) -> control.DecisionInfo:
-    return control.DecisionInfo(
-        batch_id=made.batch_id,
-        committed=made.committed,
-        rows=made.rows,
-        decided_us=made.time_us,
-    )

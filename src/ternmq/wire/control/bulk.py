@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from ternmq.wire.control.coding import Body, Count, Limit, Line, Number, Offset, Time
-from ternmq.wire.control.times import at
+from ternmq.wire.control.times import at, datetime
 
 MAX_TOPICS = 1000
 """Most topics in a QUEUE_RANGES."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
 from ternmq.wire.control.coding import Body, ClientName, Count, Limit, Line, Number
-from ternmq.wire.control.times import at, span
+from ternmq.wire.control.times import at, datetime, span, timedelta
 from ternmq.wire.frames import VERSION
 
 NAME: Final = "TernMQ"
@@ -151,6 +150,11 @@ class ClientInfo(Body, frozen=True, kw_only=True):
     def since(self) -> datetime:
         """Time at which the session began."""
         return at(self.since_us)
+
+
+def short_name(client: str) -> str:
+    """Return the beginning of a client's name: the whole name would give access to its session."""
+    return client[:8]
 
 
 class Clients(Body, frozen=True, kw_only=True):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import msgspec
 
 from ternmq.model.specs import Mode, RetryPolicy, Start, SubscriptionSpec
 from ternmq.wire.control.bulk import HoldInfo
 from ternmq.wire.control.coding import Body, Limit, Number, Offset, Text, Time, Token
-from ternmq.wire.control.times import span
+from ternmq.wire.control.times import span, timedelta
 
 
 class GroupJoin(Body, frozen=True, kw_only=True):

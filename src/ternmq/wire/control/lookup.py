@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Final
 
 from msgspec import Meta
 
 from ternmq.wire.control.coding import Body, Limit, Line, Number, Offset, Text, Time
-from ternmq.wire.control.times import at
+from ternmq.wire.control.times import at, datetime
 
 MAX_FAILED: Final = 250
 """Most offsets of one FAILED_RETRY or FAILED_DELETE: that many take the broker a millisecond."""

@@ -1,9 +1,15 @@
-"""Times of control structs as ``datetime`` and ``timedelta``."""
+"""Times of control structs as ``datetime`` and ``timedelta``.
+
+The only module of the core and of what it imports that may import ``datetime``: it computes, and
+reads no clock.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
+
+__all__ = ["at", "datetime", "span", "timedelta"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

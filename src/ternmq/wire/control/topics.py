@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Annotated
 
 import msgspec
@@ -10,7 +9,7 @@ from msgspec import Meta
 
 from ternmq.model.specs import TopicSpec
 from ternmq.wire.control.coding import Body, Count, Limit, Time
-from ternmq.wire.control.times import span
+from ternmq.wire.control.times import span, timedelta
 
 Sequence = Annotated[int, Meta(ge=0)]
 """An unsigned 64-bit number."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 from msgspec import Meta
 
 from ternmq.wire.control.coding import Body, Count, Limit, Time, Token
-from ternmq.wire.control.times import at
+from ternmq.wire.control.times import at, datetime
 
 WriterName = Annotated[
     str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f]*\Z")

@@ -14,7 +14,6 @@ from ternmq.broker.query.listings import (
     GroupPlace,
     Listings,
     Member,
-    QueueEnds,
     TopicPage,
     TransactionPlace,
 )
@@ -22,6 +21,7 @@ from ternmq.broker.query.sight import EVERYTHING, Sight
 from ternmq.model.errors import InvalidRequest, UnknownGroup, UnknownTopic
 from ternmq.model.types import DAY_US
 from ternmq.record.fact.control import App
+from ternmq.wire.control.topics import QueueInfo
 from tests.unit.broker.kit import SECOND, START_US, World
 
 
@@ -59,14 +59,18 @@ def test_topics_come_by_name_with_durable_offsets_only() -> None:
     world.send("a", 3)
     world.send("a", 2, commit=False)
     page = topics(world)
-    assert [one.name for one in page.topics] == ["a", "b"]
+    assert [one.spec.name for one in page.topics] == ["a", "b"]
     assert not page.next
     assert page.position == world.end
     first = page.topics[0]
-    assert (first.number, first.queues, first.groups) == (number, (QueueEnds(0, 3),), ("g", "h"))
-    assert page.topics[1].queues == (QueueEnds(0, 0),) * 2
+    assert (first.number, first.queues, first.groups) == (
+        number,
+        [QueueInfo(first=0, next=3)],
+        ["g", "h"],
+    )
+    assert page.topics[1].queues == [QueueInfo(first=0, next=0)] * 2
     world.commit()
-    assert topics(world, ["a"]).topics[0].queues == (QueueEnds(0, 5),)
+    assert topics(world, ["a"]).topics[0].queues == [QueueInfo(first=0, next=5)]
 
 
 def test_topics_come_in_pages_of_those_that_may_be_seen() -> None:
@@ -77,12 +81,15 @@ def test_topics_come_in_pages_of_those_that_may_be_seen() -> None:
     after = ""
     while True:
         page = topics(world, None, after, 2, seeing(topic=lambda name: name != "t3"))
-        seen += [one.name for one in page.topics]
+        seen += [one.spec.name for one in page.topics]
         if not page.next:
             break
         after = page.next
     assert seen == ["t0", "t1", "t2", "t4", "t5", "t6"]
-    assert [one.name for one in topics(world, ["t5", "t1", "none", "t1"]).topics] == ["t1", "t5"]
+    assert [one.spec.name for one in topics(world, ["t5", "t1", "none", "t1"]).topics] == [
+        "t1",
+        "t5",
+    ]
     for limit in (0, 1001):
         with pytest.raises(InvalidRequest):
             topics(world, None, "", limit)
@@ -101,7 +108,7 @@ def test_a_page_ends_before_it_costs_too_much(monkeypatch) -> None:
     ]
     world.topic("d", queues=80)
     page = topics(world, None, "c")
-    assert [one.name for one in page.topics] == ["d"]
+    assert [one.spec.name for one in page.topics] == ["d"]
     assert not page.next
 
 
@@ -148,15 +155,18 @@ def test_a_grant_leads_to_what_it_covers() -> None:
     world, names = many(100)
     sight = seeing(patterns=("t007", "t05*", "t099", "x*"))
     found = topics(world, None, "", 100, sight)
-    assert [one.name for one in found.topics] == [
+    assert [one.spec.name for one in found.topics] == [
         "t007", *[f"t05{n}" for n in range(10)], "t099",
     ]  # fmt: skip
     assert names.looks <= 11, "not the 88 others"
     names.looks = 0
     here = groups(world, sight=sight, limit=100)
-    assert [one.topic for one in here.groups] == [one.name for one in found.topics]
+    assert [one.topic for one in here.groups] == [one.spec.name for one in found.topics]
     assert names.looks <= 11
-    assert [one.name for one in topics(world, None, "t055", 2, sight).topics] == ["t056", "t057"]
+    assert [one.spec.name for one in topics(world, None, "t055", 2, sight).topics] == [
+        "t056",
+        "t057",
+    ]
 
 
 def test_a_page_ends_when_much_was_looked_at_for_nothing() -> None:
@@ -236,7 +246,7 @@ def test_groups_come_by_topic_and_name_with_their_queues() -> None:
     assert [(one.cursor, one.end, one.leased, one.lag) for one in first.queues] == [
         (0, 0, 0, 0), (2, 5, 2, 3),
     ]  # fmt: skip
-    assert first.members == ("one",)
+    assert first.members == ["one"]
     assert [one.topic for one in groups(world, None, "h").groups] == ["a", "b"]
     assert [one.group for one in groups(world, "b").groups] == ["g", "h"]
     assert [one.group for one in groups(world, "b", "g").groups] == ["g"]
@@ -280,7 +290,7 @@ def test_members_hold_rows_or_wait_for_some() -> None:
         Member(waiter, "app", "waiter", 0, 2),
     ]
     assert idle not in {one.session for one in found}
-    assert groups(world).groups[0].members == ("holder", "waiter")
+    assert groups(world).groups[0].members == ["holder", "waiter"]
     with pytest.raises(UnknownGroup):
         Listings(world.broker.ledger).members("a", "h")
 
@@ -320,7 +330,7 @@ def every_transaction(
         assert len(page.undecided) <= limit
         assert len(page.writers) <= limit
         undecided += [(one.writer, one.batch_id) for one in page.undecided]
-        writers += [one.name for one in page.writers]
+        writers += [one.writer for one in page.writers]
         if page.next is None:
             return undecided, writers
         place = page.next
