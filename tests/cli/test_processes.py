@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import shlex
 import signal
@@ -11,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.black_box.process import BrokerProcess, free_port
+import ternmq.sync
+from ternmq.cli.reach.connection import until_told
+from ternmq.cli.terminal.exits import Terminated
+from tests.black_box.process import DEADLINE, BrokerProcess, free_port, wait_until
 from tests.cli.conftest import CommandLine, Processes
 
 
@@ -173,3 +178,42 @@ def test_brokers_that_cannot_start(
     errors = [line for line in done.stderr.splitlines() if line.startswith(b"ternmq: ")]
     assert len(errors) == 1, done.stderr
     assert said in errors[0]
+
+
+def test_a_signal_ends_a_command_that_reads_fast_input(
+    processes: Processes, client: ternmq.sync.Client, topic: str
+) -> None:
+    client.admin.create_topic(topic)
+
+    def stored() -> int:
+        return client.admin.topic(topic).queues[0].next
+
+    lines = subprocess.Popen(["yes"], stdout=subprocess.PIPE)
+    try:
+        for _ in range(4):
+            before = stored()
+            process = processes.start("send", topic, "-q", stdin=lines.stdout)
+            wait_until(lambda: stored() > before, "it sends")  # noqa: B023
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=DEADLINE)
+            assert (process.returncode, err) == (143, b"")
+    finally:
+        lines.kill()
+        lines.wait()
+        assert lines.stdout is not None
+        lines.stdout.close()
+
+
+def test_a_signal_arrives_while_the_pipe_of_the_loop_is_full() -> None:
+    async def fill_and_wait() -> None:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                asyncio.get_running_loop()._csock.send(bytes(4096))  # type: ignore[attr-defined]
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(DEADLINE)
+        raise AssertionError("the signal was lost")
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Terminated):
+        asyncio.run(until_told(fill_and_wait()))
+    assert signal.getsignal(signal.SIGTERM) == before

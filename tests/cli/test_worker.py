@@ -629,6 +629,15 @@ def test_a_second_signal_is_passed_on(
     assert worker.said.count("still running when told to end at once") == 1
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("when", ["supervisor", "handler "])
+def test_processes_that_are_stopped_while_they_start(start: Start, number: int, when: str) -> None:
+    worker = start(QUICK, "--processes", 2)
+    worker.says(when)
+    assert worker.end(number) == 0
+    assert "Traceback" not in worker.said
+
+
 def test_processes_end_with_their_supervisor(start: Start) -> None:
     worker = start(QUICK, "--processes", 2)
     pids = begun(worker, 2)

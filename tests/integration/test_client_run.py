@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import multiprocessing
 import os
 import signal
@@ -19,6 +20,7 @@ import ternmq
 import ternmq.sync
 from ternmq.testing import InProcessBroker, broker
 from tests.asynchronous import until, until_true
+from tests.integration.proxy import Proxy
 
 
 @dataclass
@@ -552,3 +554,76 @@ def test_stopped_when_its_loop_is_closed(real: InProcessBroker) -> None:
 
     asyncio.run(use())
     client.stop()
+
+
+class _Answers(Proxy):
+    """A proxy that passes only the first answers of each connection."""
+
+    passes = 1
+
+    async def _pass(self, reader, writer, *, answers=False):
+        left = self.passes
+        while data := await reader.read(65536):
+            left -= answers
+            if answers and left < 0 and self.mute:
+                continue
+            writer.write(data)
+            await writer.drain()
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize("cut", [True, False])
+async def test_a_run_waits_for_a_broker_that_is_lost_while_it_starts(
+    real: InProcessBroker, caplog: pytest.LogCaptureFixture, *, cut: bool
+) -> None:
+    """It is greeted, and then not answered: for longer than the timeout of a request."""
+    caplog.set_level(logging.INFO, "ternmq")
+    await fill(real.url, 1)
+    async with _Answers(real.port) as proxy:
+        proxy.mute = True
+        client = ternmq.connect(proxy.url, timeout=0.2)
+        got = asyncio.Event()
+
+        @client.handler("orders", group="g")
+        async def on_order(order: Order) -> None:
+            got.set()
+
+        running = asyncio.ensure_future(client.run())
+        await until(lambda: proxy.made, "it is connected")
+        if cut:
+            proxy.refuse(on=True)
+            proxy.cut()
+        await until(
+            lambda: (
+                caplog.text.count("lost during the start: waiting for it") >= 1
+                or caplog.text.count("yet: waiting for it") >= 1
+            ),
+            "a request was given up",
+        )
+        assert not running.done()
+        proxy.mute = False
+        proxy.refuse(on=False)
+        proxy.cut()
+        await got.wait()
+        client.stop()
+        await running
+        assert caplog.text.count("handler on_order: topic=orders") == 1
+
+
+async def test_a_run_that_is_stopped_while_its_start_is_not_answered(
+    real: InProcessBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    await fill(real.url, 1)
+    async with _Answers(real.port) as proxy:
+        proxy.mute = True
+        client = ternmq.connect(proxy.url, timeout=600)
+
+        @client.handler("orders", group="g")
+        async def on_order(order: Order) -> None: ...
+
+        running = asyncio.ensure_future(client.run())
+        await until(lambda: client._session.welcome is not None, "it is greeted")
+        client.stop()
+        async with asyncio.timeout(60):
+            await running
+        await client.close()

@@ -163,3 +163,15 @@ def test_a_broker_that_cannot_start_again_says_why_and_has_nothing_to_stop() -> 
         with pytest.raises(SettingsError, match="listen"):
             one.start()
         one.stop()
+
+
+def test_a_broker_that_runs_is_not_started_again() -> None:
+    with broker(manual=False) as one:
+        port = one.port
+        with pytest.raises(RuntimeError, match="runs already"):
+            one.start()
+        assert one.port == port
+        one.restart()
+        assert one.port == port
+        one.stop()
+        assert one._thread is None

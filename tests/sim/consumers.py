@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
-from ternmq.broker.gate.replies import DoneReply, PullReply, Reply, SettleReply
+from ternmq.broker.gate.replies import DoneReply, PullReply, Reply, SettleReply, ValueReply
 from ternmq.broker.operation.drains import Drain
 from ternmq.model.errors import (
     GroupPaused,
@@ -142,7 +142,7 @@ class Consumer:
         world.hold(reply, self._joined)
 
     def _joined(self, reply: Reply) -> None:
-        assert isinstance(reply, DoneReply)
+        assert isinstance(reply, ValueReply)
         assert isinstance(reply.value, int)
         self.joining = False
         self.world.history.rely(self.world.disk.at, reply.position)

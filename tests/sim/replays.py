@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ternmq.broker.delivery.replays import ReplayPlan
-from ternmq.broker.gate.replies import DoneReply
+from ternmq.broker.gate.replies import DoneReply, ValueReply
 from ternmq.broker.group.keyorder import KeyOrder
 from ternmq.broker.group.progress import Progress
 from ternmq.model.errors import TernMQError
@@ -199,7 +199,7 @@ def _check_offered(progress: Progress) -> None:
 
 
 def _plan(reply: object) -> ReplayPlan:
-    assert isinstance(reply, DoneReply)
+    assert isinstance(reply, ValueReply)
     plan = reply.value[0] if isinstance(reply.value, list) else reply.value
     assert isinstance(plan, ReplayPlan)
     return plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from asyncio import _get_running_loop as running_loop
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from functools import partial
@@ -26,9 +26,18 @@ from ternmq.client.handler.draining import drain
 from ternmq.client.handler.handlers import Handler
 from ternmq.client.handler.middleware import Lifespan
 from ternmq.client.topology import Topology
-from ternmq.model.errors import CannotConnect, GroupSettingsMismatch, InvalidRequest
+from ternmq.model.errors import (
+    CannotConnect,
+    ConnectionLost,
+    GroupSettingsMismatch,
+    InvalidRequest,
+    ShuttingDown,
+)
 
 log: Final = logging.getLogger("ternmq")
+
+_AWAY: Final = (CannotConnect, ConnectionLost, ShuttingDown)
+"""The broker went away, or did not answer."""
 
 
 class Serving:
@@ -102,10 +111,11 @@ class Serving:
             async with AsyncExitStack() as stack:
                 await middlewares.enter(stack, lifespans, client)
                 stack.push_async_callback(self.drain)
-                if await self._arrive(stop):
-                    await self._settle()
+                if await self._arrive(stop) and await self._with_broker(stop, self._settle):
+                    self._tell_connected()
                     try:
-                        await self._run_handlers(stop)
+                        if await self._with_broker(stop, self._start_handlers):
+                            await self._run_handlers(stop)
                     except GroupSettingsMismatch:  # made meanwhile with other settings
                         await self._settle()  # its error names all that differs
                         raise
@@ -136,7 +146,30 @@ class Serving:
         finally:
             told.cancel()
 
-    async def _run_handlers(self, stop: asyncio.Event) -> None:
+    async def _with_broker(
+        self, stop: asyncio.Event, step: Callable[[], Coroutine[Any, Any, None]]
+    ) -> bool:
+        """Do a step of the start; when the broker is lost, wait for it and repeat the step.
+
+        Each step can be repeated: it asks first, and does what is not done yet. Returns False if
+        ``stop`` is set first.
+        """
+        told = asyncio.ensure_future(stop.wait())
+        try:
+            for pause in self._options.backoff.pauses():
+                try:
+                    return await _unless(told, step())
+                except _AWAY as error:
+                    log.warning("the broker was lost during the start: waiting for it (%s)",
+                                why_not_yet(error))  # fmt: skip
+                await asyncio.wait({told}, timeout=pause)
+                if not await _unless(told, self._session.opened(to_pull=True)):
+                    break
+            return False
+        finally:
+            told.cancel()
+
+    def _tell_connected(self) -> None:
         welcome = self._session.welcome
         software = "" if welcome is None or not welcome.software else f" ({welcome.software})"
         log.info(
@@ -144,8 +177,12 @@ class Serving:
             software, self._options.address,
             f" as app {self._options.app}" if self._options.app else "",
         )  # fmt: skip
+
+    async def _start_handlers(self) -> None:
         for handler in self.handlers:
             await handler.start(self._puller)
+
+    async def _run_handlers(self, stop: asyncio.Event) -> None:
         told = asyncio.ensure_future(stop.wait())
         failed = self._admin.redeclaring.failed()
         workers = [task for handler in self.handlers for task in handler.tasks]

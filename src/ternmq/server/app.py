@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 from ternmq.access import admin_app
@@ -55,6 +56,8 @@ EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 """The journal failed, or could not be opened."""
 
+_ENDS: Final = (signal.SIGTERM, signal.SIGINT)
+"""Signals that stop the broker."""
 _EVERY_INTERFACE: Final = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
 _SWEEP_S: Final = 1.0
 _LATE_S: Final = 1.0
@@ -450,15 +453,18 @@ def _complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 async def run(settings: Settings, *, announce: bool = True, new_admin_token: bool = False) -> int:
     """Run a broker until SIGTERM or SIGINT; return the exit status."""
     server = Server(settings, new_admin_token=new_admin_token)
-    await server.start()
     loop = asyncio.get_running_loop()
+    early = _note_signals()
+    await server.start()
     core = server.core
     server.each_second.append(own_process(lambda: core.asked).look)
     loop.set_exception_handler(_complain)
     told = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _ENDS:
         loop.add_signal_handler(number, told.set)
-    if announce:
+    if early:
+        told.set()
+    elif announce:
         print(f"listening on {Address(server.host, server.port)}", flush=True)
     waiting = asyncio.ensure_future(told.wait())
     ends: set[asyncio.Future[Any]] = {waiting, server.stopped}
@@ -471,6 +477,23 @@ async def run(settings: Settings, *, announce: bool = True, new_admin_token: boo
     log.info("stopping")
     await server.close()
     return EXIT_OK
+
+
+def _note_signals() -> list[int]:
+    """Note signals that end the broker, in the returned list: they do not interrupt its start.
+
+    The second signal ends the process at once.
+    """
+    early: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        early.append(number)
+        for one in _ENDS:
+            signal.signal(one, signal.SIG_DFL)
+
+    for one in _ENDS:
+        signal.signal(one, note)
+    return early
 
 
 def serve(settings: Settings, *, new_admin_token: bool = False) -> int:

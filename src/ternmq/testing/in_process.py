@@ -114,7 +114,10 @@ class InProcessBroker:
         Raises:
             TernMQError: It cannot open its journal.
             TimeoutError: It did not start in time.
+            RuntimeError: It runs already.
         """
+        if self._thread is not None and self._thread.is_alive():
+            raise RuntimeError("the broker runs already: stop() or restart() it")
         self._began.clear()
         self._error = None
         self._thread = threading.Thread(target=self._work, name="ternmq-broker", daemon=True)

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import click
@@ -263,7 +264,11 @@ async def until_told(work: Coroutine[Any, Any, None]) -> None:
             told.append(why)
             task.cancel()
 
-    loop.add_signal_handler(signal.SIGTERM, lambda: end(Terminated()))
+    def told_to(_number: int, _frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(end, Terminated())
+
+    # Not add_signal_handler: that loses a signal which arrives while the loop's pipe is full.
+    before = signal.signal(signal.SIGTERM, told_to)
     watched = _watch_reader(loop, lambda: end(BrokenPipeError()))
     try:
         await work
@@ -272,7 +277,7 @@ async def until_told(work: Coroutine[Any, Any, None]) -> None:
             raise told[0] from None
         raise
     finally:
-        loop.remove_signal_handler(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, before)
         if watched is not None:
             loop.remove_reader(watched)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -385,11 +387,18 @@ async def line_batches(path: str) -> AsyncIterator[list[tuple[int, bytes]]]:
     most two batches.
     """
     loop = asyncio.get_running_loop()
-    waiting: asyncio.Queue[tuple[int, bytes] | BaseException | None] = asyncio.Queue()
+    waiting: deque[tuple[int, bytes] | BaseException | None] = deque()
+    arrived = asyncio.Event()
+    woken = False  # by the thread, and the loop has not looked at what waits since
     room = threading.Semaphore(2 * _MOST)
 
     def tell(item: tuple[int, bytes] | BaseException | None) -> None:
-        loop.call_soon_threadsafe(waiting.put_nowait, item)
+        nonlocal woken
+        waiting.append(item)
+        if not woken:  # a wake-up for each line would fill the loop's pipe
+            woken = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the command has ended
+                loop.call_soon_threadsafe(arrived.set)
 
     def read() -> None:
         try:
@@ -406,7 +415,11 @@ async def line_batches(path: str) -> AsyncIterator[list[tuple[int, bytes]]]:
     while not ended:
         batch: list[tuple[int, bytes]] = []
         size = 0
-        item = await waiting.get()
+        while not waiting:
+            await arrived.wait()
+            arrived.clear()
+            woken = False
+        item = waiting.popleft()
         while True:
             if item is None:
                 ended = True
@@ -418,9 +431,9 @@ async def line_batches(path: str) -> AsyncIterator[list[tuple[int, bytes]]]:
                 room.release()
                 batch.append(item)
                 size += len(item[1])
-            if ended or len(batch) >= _MOST or size >= _MOST_BYTES or waiting.empty():
+            if ended or len(batch) >= _MOST or size >= _MOST_BYTES or not waiting:
                 break
-            item = waiting.get_nowait()
+            item = waiting.popleft()
         if batch:
             yield batch
 

@@ -7,7 +7,8 @@ handlers, and connects to no broker itself. Nothing is forked with connections o
   the pause is 1 s again. With ``reload`` it is started again when a file changes.
 * A process that ends by itself (``client.stop()``) is not started again; one that ends with a
   status of ``FOR_GOOD`` ends all.
-* SIGTERM, SIGINT and SIGHUP are passed on; the second signal too. The third one kills.
+* SIGTERM, SIGINT and SIGHUP are passed on as SIGTERM; the second signal as it came. The third one
+  kills. A process that ends by the first one was still starting: it had begun nothing.
 * Each process holds the reading end of a pipe, which ends when the supervisor is gone: then the
   process ends too.
 """
@@ -95,10 +96,10 @@ class _Supervisor:
         return self._status
 
     def _signal(self, number: int) -> None:
-        if number == signal.SIGHUP:
-            if self._told:
-                return  # both the shell and the kernel send it when the terminal is closed
-            number = signal.SIGTERM  # a process that still imports may not handle SIGHUP
+        if number == signal.SIGHUP and self._told:
+            return  # both the shell and the kernel send it when the terminal is closed
+        if not self._told:
+            number = signal.SIGTERM  # of all, it ends a process that still imports without a word
         self._told.append(number)
         self._over.set()
         self._pass_on(number if len(self._told) <= 2 else signal.SIGKILL)
@@ -124,7 +125,7 @@ class _Supervisor:
             status = await self._wait(child, change)
             self._children.discard(child)
             if self._over.is_set():
-                if status:
+                if status and not self._was_starting(status):
                     self._status = self._status or status
                 return
             if change.is_set():
@@ -154,6 +155,10 @@ class _Supervisor:
                     pause,
                 )
                 await _within(self._over, pause)
+
+    def _was_starting(self, status: int) -> bool:
+        """Return whether a process ended by the first signal: it did not handle signals yet."""
+        return len(self._told) == 1 and status == _SIGNAL_BASE + self._told[0]
 
     async def _start(self) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(

@@ -54,7 +54,7 @@ def options_of(
     )
 
 
-def why_not_yet(error: CannotConnect) -> str:
+def why_not_yet(error: TernMQError) -> str:
     """Return in a few words why there is no connection, for a line that names the address."""
     cause = error.__cause__
     return _words(cause) if isinstance(cause, OSError) else str(error.args[0])

@@ -86,15 +86,20 @@ class Handler:
     # -- start and end
 
     async def start(self, puller: Puller) -> None:
-        """Join the group and begin; raises as ``Consumer.start``."""
-        if not self.is_async:
+        """Join the group and begin, unless it has begun; raises as ``Consumer.start``.
+
+        Call it again after an error: nothing is begun then.
+        """
+        if self._consumer is not None:
+            return
+        joined = await puller.join(self.source)
+        if not self.is_async and self._threads is None:
             self._threads = Threads(self.concurrency, f"ternmq-{self.name}")
         consumer = Consumer(
             puller, self.source, self._codecs, self.max_in_flight,
             workers=self.concurrency, at_once=self.concurrency,
         )  # fmt: skip
-        await consumer.start()
-        joined = await puller.join(self.source)  # cached by now
+        await consumer.start()  # the join is cached by now
         log.info(
             "handler %s: topic=%s group=%s mode=%s concurrency=%d; retry: %s%s", self.name,
             self.source.topic, self.source.group, joined.spec.mode.value, self.concurrency,
