@@ -24,9 +24,12 @@ def files() -> dict[Path, str]:
     """Return what is to be written, by path."""
     results = {path.stem: _measurements(path) for path in sorted(RESULTS.glob("*.json"))}
     rounds = [json.loads(path.read_text()) for path in sorted((RESULTS / "rounds").glob("*.json"))]
+    counted = [
+        json.loads(path.read_text()) for path in sorted((RESULTS / "instructions").glob("*.json"))
+    ]
     drawn = plots(results, rounds)
     found = {PLOTS / f"{name}.svg": svg for name, svg in drawn.items()}
-    found[PAGE] = page_text.page(results, rounds, set(drawn))
+    found[PAGE] = page_text.page(results, rounds, set(drawn), counted)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from statistics import median
 from typing import Any, Final
 
 from page_plots import PEER_NAMES, Results, ms, rate, ratio
@@ -88,7 +89,23 @@ the same two cores.
 """What is known of an aim that is missed."""
 
 
-def page(results: Results, rounds: Sequence[Mapping[str, Any]], drawn: AbstractSet[str]) -> str:
+_INSTRUCTIONS: Final = """## Instructions of two versions
+
+`bench/instructions.py` counts the instructions that two versions execute for the same work, client
+and broker together, on a disk in memory (valgrind). On a machine with neighbours, time differs by a
+fifth from run to run; these numbers differ by about a hundredth, so they show changes that time
+cannot show. They do not show what the kernel and the disk do. The spread is (largest - smallest) /
+median of the samples of one version, the larger of both.
+
+"""
+
+
+def page(
+    results: Results,
+    rounds: Sequence[Mapping[str, Any]],
+    drawn: AbstractSet[str],
+    counted: Sequence[Mapping[str, Any]] = (),
+) -> str:
     """Return the page."""
     parts = [_HEAD, _machine(results)]
     if "throughput" in drawn:
@@ -105,6 +122,8 @@ def page(results: Results, rounds: Sequence[Mapping[str, Any]], drawn: AbstractS
             _rounds(rounds),
             _image("rounds", "Ratios of each pair") if "rounds" in drawn else "",
         ]
+    if counted:
+        parts.append(_instructions(counted))
     return "".join(parts).rstrip() + "\n"
 
 
@@ -323,4 +342,21 @@ def _rounds(rounds: Sequence[Mapping[str, Any]]) -> str:
                     f"({ratio(min(ratios))} to {ratio(max(ratios))} in {len(ratios)} pairs)\n"
                 )
     parts.append("\n")
+    return "".join(parts)
+
+
+def _instructions(counted: Sequence[Mapping[str, Any]]) -> str:
+    parts = [_INSTRUCTIONS]
+    for kept in counted:
+        parts.append(f"From `{kept['before']}` to `{kept['after']}`: {kept['text']}.\n\n")
+        parts.append("| load | what one is | before | after | ratio | spread |\n")
+        parts.append("|---|---|---|---|---|---|\n")
+        for load, one in kept["instructions"].items():
+            before, after = one["before"], one["after"]
+            spread = max((max(some) - min(some)) / median(some) for some in (before, after))
+            parts.append(
+                f"| `{load}` | {one['about']} | {median(before):,.0f} | {median(after):,.0f} "
+                f"| {one['ratio_of_medians']:.3f} | {spread:.3f} |\n"
+            )
+        parts.append("\n")
     return "".join(parts)
