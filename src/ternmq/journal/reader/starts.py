@@ -24,6 +24,8 @@ from ternmq.model.types import Position
 from ternmq.record.fact.header import HEADER_BYTES, MAGIC
 
 STEP: Final = 1 << 20
+PIECE: Final = 4 << 20
+"""Most bytes that one ``walk`` passes, beyond a record: some 20 ms for the smallest records."""
 SEGMENTS: Final = 1024
 """Most segments whose places are remembered: 2 MB for segments of 256 MiB."""
 _FIRST_BYTES: Final = 4 << 10
@@ -49,6 +51,15 @@ class RecordStarts:
     def at_or_after(self, byte: int, end: int) -> Position:
         """Return the position of the first record at or after a byte; ``end`` if that is not below.
 
+        Args and Raises: As of ``walk``.
+        """
+        while (found := self.walk(byte, end)) is None:
+            pass
+        return found
+
+    def walk(self, byte: int, end: int) -> Position | None:
+        """Return what ``at_or_after`` returns, or walk a piece of the way: then call again.
+
         Args:
             byte: A byte that the journal keeps.
             end: Where a record begins or will begin; every record below is written.
@@ -70,23 +81,25 @@ class RecordStarts:
             passed = self._passed[base] = array("Q", [0])
         file = self._disk.open(segment_name(Position(base)))
         try:
-            offset = self._walk(file, base, passed, byte - base, min(end - base, self._size))
+            limit = min(end - base, self._size)
+            wanted = min(byte - base, limit)
+            offset = self._pass(file, base, passed, wanted, limit)
         finally:
             file.close()
-        return Position(base + offset)
+        return Position(base + min(offset, limit)) if offset >= wanted else None
 
-    def _walk(self, file: File, base: int, passed: array[int], wanted: int, end: int) -> int:
-        """Return the offset of the first record at or after ``wanted``; ``end`` if that is less.
+    def _pass(self, file: File, base: int, passed: array[int], wanted: int, end: int) -> int:
+        """Walk towards ``wanted``, ``PIECE`` bytes at most; return where the walk is.
 
         Adds to ``passed`` what the walk passes beyond its last offset.
         """
         at = passed[bisect_right(passed, wanted) - 1]
-        want = _FIRST_BYTES
-        while at < wanted:
+        want, stop = _FIRST_BYTES, min(wanted, at + PIECE)
+        while at < stop:
             chunk = file.pread(max(HEADER_BYTES, min(want, end - at)), at)
             if len(chunk) < HEADER_BYTES:
                 raise CorruptJournal("the file ends", file=file.name, byte=at)
-            starts, behind = _followed(chunk, wanted - at)
+            starts, behind = _followed(chunk, stop - at)
             _check(chunk, starts, file.name, base, at)
             next_ = int(np.searchsorted(starts, passed[-1] + STEP - at))
             while next_ < len(starts):
@@ -95,7 +108,9 @@ class RecordStarts:
             # Many records fit in a piece, or the next one is far away.
             want = min(4 * want, _MOST_BYTES) if behind <= len(chunk) else _FIRST_BYTES
             at += behind
-        return min(at, end)
+        if passed[-1] + STEP <= at < end:
+            passed.append(at)  # where the next piece of the walk begins
+        return at
 
 
 def _followed(chunk: bytes, stop: int) -> tuple[npt.NDArray[np.int64], int]:

@@ -64,6 +64,7 @@ def test_as_a_reading_of_everything_finds_it(
     known = [*positions(journal), journal.end]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(starts, "STEP", 1 << step)
+        patch.setattr(starts, "PIECE", 1 << step + 1)
         patch.setattr(starts, "_FIRST_BYTES", 64)
         found = RecordStarts(journal._disk, SEGMENT)
         for byte in bytes_:
