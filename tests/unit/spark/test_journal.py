@@ -14,8 +14,10 @@ import pytest
 
 import ternmq.sync
 from ternmq.journal.disk.real import RealDisk
+from ternmq.journal.log.scan import parse
 from ternmq.journal.reader.reader import JournalReader
 from ternmq.model.errors import DataLoss, FileMissing, OptionError
+from ternmq.record.fact.header import MAGIC, VERSION, Header, Kind, framed
 from ternmq.spark.journal import events
 from ternmq.spark.journal.events import COLUMNS, LEFT_OUT
 from ternmq.spark.journal.options import journal_options
@@ -195,7 +197,7 @@ def test_from_any_position_on_the_names_are_known(lived):
         assert found == wanted
 
 
-def test_tasks_are_cut_where_segments_begin(tmp_path):
+def test_tasks_are_cut_anywhere(tmp_path):
     with (
         broker(manual=False, disk=RealDisk(str(tmp_path))) as one,
         ternmq.sync.connect(one.url) as client,
@@ -210,7 +212,7 @@ def test_tasks_are_cut_where_segments_begin(tmp_path):
     assert apart == rows(reading(path))
     assert {row["topic"] for row in of("stored", apart)} == {"orders"}
     assert sum(row["rows"] for row in of("stored", apart)) == 320
-    # A stream goes from segment to segment.
+    # A stream goes on by as many bytes.
     given = journal_options(
         {"path": path, "startingPosition": "earliest", "maxBytesPerTrigger": "4m"},
         Use.STREAM_READ,
@@ -231,6 +233,44 @@ def test_tasks_are_cut_where_segments_begin(tmp_path):
     ]
     assert found == apart
     stream.stop()
+
+
+@pytest.mark.row("R5")
+def test_records_in_bodies_are_none(tmp_path):
+    """Bodies hold records for the very place where they are stored, with checksums that fit."""
+    count, marker = 400, b"<here it begins>"
+    with (
+        broker(manual=False, disk=RealDisk(str(tmp_path))) as one,
+        ternmq.sync.connect(one.url) as client,
+    ):
+        client.send("orders", marker + bytes(56 * count))
+        last = of_kind("MESSAGES", dump(tmp_path))[-1]
+        (file,) = (tmp_path / "journal").glob("*00.seg")
+        before = file.read_bytes().index(marker) - last["position"]
+        pad = bytes(-(before + len(marker)) % 8)
+        tricked = 0
+        for _ in range(20):
+            newest = dump(tmp_path)[-1]
+            first = newest["position"] + newest["length"] + before + len(marker) + len(pad)
+            body = b"".join(forged(first + 56 * number) for number in range(count))
+            client.send("orders", marker + pad + body)
+            stored = file.read_bytes()
+            tricked += parse(stored, first, first) is not None
+    assert tricked > 5, "the others were stored behind a record of the broker's own"
+    path = str(tmp_path)
+    whole = rows(reading(path))
+    assert sum(row["rows"] for row in of("stored", whole)) == 21
+    for size in ("5000", "65537", "100k"):
+        assert rows(reading(path, maxBytesPerPartition=size)) == whole
+
+
+def of_kind(kind, dumped):
+    return [one for one in dumped if one["kind"] == kind]
+
+
+def forged(position):
+    header = Header(0, MAGIC, 0, VERSION, Kind.MARK, 0, position, 0, 5, 1, 7)
+    return framed(header, bytes(8))
 
 
 def test_a_stream_goes_on_with_a_broker_that_writes(tmp_path):

@@ -148,10 +148,10 @@ class _Run:
     def _stretches(self, start: int, end: int) -> Iterator[Stretch]:
         port = connect(self._reading.options)
         try:
-            segment = port.bounds().segment_bytes
+            bounds = port.bounds()
         finally:
             port.close()
-        yield from self._reading.tasks(start, end, segment)
+        yield from self._reading.tasks(start, end, bounds)
 
     def _gathered(self, stretch: Stretch) -> tuple[pa.Table, int | None]:
         """Return the runs of a stretch, and the time of its first fact."""

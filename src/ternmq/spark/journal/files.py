@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ternmq.journal.reader.reader import JournalReader
-from ternmq.model.errors import DataLoss
+from ternmq.journal.reader.starts import RecordStarts
+from ternmq.model.errors import DataLoss, FileMissing
 from ternmq.model.types import Position
 from ternmq.record.page.frames import Frames
 from ternmq.spark.journal.names import Names
@@ -29,6 +30,7 @@ class FileJournal:
         self._seen = Position(0)
         """The end was searched up to here."""
         self._durable = 0
+        self._starts = RecordStarts(self._reader.disk, self._reader.segment_size)
 
     def bounds(self) -> Bounds:
         """Return the kept positions.
@@ -58,11 +60,17 @@ class FileJournal:
         return base
 
     def pages(self, start: int, stop: int) -> Iterator[Frames]:
-        """Yield the records of ``[start, stop)``, checked."""
+        """Yield the records that begin in ``[start, stop)``, checked."""
         reader = self._reader
         if start < reader.first():
             raise DataLoss(f"the journal in {self._path} begins at {reader.first()}, after {start}")
-        pages = reader.pages(Position(start))
+        try:
+            first = self._starts.at_or_after(start, stop)
+        except FileMissing as error:
+            raise DataLoss(f"the journal in {self._path} has no position {start}") from error
+        if first >= stop:
+            return
+        pages = reader.pages(first)
         for page in pages:
             yield page.below(stop)
             if pages.position >= stop:

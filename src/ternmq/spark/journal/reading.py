@@ -1,7 +1,8 @@
 """Reads of the journal, without Spark: positions, tasks, rows.
 
-The offset of a stream is ``{"position": n}``: the position of the next record. Ranges are cut at
-the beginnings of segments, the only positions known to begin a record.
+The offset of a stream is ``{"position": n}``: every record that begins below was read. Ranges are
+cut at any byte: a task reads the records that begin in its stretch. A broker of an older version
+lets a read begin only where a record begins: there, ranges are cut where segments begin.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Json = dict[str, int]
 
 
 class Stretch(NamedTuple):
-    """Positions ``[start, stop)``; both are beginnings of records."""
+    """The records that begin in ``[start, stop)``."""
 
     start: int
     stop: int
@@ -106,16 +107,16 @@ class JournalReading:
         log.warning("%s", what)
         return oldest
 
-    def tasks(self, start: int, stop: int, segment: int) -> list[Stretch]:
-        """Split positions into tasks, at beginnings of segments."""
+    def tasks(self, start: int, stop: int, bounds: Bounds) -> list[Stretch]:
+        """Split positions into tasks, at multiples of a task's bytes."""
         if stop <= start:
             return []
-        if not segment:
+        step = _cut(self.options.task_bytes, bounds)
+        if not step:
             return [Stretch(start, stop)]
-        step = max(1, self.options.task_bytes // segment) * segment
         found: list[Stretch] = []
         while start < stop:
-            end = min(stop, start - start % segment + step)
+            end = min(stop, start - start % step + step)
             found.append(Stretch(start, end))
             start = end
         return found
@@ -138,7 +139,7 @@ class JournalReading:
             raise OptionError(f"option endingPosition={end}: the journal ends at {bounds.end}")
         if end < start:
             raise OptionError(f"option endingPosition={end}: it is before the start, {start}")
-        return self.tasks(start, end, bounds.segment_bytes)
+        return self.tasks(start, end, bounds)
 
     def start(self, bounds: Bounds) -> int:
         """Return where a new query begins.
@@ -236,23 +237,33 @@ class JournalStream:
             )
         end = bounds.end if self._frozen is None else min(self._frozen, bounds.end)
         most, segment = self.reading.options.max_bytes, bounds.segment_bytes
-        if end - start > most and segment:
-            # Up to the beginning of a segment, at least the next one.
-            step = max(1, (start % segment + most) // segment)
-            end = min(end, start - start % segment + step * segment)
+        if end - start > most:
+            if bounds.anywhere:
+                end = start + most
+            elif segment:  # up to the beginning of a segment, at least the next one
+                step = max(1, (start % segment + most) // segment)
+                end = min(end, start - start % segment + step * segment)
         return max(start, end)
 
     def stretches(self, start: int, end: int) -> list[Stretch]:
         """Return the tasks of a batch that Spark has stored."""
         self._begun = True
-        segment = self._bounds().segment_bytes if end > start else 0
-        return self.reading.tasks(start, end, segment)
+        return self.reading.tasks(start, end, self._bounds()) if end > start else []
 
     def stop(self) -> None:
         """Close the connection."""
         if self._port is not None:
             self._port.close()
             self._port = None
+
+
+def _cut(wanted: int, bounds: Bounds) -> int:
+    """Return how many bytes a task has, at most about ``wanted``; 0: all go into one task."""
+    if bounds.anywhere:
+        return wanted
+    if not bounds.segment_bytes:
+        return 0
+    return max(1, wanted // bounds.segment_bytes) * bounds.segment_bytes
 
 
 def to_json(position: int) -> Json:
