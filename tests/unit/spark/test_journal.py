@@ -24,6 +24,7 @@ from ternmq.spark.journal.options import journal_options
 from ternmq.spark.journal.reading import (
     JournalReading,
     JournalStream,
+    Plan,
     Stretch,
     of_json,
     to_json,
@@ -88,11 +89,12 @@ def dump(path) -> list[Any]:
     return found
 
 
-def rows(one, stretches=None):
+def rows(one, plan=None):
+    plan = plan or one.plan()
     return [
         row
-        for stretch in (one.plan() if stretches is None else stretches)
-        for batch in one.read(stretch)
+        for stretch in plan.stretches
+        for batch in one.read(stretch, plan.names)
         for row in batch.to_pylist()
     ]
 
@@ -205,7 +207,7 @@ def test_tasks_are_cut_anywhere(tmp_path):
         for n in range(8):
             client.send_many("orders", [b"%d" % n * 40_000] * 40)
     path = str(tmp_path)
-    tasks = reading(path, maxBytesPerPartition="4m").plan()
+    tasks = reading(path, maxBytesPerPartition="4m").plan().stretches
     assert len(tasks) >= 3
     assert all(a.stop == b.start and a.stop % (4 << 20) == 0 for a, b in itertools.pairwise(tasks))
     apart = rows(reading(path, maxBytesPerPartition="4m"))
@@ -229,7 +231,7 @@ def test_tasks_are_cut_anywhere(tmp_path):
     found = [
         row
         for start, stop in itertools.pairwise(steps)
-        for row in rows(stream.reading, stream.stretches(start, stop))
+        for row in rows(stream.reading, stream.plan(start, stop))
     ]
     assert found == apart
     stream.stop()
@@ -290,7 +292,7 @@ def test_a_stream_goes_on_with_a_broker_that_writes(tmp_path):
                 client.send("orders", b"the next says that those are durable")
                 after = stream.latest(at)
                 assert after > at
-                found = rows(stream.reading, stream.stretches(at, after))
+                found = rows(stream.reading, stream.plan(at, after))
                 seen += sum(row["rows"] for row in of("stored", found))
                 at = after
             assert seen >= 16
@@ -302,7 +304,7 @@ def test_columns(lived):
     assert one.columns == {"kind": "string", "time": "timestamp"}
     assert set(rows(one)[0]) == {"kind", "time"}
     bare = JournalReading(one.options, {})
-    assert sum(b.num_rows for s in bare.plan() for b in bare.read(s)) == len(rows(one))
+    assert sum(b.num_rows for s in bare.plan().stretches for b in bare.read(s)) == len(rows(one))
     assert list(reading(lived).columns) == list(COLUMNS)
 
 
@@ -325,7 +327,7 @@ def test_a_wrong_option_is_named(options, said):
 
 
 def test_positions_that_are_not_there(lived, tmp_path):
-    end = reading(lived).plan()[-1].stop
+    end = reading(lived).plan().stretches[-1].stop
     with pytest.raises(OptionError, match="the journal ends at"):
         reading(lived, startingPosition=str(end + 8)).plan()
     with pytest.raises(OptionError, match="option endingPosition"):
@@ -353,7 +355,7 @@ def test_what_is_gone_fails_or_is_passed_over(tmp_path, long, lived):
     shutil.copytree(long, tmp_path / "copy")
     path = str(tmp_path / "copy")
     plan = reading(path, maxBytesPerPartition="4m").plan()
-    assert len(plan) > 4
+    assert len(plan.stretches) > 4
     whole = rows(reading(path))
     next((tmp_path / "copy").rglob("*0000000000.seg")).unlink()
     with pytest.raises(DataLoss, match="bytes of the journal from position 0 on are gone"):
@@ -364,13 +366,15 @@ def test_what_is_gone_fails_or_is_passed_over(tmp_path, long, lived):
     # Who was gone before the oldest segment's end has no name.
     plain = [{**row, "app": None, "client": None} for row in found]
     assert plain == [
-        {**row, "app": None, "client": None} for row in whole if row["position"] >= plan[0].stop
+        {**row, "app": None, "client": None}
+        for row in whole
+        if row["position"] >= plan.stretches[0].stop
     ]
     with pytest.raises(DataLoss, match="the journal begins at"):
         reading(path, startingPosition="0").plan()
-    end = reading(lived).plan()[-1].stop
+    end = reading(lived).plan().stretches[-1].stop
     with pytest.raises(DataLoss, match="ends at"):
-        rows(reading(lived), [Stretch(0, end + (1 << 30))])
+        rows(reading(lived), Plan([Stretch(0, end + (1 << 30))], b""))
 
 
 def test_another_journal_under_a_checkpoint_is_noticed(lived):

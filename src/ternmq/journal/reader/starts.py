@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ternmq.journal.disk.port import Disk, File
 from ternmq.journal.log.segment import segment_name
-from ternmq.model.errors import CorruptJournal
+from ternmq.model.errors import CorruptJournal, FileMissing
 from ternmq.model.types import Position
 from ternmq.record.fact.header import HEADER_BYTES, MAGIC
 
@@ -40,6 +40,10 @@ class RecordStarts:
     Args:
         disk: The data root.
         segment_size: Bytes of every segment file.
+
+    Attributes:
+        oldest: The oldest position that the journal keeps; any thread may set it. What was
+            remembered of older segments is forgotten when the next segment is begun.
     """
 
     def __init__(self, disk: Disk, segment_size: int) -> None:
@@ -47,6 +51,7 @@ class RecordStarts:
         self._size = segment_size
         self._passed: dict[int, array[int]] = {}
         """By the position of a segment: offsets in it at which records begin, ascending."""
+        self.oldest = 0
 
     def at_or_after(self, byte: int, end: int) -> Position:
         """Return the position of the first record at or after a byte; ``end`` if that is not below.
@@ -62,7 +67,7 @@ class RecordStarts:
 
         Args:
             byte: A byte that the journal keeps.
-            end: Where a record begins or will begin; every record below is written.
+            end: Any byte; every record that begins below is written.
 
         Raises:
             FileMissing: The segment is not there any more.
@@ -74,12 +79,12 @@ class RecordStarts:
         base = byte - byte % self._size
         if byte == base:
             return Position(base)
-        passed = self._passed.get(base)
-        if passed is None:
-            if len(self._passed) == SEGMENTS:
-                del self._passed[next(iter(self._passed))]
-            passed = self._passed[base] = array("Q", [0])
-        file = self._disk.open(segment_name(Position(base)))
+        try:
+            file = self._disk.open(segment_name(Position(base)))
+        except FileMissing:
+            self._passed.pop(base, None)
+            raise
+        passed = self._passed.get(base) or self._begun(base)
         try:
             limit = min(end - base, self._size)
             wanted = min(byte - base, limit)
@@ -87,6 +92,15 @@ class RecordStarts:
         finally:
             file.close()
         return Position(base + min(offset, limit)) if offset >= wanted else None
+
+    def _begun(self, base: int) -> array[int]:
+        """Return the offsets of a segment of which nothing is remembered yet."""
+        for gone in [one for one in self._passed if one < self.oldest]:
+            del self._passed[gone]
+        if len(self._passed) == SEGMENTS:
+            del self._passed[next(iter(self._passed))]
+        passed = self._passed[base] = array("Q", [0])
+        return passed
 
     def _pass(self, file: File, base: int, passed: array[int], wanted: int, end: int) -> int:
         """Walk towards ``wanted``, ``PIECE`` bytes at most; return where the walk is.

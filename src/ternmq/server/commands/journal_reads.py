@@ -71,6 +71,7 @@ class JournalReads:
 
     def _begin(self, caller: Caller, request: Request, asked: bodies.JournalRead) -> None:
         journal = self._journal
+        self._starts.oldest = journal.first
         page = PageRead(
             self._core.disk,
             journal.segment_size,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ternmq.journal.reader.reader import JournalReader
-from ternmq.journal.reader.starts import RecordStarts
-from ternmq.model.errors import DataLoss, FileMissing
+from ternmq.model.errors import CorruptJournal, DataLoss, FileMissing, JournalExpired
 from ternmq.model.types import Position
 from ternmq.record.page.frames import Frames
 from ternmq.spark.journal.names import Names
@@ -30,7 +29,6 @@ class FileJournal:
         self._seen = Position(0)
         """The end was searched up to here."""
         self._durable = 0
-        self._starts = RecordStarts(self._reader.disk, self._reader.segment_size)
 
     def bounds(self) -> Bounds:
         """Return the kept positions.
@@ -61,25 +59,41 @@ class FileJournal:
 
     def pages(self, start: int, stop: int) -> Iterator[Frames]:
         """Yield the records that begin in ``[start, stop)``, checked."""
-        reader = self._reader
-        if start < reader.first():
-            raise DataLoss(f"the journal in {self._path} begins at {reader.first()}, after {start}")
         try:
-            first = self._starts.at_or_after(start, stop)
+            first = self._reader.at_or_after(start, stop)
         except FileMissing as error:
+            self._check_kept(start)
             raise DataLoss(f"the journal in {self._path} has no position {start}") from error
+        except CorruptJournal:
+            self._check_kept(start)
+            raise
         if first >= stop:
             return
-        pages = reader.pages(first)
+        pages = self._reader.pages(first)
         for page in pages:
             yield page.below(stop)
             if pages.position >= stop:
                 return
         if pages.position < stop:
+            self._check_kept(pages.position)
             raise DataLoss(
                 f"the journal in {self._path} ends at {pages.position}, before {stop}: "
                 f"{pages.fault or 'nothing follows'}"
             )
+
+    def _check_kept(self, position: int) -> None:
+        """Raise if retention has removed a position, as it may do while its segment is read.
+
+        Raises:
+            JournalExpired: The journal begins after it.
+        """
+        oldest = self._reader.first()
+        if position < oldest:
+            error = JournalExpired(
+                f"the journal in {self._path} begins at {oldest}; {position} is gone"
+            )
+            error.oldest = oldest
+            raise error
 
     def close(self) -> None:
         """Close the files."""
