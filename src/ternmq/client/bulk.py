@@ -263,7 +263,8 @@ class Bulk:
     ) -> Iterator[Records]:
         """Yield pages of the journal from a position to ``stop``, or to its current durable end.
 
-        The next page is requested while this one is processed. The last may reach beyond ``stop``.
+        The next page is requested while this one is processed. The last may reach beyond ``stop``,
+        by a record.
 
         Args:
             position: Where a record begins, or any byte if ``anywhere``.
@@ -275,15 +276,20 @@ class Bulk:
         Raises:
             JournalExpired: As in ``journal``.
         """
-        line = self._line
-        self._ask_journal(position, 0, 0.0, with_bodies=with_bodies, anywhere=anywhere)
+        line, most = self._line, self.options.read_bytes
+
+        def ask(begin: int, *, anywhere: bool = False) -> None:
+            size = most if stop is None else max(1, min(most, stop - begin))
+            self._ask_journal(begin, size, 0.0, with_bodies=with_bodies, anywhere=anywhere)
+
+        ask(position, anywhere=anywhere)
         try:
             while True:
                 page = self._take_journal()
                 if stop is None:
                     stop = page.durable
                 if page.next < stop and page.next > page.position:
-                    self._ask_journal(page.next, 0, 0.0, with_bodies=with_bodies)
+                    ask(page.next)
                     yield page
                     continue
                 if page.next > page.position:

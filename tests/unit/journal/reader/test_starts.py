@@ -15,6 +15,7 @@ from ternmq.journal.log.segment import segment_name
 from ternmq.journal.reader import starts
 from ternmq.journal.reader.starts import RecordStarts
 from ternmq.model.errors import CorruptJournal, FileMissing
+from ternmq.model.types import Position
 from ternmq.record.fact.header import HEADER_BYTES, MAGIC, VERSION, Header, Kind, crc_of, framed
 
 SEGMENT = 64 << 10
@@ -129,3 +130,29 @@ def test_places_of_so_many_segments_are_remembered(monkeypatch: pytest.MonkeyPat
     for base in range(0, journal.end - SEGMENT, SEGMENT):
         assert found.at_or_after(base + 90, journal.end) in positions(journal)
     assert len(found._passed) == 2
+
+
+def test_what_retention_removed_is_forgotten() -> None:
+    journal = filled([(20_000, 0)] * 14)
+    disk = journal._disk
+    found = RecordStarts(disk, SEGMENT)
+    bases = list(range(0, journal.end, SEGMENT))
+    assert len(bases) > 4
+    for base in bases[:-1]:
+        found.at_or_after(base + 90, journal.end)
+    found.oldest = bases[2]
+    found.at_or_after(bases[-1] + 90, journal.end)
+    assert list(found._passed) == bases[2:]
+    disk.remove(segment_name(Position(bases[2])))
+    with pytest.raises(FileMissing):
+        found.at_or_after(bases[2] + 90, journal.end)
+    assert list(found._passed) == bases[3:]
+
+
+def test_memory_for_a_segment_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starts, "STEP", 4096)
+    journal = filled([(8, 0)] * 2500)
+    found = RecordStarts(journal._disk, SEGMENT)
+    for byte in range(journal.end, 0, -777):
+        found.at_or_after(byte, journal.end)
+    assert all(len(one) <= SEGMENT // 4096 + 1 for one in found._passed.values())
