@@ -9,13 +9,15 @@ import pytest
 pytest.importorskip("deltalake", reason="needs pyspark and a Java: pip install ternmq[spark]")
 
 import ternmq.sync
+from ternmq.pipeline.audit.schema import RUNS
+from ternmq.pipeline.job import packets
 from ternmq.pipeline.stats.schema import STATS_MINUTE
 from ternmq.pipeline.tables.folder import Folder
 from ternmq.pipeline.tables.table import Table
-from ternmq.pipeline.trace import spark as trace_spark
 from ternmq.pipeline.trace.job import TraceJob
 from ternmq.pipeline.trace.schema import KNOWN, TRACE
 from tests.integration import living
+from tests.integration.auditing import LATER_US, Audit, now_us
 from tests.unit.pipeline.trace_reference import of_table
 
 CORES = 2
@@ -46,7 +48,7 @@ def plain(tables, spec):
 
 @pytest.mark.row("R7", "R9")
 def test_a_hot_queue_is_traced_by_many_tasks(spark, real, tmp_path, monkeypatch):
-    monkeypatch.setattr(trace_spark, "_LEAST_BYTES", 1 << 16)
+    monkeypatch.setattr(packets, "_LEAST_BYTES", 1 << 16)
     one, two = Folder(str(tmp_path / "one")), Folder(str(tmp_path / "two"))
     with ternmq.sync.connect(real.url, app="shop") as client:
         client.admin.create_topic("hot")
@@ -63,6 +65,28 @@ def test_a_hot_queue_is_traced_by_many_tasks(spark, real, tmp_path, monkeypatch)
     living.run(real, two, TraceJob())
     for spec in (TRACE, STATS_MINUTE, KNOWN):
         assert plain(one, spec).equals(plain(two, spec))
+
+
+@pytest.mark.row("R8", "R9")
+def test_the_audit_reads_and_joins_by_many_tasks(spark, real, tmp_path, monkeypatch):
+    monkeypatch.setattr(packets, "_LEAST_BYTES", 1 << 14)
+    living.first_day(real)
+    living.second_day(real)
+    by_spark, here = Audit(real.port, tmp_path / "spark"), Audit(real.port, tmp_path / "here")
+    now = now_us() + LATER_US
+    before = len(stages(spark, "audit"))
+    by_spark.run(now, spark=spark, spark_from_mb="0")
+    scan, join = stages(spark, "audit")[before:]
+    assert scan >= CORES
+    assert join == 4 * CORES
+    here.run(now)
+    assert by_spark.rows() == here.rows() != []
+    assert by_spark.findings() == here.findings()
+    runs = [
+        plain(Folder(str(tmp_path / name)), RUNS).drop_columns(["hour"]).to_pylist()
+        for name in ("spark", "here")
+    ]
+    assert runs[0] == runs[1] != []
 
 
 @pytest.mark.row("R7")

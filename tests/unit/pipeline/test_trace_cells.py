@@ -10,13 +10,14 @@ import pytest
 
 pytest.importorskip("deltalake", reason="needs the extra spark")
 
+from ternmq.pipeline.job.packets import packed, unpacked
 from ternmq.pipeline.stats.schema import STATS_MINUTE
 from ternmq.pipeline.tables.folder import Folder
 from ternmq.pipeline.tables.table import Table
 from ternmq.pipeline.trace import blocks
 from ternmq.pipeline.trace.cells import Cells, Scan
 from ternmq.pipeline.trace.commits import TracePass
-from ternmq.pipeline.trace.folding import Piece, fold_bucket, of_manifest, packed, unpacked
+from ternmq.pipeline.trace.folding import Piece, fold_bucket, of_manifest
 from ternmq.pipeline.trace.schema import KNOWN, TRACE
 from tests.unit.pipeline.trace_reference import of_table
 from tests.unit.pipeline.trace_streams import Stream, table
@@ -29,7 +30,7 @@ def by_cells(tables, begin, stop, stretches, buckets):
     cells = Cells.of(passing.trace.files(), buckets)
     state = packed(known.table())
     piece = Piece(cells, begin, stop, known.position, passing.counted(begin), state)
-    facts = {bucket: [] for bucket in range(buckets)}
+    facts: dict[int, list[pa.Table]] = {bucket: [] for bucket in range(buckets)}
     for calls in stretches:
         scan = Scan(cells, piece.known_from)
         for bucket, some in [*itertools.chain(*map(scan.add, map(table, calls))), *scan.end()]:

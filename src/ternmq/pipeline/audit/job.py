@@ -162,9 +162,7 @@ class _Run:
         ):
             from ternmq.pipeline.audit.spark import gathered
 
-            return gathered(
-                context.spark, context.options, stretch, self._grace_us, lenient=context.lenient
-            )
+            return gathered(context.spark, self._reading, stretch, self._grace_us)
         return gathered_here(self._reading.read(stretch), self._grace_us)
 
     # -- judging

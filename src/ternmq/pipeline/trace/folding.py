@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ternmq.pipeline.job.packets import packed, unpacked
 from ternmq.pipeline.stats import stats
 from ternmq.pipeline.stats.schema import STATS_MINUTE
 from ternmq.pipeline.tables.datafile import DataFile
@@ -249,18 +250,3 @@ def of_manifest(one: Manifest) -> tuple[list[Done], list[Steps], pa.Table | None
 
 def _plain(file: DataFile) -> dict[str, Any]:
     return {name: getattr(file, name) for name in DataFile.__slots__}
-
-
-def packed(rows: pa.Table) -> bytes:
-    """Return rows as bytes."""
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
-    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
-        writer.write_table(rows)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
-
-
-def unpacked(data: bytes) -> pa.Table:
-    """Return the rows of bytes."""
-    return pa.ipc.open_stream(data).read_all()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, cast
 import pyarrow as pa
 from pyspark import TaskContext
 
+from ternmq.pipeline.job.packets import PACKETS, buckets, packed, packet, received, task_bytes
 from ternmq.pipeline.tables.folder import Folder
 from ternmq.pipeline.tables.table import Table
 from ternmq.pipeline.trace.cells import Cells, Scan
@@ -28,8 +29,6 @@ from ternmq.pipeline.trace.folding import (
     Piece,
     fold_bucket,
     of_manifest,
-    packed,
-    unpacked,
 )
 from ternmq.pipeline.trace.schema import EVENTS, TRACE
 from ternmq.spark import schema
@@ -43,19 +42,8 @@ from ternmq.spark.journal.reading import JournalReading, Stretch
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SHARES: Final = 4
-"""Buckets for each core: a core whose buckets are small takes another one."""
-_TASK_BYTES: Final = 32 << 20
-_LEAST_BYTES: Final = 1 << 20
 _AT_ONCE: Final = 200_000
 """Events that a task cuts at a time."""
-PACKETS: Final = "bucket int, stretch bigint, number int, facts binary"
-_PACKETS: Final = pa.schema(
-    [
-        ("bucket", pa.int32()), ("stretch", pa.int64()), ("number", pa.int32()),
-        ("facts", pa.binary()),
-    ]
-)  # fmt: skip
 MANIFESTS: Final = "told string, stats binary, lags binary, learnt binary"
 _MANIFESTS: Final = pa.schema(
     [
@@ -72,14 +60,14 @@ class ScanTask:
     Attributes:
         stretches: The stretches of the journal.
         broker: The broker to read from.
-        names: Names of the numbers in records.
+        names: Names of the numbers in records, packed.
         cells: The cells of the table.
         known_from: As in ``queue.Work``.
     """
 
     stretches: tuple[Stretch, ...]
     broker: Broker
-    names: Names
+    names: bytes
     cells: Cells
     known_from: int
 
@@ -93,14 +81,12 @@ class ScanTask:
     def _packets(self, port: BrokerJournal, stretch: Stretch) -> Iterator[pa.RecordBatch]:
         scan = Scan(self.cells, self.known_from)
         for number, (bucket, facts) in enumerate(self._cut(scan, port, stretch)):
-            row = [[bucket], [stretch.start], [number], [packed(facts)]]
-            arrays = [pa.array(one, kind.type) for one, kind in zip(row, _PACKETS, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=_PACKETS)
+            yield packet(bucket, stretch.start, number, facts)
 
     def _cut(
         self, scan: Scan, port: BrokerJournal, stretch: Stretch
     ) -> Iterator[tuple[int, pa.Table]]:
-        events = Events(self.names)
+        events = Events(Names.unpacked(self.names))
         for page in port.pages(*stretch):
             events.add(page)
             if len(events) >= _AT_ONCE:
@@ -129,27 +115,14 @@ class FoldTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Fold the buckets of a partition, in general one; yield their manifests."""
-        packets: dict[int, list[tuple[int, int, pa.Table]]] = {}
-        for batch in batches:
-            bucket, stretch, number, facts = (column.to_pylist() for column in batch.columns)
-            for at, one in enumerate(bucket):
-                told = stretch[at], number[at], unpacked(facts[at])
-                packets.setdefault(one, []).append(told)
-        if not packets:
-            packets[cast("TaskContext", TaskContext.get()).partitionId()] = []
         table = Table.open(Folder(self.tables), TRACE, create=False, storage=self.storage)
-        for one in sorted(packets):
-            manifest = fold_bucket(table, self.piece, one, _in_order(packets.pop(one)))
+        nothing = schema.arrow({name: COLUMNS[name] for name in EVENTS}).empty_table()
+        none = nothing.append_column("block", pa.array([], pa.int64()))
+        number = cast("TaskContext", TaskContext.get()).partitionId()
+        for bucket, facts in received(batches, or_else=(number, none)):
+            manifest = fold_bucket(table, self.piece, bucket, facts)
             arrays = [pa.array([part]) for part in manifest]
             yield pa.RecordBatch.from_arrays(arrays, schema=_MANIFESTS)
-
-
-def _in_order(packets: list[tuple[int, int, pa.Table]]) -> pa.Table:
-    """Return the facts of packets in the order of the journal; a packet is in order."""
-    packets.sort(key=lambda one: one[:2])
-    nothing = schema.arrow({name: COLUMNS[name] for name in EVENTS}).empty_table()
-    nothing = nothing.append_column("block", pa.array([], pa.int64()))
-    return pa.concat_tables([nothing, *[one[2] for one in packets]]).combine_chunks()
 
 
 def fold_by_spark(
@@ -175,10 +148,10 @@ def fold_by_spark(
     """
     known = passing.known(begin)
     cores = spark.sparkContext.defaultParallelism
-    cells = Cells.of(passing.trace.files(), _SHARES * cores)
+    cells = Cells.of(passing.trace.files(), buckets(cores))
     piece = Piece(cells, begin, stop, known.position, passing.counted(begin), packed(known.table()))
     with closing(BrokerJournal(broker)) as port:
-        names = port.names(begin)
+        names = port.names(begin).packed(EVENTS)
         stretches = tuple(_stretches(port, broker, begin, stop, cores))
     scan = ScanTask(stretches, broker, names, cells, piece.known_from)
     fold = FoldTask(piece, passing.trace.folder.uri.rpartition("/")[0], storage)
@@ -198,12 +171,11 @@ def _stretches(
     port: BrokerJournal, broker: Broker, begin: int, stop: int, cores: int
 ) -> list[Stretch]:
     """Cut a piece into the stretches of tasks: small enough for every core to get some."""
-    share = -(-(stop - begin) // (2 * cores))
     options = JournalOptions(
         broker=broker,
         path="",
         start=begin,
-        task_bytes=min(_TASK_BYTES, max(_LEAST_BYTES, share)),
+        task_bytes=task_bytes(stop - begin, cores),
         columns=EVENTS,
     )
     reading = JournalReading(options, {name: COLUMNS[name] for name in EVENTS})
