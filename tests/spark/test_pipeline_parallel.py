@@ -74,12 +74,15 @@ def test_the_audit_reads_and_joins_by_many_tasks(spark, real, tmp_path, monkeypa
     living.second_day(real)
     by_spark, here = Audit(real.port, tmp_path / "spark"), Audit(real.port, tmp_path / "here")
     now = now_us() + LATER_US
+    by_spark.archive()
+    here.archive()
     before = len(stages(spark, "audit"))
-    by_spark.run(now, spark=spark, spark_from_mb="0")
-    scan, join = stages(spark, "audit")[before:]
-    assert scan >= CORES
-    assert join == 4 * CORES
-    here.run(now)
+    by_spark.run(now, spark=spark, spark_from_mb="0", bodies="true")
+    scan, join, read, joined = stages(spark, "audit")[before:]
+    assert min(scan, read) >= CORES
+    assert join == joined == 4 * CORES
+    here.run(now, bodies="true")
+    assert {row["tier"] for row in here.rows()} == {"stored", "group", "archive"}
     assert by_spark.rows() == here.rows() != []
     assert by_spark.findings() == here.findings()
     runs = [
