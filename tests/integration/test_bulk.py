@@ -321,6 +321,16 @@ def test_the_journal_is_read_whole_and_in_order(real, client):
         assert rows == 500
 
 
+def test_no_more_of_the_journal_is_sent_than_wanted(real, client):
+    for _ in range(60):
+        client.send("orders", b"x" * 1000)
+    with Bulk(options(real)) as bulk:
+        end = bulk.journal(0).durable
+        for start, stop in itertools.pairwise(range(1, end, end // 7)):
+            pages = list(bulk.journal_pages(start, stop, anywhere=True))
+            assert stop <= pages[-1].next < stop + 4096
+
+
 def test_secrets_are_blanked(real, bulk, client):
     client.admin.put_app("shop", [GrantInfo(right="produce")], new_token=True)
     fill(client, rows=30)

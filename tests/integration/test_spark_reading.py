@@ -8,7 +8,9 @@ import socket
 import pytest
 
 import ternmq.sync
+from ternmq.client.bulk import Bulk
 from ternmq.journal.disk.real import RealDisk
+from ternmq.journal.reader.reader import JournalReader
 from ternmq.model.errors import (
     CannotConnect,
     Forbidden,
@@ -269,7 +271,7 @@ def journal(real, use=Use.BATCH_READ, **options):
 
 
 @pytest.mark.row("R5")
-def test_the_journal_of_a_broker_is_that_of_its_files(tmp_path):
+def test_the_journal_of_a_broker_is_that_of_its_files(tmp_path, monkeypatch):
     with broker(manual=False, disk=RealDisk(str(tmp_path))) as one:
         with ternmq.sync.connect(one.url, app="shop") as client:
             client.admin.create_topic("gone")
@@ -280,13 +282,22 @@ def test_the_journal_of_a_broker_is_that_of_its_files(tmp_path):
             pulled.reject(rows=range(10), reason="broken")
             pulled.ack()
         reading = journal(one)
-        plan = reading.plan()
+        plan = journal(one, maxBytesPerPartition="1g").plan().stretches
         assert len(plan) == 1
         found = rows(reading, plan)
         stop = plan[0].stop
-        stretches = journal(one, maxBytesPerPartition="4m", endingPosition=str(stop)).plan()
-        assert len(stretches) > 1
-        assert rows(reading, stretches) == found
+        for size in ("4m", "999999"):
+            stretches = (
+                journal(one, maxBytesPerPartition=size, endingPosition=str(stop)).plan().stretches
+            )
+            assert len(stretches) == -(-stop // (4 << 20 if size == "4m" else 999_999))
+            assert rows(reading, stretches) == found
+        monkeypatch.setattr(Bulk, "reads_journal_anywhere", False)  # an older broker
+        older = journal(one, maxBytesPerPartition="4m", endingPosition=str(stop)).plan().stretches
+        segment = JournalReader(str(tmp_path)).segment_size
+        assert [part.start % segment for part in older] == [0] * len(older)
+        assert rows(reading, older) == found
+        monkeypatch.undo()
         stream = JournalStream(
             journal(one, Use.STREAM_READ, startingPosition="earliest", watermarkCacheMs="0")
         )
@@ -295,7 +306,7 @@ def test_the_journal_of_a_broker_is_that_of_its_files(tmp_path):
         stream.stop()
     files = journal_options({"path": str(tmp_path), "endingPosition": str(stop)}, Use.BATCH_READ)
     copied = JournalReading(files, files.offered)
-    assert rows(copied) == found
+    assert rows(copied, copied.plan().stretches) == found
     assert {row["topic"] for row in found if row["kind"] == "stored"} == {"gone", "orders"}
 
 
@@ -314,7 +325,7 @@ def test_the_journal_wants_the_right_to_audit(tmp_path):
         with pytest.raises(Forbidden):
             journal(guarded, **who).plan()
         who = {"ternmq__app": "auditor", "ternmq__tokenFile": str(tmp_path / "auditor")}
-        found = rows(journal(guarded, **who))
+        found = rows(journal(guarded, **who), journal(guarded, **who).plan().stretches)
         assert {row["kind"] for row in found} >= {"config", "joined", "reign"}
 
 

@@ -7,6 +7,7 @@ import pytest
 import ternmq.sync
 from ternmq.journal.disk.real import RealDisk
 from ternmq.journal.reader.reader import JournalReader
+from ternmq.server.commands.holds import BulkCommands
 from ternmq.spark.journal.events import COLUMNS
 from ternmq.testing import broker
 from tests.spark.queries import finish
@@ -75,3 +76,44 @@ def test_facts_are_a_stream(spark, lived, tmp_path):
 def test_a_wrong_path_is_one_clear_error(spark, tmp_path):
     with pytest.raises(Exception, match="there is no journal in"):
         spark.read.format("ternmq.journal").load(str(tmp_path)).collect()
+
+
+@pytest.mark.row("R5")
+def test_tasks_get_the_names_from_the_driver(spark, tmp_path, monkeypatch):
+    asked = []
+    real = BulkCommands.catalog
+
+    def catalog(*args):
+        asked.append(args)
+        return real(*args)
+
+    monkeypatch.setattr(BulkCommands, "catalog", catalog)
+    with (
+        broker(manual=False) as one,
+        ternmq.sync.connect(one.url, app="shop") as client,
+    ):
+        for topic in ("orders", "payments"):
+            client.send_many(topic, [b"x" * 1000] * 100)
+            client.pull(topic, group="billing", max_messages=100).ack()
+        told = {"bootstrap.servers": f"127.0.0.1:{one.port}", "maxBytesPerPartition": "20000"}
+        table = spark.read.format("ternmq.journal").options(**told).load()
+        assert table.rdd.getNumPartitions() > 5
+        asked.clear()
+        found = table.where("kind = 'pulled'").select("topic", "group", "app").distinct().collect()
+        assert {tuple(row) for row in found} == {
+            ("orders", "billing", "shop"), ("payments", "billing", "shop"),
+        }  # fmt: skip
+        assert len(asked) == 1
+        asked.clear()
+        stream = (
+            spark.readStream.format("ternmq.journal").options(**told)
+            .option("startingPosition", "earliest").load()
+        )  # fmt: skip
+        batches = finish(
+            stream.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True).start
+        )  # fmt: skip
+        assert len(asked) == sum(1 for one in batches if one["numInputRows"]) > 0
+    rows = spark.read.parquet(str(tmp_path / "out")).where("kind = 'settled'")
+    assert {row["app"] for row in rows.collect()} == {"shop"}

@@ -248,22 +248,48 @@ class Bulk:
         self._ask_journal(position, max_bytes, wait_of("wait", wait), with_bodies=with_bodies)
         return self._take_journal()
 
+    @property
+    def reads_journal_anywhere(self) -> bool:
+        """Whether the broker lets a read of its journal begin at any byte; connects."""
+        return self._line.welcome.journal_anywhere
+
     def journal_pages(
-        self, position: int, stop: int | None = None, *, with_bodies: bool = True
+        self,
+        position: int,
+        stop: int | None = None,
+        *,
+        with_bodies: bool = True,
+        anywhere: bool = False,
     ) -> Iterator[Records]:
         """Yield pages of the journal from a position to ``stop``, or to its current durable end.
 
-        The next page is requested while this one is processed. The last may reach beyond ``stop``.
+        The next page is requested while this one is processed. The last may reach beyond ``stop``,
+        by a record.
+
+        Args:
+            position: Where a record begins, or any byte if ``anywhere``.
+            stop: Any byte; None: the durable end at the first page.
+            with_bodies: As in ``journal``.
+            anywhere: Begin with the first record at or after ``position``; only if
+                ``reads_journal_anywhere``.
+
+        Raises:
+            JournalExpired: As in ``journal``.
         """
-        line = self._line
-        self._ask_journal(position, 0, 0.0, with_bodies=with_bodies)
+        line, most = self._line, self.options.read_bytes
+
+        def ask(begin: int, *, anywhere: bool = False) -> None:
+            size = most if stop is None else max(1, min(most, stop - begin))
+            self._ask_journal(begin, size, 0.0, with_bodies=with_bodies, anywhere=anywhere)
+
+        ask(position, anywhere=anywhere)
         try:
             while True:
                 page = self._take_journal()
                 if stop is None:
                     stop = page.durable
                 if page.next < stop and page.next > page.position:
-                    self._ask_journal(page.next, 0, 0.0, with_bodies=with_bodies)
+                    ask(page.next)
                     yield page
                     continue
                 if page.next > page.position:
@@ -273,10 +299,16 @@ class Bulk:
             line.drop()
 
     def _ask_journal(
-        self, position: int, max_bytes: int, wait: float, *, with_bodies: bool
+        self,
+        position: int,
+        max_bytes: int,
+        wait: float,
+        *,
+        with_bodies: bool,
+        anywhere: bool = False,
     ) -> None:
         most = max_bytes or self.options.read_bytes
-        asked = bodies.JournalRead(position, most, int(1000 * wait), not with_bodies)
+        asked = bodies.JournalRead(position, most, int(1000 * wait), not with_bodies, anywhere)
         self._line.send(Command.JOURNAL_READ, bodies.pack_journal_read(asked), wait)
 
     def _take_journal(self) -> Records:

@@ -233,6 +233,7 @@ class Server:
             create_topics=settings.create_topics,
             forgets=settings.forgets,
             pull_at_once=True,
+            journal_anywhere=True,
             software=f"ternmq {__version__}",
         )
 

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("deltalake", reason="needs the extra spark")
 
 from ternmq.pipeline.tables.table import Table
-from ternmq.pipeline.trace import queue
+from ternmq.pipeline.trace import blocks
 from ternmq.pipeline.trace.commits import TracePass
 from tests.unit.pipeline.trace_reference import of_table
 from tests.unit.pipeline.trace_streams import NOON, Stream, table
@@ -40,7 +40,9 @@ def same(found, wanted):
 @pytest.mark.row("R7")
 @pytest.mark.parametrize("seed", range(12))
 def test_any_life_folded_in_any_pieces_is_as_the_reference_says(tables, seed, monkeypatch):
-    monkeypatch.setattr(queue, "BLOCK_BITS", (18, 3)[seed % 2])
+    monkeypatch.setattr(blocks, "BLOCK_BITS", (16, 3)[seed % 2])
+    monkeypatch.setattr(blocks, "OPEN_BITS", (14, 2)[seed % 2])
+    monkeypatch.setattr(blocks, "MOST_SMALL", 3)
     chance = random.Random(seed)
     stream = Stream(chance)
     for _ in range(150):
@@ -51,12 +53,13 @@ def test_any_life_folded_in_any_pieces_is_as_the_reference_says(tables, seed, mo
     same(one.trace.read(), stream.reference)
     for file in one.trace.files():
         assert file.low["queue"] == file.high["queue"]
-        assert file.low["offset"] >> queue.BLOCK_BITS == (file.high["offset"] >> queue.BLOCK_BITS)
+        assert file.low["offset"] >> blocks.BLOCK_BITS == (file.high["offset"] >> blocks.BLOCK_BITS)
 
 
 @pytest.mark.row("R7")
 def test_only_files_are_written_anew_whose_messages_moved_on(tables, monkeypatch):
-    monkeypatch.setattr(queue, "BLOCK_BITS", 3)
+    monkeypatch.setattr(blocks, "BLOCK_BITS", 3)
+    monkeypatch.setattr(blocks, "OPEN_BITS", 3)
     told = {"part": 0, "topic": "orders", "topic_number": 1, "queue": 0}
     group = told | {"group": "g", "group_number": 5, "attempt": 1, "deliveries": 1}
     events = [

@@ -14,14 +14,17 @@ import pytest
 
 import ternmq.sync
 from ternmq.journal.disk.real import RealDisk
+from ternmq.journal.log.scan import parse
 from ternmq.journal.reader.reader import JournalReader
 from ternmq.model.errors import DataLoss, FileMissing, OptionError
+from ternmq.record.fact.header import MAGIC, VERSION, Header, Kind, framed
 from ternmq.spark.journal import events
 from ternmq.spark.journal.events import COLUMNS, LEFT_OUT
 from ternmq.spark.journal.options import journal_options
 from ternmq.spark.journal.reading import (
     JournalReading,
     JournalStream,
+    Plan,
     Stretch,
     of_json,
     to_json,
@@ -86,11 +89,12 @@ def dump(path) -> list[Any]:
     return found
 
 
-def rows(one, stretches=None):
+def rows(one, plan=None):
+    plan = plan or one.plan()
     return [
         row
-        for stretch in (one.plan() if stretches is None else stretches)
-        for batch in one.read(stretch)
+        for stretch in plan.stretches
+        for batch in one.read(stretch, plan.names)
         for row in batch.to_pylist()
     ]
 
@@ -195,7 +199,7 @@ def test_from_any_position_on_the_names_are_known(lived):
         assert found == wanted
 
 
-def test_tasks_are_cut_where_segments_begin(tmp_path):
+def test_tasks_are_cut_anywhere(tmp_path):
     with (
         broker(manual=False, disk=RealDisk(str(tmp_path))) as one,
         ternmq.sync.connect(one.url) as client,
@@ -203,14 +207,14 @@ def test_tasks_are_cut_where_segments_begin(tmp_path):
         for n in range(8):
             client.send_many("orders", [b"%d" % n * 40_000] * 40)
     path = str(tmp_path)
-    tasks = reading(path, maxBytesPerPartition="4m").plan()
+    tasks = reading(path, maxBytesPerPartition="4m").plan().stretches
     assert len(tasks) >= 3
     assert all(a.stop == b.start and a.stop % (4 << 20) == 0 for a, b in itertools.pairwise(tasks))
     apart = rows(reading(path, maxBytesPerPartition="4m"))
     assert apart == rows(reading(path))
     assert {row["topic"] for row in of("stored", apart)} == {"orders"}
     assert sum(row["rows"] for row in of("stored", apart)) == 320
-    # A stream goes from segment to segment.
+    # A stream goes on by as many bytes.
     given = journal_options(
         {"path": path, "startingPosition": "earliest", "maxBytesPerTrigger": "4m"},
         Use.STREAM_READ,
@@ -227,10 +231,48 @@ def test_tasks_are_cut_where_segments_begin(tmp_path):
     found = [
         row
         for start, stop in itertools.pairwise(steps)
-        for row in rows(stream.reading, stream.stretches(start, stop))
+        for row in rows(stream.reading, stream.plan(start, stop))
     ]
     assert found == apart
     stream.stop()
+
+
+@pytest.mark.row("R5")
+def test_records_in_bodies_are_none(tmp_path):
+    """Bodies hold records for the very place where they are stored, with checksums that fit."""
+    count, marker = 400, b"<here it begins>"
+    with (
+        broker(manual=False, disk=RealDisk(str(tmp_path))) as one,
+        ternmq.sync.connect(one.url) as client,
+    ):
+        client.send("orders", marker + bytes(56 * count))
+        last = of_kind("MESSAGES", dump(tmp_path))[-1]
+        (file,) = (tmp_path / "journal").glob("*00.seg")
+        before = file.read_bytes().index(marker) - last["position"]
+        pad = bytes(-(before + len(marker)) % 8)
+        tricked = 0
+        for _ in range(20):
+            newest = dump(tmp_path)[-1]
+            first = newest["position"] + newest["length"] + before + len(marker) + len(pad)
+            body = b"".join(forged(first + 56 * number) for number in range(count))
+            client.send("orders", marker + pad + body)
+            stored = file.read_bytes()
+            tricked += parse(stored, first, first) is not None
+    assert tricked > 5, "the others were stored behind a record of the broker's own"
+    path = str(tmp_path)
+    whole = rows(reading(path))
+    assert sum(row["rows"] for row in of("stored", whole)) == 21
+    for size in ("5000", "65537", "100k"):
+        assert rows(reading(path, maxBytesPerPartition=size)) == whole
+
+
+def of_kind(kind, dumped):
+    return [one for one in dumped if one["kind"] == kind]
+
+
+def forged(position):
+    header = Header(0, MAGIC, 0, VERSION, Kind.MARK, 0, position, 0, 5, 1, 7)
+    return framed(header, bytes(8))
 
 
 def test_a_stream_goes_on_with_a_broker_that_writes(tmp_path):
@@ -250,7 +292,7 @@ def test_a_stream_goes_on_with_a_broker_that_writes(tmp_path):
                 client.send("orders", b"the next says that those are durable")
                 after = stream.latest(at)
                 assert after > at
-                found = rows(stream.reading, stream.stretches(at, after))
+                found = rows(stream.reading, stream.plan(at, after))
                 seen += sum(row["rows"] for row in of("stored", found))
                 at = after
             assert seen >= 16
@@ -262,7 +304,7 @@ def test_columns(lived):
     assert one.columns == {"kind": "string", "time": "timestamp"}
     assert set(rows(one)[0]) == {"kind", "time"}
     bare = JournalReading(one.options, {})
-    assert sum(b.num_rows for s in bare.plan() for b in bare.read(s)) == len(rows(one))
+    assert sum(b.num_rows for s in bare.plan().stretches for b in bare.read(s)) == len(rows(one))
     assert list(reading(lived).columns) == list(COLUMNS)
 
 
@@ -285,7 +327,7 @@ def test_a_wrong_option_is_named(options, said):
 
 
 def test_positions_that_are_not_there(lived, tmp_path):
-    end = reading(lived).plan()[-1].stop
+    end = reading(lived).plan().stretches[-1].stop
     with pytest.raises(OptionError, match="the journal ends at"):
         reading(lived, startingPosition=str(end + 8)).plan()
     with pytest.raises(OptionError, match="option endingPosition"):
@@ -313,7 +355,7 @@ def test_what_is_gone_fails_or_is_passed_over(tmp_path, long, lived):
     shutil.copytree(long, tmp_path / "copy")
     path = str(tmp_path / "copy")
     plan = reading(path, maxBytesPerPartition="4m").plan()
-    assert len(plan) > 4
+    assert len(plan.stretches) > 4
     whole = rows(reading(path))
     next((tmp_path / "copy").rglob("*0000000000.seg")).unlink()
     with pytest.raises(DataLoss, match="bytes of the journal from position 0 on are gone"):
@@ -324,13 +366,15 @@ def test_what_is_gone_fails_or_is_passed_over(tmp_path, long, lived):
     # Who was gone before the oldest segment's end has no name.
     plain = [{**row, "app": None, "client": None} for row in found]
     assert plain == [
-        {**row, "app": None, "client": None} for row in whole if row["position"] >= plan[0].stop
+        {**row, "app": None, "client": None}
+        for row in whole
+        if row["position"] >= plan.stretches[0].stop
     ]
     with pytest.raises(DataLoss, match="the journal begins at"):
         reading(path, startingPosition="0").plan()
-    end = reading(lived).plan()[-1].stop
+    end = reading(lived).plan().stretches[-1].stop
     with pytest.raises(DataLoss, match="ends at"):
-        rows(reading(lived), [Stretch(0, end + (1 << 30))])
+        rows(reading(lived), Plan([Stretch(0, end + (1 << 30))], b""))
 
 
 def test_another_journal_under_a_checkpoint_is_noticed(lived):

@@ -67,6 +67,8 @@ def made() -> Iterator[tuple[str, bytes]]:
     yield "SEND answer with rows of other queues", frames.pack(Command.SEND, ANSWER, 105, queues)
     at_once = bodies.pack_pull(examples.PULL._replace(at_once=16))
     yield "PULL that says at_once", frames.pack(Command.PULL, 0, 104, at_once)
+    anywhere = bodies.pack_journal_read(examples.JOURNAL_READ._replace(anywhere=True))
+    yield "JOURNAL_READ from any byte", frames.pack(Command.JOURNAL_READ, 0, 105, anywhere)
     nothing = examples.pack_delivery(examples.NOTHING_CAME)
     yield "PULL answer without rows", frames.pack(Command.PULL, ANSWER, 101, nothing)
     whole = bodies.pack_settle(examples.SETTLE_ALL)

@@ -21,6 +21,7 @@ from google_crc32c import value as crc32c
 
 from ternmq.journal.disk.port import Disk
 from ternmq.journal.log.segment import segment_name
+from ternmq.journal.reader.starts import RecordStarts
 from ternmq.model.errors import (
     CorruptJournal,
     DiskError,
@@ -68,8 +69,11 @@ class PageRead:
         upto: The durable position; above ``position``.
         max_bytes: Most bytes of the journal to read; at least one record is read.
         with_bodies: False: large records are sent without bodies, see the module.
+        starts: ``position`` may be any byte: these find the first record at or after it. Used by
+            ``run`` alone.
 
     Attributes:
+        position: Where the page begins.
         records: The page: the records to send.
         next: Position of the record behind the last one.
         error: Why there is no page: InvalidRequest when no record begins at ``position``.
@@ -79,6 +83,7 @@ class PageRead:
         "_disk",
         "_max_bytes",
         "_segment_size",
+        "_starts",
         "_upto",
         "_with_bodies",
         "error",
@@ -96,21 +101,35 @@ class PageRead:
         max_bytes: int,
         *,
         with_bodies: bool = True,
+        starts: RecordStarts | None = None,
     ) -> None:
         self._disk = disk
         self._segment_size = segment_size
         self._upto = upto
         self._max_bytes = max(HEADER_BYTES, min(max_bytes, MAX_BYTES))
         self._with_bodies = with_bodies
+        self._starts = starts
         self.position = position
         self.next = position
         self.records = b""
         self.error: TernMQError | None = None
 
+    @property
+    def begun(self) -> bool:
+        """Whether the page was read; False: its beginning is being searched, run it again."""
+        return self._starts is None or self.error is not None
+
     def run(self) -> None:
         """Read the page; an error is stored in ``error``, for the loop to report."""
         try:
-            self._read()
+            if self._starts is not None:
+                found = self._starts.walk(self.position, self._upto)
+                if found is None:
+                    return
+                self.position = self.next = found
+                self._starts = None
+            if self.position < self._upto:
+                self._read()
         except FileMissing as error:
             self.error = error
         except (InvalidRequest, CorruptJournal, DiskReadError) as error:

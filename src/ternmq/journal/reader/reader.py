@@ -26,6 +26,7 @@ from ternmq.journal.log.scan import RawRecord, Scanner, segment_size_of
 from ternmq.journal.log.segment import segment_bases
 from ternmq.journal.reader.names import Names, read_names, read_names_around
 from ternmq.journal.reader.page_scan import PageScanner
+from ternmq.journal.reader.starts import RecordStarts
 from ternmq.journal.store.store import RecordStore
 from ternmq.model.errors import CorruptJournal, FileMissing, MessageNotFound
 from ternmq.model.types import NO_POSITION, Position
@@ -97,6 +98,7 @@ class JournalReader:
         self.segment_size = segment_size_of(self.disk, bases)
         self.position = bases[0]
         self.fault = ""
+        self._starts = RecordStarts(self.disk, self.segment_size)
         self._cache = ColdCache(self.disk)
         self._store = RecordStore(_Written(self.segment_size, bases[0]), self.disk, self._cache)
 
@@ -127,6 +129,20 @@ class JournalReader:
     def pages(self, start: Position) -> PageScanner:
         """Return an iterable of the records from ``start`` on, many at a time."""
         return PageScanner(self.disk, start, segment_size=self.segment_size)
+
+    def at_or_after(self, byte: int, end: int) -> Position:
+        """Return the position of the first record at or after any byte, or ``end`` if it is less.
+
+        Args:
+            byte: Any byte of the journal.
+            end: Any byte; every record that begins below is written.
+
+        Raises:
+            FileMissing: The byte's segment is not there.
+            CorruptJournal: A record before the byte, in its segment, is damaged.
+            DiskError: The disk could not read.
+        """
+        return self._starts.at_or_after(byte, end)
 
     def names(self, stop: Position = NO_POSITION) -> Names:
         """Return the names of the numbers in the records, those of deleted objects included.

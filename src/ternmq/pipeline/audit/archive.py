@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -27,6 +28,25 @@ _COLUMNS: Final = (
 _BODIES: Final = ("body", "body_crc")
 
 
+@dataclass(slots=True, frozen=True)
+class Wanted:
+    """Which rows of the archive are compared; is sent to workers.
+
+    Attributes:
+        names: The topics, by number.
+        buckets: The windows, in order.
+        bodies: As in ``read_archive``.
+    """
+
+    names: Mapping[int, str]
+    buckets: Sequence[int]
+    bodies: bool
+
+
+Gather = Callable[[Table, Sequence[DataFile], Wanted], pa.Table]
+"""Returns the runs of files of the archive."""
+
+
 def read_archive(
     archive: Table,
     excusing: Sequence[Table],
@@ -34,6 +54,7 @@ def read_archive(
     buckets: Sequence[int],
     *,
     bodies: bool = False,
+    gather: Gather | None = None,
 ) -> Archived:
     """Return the archive's content in some windows.
 
@@ -43,6 +64,7 @@ def read_archive(
         runs: The runs of stored messages.
         buckets: The windows, in order.
         bodies: Also check every body: one with a wrong checksum counts as missing.
+        gather: Reads the files; by default this process does.
     """
     stored = runs.filter(pc.equal(runs["kind"], "stored"))
     names = names_of(stored)
@@ -55,19 +77,34 @@ def read_archive(
         for one in keys
     }
     stands = {places[app]: at for app, at in archive.all_remembered(places).items()}
-    wanted = np.array(buckets, np.int64)
-    found = [
-        _runs(rows, names, wanted, bodies=bodies)
-        for one in archive.files()
-        if _touches(one, wanted, names)
-        for rows in _rows(archive, one, bodies=bodies)
-    ]
-    empty = table(0)
+    wanted = Wanted(names, tuple(buckets), bodies)
+    files = [one for one in archive.files() if _touches(one, np.array(buckets, np.int64), names)]
     return Archived(
-        merged(pa.concat_tables(found)) if found else empty,
+        (gather or gathered_from)(archive, files, wanted),
         stands,
-        pa.concat_tables([empty, *(_excused(one) for one in excusing)]),
+        pa.concat_tables([table(0), *(_excused(one) for one in excusing)]),
     )
+
+
+def gathered_from(archive: Table, files: Sequence[DataFile], wanted: Wanted) -> pa.Table:
+    """Return the runs of files of the archive; a ``Gather``."""
+    found = [runs_of(archive, one, wanted) for one in files]
+    return merged(pa.concat_tables(found)) if found else table(0)
+
+
+def runs_of(archive: Table, file: DataFile, wanted: Wanted, part: int = 0, of: int = 1) -> pa.Table:
+    """Return the runs of a file of the archive.
+
+    Args:
+        archive: The table.
+        file: The file.
+        wanted: Which rows are compared.
+        part: Which part of the file: every row group whose number modulo ``of`` is this.
+        of: Number of parts.
+    """
+    rows = _rows(archive, file, part, of, bodies=wanted.bodies)
+    found = [_runs(one, wanted) for one in rows]
+    return merged(pa.concat_tables([table(0), *found]))
 
 
 def _touches(file: DataFile, wanted: np.ndarray, names: Mapping[int, str]) -> bool:
@@ -81,24 +118,25 @@ def _touches(file: DataFile, wanted: np.ndarray, names: Mapping[int, str]) -> bo
     return at < len(wanted) and int(wanted[at]) <= high
 
 
-def _rows(archive: Table, file: DataFile, *, bodies: bool) -> Iterator[pa.Table]:
-    """Yield a file's rows, a row group at a time."""
+def _rows(
+    archive: Table, file: DataFile, part: int, of: int, *, bodies: bool
+) -> Iterator[pa.Table]:
+    """Yield rows of a part of a file, a row group at a time."""
     columns = [*_COLUMNS, *(_BODIES if bodies else ())]
     with archive.folder.open(file.path) as source:
         parquet = pq.ParquetFile(source)
-        for number in range(parquet.num_row_groups):
+        for number in range(part, parquet.num_row_groups, of):
             yield parquet.read_row_group(number, columns)
 
 
-def _runs(
-    rows: pa.Table, names: Mapping[int, str], wanted: np.ndarray, *, bodies: bool
-) -> pa.Table:
+def _runs(rows: pa.Table, wanted: Wanted) -> pa.Table:
     born = ints(rows["born_time"])
     bucket = born - born % BUCKET_US
-    chosen = np.isin(bucket, wanted) & np.isin(ints(rows["topic_number"]), list(names))
+    chosen = np.isin(bucket, np.array(wanted.buckets, np.int64))
+    chosen &= np.isin(ints(rows["topic_number"]), list(wanted.names))
     rows, bucket = rows.filter(pa.array(chosen)), bucket[chosen]
     sequence = rows["sequence"].to_numpy().copy()
-    if bodies:
+    if wanted.bodies:
         # No message has this sequence or one after it, so it counts as a different message.
         sequence[_damaged(rows)] = np.iinfo(np.int64).min
     offset = ints(rows["offset"])

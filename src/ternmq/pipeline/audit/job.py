@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from ternmq.model.errors import TableConflict
 from ternmq.model.words import counted, verb
 from ternmq.pipeline.archive.schema import ARCHIVE, ERASED, GAPS
-from ternmq.pipeline.audit.archive import read_archive
+from ternmq.pipeline.audit.archive import Gather, read_archive
 from ternmq.pipeline.audit.audit import Archived, buckets_of, fold, judge
 from ternmq.pipeline.audit.policy import Policy, Verdict
 from ternmq.pipeline.audit.runs import EVENTS, gathered_here
@@ -148,10 +148,10 @@ class _Run:
     def _stretches(self, start: int, end: int) -> Iterator[Stretch]:
         port = connect(self._reading.options)
         try:
-            segment = port.bounds().segment_bytes
+            bounds = port.bounds()
         finally:
             port.close()
-        yield from self._reading.tasks(start, end, segment)
+        yield from self._reading.tasks(start, end, bounds)
 
     def _gathered(self, stretch: Stretch) -> tuple[pa.Table, int | None]:
         """Return the runs of a stretch, and the time of its first fact."""
@@ -162,9 +162,7 @@ class _Run:
         ):
             from ternmq.pipeline.audit.spark import gathered
 
-            return gathered(
-                context.spark, context.options, stretch, self._grace_us, lenient=context.lenient
-            )
+            return gathered(context.spark, self._reading, stretch, self._grace_us)
         return gathered_here(self._reading.read(stretch), self._grace_us)
 
     # -- judging
@@ -191,8 +189,21 @@ class _Run:
             return None
         excusing = [one for one in map(self._there, (GAPS, ERASED)) if one is not None]
         return read_archive(
-            archive, excusing, runs, buckets, bodies=bool(self._context.settings["bodies"])
+            archive,
+            excusing,
+            runs,
+            buckets,
+            bodies=bool(self._context.settings["bodies"]),
+            gather=self._reader(),
         )
+
+    def _reader(self) -> Gather | None:
+        context = self._context
+        if context.spark is None:
+            return None
+        from ternmq.pipeline.audit.spark import ArchiveReader
+
+        return ArchiveReader(context.spark, context.integer("spark_from_mb") * _MB, context.storage)
 
     def _there(self, spec: TableSpec) -> Table | None:
         """Return a table of another job, if it exists."""

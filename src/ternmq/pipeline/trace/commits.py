@@ -17,20 +17,27 @@ import pyarrow.compute as pc
 
 from ternmq.pipeline.stats import stats
 from ternmq.pipeline.stats.schema import STATS_MINUTE, STEPS_US
-from ternmq.pipeline.tables.datafile import DataFile, TableSpec
+from ternmq.pipeline.tables.datafile import TableSpec
 from ternmq.pipeline.tables.numbers import Numbers, numbers
 from ternmq.pipeline.tables.table import Table
 from ternmq.pipeline.trace.fold import TracedQueue
-from ternmq.pipeline.trace.known import Known, Queue, Subscription, of_catalog
-from ternmq.pipeline.trace.queue import KINDS, Done, Work, fold_queue
+from ternmq.pipeline.trace.known import PIPELINE, Known, Queue, Subscription, of_catalog
+from ternmq.pipeline.trace.queue import (
+    KINDS,
+    Done,
+    Steps,
+    Work,
+    about_queues,
+    files_of,
+    fold_queue,
+    of_users,
+    steps,
+)
 from ternmq.pipeline.trace.schema import KNOWN, TRACE
 
 APP: Final = "trace"
 """The app under which the tables store positions."""
-PIPELINE: Final = "spark."
-"""Prefix of the pipeline's own groups; they have no rows."""
-
-Dones = Callable[[Sequence[Work]], Iterable[Done]]
+__all__ = ["APP", "PIPELINE", "TracePass", "tells"]
 
 
 class TracePass:
@@ -77,24 +84,27 @@ class TracePass:
         known = self.known(begin)
         was = known.position
         known.learn(events, stop)
-        events = events.filter(_of_users(events))
-        cut = _by_queue(events)
+        cut = _by_queue(events.filter(of_users(events)))
         topics = {key[0]: known.topics.get(key[0], f"topic-{key[0]}") for key in cut}
-        works = self.works(known, was, begin, cut, topics)
         nothing = events.slice(0, 0)
-        dones = [
-            fold_queue(self.trace, one, cut.get((one.place.topic_number, one.place.queue), nothing))
-            for one in works
-        ]
-        return self.commit(known, begin, stop, dones)
+        dones, moved = [], []
+        for work in self._works(known, was, begin, cut, topics):
+            some = cut.get((work.place.topic_number, work.place.queue), nothing)
+            dones.append(fold_queue(self.trace, work, some))
+            moved.append(steps(work, some))
+        return self.commit(known, begin, stop, dones, moved)
 
-    def works(
+    def counted(self, begin: int) -> int:
+        """Return the position from which on events of a piece are counted in statistics."""
+        return max(self._stats.remembered(APP) or 0, begin)
+
+    def _works(
         self,
         known: Known,
         was: int,
         begin: int,
         queues: Iterable[Queue],
-        topics: Mapping[int, str] | None = None,
+        topics: Mapping[int, str],
     ) -> list[Work]:
         """Return the work for the queues with events.
 
@@ -105,49 +115,56 @@ class TracePass:
             queues: The queues with events.
             topics: Names of topics, for those missing in ``known``.
         """
-        files: dict[Queue, list[DataFile]] = {}
-        for one in self.trace.files():
-            topic, queue = one.low["topic_number"], one.low["queue"]
-            assert isinstance(topic, int)
-            assert isinstance(queue, int)
-            files.setdefault((topic, queue), []).append(one)
+        files = files_of(self.trace.files())
         turns = known.turns(begin)
         wanted = sorted({*queues, *[key for key in files if key[0] in turns]})
-        counted = max(self._stats.remembered(APP) or 0, begin)
-        cursors: dict[Queue, dict[int, int]] = {}
-        for (topic, queue, group), cursor in known.cursors.items():
-            cursors.setdefault((topic, queue), {})[group] = cursor
-        told, names = known.told(), dict(topics or {}) | known.topics
+        counted = self.counted(begin)
+        cursors = known.cursors_of()
+        told, names = known.told(), {**topics, **known.topics}
         return [
             Work(
-                TracedQueue(names.get(topic, f"topic-{topic}"), topic, queue),
-                [
-                    one.of_queue(queue)
-                    for one in known.of_topic(topic)
-                    if not one.name.startswith(PIPELINE)
-                ],
+                TracedQueue(names.get(key[0], f"topic-{key[0]}"), *key),
+                known.groups_of(key),
                 begin,
                 counted,
                 max(was, begin),
-                known.ends.get((topic, queue), 0),
-                cursors.get((topic, queue), {}),
-                files.get((topic, queue), []),
+                known.ends.get(key, 0),
+                cursors.get(key, {}),
+                files.get(key, []),
                 told,
             )
-            for topic, queue in wanted
+            for key in wanted
         ]
 
-    def commit(self, known: Known, begin: int, stop: int, dones: Sequence[Done]) -> int:
-        """Commit the results of queues; return the number of rows of the trace written."""
+    def commit(
+        self,
+        known: Known,
+        begin: int,
+        stop: int,
+        dones: Sequence[Done],
+        moved: Sequence[Steps],
+    ) -> int:
+        """Commit the results of a piece; return the number of rows of the trace written.
+
+        Args:
+            known: The state after the piece, still with the ends and cursors before it.
+            begin: Where the piece begins.
+            stop: Where it ends.
+            dones: The folded rows of each queue, in one or more parts.
+            moved: The ends and cursors of each queue.
+        """
         if (self._stats.remembered(APP) or 0) < stop:
-            self._commit_stats(known, stop, dones)
+            self._commit_stats(known, stop, dones, moved)
         if (self._known_table.remembered(APP) or -1) < stop:
-            for one in dones:
+            cursors = known.cursors_of()
+            for one in moved:
                 key = one.place.topic_number, one.place.queue
                 known.ends[key] = one.end
                 known.topics[key[0]] = one.place.topic
-                known.cursors = {at: n for at, n in known.cursors.items() if at[:2] != key}
-                known.cursors |= {(*key, group): at for group, at in one.cursors.items()}
+                cursors[key] = one.cursors
+            known.cursors = {
+                (*key, group): at for key, some in cursors.items() for group, at in some.items()
+            }
             known.forget(begin)
             added = self._known_table.stage(known.table())
             self._known_table.commit(added, self._known_table.files(), {APP: stop})
@@ -156,8 +173,10 @@ class TracePass:
         self.trace.commit(add, remove, {APP: stop})
         return sum(one.rows for one in dones)
 
-    def _commit_stats(self, known: Known, stop: int, dones: Sequence[Done]) -> None:
-        new = [one.stats for one in dones] + _lags(known, dones)
+    def _commit_stats(
+        self, known: Known, stop: int, dones: Sequence[Done], moved: Sequence[Steps]
+    ) -> None:
+        new = [one.stats for one in dones] + _lags(known, moved)
         if not new:
             self._stats.commit(remember={APP: stop})
             return
@@ -174,21 +193,15 @@ def tells(events: pa.Table) -> bool:
 
     Every run of the pipeline adds facts of its own (its sessions, its holds).
     """
-    some = events.filter(_of_users(events))
+    some = events.filter(of_users(events))
     settings = pc.and_(pc.equal(some["kind"], "config"), pc.is_valid(some["topic_number"]))
     about = pc.or_(pc.is_in(some["kind"], value_set=pa.array(KINDS)), settings)
     return bool(pc.any(about).as_py())
 
 
-def _of_users(events: pa.Table) -> pa.ChunkedArray:
-    return pc.invert(pc.fill_null(pc.starts_with(events["group"], PIPELINE), False))
-
-
 def _by_queue(events: pa.Table) -> dict[Queue, pa.Table]:
     """Return the events about queues, by queue, each in order."""
-    some = events.filter(
-        pc.and_(pc.is_in(events["kind"], value_set=pa.array(KINDS)), pc.is_valid(events["queue"]))
-    )
+    some = about_queues(events)
     topic, queue = numbers(some["topic_number"]), numbers(some["queue"])
     key = topic << 32 | queue
     order = np.argsort(key, kind="stable")
@@ -201,16 +214,16 @@ def _by_queue(events: pa.Table) -> dict[Queue, pa.Table]:
     }
 
 
-def _lags(known: Known, dones: Sequence[Done]) -> list[pa.Table]:
+def _lags(known: Known, moved: Sequence[Steps]) -> list[pa.Table]:
     """Return statistics with the lags of groups, over all queues of their topic."""
     found = []
-    by_topic: dict[int, list[Done]] = {}
-    for one in dones:
+    by_topic: dict[int, list[Steps]] = {}
+    for one in moved:
         by_topic.setdefault(one.place.topic_number, []).append(one)
     for topic, some in by_topic.items():
         for group in known.of_topic(topic):
-            steps = {one.place.queue: _of_group(one.lags, group.number) for one in some}
-            minutes = np.unique(np.concatenate([one[0] for one in steps.values()]))
+            told = {one.place.queue: _of_group(one.lags, group.number) for one in some}
+            minutes = np.unique(np.concatenate([one[0] for one in told.values()]))
             minutes = minutes[minutes + STEPS_US["stats_minute"] > group.since_us]
             if group.gone is not None:
                 minutes = minutes[minutes + STEPS_US["stats_minute"] <= group.gone_us]
@@ -218,11 +231,11 @@ def _lags(known: Known, dones: Sequence[Done]) -> list[pa.Table]:
                 continue
             total = np.zeros(len(minutes), np.int64)
             queues = {key[1] for key in known.ends if key[0] == topic}
-            for queue in {*queues, *steps}:
+            for queue in {*queues, *told}:
                 began = group.of_queue(queue).cursor
                 cursor = known.cursors.get((topic, queue, group.number), began)
                 before = 0 if cursor is None else known.ends.get((topic, queue), 0) - cursor
-                begin, behind = steps.get(queue, (minutes[:0], minutes[:0]))
+                begin, behind = told.get(queue, (minutes[:0], minutes[:0]))
                 at = np.searchsorted(begin, minutes, side="right")
                 total += np.maximum(np.concatenate([[before], behind])[at], 0)
             names = [group.name] * len(minutes)

@@ -131,7 +131,10 @@ def _stored(events: pa.Table, prepared: Mapping[int, tuple[int, int, int]]) -> M
     refers = numbers(some["refers_to"], -1)
     for at in np.flatnonzero(refers >= 0).tolist():
         if (told := prepared.get(int(refers[at]))) is not None:
-            producer[at], sequence[at], born[at] = told
+            # A part of a run has the number of the rows before it (``cells``).
+            before = 0 if sequence[at] == NULL else int(sequence[at])
+            producer[at], first, born[at] = told
+            sequence[at] = first + before
     ev, inside = spread(stop - start)
     time = numbers(some["time"])[ev]
     return Messages(

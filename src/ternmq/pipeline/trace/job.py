@@ -59,7 +59,9 @@ class TraceJob:
 
                         stop = _cut(port, at, end, context.integer("spark_piece_bytes"))
                         with described(context.spark, f"trace: journal from {at} to {stop}"):
-                            rows += fold_by_spark(context.spark, context.options, passing, at, stop)
+                            rows += fold_by_spark(
+                                context.spark, context.broker, passing, at, stop, context.storage
+                            )
                     else:
                         stop, events = feed.piece(at, end)
                         if end - at < _QUIET_BYTES and passing.position and not tells(events):

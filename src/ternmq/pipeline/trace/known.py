@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +19,11 @@ import pyarrow.compute as pc
 from ternmq.pipeline.tables.numbers import NULL
 from ternmq.pipeline.trace.fold import Group
 from ternmq.pipeline.trace.schema import KNOWN
+
+PIPELINE: Final = "spark."
+"""Prefix of the pipeline's own groups; they have no rows."""
+LEARNT: Final = ("config", "prepared", "resolved")
+"""Kinds of events from which ``Known`` is collected."""
 
 Queue = tuple[int, int]
 """Number of a topic, number of a queue."""
@@ -85,6 +90,21 @@ class Known:
         """Return the groups of a topic, including those that ended."""
         return [one for one in self.groups.values() if one.topic_number == number]
 
+    def groups_of(self, queue: Queue) -> list[Group]:
+        """Return the groups of users as a queue sees them, including those that ended."""
+        return [
+            one.of_queue(queue[1])
+            for one in self.of_topic(queue[0])
+            if not one.name.startswith(PIPELINE)
+        ]
+
+    def cursors_of(self) -> dict[Queue, dict[int, int]]:
+        """Return the cursors of groups by queue."""
+        found: dict[Queue, dict[int, int]] = {}
+        for (topic, queue, group), cursor in self.cursors.items():
+            found.setdefault((topic, queue), {})[group] = cursor
+        return found
+
     def turns(self, begin: int) -> set[int]:
         """Return the topics with a group that began or ended at or after a position."""
         return {
@@ -95,8 +115,7 @@ class Known:
 
     def learn(self, events: pa.Table, position: int) -> None:
         """Apply events, which end at a position."""
-        wanted = pa.array(["config", "prepared", "resolved"])
-        some = events.filter(pc.is_in(events["kind"], value_set=wanted))
+        some = events.filter(pc.is_in(events["kind"], value_set=pa.array(LEARNT)))
         for row in some.to_pylist():
             if row["kind"] == "config":
                 self._config(row)
@@ -142,7 +161,11 @@ class Known:
             self.groups[group] = replace(known, gone=position, gone_us=time)
 
     def forget(self, before: int) -> None:
-        """Drop what ended before a position: no event about it remains to be folded."""
+        """Drop what no event from a position on needs.
+
+        Groups and transactions that ended before the position; and transactions of which all events
+        are after it: they are learnt again with these events.
+        """
         for number in [
             n for n, one in self.groups.items() if one.gone is not None and one.gone < before
         ]:
@@ -151,7 +174,7 @@ class Known:
         for at in [
             at
             for at, one in self.prepared.items()
-            if one.decided is not None and one.decided < before
+            if one.decided is not None and (one.decided < before or at >= before)
         ]:
             del self.prepared[at]
 

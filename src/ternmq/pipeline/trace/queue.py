@@ -1,7 +1,8 @@
-"""The trace of one queue: finds the files with affected rows, folds, writes the new files.
+"""The trace of a queue: finds the files with affected rows, folds, writes the new files.
 
-This is the work of one worker. It writes files and returns which ones, and which files they
-replace; the process that commits them decides what belongs to the table (``commits``).
+This is the work of one worker, for a whole queue or for one of its cells (``cells``). It writes
+files and returns which ones, and which files they replace; the process that commits them decides
+what belongs to the table (``commits``).
 """
 
 from __future__ import annotations
@@ -11,27 +12,27 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ternmq.pipeline.stats import stats
 from ternmq.pipeline.stats.schema import STEPS_US
-from ternmq.pipeline.tables.datafile import DataFile, Value, parts
+from ternmq.pipeline.tables.datafile import DataFile
 from ternmq.pipeline.tables.numbers import NULL, Numbers, from_position, member, numbers
 from ternmq.pipeline.tables.table import Table
+from ternmq.pipeline.trace.blocks import is_open, number, rewrite
 from ternmq.pipeline.trace.fold import OF_GROUPS, OF_MESSAGES, Group, TracedQueue, fold
+from ternmq.pipeline.trace.known import PIPELINE, Queue
 
 _FOREVER: Final = 1 << 62
-BLOCK_BITS = 18
-"""A file has rows of one hour and of at most 2^18 offsets: it is rewritten when one of its
-messages changes."""
 KINDS: Final = (*OF_GROUPS, *OF_MESSAGES)
 """Kinds of events about a queue."""
 
 
 @dataclass(slots=True, frozen=True)
 class Work:
-    """The work to do for a queue.
+    """The work to do for a queue, or for one of its cells.
 
     Attributes:
         place: The queue.
@@ -41,7 +42,7 @@ class Work:
         known_from: Position from which on events move ``end`` and ``cursors``.
         end: Offset after its newest message, before the events.
         cursors: Cursors of groups, before the events.
-        files: Files of the table with rows of the queue.
+        files: Files of the table with rows of the queue or cell.
         prepared: As in ``fold.fold``.
     """
 
@@ -58,7 +59,7 @@ class Work:
 
 @dataclass(slots=True)
 class Done:
-    """The result of the work.
+    """The rows of a queue or of one of its cells, folded.
 
     Attributes:
         place: The queue.
@@ -66,9 +67,6 @@ class Done:
         remove: Files that they replace.
         rows: Number of rows written.
         stats: Statistics by minute.
-        lags: ``begin`` (minute), ``group_number``, ``end``, ``cursor`` at the minute's end.
-        end: As in ``Work``, after the events.
-        cursors: Likewise.
     """
 
     place: TracedQueue
@@ -76,56 +74,64 @@ class Done:
     remove: list[DataFile]
     rows: int
     stats: pa.Table
+
+
+@dataclass(slots=True)
+class Steps:
+    """How the end of a queue and the cursors of its groups moved.
+
+    Attributes:
+        place: The queue.
+        lags: ``begin`` (minute), ``group_number``, ``end``, ``cursor`` at the minute's end.
+        end: As in ``Work``, after the events.
+        cursors: Likewise.
+    """
+
+    place: TracedQueue
     lags: pa.Table
     end: int
     cursors: dict[int, int]
 
 
+def of_users(events: pa.Table) -> pa.ChunkedArray:
+    """Return a mask of the events that are not about groups of the pipeline."""
+    return pc.invert(pc.fill_null(pc.starts_with(events["group"], PIPELINE), False))
+
+
+def files_of(files: Iterable[DataFile]) -> dict[Queue, list[DataFile]]:
+    """Return files of the trace by queue."""
+    found: dict[Queue, list[DataFile]] = {}
+    for one in files:
+        topic, queue = one.low["topic_number"], one.low["queue"]
+        assert isinstance(topic, int)
+        assert isinstance(queue, int)
+        found.setdefault((topic, queue), []).append(one)
+    return found
+
+
+def about_queues(events: pa.Table) -> pa.Table:
+    """Return the events about queues."""
+    return events.filter(
+        pc.and_(pc.is_in(events["kind"], value_set=pa.array(KINDS)), pc.is_valid(events["queue"]))
+    )
+
+
 def fold_queue(table: Table, work: Work, events: pa.Table) -> Done:
-    """Fold the events of a queue.
+    """Fold the events of a queue, or of one of its cells.
 
     Args:
         table: The trace.
         work: The work to do.
-        events: Events of the queue, of ``KINDS``, in the order of the journal.
+        events: Its events, of ``KINDS``, in the order of the journal.
     """
     old = touched(work, events)
     rows = table.read_files(old)
     folded = fold(work.place, rows, events, work.groups, work.begin, work.prepared)
-    add, old = _changed(table, old, rows, folded.rows)
+    chosen = {one.path for one in old}
+    others = [one for one in work.files if one.path not in chosen]
+    add, remove = rewrite(table, old, rows, folded.rows, others)
     counts = stats.of_events(work.place.topic, events, folded.done, work.counted)
-    lags, end, cursors = lag_steps(work, events)
-    written = sum(one.rows for one in add)
-    return Done(work.place, add, list(old), written, counts, lags, end, cursors)
-
-
-def _changed(
-    table: Table, files: Sequence[DataFile], before: pa.Table, after: pa.Table
-) -> tuple[list[DataFile], list[DataFile]]:
-    """Write the blocks with changed rows; return the new files, and the files they replace."""
-    was = dict(_blocks(before))
-    add: list[DataFile] = []
-    same: set[tuple[str, int]] = set()
-    for key, rows in _blocks(after):
-        if key in was and was[key].equals(rows):
-            same.add(key)
-        else:
-            add += table.stage(rows)
-    return add, [one for one in files if _block_of(one) not in same]
-
-
-def _blocks(rows: pa.Table) -> Iterable[tuple[tuple[str, int], pa.Table]]:
-    """Split rows by hour and block of offsets, as in files."""
-    for partition, part in parts(rows, ("hour",)):
-        block = numbers(part["offset"]) >> BLOCK_BITS
-        numbered = np.unique(block).tolist()
-        for one in numbered:
-            some = part if len(numbered) == 1 else part.filter(pa.array(block == one))
-            yield (partition["hour"], one), some
-
-
-def _block_of(file: DataFile) -> tuple[str, int]:
-    return file.partition["hour"], _number(file.low["offset"]) >> BLOCK_BITS
+    return Done(work.place, add, remove, sum(one.rows for one in add), counts)
 
 
 def touched(work: Work, events: pa.Table) -> list[DataFile]:
@@ -151,20 +157,14 @@ def touched(work: Work, events: pa.Table) -> list[DataFile]:
     stops = np.array([one[1] for one in spans], np.int64)
     found = []
     for file in work.files:
-        low, high = _number(file.low["offset"]), _number(file.high["offset"])
-        is_open = _number(file.high["open"]) > 0
+        low, high = number(file.low["offset"]), number(file.high["offset"])
         if (
             high >= everything_from
-            or (is_open and low < open_below)
+            or (low < open_below and is_open(file))
             or bool(np.any((starts <= high) & (stops > low)))
         ):
             found.append(file)
     return found
-
-
-def _number(value: Value) -> int:
-    assert isinstance(value, int)
-    return value
 
 
 def _union(start: Numbers, stop: Numbers) -> Iterable[tuple[int, int]]:
@@ -181,8 +181,13 @@ def _union(start: Numbers, stop: Numbers) -> Iterable[tuple[int, int]]:
             yield int(start[begin]), int(reach[end])
 
 
-def lag_steps(work: Work, events: pa.Table) -> tuple[pa.Table, int, dict[int, int]]:
-    """Return the end and the groups' cursors of the queue after each minute with events."""
+def steps(work: Work, events: pa.Table) -> Steps:
+    """Return the end and the groups' cursors of the queue after each minute with events.
+
+    Args:
+        work: The work of the queue; its files do not matter.
+        events: As in ``fold_queue``, for the whole queue; those of ``of_steps`` are enough.
+    """
     later = from_position(events, work.known_from)
     time = numbers(later["time"])
     step = STEPS_US["stats_minute"]
@@ -214,7 +219,47 @@ def lag_steps(work: Work, events: pa.Table) -> tuple[pa.Table, int, dict[int, in
             "cursor": np.concatenate([np.zeros(0, np.int64), *[one[3] for one in found]]),
         }
     )
-    return lags, end, cursors
+    return Steps(work.place, lags, end, cursors)
+
+
+def of_steps(events: pa.Table, known_from: int) -> pa.Table:
+    """Return the few events of one or more queues that ``steps`` needs.
+
+    In each minute of a queue: the last event, the one that moved its end furthest, and the last
+    that moved the cursor of each group.
+
+    Args:
+        events: Events of ``KINDS``, in the order of the journal.
+        known_from: As in ``Work``.
+    """
+    later = from_position(events, known_from)
+    minute = numbers(later["time"]) // STEPS_US["stats_minute"]
+    queue = numbers(later["topic_number"]) << 32 | numbers(later["queue"])
+    moved = numbers(later["cursor"]) != NULL
+    stored = member(later["kind"], ("stored", "resolved")) >= 0
+    stop, group = numbers(later["stop"], 0), numbers(later["group_number"], -1)
+    every, nothing = np.ones(len(later), bool), np.zeros(len(later), np.int64)
+    kept = [
+        _last(which, queue, minute, told, order)
+        for which, told, order in (
+            (every, nothing, nothing), (stored, nothing, stop), (moved, group, nothing),
+        )
+    ]  # fmt: skip
+    return later.take(pa.array(np.unique(np.concatenate(kept))))
+
+
+def _last(
+    which: npt.NDArray[np.bool_], queue: Numbers, minute: Numbers, told: Numbers, order: Numbers
+) -> Numbers:
+    """Return the chosen row that is last by ``order`` for each queue, minute and number."""
+    row = np.flatnonzero(which)
+    keys = queue[row], minute[row], told[row]
+    by = np.lexsort((order[row], *keys))
+    new = np.zeros(max(0, len(row) - 1), bool)
+    for key in keys:
+        new |= key[by][1:] != key[by][:-1]
+    last: Numbers = row[by][np.append(new, [True] * bool(len(row))).astype(bool)]
+    return last
 
 
 def _steps(

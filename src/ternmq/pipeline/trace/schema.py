@@ -81,7 +81,7 @@ TRACE: Final = TableSpec(
 )
 """One row for each message and group; for a message that no group receives, one without a group.
 ``hour`` is that of the stored time, in UTC (``2026-11-21T12``). Each file has rows of one queue and
-of at most 2^18 offsets."""
+of one block of offsets (``blocks``)."""
 
 KNOWN: Final = TableSpec(
     name="trace_known",

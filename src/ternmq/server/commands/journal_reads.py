@@ -12,6 +12,7 @@ from typing import Final
 from ternmq.access import Authoriser
 from ternmq.journal.cache.cold import WouldBlock
 from ternmq.journal.reader.page import MAX_BYTES, PageRead
+from ternmq.journal.reader.starts import RecordStarts
 from ternmq.model.errors import (
     CorruptJournal,
     DiskReadError,
@@ -38,6 +39,8 @@ class JournalReads:
         self._core = desk.core
         self._journal = desk.core.broker.journal
         self._authoriser = authoriser
+        self._starts = RecordStarts(desk.core.disk, self._journal.segment_size)
+        """Used by pages alone, which the thread that reads makes one at a time."""
         self.waiting: Waiting[int] = Waiting(
             desk.core, Places(MAX_WAITING), self._end, over=self._again
         )
@@ -68,6 +71,7 @@ class JournalReads:
 
     def _begin(self, caller: Caller, request: Request, asked: bodies.JournalRead) -> None:
         journal = self._journal
+        self._starts.oldest = journal.first
         page = PageRead(
             self._core.disk,
             journal.segment_size,
@@ -75,12 +79,18 @@ class JournalReads:
             journal.durable,
             asked.max_bytes or MAX_BYTES,
             with_bodies=not asked.without_bodies,
+            starts=self._starts if asked.anywhere else None,
         )
         self._core.read_first(WouldBlock(page), partial(self._read, caller, request, page), caller)
 
     def _read(self, caller: Caller, request: Request, page: PageRead) -> None:
         """Answer with a page that was read from the disk."""
         if caller.closed:
+            return
+        if not page.begun:
+            self._core.read_first(
+                WouldBlock(page), partial(self._read, caller, request, page), caller
+            )
             return
         if not caller.roomy:
             caller.put_back(request)

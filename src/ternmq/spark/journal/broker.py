@@ -53,7 +53,8 @@ class BrokerJournal:
             self._end = page.durable
         page = self._page(self._end)
         self._end = page.durable
-        return Bounds(page.oldest, page.durable, self._segment)
+        anywhere = self._bulk().reads_journal_anywhere
+        return Bounds(page.oldest, page.durable, self._segment, anywhere)
 
     def names(self, position: int) -> Names:
         """Return the names of the numbers in records from a position on."""
@@ -68,8 +69,11 @@ class BrokerJournal:
         )
 
     def pages(self, start: int, stop: int) -> Iterator[Frames]:
-        """Yield the records of ``[start, stop)``, checked."""
-        for page in self._bulk().journal_pages(start, stop, with_bodies=False):
+        """Yield the records that begin in ``[start, stop)``, checked."""
+        bulk = self._bulk()
+        for page in bulk.journal_pages(
+            start, stop, with_bodies=False, anywhere=bulk.reads_journal_anywhere
+        ):
             frames = Frames(page.records).below(stop)
             frames.check()
             yield frames

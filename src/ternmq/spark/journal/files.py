@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ternmq.journal.reader.reader import JournalReader
-from ternmq.model.errors import DataLoss
+from ternmq.model.errors import CorruptJournal, DataLoss, FileMissing, JournalExpired
 from ternmq.model.types import Position
 from ternmq.record.page.frames import Frames
 from ternmq.spark.journal.names import Names
@@ -58,20 +58,42 @@ class FileJournal:
         return base
 
     def pages(self, start: int, stop: int) -> Iterator[Frames]:
-        """Yield the records of ``[start, stop)``, checked."""
-        reader = self._reader
-        if start < reader.first():
-            raise DataLoss(f"the journal in {self._path} begins at {reader.first()}, after {start}")
-        pages = reader.pages(Position(start))
+        """Yield the records that begin in ``[start, stop)``, checked."""
+        try:
+            first = self._reader.at_or_after(start, stop)
+        except FileMissing as error:
+            self._check_kept(start)
+            raise DataLoss(f"the journal in {self._path} has no position {start}") from error
+        except CorruptJournal:
+            self._check_kept(start)
+            raise
+        if first >= stop:
+            return
+        pages = self._reader.pages(first)
         for page in pages:
             yield page.below(stop)
             if pages.position >= stop:
                 return
         if pages.position < stop:
+            self._check_kept(pages.position)
             raise DataLoss(
                 f"the journal in {self._path} ends at {pages.position}, before {stop}: "
                 f"{pages.fault or 'nothing follows'}"
             )
+
+    def _check_kept(self, position: int) -> None:
+        """Raise if retention has removed a position, as it may do while its segment is read.
+
+        Raises:
+            JournalExpired: The journal begins after it.
+        """
+        oldest = self._reader.first()
+        if position < oldest:
+            error = JournalExpired(
+                f"the journal in {self._path} begins at {oldest}; {position} is gone"
+            )
+            error.oldest = oldest
+            raise error
 
     def close(self) -> None:
         """Close the files."""

@@ -45,14 +45,15 @@ TABLE: Final = CONNECTION + tuple(
     for row in (
         ("path", Use.READ, _path, "none", "instead of a broker: a data folder, or a copy of one"),
         ("startingPosition", Use.READ, _position, "stream `latest`, batch `earliest`",
-         "`earliest`, `latest`, or a position where a record begins"),
-        ("endingPosition", Use.BATCH_READ, _position, "`latest`", "the same, for the end"),
+         "`earliest`, `latest`, or a position: the first record at or after it"),
+        ("endingPosition", Use.BATCH_READ, _position, "`latest`",
+         "the same for the end: records that begin before it are read"),
         ("failOnDataLoss", Use.READ, values.flag, "true",
          "if facts are no longer kept, the query fails; false: it continues with the oldest"),
         ("maxBytesPerTrigger", Use.STREAM_READ, values.size, "1g",
-         "most bytes of the journal in a batch, rounded to whole segments"),
-        ("maxBytesPerPartition", Use.READ, values.size, "256m",
-         "most bytes of the journal in a task, rounded to whole segments"),
+         "most bytes of the journal in a batch"),
+        ("maxBytesPerPartition", Use.READ, values.size, "32m",
+         "most bytes of the journal in a task"),
         ("columns", Use.READ, _columns, "all", "these columns only"),
         ("batchRows", Use.READ, values.count, "10000", "rows of an Arrow batch, about"),
         ("watermarkCacheMs", Use.STREAM_READ, _zero, "200",
@@ -72,7 +73,7 @@ class JournalOptions:
     end: int = LATEST
     fail_on_data_loss: bool = True
     max_bytes: int = 1 << 30
-    task_bytes: int = 256 << 20
+    task_bytes: int = 32 << 20
     columns: tuple[str, ...] = tuple(COLUMNS)
     batch_rows: int = 10_000
     watermark_cache_ms: int = 200
@@ -120,7 +121,7 @@ def journal_options(options: Mapping[str, str], use: Use) -> JournalOptions:
         end=given.get("endingPosition", LATEST),
         fail_on_data_loss=given.get("failOnDataLoss", True),
         max_bytes=given.get("maxBytesPerTrigger", 1 << 30),
-        task_bytes=given.get("maxBytesPerPartition", 256 << 20),
+        task_bytes=given.get("maxBytesPerPartition", 32 << 20),
         columns=given.get("columns", ()) or tuple(COLUMNS),
         batch_rows=given.get("batchRows", 10_000),
         watermark_cache_ms=given.get("watermarkCacheMs", 200),

@@ -18,11 +18,13 @@ class Bounds:
         oldest: The oldest position.
         end: Everything below is durable; a record ends here.
         segment_bytes: A record begins at every multiple of this from ``oldest`` on; 0: not known.
+        anywhere: Reading may begin at any byte; False: only where a record begins.
     """
 
     oldest: int
     end: int
     segment_bytes: int
+    anywhere: bool = True
 
 
 class JournalPort(Protocol):
@@ -35,7 +37,11 @@ class JournalPort(Protocol):
         """Return the names of the numbers in records from a position on."""
 
     def pages(self, start: int, stop: int) -> Iterator[Frames]:
-        """Yield the records of ``[start, stop)``, checked; both are beginnings of records.
+        """Yield the records that begin in ``[start, stop)``, checked.
+
+        Args:
+            start: Any byte, if ``Bounds.anywhere``; else where a record begins.
+            stop: Any byte; ``Bounds.end`` at most.
 
         Raises:
             JournalExpired: The journal begins after ``start``.

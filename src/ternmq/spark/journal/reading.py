@@ -1,7 +1,10 @@
 """Reads of the journal, without Spark: positions, tasks, rows.
 
-The offset of a stream is ``{"position": n}``: the position of the next record. Ranges are cut at
-the beginnings of segments, the only positions known to begin a record.
+The offset of a stream is ``{"position": n}``: every record that begins below was read. Ranges are
+cut at any byte: a task reads the records that begin in its stretch. A broker of an older version
+lets a read begin only where a record begins: there, ranges are cut where segments begin.
+
+The driver gets the names of the numbers in records, once for all tasks of a batch.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from ternmq.model.errors import DataLoss, JournalExpired, OptionError
 from ternmq.spark.journal.broker import BrokerJournal
 from ternmq.spark.journal.events import Events
 from ternmq.spark.journal.files import FileJournal
+from ternmq.spark.journal.names import Names, named
 from ternmq.spark.journal.options import EARLIEST, LATEST, JournalOptions
 from ternmq.spark.journal.port import Bounds, JournalPort
 
@@ -28,10 +32,18 @@ Json = dict[str, int]
 
 
 class Stretch(NamedTuple):
-    """Positions ``[start, stop)``; both are beginnings of records."""
+    """The records that begin in ``[start, stop)``."""
 
     start: int
     stop: int
+
+
+class Plan(NamedTuple):
+    """The tasks of a batch, and what all of them need."""
+
+    stretches: list[Stretch]
+    names: bytes
+    """Names of the numbers in records, packed."""
 
 
 def connect(options: JournalOptions) -> JournalPort:
@@ -55,36 +67,37 @@ class JournalReading:
     columns: Mapping[str, str]
     connect: Callable[[JournalOptions], JournalPort] = field(default=connect)
 
-    def read(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+    def read(self, stretch: Stretch, names: bytes | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the facts of a stretch; runs on a worker.
+
+        Args:
+            stretch: What to read.
+            names: Names as of ``Plan``; None: get them from the journal.
 
         Raises:
             DataLoss: The journal no longer has the whole stretch.
         """
         port = self.connect(self.options)
         try:
-            yield from self._read(port, stretch)
+            known = port.names(stretch.start) if names is None else Names.unpacked(names)
+            yield from self._read(port, stretch, known)
         finally:
             port.close()
 
-    def _read(self, port: JournalPort, stretch: Stretch) -> Iterator[pa.RecordBatch]:
-        start = self._kept(port, stretch)
-        if start >= stretch.stop:
-            return
-        events = Events(port.names(start))
-        done = False
-        while not done:
+    def _read(self, port: JournalPort, stretch: Stretch, names: Names) -> Iterator[pa.RecordBatch]:
+        events = Events(names)
+        start = stretch.start
+        while start < stretch.stop:
             try:
                 for page in port.pages(start, stretch.stop):
                     events.add(page)
                     start = int(page.positions()[-1]) + 1 if len(page) else start
                     if len(events) >= self.options.batch_rows:
                         yield from self._batches(events)
-                done = True
-            except JournalExpired:
+                start = stretch.stop
+            except JournalExpired as error:
                 # Retention removed the next records: the loss begins after the last record read.
-                start = self._kept(port, Stretch(start, stretch.stop))
-                done = start >= stretch.stop
+                start = self._kept(Stretch(start, stretch.stop), error.oldest)
         if len(events):
             yield from self._batches(events)
 
@@ -94,11 +107,8 @@ class JournalReading:
         for at in range(0, table.num_rows, most):
             yield table.slice(at, most)
 
-    def _kept(self, port: JournalPort, stretch: Stretch) -> int:
-        """Return the first position of the stretch that the journal still has."""
-        oldest = port.bounds().oldest
-        if stretch.start >= oldest:
-            return stretch.start
+    def _kept(self, stretch: Stretch, oldest: int) -> int:
+        """Return the first position that the journal still has of a stretch whose start is gone."""
         lost = min(oldest, stretch.stop) - stretch.start
         what = f"{lost} bytes of the journal from position {stretch.start} on are gone"
         if self.options.fail_on_data_loss:
@@ -106,21 +116,21 @@ class JournalReading:
         log.warning("%s", what)
         return oldest
 
-    def tasks(self, start: int, stop: int, segment: int) -> list[Stretch]:
-        """Split positions into tasks, at beginnings of segments."""
+    def tasks(self, start: int, stop: int, bounds: Bounds) -> list[Stretch]:
+        """Split positions into tasks, at multiples of a task's bytes."""
         if stop <= start:
             return []
-        if not segment:
+        step = _cut(self.options.task_bytes, bounds)
+        if not step:
             return [Stretch(start, stop)]
-        step = max(1, self.options.task_bytes // segment) * segment
         found: list[Stretch] = []
         while start < stop:
-            end = min(stop, start - start % segment + step)
+            end = min(stop, start - start % step + step)
             found.append(Stretch(start, end))
             start = end
         return found
 
-    def plan(self) -> list[Stretch]:
+    def plan(self) -> Plan:
         """Return the tasks of a batch read.
 
         Raises:
@@ -129,16 +139,24 @@ class JournalReading:
         """
         port = self.connect(self.options)
         try:
-            bounds = port.bounds()
+            stretches = self._planned(port.bounds())
+            names = self.names(port, stretches[0].start) if stretches else b""
         finally:
             port.close()
+        return Plan(stretches, names)
+
+    def names(self, port: JournalPort, position: int) -> bytes:
+        """Return the names that the columns need for records from a position on, packed."""
+        return port.names(position).packed(self.columns) if named(self.columns) else b""
+
+    def _planned(self, bounds: Bounds) -> list[Stretch]:
         start = self.start(bounds)
         end = bounds.end if self.options.end == LATEST else self.options.end
         if end > bounds.end:
             raise OptionError(f"option endingPosition={end}: the journal ends at {bounds.end}")
         if end < start:
             raise OptionError(f"option endingPosition={end}: it is before the start, {start}")
-        return self.tasks(start, end, bounds.segment_bytes)
+        return self.tasks(start, end, bounds)
 
     def start(self, bounds: Bounds) -> int:
         """Return where a new query begins.
@@ -188,12 +206,15 @@ class JournalStream:
         """Pickle without the connection."""
         return {**self.__dict__, "_port": None}
 
+    def _connected(self) -> JournalPort:
+        if self._port is None:
+            self._port = self.reading.connect(self.reading.options)
+        return self._port
+
     def _bounds(self, *, fresh: bool = False) -> Bounds:
         now = self._clock()
         if self._known is None or fresh or now >= self._known_until:
-            if self._port is None:
-                self._port = self.reading.connect(self.reading.options)
-            self._known = self._port.bounds()
+            self._known = self._connected().bounds()
             self._known_until = now + self.reading.options.watermark_cache_ms / 1000
         return self._known
 
@@ -236,23 +257,36 @@ class JournalStream:
             )
         end = bounds.end if self._frozen is None else min(self._frozen, bounds.end)
         most, segment = self.reading.options.max_bytes, bounds.segment_bytes
-        if end - start > most and segment:
-            # Up to the beginning of a segment, at least the next one.
-            step = max(1, (start % segment + most) // segment)
-            end = min(end, start - start % segment + step * segment)
+        if end - start > most:
+            if bounds.anywhere:
+                end = start + most
+            elif segment:  # up to the beginning of a segment, at least the next one
+                step = max(1, (start % segment + most) // segment)
+                end = min(end, start - start % segment + step * segment)
         return max(start, end)
 
-    def stretches(self, start: int, end: int) -> list[Stretch]:
+    def plan(self, start: int, end: int) -> Plan:
         """Return the tasks of a batch that Spark has stored."""
         self._begun = True
-        segment = self._bounds().segment_bytes if end > start else 0
-        return self.reading.tasks(start, end, segment)
+        if end <= start:
+            return Plan([], b"")
+        stretches = self.reading.tasks(start, end, self._bounds())
+        return Plan(stretches, self.reading.names(self._connected(), start))
 
     def stop(self) -> None:
         """Close the connection."""
         if self._port is not None:
             self._port.close()
             self._port = None
+
+
+def _cut(wanted: int, bounds: Bounds) -> int:
+    """Return how many bytes a task has, at most about ``wanted``; 0: all go into one task."""
+    if bounds.anywhere:
+        return wanted
+    if not bounds.segment_bytes:
+        return 0
+    return max(1, wanted // bounds.segment_bytes) * bounds.segment_bytes
 
 
 def to_json(position: int) -> Json:

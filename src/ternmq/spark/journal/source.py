@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -66,20 +66,29 @@ def _chosen(options: JournalOptions, columns: StructType) -> Mapping[str, str]:
 
 
 class JournalReader(DataSourceReader):  # type: ignore[misc]
-    """A batch read."""
+    """A batch read.
+
+    Spark pickles a reader before it asks for its partitions, once for all tasks: the names travel
+    with it.
+    """
 
     def __init__(self, reading: JournalReading) -> None:
         self.reading = reading
+        self._stretches, self._names = reading.plan()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle without the tasks: each gets its own."""
+        return {**self.__dict__, "_stretches": []}
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks."""
-        return [InputPartition(stretch) for stretch in self.reading.plan()]
+        return [InputPartition(stretch) for stretch in self._stretches]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
         if partition is None or partition.value is None:
             return iter(())
-        return self.reading.read(partition.value)
+        return self.reading.read(partition.value, self._names)
 
 
 class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -113,13 +122,13 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return to_json(self.stream.newest())
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """Return the tasks of a batch."""
-        stretches = self.stream.stretches(of_json(start), of_json(end))
-        return [InputPartition(stretch) for stretch in stretches]
+        """Return the tasks of a batch, each with the names: the reader is pickled before."""
+        plan = self.stream.plan(of_json(start), of_json(end))
+        return [InputPartition((stretch, plan.names)) for stretch in plan.stretches]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
-        return self.stream.reading.read(partition.value)
+        return self.stream.reading.read(*partition.value)
 
     def commit(self, end: Json) -> None:
         """Do nothing: a hold keeps the journal, not the query's progress."""

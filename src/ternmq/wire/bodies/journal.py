@@ -3,13 +3,17 @@
 Ruler::
 
     JOURNAL_READ    0  u64 position, u32 max_bytes, u32 wait_ms
-                   16  u32 flags (1 WITHOUT_BODIES), u32 0
+                   16  u32 flags (1 WITHOUT_BODIES, 2 ANYWHERE), u32 0
       answer        0  u64 position, u64 next, u64 oldest, u64 durable
                    32  u32 flags (1 EXPIRED), u32 0
                    40  records, one after the other, to the end of the frame
 
 The records are those from ``position`` to ``next``, all of them durable. ``max_bytes`` 0 means as
 many as the broker allows. A record that is not sent as it is stored has bit 15 of its flags set.
+
+With ANYWHERE, the position may be any byte: the records begin with the first one at or after it,
+and the answer's ``position`` is that record's. A client sets it only if WELCOME has
+``journal_anywhere``.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ JOURNAL_READ: Final = Struct("<QIIII")
 RECORDS: Final = Struct("<QQQQII")
 
 WITHOUT_BODIES: Final = 1
+ANYWHERE: Final = 2
 EXPIRED: Final = 1
 
 
@@ -35,6 +40,7 @@ class JournalRead(NamedTuple):
     max_bytes: int
     wait_ms: int
     without_bodies: bool
+    anywhere: bool = False
 
 
 class Records(NamedTuple):
@@ -58,7 +64,7 @@ def pack_journal_read(asked: JournalRead) -> bytes:
     Raises:
         InvalidRequest: A number does not fit.
     """
-    flags = WITHOUT_BODIES if asked.without_bodies else 0
+    flags = (WITHOUT_BODIES if asked.without_bodies else 0) | (ANYWHERE if asked.anywhere else 0)
     try:
         return JOURNAL_READ.pack(asked.position, asked.max_bytes, asked.wait_ms, flags, 0)
     except struct.error as error:
@@ -73,11 +79,11 @@ def unpack_journal_read(body: bytes) -> JournalRead:
     """
     exactly(body, JOURNAL_READ.size)
     position, size, wait, flags, zero = JOURNAL_READ.unpack(body)
-    if flags & ~WITHOUT_BODIES or zero:
-        raise InvalidRequest("flags other than 1, or bytes 20 to 24 not 0")
+    if flags & ~(WITHOUT_BODIES | ANYWHERE) or zero:
+        raise InvalidRequest("flags other than 1 and 2, or bytes 20 to 24 not 0")
     if position >= 1 << 63:
         raise InvalidRequest("a position is below 2^63")
-    return JournalRead(position, size, wait, bool(flags & WITHOUT_BODIES))
+    return JournalRead(position, size, wait, bool(flags & WITHOUT_BODIES), bool(flags & ANYWHERE))
 
 
 def records_head(position: int, next_: int, oldest: int, durable: int, *, expired: bool) -> bytes:

@@ -80,6 +80,8 @@ class Welcome(Body, frozen=True, kw_only=True):
     pull_at_once: bool = False
     """The broker accepts the field `at_once` of PULL. A broker without this refuses a PULL in which
     it is not 0."""
+    journal_anywhere: bool = False
+    """The broker accepts the flag ANYWHERE of JOURNAL_READ."""
     software: Line = ""
     """Name and version of the broker's software, such as ``ternmq 0.1``; empty if an older broker
     does not send it. For display only: clients must not depend on it."""

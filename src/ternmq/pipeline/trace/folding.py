@@ -1,0 +1,252 @@
+"""The cells of a bucket, folded by one worker; and what it tells the driver of it.
+
+The worker writes the files. Only their description, sums by minute, and the steps of its queues go
+to the driver, and from the first bucket the few facts from which ``Known`` is collected.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ternmq.pipeline.job.packets import packed, unpacked
+from ternmq.pipeline.stats import stats
+from ternmq.pipeline.stats.schema import STATS_MINUTE
+from ternmq.pipeline.tables.datafile import DataFile
+from ternmq.pipeline.tables.numbers import numbers
+from ternmq.pipeline.tables.table import Table
+from ternmq.pipeline.trace.cells import EVERY, KNOWN, NAMES, STEPS, Cells
+from ternmq.pipeline.trace.fold import TracedQueue
+from ternmq.pipeline.trace.known import Known, Queue
+from ternmq.pipeline.trace.queue import Done, Steps, Work, files_of, fold_queue, steps
+
+_OF_ALL: Final = ("group", "topic", "prepared")
+_OF_STEPS: Final = "steps"
+"""Column of packed lags: number of the queue's steps."""
+
+
+@dataclass(slots=True, frozen=True)
+class Piece:
+    """A piece of the journal, and what is known before it; is sent to workers.
+
+    Attributes:
+        cells: The cells of the table.
+        begin: Where it begins.
+        stop: Where it ends.
+        was: Position of the state before it.
+        counted: As in ``queue.Work``.
+        known: The state before it (``Known.table``), packed.
+    """
+
+    cells: Cells
+    begin: int
+    stop: int
+    was: int
+    counted: int
+    known: bytes
+
+    @property
+    def known_from(self) -> int:
+        """As in ``queue.Work``."""
+        return max(self.was, self.begin)
+
+
+class Manifest(NamedTuple):
+    """What a worker tells the driver of a bucket, packed.
+
+    Attributes:
+        told: JSON: the files written and replaced, ends and cursors of queues.
+        stats: Statistics by minute.
+        lags: ``Steps.lags`` of the queues.
+        learnt: Events for ``Known.learn``; only of the first bucket.
+    """
+
+    told: str
+    stats: bytes
+    lags: bytes
+    learnt: bytes
+
+
+def fold_bucket(table: Table, piece: Piece, bucket: int, facts: pa.Table) -> Manifest:
+    """Fold the cells of a bucket.
+
+    Args:
+        table: The trace.
+        piece: The piece.
+        bucket: Number of the bucket.
+        facts: What ``cells.Scan`` yielded for the bucket, in the order of the journal.
+    """
+    block = numbers(facts["block"])
+    learnt = facts.filter(pa.array(np.isin(block, (KNOWN, NAMES)))).drop_columns("block")
+    folding = _Folding(table, piece, bucket, learnt, facts)
+    dones = [*folding.cells()]
+    moved = [*folding.steps()]
+    return _packed(dones, moved, learnt if not bucket else learnt.slice(0, 0))
+
+
+class _Folding:
+    def __init__(
+        self, table: Table, piece: Piece, bucket: int, learnt: pa.Table, facts: pa.Table
+    ) -> None:
+        self._table = table
+        self._piece = piece
+        self._bucket = bucket
+        self._facts = facts
+        self._known = Known.of(self._known_rows(), piece.was)
+        self._known.learn(learnt, piece.stop)
+        named = facts.select(["topic_number", "topic"]).group_by(["topic_number", "topic"])
+        for row in named.aggregate([]).to_pylist():
+            if row["topic"] is not None:
+                self._known.topics.setdefault(row["topic_number"], row["topic"])
+        self._prepared = self._known.told()
+        self._cursors = self._known.cursors_of()
+        self._turns = self._known.turns(piece.begin)
+        self._files = files_of(table.files())
+
+    def _known_rows(self) -> pa.Table:
+        """Return the known rows that this bucket needs."""
+        rows = unpacked(self._piece.known)
+        topic, queue = numbers(rows["topic_number"], 0), numbers(rows["queue"], 0)
+        mine = self._piece.cells.bucket(topic, queue, np.zeros(len(rows), np.int64)) == self._bucket
+        return rows.filter(
+            pc.or_(pc.is_in(rows["kind"], value_set=pa.array(_OF_ALL)), pa.array(mine))
+        )
+
+    def cells(self) -> Iterable[Done]:
+        """Yield the cells with facts, and those with files in which a group began or ended."""
+        block = numbers(self._facts["block"])
+        by_queue = _by_queue(self._facts, block >= EVERY)
+        nothing = self._facts.slice(0, 0)
+        turned = [place for place in self._files if place[0] in self._turns]
+        for place in sorted({*by_queue, *turned}):
+            mine = by_queue.get(place, nothing)
+            of = numbers(mine["block"])
+            files = self._files_of(place)
+            wanted = {*np.unique(of[of >= 0]).tolist()}
+            if (of == EVERY).any() or place[0] in self._turns:
+                wanted |= files.keys()
+            for cell in sorted(wanted):
+                some = mine.filter(pa.array((of == cell) | (of == EVERY))).drop_columns("block")
+                yield fold_queue(self._table, self._work(place, files.get(cell, [])), some)
+
+    def steps(self) -> Iterable[Steps]:
+        """Yield the steps of the queues that take them from this bucket."""
+        by_queue = _by_queue(self._facts, numbers(self._facts["block"]) == STEPS)
+        turned = [
+            place
+            for place in self._files
+            if place[0] in self._turns and self._piece.cells.bucket_of(place) == self._bucket
+        ]
+        nothing = self._facts.slice(0, 0)
+        for place in sorted({*by_queue, *turned}):
+            yield steps(self._work(place, []), by_queue.get(place, nothing))
+
+    def _files_of(self, place: Queue) -> Mapping[int, list[DataFile]]:
+        """Return the files of a queue by cell, for the cells of this bucket."""
+        found: dict[int, list[DataFile]] = {}
+        for one in self._files.get(place, ()):
+            cell = self._piece.cells.of_file(one)
+            if self._piece.cells.bucket_of(place, cell) == self._bucket:
+                found.setdefault(cell, []).append(one)
+        return found
+
+    def _work(self, place: Queue, files: list[DataFile]) -> Work:
+        known = self._known
+        return Work(
+            TracedQueue(known.topics.get(place[0], f"topic-{place[0]}"), *place),
+            known.groups_of(place),
+            self._piece.begin,
+            self._piece.counted,
+            self._piece.known_from,
+            known.ends.get(place, 0),
+            self._cursors.get(place, {}),
+            files,
+            self._prepared,
+        )
+
+
+def _by_queue(facts: pa.Table, which: np.ndarray[Any, np.dtype[np.bool_]]) -> dict[Queue, pa.Table]:
+    """Return the chosen facts by queue, each in order."""
+    some = facts.filter(pa.array(which))
+    key = numbers(some["topic_number"]) << 32 | numbers(some["queue"])
+    order = np.argsort(key, kind="stable")
+    keys, begins = np.unique(key[order], return_index=True)
+    sorted_ = some.take(pa.array(order))
+    ends = [*begins.tolist(), len(order)][1:]
+    return {
+        (int(one) >> 32, int(one) & 0xFFFFFFFF): sorted_.slice(begin, end - begin)
+        for one, begin, end in zip(keys, begins.tolist(), ends, strict=True)
+    }
+
+
+# -- to the driver --------------------------------------------------------------------------------
+
+
+def _packed(dones: list[Done], moved: list[Steps], learnt: pa.Table) -> Manifest:
+    told = {
+        "dones": [
+            {
+                "place": asdict(one.place),
+                "add": [_plain(file) for file in one.add],
+                "remove": [_plain(file) for file in one.remove],
+                "rows": one.rows,
+            }
+            for one in dones
+            if one.add or one.remove
+        ],
+        "moved": [
+            {"place": asdict(one.place), "end": one.end, "cursors": sorted(one.cursors.items())}
+            for one in moved
+        ],
+    }
+    counts = stats.complete(STATS_MINUTE.schema.empty_table())
+    if dones:
+        new = pa.concat_tables([one.stats for one in dones])
+        counts = stats.complete(stats.merge(new, STATS_MINUTE))
+    lags = [
+        one.lags.append_column(_OF_STEPS, pa.array(np.full(len(one.lags), number)))
+        for number, one in enumerate(moved)
+    ]
+    return Manifest(
+        json.dumps(told),
+        packed(counts),
+        packed(pa.concat_tables(lags)) if lags else b"",
+        packed(learnt) if len(learnt) else b"",
+    )
+
+
+def of_manifest(one: Manifest) -> tuple[list[Done], list[Steps], pa.Table | None]:
+    """Return what a manifest tells: rows, steps, and events to learn from."""
+    told = json.loads(one.told)
+    nothing = stats.complete(STATS_MINUTE.schema.empty_table())
+    dones = [
+        Done(
+            TracedQueue(**done["place"]),
+            [DataFile(**file) for file in done["add"]],
+            [DataFile(**file) for file in done["remove"]],
+            done["rows"],
+            nothing,
+        )
+        for done in told["dones"]
+    ]
+    counts = unpacked(one.stats)
+    if len(counts):
+        dones.append(Done(TracedQueue("", -1, -1), [], [], 0, counts))
+    lags = unpacked(one.lags) if one.lags else None
+    of = numbers(lags[_OF_STEPS]) if lags is not None else None
+    moved = []
+    for number, step in enumerate(told["moved"]):
+        assert lags is not None
+        mine = lags.filter(pa.array(of == number)).drop_columns(_OF_STEPS)
+        moved.append(Steps(TracedQueue(**step["place"]), mine, step["end"], dict(step["cursors"])))
+    return dones, moved, unpacked(one.learnt) if one.learnt else None
+
+
+def _plain(file: DataFile) -> dict[str, Any]:
+    return {name: getattr(file, name) for name in DataFile.__slots__}
