@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import threading
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
@@ -137,7 +138,8 @@ def test_tasks_end_in_the_segment_that_is_written(topic, where):
     assert stream.latest(at) == at
     writer = threading.Thread(target=write)
     writer.start()
-    found, ends = [], []
+    found: list[dict[str, Any]] = []
+    ends: list[int] = []
     try:
         while at - begin < 2 * SEGMENT or len(ends) < 20:
             after = stream.latest(at)
@@ -158,7 +160,7 @@ def test_tasks_end_in_the_segment_that_is_written(topic, where):
     wanted = {
         one["position"]
         for one in reader.dump()
-        if one["kind"] == "MESSAGES" and begin <= one["position"] < at
+        if one["kind"] == "MESSAGES" and begin <= int(str(one["position"])) < at
     }
     reader.close()
     assert {row["position"] for row in found if row["kind"] == "stored"} == wanted

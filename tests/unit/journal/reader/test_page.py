@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -60,7 +62,7 @@ def journal() -> Journal:
     return made
 
 
-def read(journal: Journal, position: int, most: int = 8192, **more: bool) -> PageRead:
+def read(journal: Journal, position: int, most: int = 8192, **more: Any) -> PageRead:
     page = PageRead(journal._disk, SEGMENT, position, journal.durable, most, **more)
     page.run()
     return page

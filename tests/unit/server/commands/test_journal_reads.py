@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ternmq.journal.reader.starts import RecordStarts
+from ternmq.model.types import Position
 from ternmq.server.commands.journal_reads import JournalReads
 from ternmq.wire import bodies
 from ternmq.wire.commands import Command
@@ -36,7 +37,7 @@ def test_what_retention_removed_is_forgotten():
     for base in range(0, 3 * SEGMENT, SEGMENT):
         assert read(base + 90).position > base + 90
     assert list(starts._passed) == [0, SEGMENT, 2 * SEGMENT]
-    journal.first = 2 * SEGMENT
+    journal.first = Position(2 * SEGMENT)
     assert read(90).expired
     assert read(3 * SEGMENT + 90).position > 3 * SEGMENT
     assert list(starts._passed) == [2 * SEGMENT, 3 * SEGMENT]
