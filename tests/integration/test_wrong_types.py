@@ -161,6 +161,22 @@ def test_true_is_no_number_of_a_queue_or_row(client: ternmq.sync.Client) -> None
     batch.ack()
 
 
+def test_times_of_a_delivery(client: ternmq.sync.Client) -> None:
+    client.send("t", b"x")
+    (delivery,) = batch = client.pull("t", group="times", max_messages=1)
+    calls: list[Callable[[Any], object]] = [
+        delivery.extend,
+        lambda wrong: delivery.retry(delay=wrong),
+        lambda wrong: batch.retry(delay=wrong),
+        lambda wrong: ternmq.Retry("x", after=wrong),
+    ]
+    for kind, value in _WRONG_KINDS.items():
+        for call in calls if kind not in {"None", "1.5"} else ():
+            with pytest.raises(ternmq.InvalidRequest, match=r"seconds|delay|after"):
+                call(value)
+    delivery.ack()
+
+
 def _to_the_end(found: Any) -> None:
     """Have what comes by and by come."""
     if isinstance(found, Iterator):

@@ -17,9 +17,8 @@ def find(**fields: Any) -> control.Find:
 
 
 def commit(**fields: Any) -> control.TransactionCommit:
-    return control.TransactionCommit(
-        **{"writer": "w", "batch_id": 1, "ids": [1], "digest": 1} | fields
-    )
+    given: dict[str, Any] = {"writer": "w", "batch_id": 1, "ids": [1], "digest": 1}
+    return control.TransactionCommit(**given | fields)
 
 
 @pytest.mark.parametrize(
