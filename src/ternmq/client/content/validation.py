@@ -60,9 +60,7 @@ def whole(what: str, number: object) -> int:
     Raises:
         InvalidRequest: It is not one, or is 2**64 or more, up or down; the text names the argument.
     """
-    if isinstance(number, bool) or not hasattr(number, "__index__"):
-        raise InvalidRequest(f"{what} is a whole number, not {type(number).__name__}")
-    value = index(cast("SupportsIndex", number))
+    value = _index_of(what, number)
     if not -_PAST_WHOLE < value < _PAST_WHOLE:  # not shown: it may have more digits than print
         raise InvalidRequest(f"{what} is a whole number of at most 64 bits; this one has more")
     return value
@@ -74,10 +72,17 @@ def unsigned(what: str, number: object) -> int:
     Raises:
         InvalidRequest: It is not one; the text names the argument.
     """
-    value = whole(what, number)
-    if value < 0:
-        raise InvalidRequest(f"{what} is a whole number from 0 to 2**64 - 1, not {value}")
+    value = _index_of(what, number)
+    if not 0 <= value < _PAST_WHOLE:
+        shown = value if -_PAST_WHOLE < value <= _PAST_WHOLE else "one of more than 64 bits"
+        raise InvalidRequest(f"{what} is a whole number from 0 to 2**64 - 1, not {shown}")
     return value
+
+
+def _index_of(what: str, number: object) -> int:
+    if isinstance(number, bool) or not hasattr(number, "__index__"):
+        raise InvalidRequest(f"{what} is a whole number, not {type(number).__name__}")
+    return index(cast("SupportsIndex", number))
 
 
 def real(what: str, number: object) -> float:
