@@ -659,7 +659,7 @@ def test_processes_that_are_through(start: Start, client: ternmq.sync.Client, to
 def test_a_command_that_is_wrong_is_not_begun_again(start: Start) -> None:
     worker = start("client = 7", "--processes", 2)
     assert worker.process.wait(DEADLINE) == 2
-    assert "is of type int; a worker runs a client that the module has as a variable" in worker.said
+    assert "is of type int, not a client: name a variable of the module" in worker.said
     assert "another begins" not in worker.said
 
 

@@ -90,8 +90,8 @@ def test_a_url_that_is_none(given: Any, says: str) -> None:
             ternmq.InvalidRequest,
             "names no time zone",
         ),
-        (lambda c: c.get("t"), ternmq.InvalidRequest, "either an id or an offset"),
-        (lambda c: c.find("t", key=""), ternmq.InvalidRequest, "state a key"),
+        (lambda c: c.get("t"), ternmq.InvalidRequest, "give either id= or offset="),
+        (lambda c: c.find("t", key=""), ternmq.InvalidRequest, "key is empty"),
         (
             lambda c: c.admin.create_topic("new", durability="always"),
             ternmq.InvalidRequest,

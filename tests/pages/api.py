@@ -160,7 +160,8 @@ def _page(parts: list[str], named: list[tuple[str, Any]]) -> str:
 
 def _class(name: str, kind: type) -> Iterator[str]:
     yield f"## `{name}`\n"
-    if dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct):
+    made_by_users = "\nArgs:" in inspect.cleandoc(kind.__doc__ or "")
+    if made_by_users or dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct):
         yield _code(name.rpartition(".")[2], _public(kind, inspect.signature(kind)), "")
     yield _doc(kind) + "\n"
     below = texts_of(kind) if issubclass(kind, msgspec.Struct) else {}

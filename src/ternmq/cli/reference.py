@@ -73,7 +73,9 @@ and JSON that some readers refuse (`1e999`), is in the field `body_base64`. JSON
 lines, or blanks around it, is in both fields: in `body` without these blanks, and in `body_base64`
 as it was stored. `send --json-in` stores the JSON text in `body` without changes. If a line has
 both fields, it stores `body_base64`; if the two fields differ, it refuses the line. So a script
-that changes `body` must delete `body_base64`.
+that changes `body` must delete `body_base64`. The fields of a message's place and history (`topic`,
+`queue`, `offset`, `stored_at`, `attempt` ...) are ignored, whatever they contain: TOPIC and
+`--queue` select where the message goes.
 
 ## Exit status
 

@@ -14,6 +14,7 @@ from ternmq.client.connection.session import Session
 from ternmq.client.content import tracing
 from ternmq.client.content.codecs import Codecs
 from ternmq.client.content.message import Failure, Message, Queue, Receipt
+from ternmq.client.content.reasons import safe_str
 from ternmq.client.content.validation import LARGEST_BODY, check_body, check_message
 from ternmq.client.declaration.topic import Topic
 from ternmq.client.handler.middleware import Middlewares, Outbound
@@ -97,8 +98,12 @@ class Sender:
         most = LARGEST_BODY if welcome is None else welcome.body_bytes
         if len(body) > most:
             check_body(len(body), most)
-        # Compared, not tested for truth: None is not a valid key.
-        if headers or not key == ordering_key == tag == content_type == application_id == "":
+        # Compared, not tested for truth: None is not a valid key, and a list is no headers.
+        if (
+            headers
+            or headers.__class__ is not dict
+            or not key == ordering_key == tag == content_type == application_id == ""
+        ):
             message.size_bytes += check_message(message)
         if queue is not None:
             message.queue = number_of(queue) if not callable(queue) else chosen_by(
@@ -217,9 +222,11 @@ class Sender:
         if not holder.set_running_or_notify_cancel():
             return  # its sender cancelled it
         if not holder.heard:
-            name = topic.name if isinstance(topic, Topic) else topic
+            # The topic and the key may be of any type: here nothing may fail, or the future of
+            # ``send_soon`` would never be done.
+            name = topic.name if isinstance(topic, Topic) else safe_str(topic)
             log.warning("not sent: topic=%s key=%s: %s: %s",
-                        name, message.key, type(error).__name__, error)  # fmt: skip
+                        name, safe_str(message.key), type(error).__name__, error)  # fmt: skip
             size = len(message.body) if isinstance(message.body, str | bytes) else 0
             self._producer.keep(Unheard(holder, Failure(message, 0, error, name)), size)
         holder.set_exception(error)
@@ -302,7 +309,7 @@ def _named(failure: Failure) -> str:
     message = failure.message
     if isinstance(message, Message):
         names = ("key", message.key), ("ordering_key", message.ordering_key), ("id", message.id)
-        told += [printable(f"{name}={value!s:.80}") for name, value in names if value]
+        told += [printable(f"{name}={safe_str(value):.80}") for name, value in names if value]
     return f"{' '.join(told)}: {failure.error}"
 
 

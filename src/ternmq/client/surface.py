@@ -126,7 +126,7 @@ def connect(
     """
     if options is None:
         options = options_of(url, app, token, timeout, max_processing_time, drain_timeout)
-    return Client(options)
+    return Client(Options.checked(options))
 
 
 __all__ = [

@@ -168,6 +168,7 @@ class Transactions:
             raise InvalidRequest(
                 f"prepared is what prepare returned, not {type(prepared).__name__}"
             )
+        text("writer", writer)
         unsigned("batch_id", batch_id)
         unsigned("digest", digest)
         ids = [one.id if isinstance(one, Prepared) else one for one in prepared]
@@ -183,6 +184,8 @@ class Transactions:
         self, writer: str, batch_id: int, *, timeout: float | timedelta | None = None
     ) -> None:
         """Drop what was prepared; see ``Client.abort_prepared``."""
+        text("writer", writer)
+        unsigned("batch_id", batch_id)
         await self._session.control(
             Command.TRANSACTION_ABORT,
             control.TransactionAbort(writer=writer, batch_id=batch_id),

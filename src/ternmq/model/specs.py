@@ -28,7 +28,7 @@ _NOT_IN_TAGS: Final = re.compile(r"[\s|,*]")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,127}\Z")
 
 
-def check_name(name: str, what: str = "a name") -> str:
+def check_name(name: object, what: str = "a name") -> str:
     """Return the name if it is allowed.
 
     Raises:

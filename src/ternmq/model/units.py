@@ -26,6 +26,8 @@ SIZES: Final = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1}
 _SIZES_READ: Final = {**SIZES, "TiB": 1 << 40}
 _PARTS: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]+)")
 _PORTS: Final = 65_535
+_PORT_DIGITS: Final = 20
+"""More digits are not read: Python reads at most 4,300, and leading zeros are rare."""
 TRUTHS: Final = {
     "true": True, "on": True, "yes": True, "1": True,
     "false": False, "off": False, "no": False, "0": False,
@@ -132,8 +134,10 @@ def read_address(text: str) -> Address:
         host = host[1:-1]
     elif ":" in host:
         raise ValueError("needs brackets round an IPv6 address: [::1]:7117")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > _PORTS:
+    if not colon or not port.isascii() or not port.isdigit():
         raise ValueError("is not HOST:PORT")
+    if len(port) > _PORT_DIGITS or int(port) > _PORTS:
+        raise ValueError(f"has port {port:.20}: a port is 0 to {_PORTS}")
     if any(not sign.isprintable() or sign.isspace() for sign in host):
         raise ValueError("is not HOST:PORT")
     return Address(host or "0.0.0.0", int(port))  # noqa: S104  # checked by the rules

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 import ternmq
+from ternmq.broker.catalog.apps import check_app
 from ternmq.client.admin.grants import grants_of
+from ternmq.record.fact.control import App, Grant
 
 Mistake = Callable[[ternmq.Client], object]
 
@@ -82,6 +84,26 @@ def test_a_grant_that_is_none(written: Any) -> None:
     with pytest.raises(ternmq.InvalidRequest, match=r"produce:orders|RIGHT:TOPIC") as caught:
         grants_of([written])
     assert "did you mean produce" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["audit:orders", "audit:*:billing", "consume:*orders", "consume:a:*g", "manage:a b", "manage:*",
+     "audit:*", "consume:orders.*:b*", "produce:" + "n" * 127, "produce:" + "n" * 128,
+     "produce:" + "n" * 127 + "*"],
+)  # fmt: skip
+def test_a_grant_is_judged_as_by_the_broker(written: str) -> None:
+    right, topic, *group = written.split(":")
+    grant = Grant(right=right, topic=topic, group=group[0] if group else "*")
+    app = App(name="a", salt=bytes(16), hash=bytes(32), grants=(grant,), owner="", created_us=0)
+    try:
+        check_app(app)
+    except ternmq.InvalidRequest:
+        with pytest.raises(ternmq.InvalidRequest):
+            grants_of([written])
+    else:
+        (found,) = grants_of([written])
+        assert (found.right, found.topic, found.group) == (right, topic, grant.group)
 
 
 def test_a_grant_to_send_to_a_group_says_how_it_is_written() -> None:

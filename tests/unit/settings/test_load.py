@@ -181,6 +181,8 @@ def test_what_clients_read_is_no_error() -> None:
         ("auth", "maybe", "is not true or false"),
         ("listen", "here", "is not HOST:PORT"),
         ("listen", 7117, "is not HOST:PORT"),
+        ("listen", "127.0.0.1:99999", "has port 99999: a port is 0 to 65535"),
+        ("listen", ":" + "9" * 5000, "a port is 0 to 65535"),
         ("name", "", "is empty"),
         ("name", 1, "is not text"),
         ("data", "a\nb", "cannot be printed"),

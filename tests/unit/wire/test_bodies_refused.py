@@ -22,6 +22,22 @@ from tests.unit.wire.cases import REQUESTS
 
 # ------------------------------------------------------------------------------ what is refused
 
+
+@pytest.mark.parametrize(
+    ("writer", "part", "says"),
+    [
+        ("", "", "the name of a writer has 0 bytes: 1 to 128 are allowed"),
+        ("w" * 200, "", "the name of a writer has 200 bytes: 1 to 128 are allowed"),
+        ("w\n", "", r"the name of a writer has control characters: 'w\\n'"),
+        ("w", "p" * 129, "the name of a part has 129 bytes: 0 to 128 are allowed"),
+        ("w", "\x7f", "the name of a part has control characters"),
+    ],
+)
+def test_names_of_writers_and_parts(writer, part, says):
+    with pytest.raises(InvalidRequest, match=says):
+        bodies.pack_prepare(bodies.Prepare("t", None, writer, 1, part, b""))
+
+
 RESERVED = {
     "send": (5, 8),
     "pull": (20, 24),

@@ -30,6 +30,7 @@ COLUMNS: Final = (
 RATES: Final = ("in/s", "out/s", "left")
 SPARE: Final = ("members", "state", "retrying", "leased", "dead", "ready")
 """Columns of groups that are dropped on a narrow terminal, the first one first."""
+_INTERVAL: Final = timedelta(seconds=1)
 _SPARE_OF_QUEUES: Final = ("floor", "cursor", "end", "retrying", "leased", "dead", "ready")
 
 
@@ -74,9 +75,8 @@ class Rates:
 @click.option(
     "--interval",
     type=POSITIVE_DURATION,
-    default="1s",
     metavar="DURATION",
-    help="Time between updates. Default: 1s.",
+    help="Time between updates, with --watch. Default: 1s.",
 )
 @output.ndjson_option
 @administers
@@ -86,7 +86,7 @@ async def lag(
     group: str | None,
     by_queue: bool,
     watch: bool,
-    interval: timedelta,
+    interval: timedelta | None,
     as_json: bool,
 ) -> None:
     """Show how many messages each group has not consumed yet.
@@ -101,6 +101,9 @@ async def lag(
     With --watch, the column `left` estimates the time until no message waits: `done` if none waits,
     `grows` if the number increases, `unchanged` if it does not change.
     """
+    if interval is not None and not watch:
+        raise click.UsageError("--interval is for --watch", click.get_current_context())
+    between = (interval or _INTERVAL).total_seconds()
     if topic is not None and group is not None:
         await client.admin.group(topic, group)
     elif topic is not None:
@@ -108,9 +111,9 @@ async def lag(
     rates = Rates()
     with Screen(watch and not as_json) as screen:
         if screen.on:
-            await _live(client, topic, group, screen, interval.total_seconds(), by_queue=by_queue)
+            await _live(client, topic, group, screen, between, by_queue=by_queue)
             return
-        async for turn in every(interval.total_seconds() if watch else None):
+        async for turn in every(between if watch else None):
             found, holds = await _look(client, topic, group)
             at = datetime.fromtimestamp(time.time(), UTC)
             if as_json:

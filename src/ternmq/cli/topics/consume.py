@@ -86,7 +86,8 @@ async def consume(
     if no_ack:
         most = _LOOK if most is None else most
         wait = timedelta(0) if wait is None else wait
-    made = await _made_by_use(client, topic, group, start)
+    at_once = wait is not None and not wait
+    made = await _made_by_use(client, topic, group, start, told_by_pull=at_once)
     held: list[Deliveries] = []
     told = ExitStack()
     try:
@@ -150,10 +151,13 @@ def _print(printer: Printer, batch: Deliveries) -> None:
         )
 
 
-async def _made_by_use(client: Client, topic: str, group: str, start: str | None) -> str:
+async def _made_by_use(
+    client: Client, topic: str, group: str, start: str | None, *, told_by_pull: bool
+) -> str:
     """Return a line about what the first pull will create; empty if the group exists.
 
-    If the group is paused, a note is printed.
+    If the group is paused, a note is printed, unless the pull does not wait (``told_by_pull``):
+    then its error says the same.
     """
     try:
         found = await group_of(client, topic, group)
@@ -165,6 +169,6 @@ async def _made_by_use(client: Client, topic: str, group: str, start: str | None
             "the oldest message kept" if where == Start.EARLIEST.value else "new messages only"
         )
         return f"group {group} is new on {topic}: it starts at {where}, {meaning}"
-    if found.spec.paused:
+    if found.spec.paused and not told_by_pull:
         output.note(f"group {group} is paused on {topic}: `ternmq group resume` resumes it")
     return ""

@@ -123,7 +123,8 @@ async def send(
     """Send messages: arguments, whole files, or the lines of a file or of standard input.
 
     Without BODY, --file and --lines, each line of standard input is a message. The command ends
-    when all messages are stored; each message that was not stored is reported on standard error.
+    when all messages are stored; each message that was not stored is reported on standard error. An
+    empty input is no error: nothing is sent, and the exit status is 0, also without such a topic.
     """
     _check_headers(headers)
     properties = Message(

@@ -95,8 +95,8 @@ def find(target: str) -> Client | BlockingClient:
         raise _broken(module, error) from error
     if not isinstance(found, Client | BlockingClient):
         raise click.UsageError(
-            f"{target!r} is of type {type(found).__name__}; a worker runs a client that the "
-            "module has as a variable, such as client = ternmq.connect(...)"
+            f"{target!r} is of type {type(found).__name__}, not a client: name a variable of the "
+            "module that is one, such as client = ternmq.connect(...)"
         )
     return found
 

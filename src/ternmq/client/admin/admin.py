@@ -487,6 +487,7 @@ class Admin:
             writer: Only those of this writer.
             limit: Most transactions, and most writers; ``more`` is true if there are others.
         """
+        text("writer", writer)
         limit = whole("limit", limit)
         asked = control.TransactionList(writer=writer or None, limit=limit)
         page = await self._ask(Command.TRANSACTION_LIST, asked, Transactions)

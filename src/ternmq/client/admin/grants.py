@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -10,6 +11,8 @@ from ternmq.wire.commands import Right
 from ternmq.wire.control import GrantInfo
 
 _RIGHTS: Final = [one.value for one in Right]
+_PATTERN: Final = re.compile(r"(?:[A-Za-z0-9._-]{1,127}|[A-Za-z0-9._-]{0,126}\*)\Z")
+"""The same as the broker's: what it would refuse is refused before anything is asked."""
 
 
 def grants_of(written: object) -> list[GrantInfo]:
@@ -43,6 +46,13 @@ def grant_of(written: object) -> GrantInfo:
             f"{written!r} names a group, but a producer sends to a topic: write {right}:{names[0]}"
         )
     if right in _RIGHTS and 1 <= len(names) <= 2 and all(names):
+        for name in names:
+            if _PATTERN.match(name) is None:
+                raise InvalidRequest(f"{name[:40]!r} is neither a name nor a prefix that ends in *")
+        if right == Right.AUDIT.value and {*names} != {"*"}:
+            raise InvalidRequest(
+                f"{written!r}: the right to audit covers the whole journal: write {right}:*"
+            )
         return GrantInfo(right=right, topic=names[0], group=names[1] if len(names) == 2 else "*")
     form = f"{written!r} is not RIGHT:TOPIC or RIGHT:TOPIC:GROUP, RIGHT one of {', '.join(_RIGHTS)}"
     if right in _RIGHTS:

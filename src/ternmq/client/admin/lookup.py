@@ -145,7 +145,7 @@ class Lookup:
         if queue is not None:
             whole("queue", queue)
         if bool(id_) is (offset is not None):
-            raise InvalidRequest("state either an id or an offset")
+            raise InvalidRequest("give either id= or offset=")
         if offset is not None:
             queue = await queue_meant(self._session, topic, queue)
             page = await self._find(control.Find(topic=topic, queue=queue, offset=offset))
@@ -178,7 +178,7 @@ class Lookup:
         check_positive("limit", limit)
         text("key", key)
         if not key:
-            raise InvalidRequest("state a key")
+            raise InvalidRequest("key is empty: give the key of the messages")
         since_us = 0 if since is None else time_us("since", since)
         until_us = 2**63 - 1 if until is None else time_us("until", until)
         if since is not None and until is not None and since_us >= until_us:

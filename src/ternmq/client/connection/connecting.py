@@ -11,6 +11,7 @@ from typing import Final
 
 from ternmq.client.connection.address import DEFAULT_URL, Address, parse
 from ternmq.client.connection.options import Options
+from ternmq.client.content.reasons import safe_str
 from ternmq.model.errors import CannotConnect, InvalidRequest, InvalidUrl, NotABroker, TernMQError
 from ternmq.model.specs import check_name
 
@@ -33,7 +34,7 @@ def options_of(
         InvalidUrl, InvalidName, InvalidRequest: A value is not valid; the text names it.
     """
     if url is not None and not isinstance(url, str):
-        raise InvalidUrl(f"url is a str, not {type(url).__name__}: {url!r:.80}")
+        raise InvalidUrl(f"url is a str, not {type(url).__name__}: {safe_str(url):.80}")
     if url is not None and not url.strip():
         raise InvalidUrl(f"url is empty: leave it out for {URL}, else the broker of this machine")
     address = parse(url or os.environ.get(URL) or DEFAULT_URL)
@@ -155,8 +156,11 @@ def silent(address: Address, *, accepted: bool) -> CannotConnect:
 
 def closed_at_once(address: Address, error: Exception | None) -> CannotConnect:
     """Return the error for a connection that ended before HELLO was answered."""
-    why = f": {error}" if error else ""
-    tls = "" if address.tls else "; a port that requires TLS does this: use ternmqs:// for it"
-    closed = CannotConnect(f"{address} closed the connection at once{why}{tls}")
+    words = _words(error) if isinstance(error, OSError) else error
+    why = f" ({words})" if words else ""
+    tls = "" if address.tls else ", or the port requires TLS: use ternmqs:// then"
+    closed = CannotConnect(
+        f"{address} closed the connection at once{why}: the broker is stopping or was killed{tls}"
+    )
     closed.hint = _ANOTHER
     return closed

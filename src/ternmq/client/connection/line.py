@@ -22,7 +22,7 @@ from ternmq.client.connection.blocking import BlockingConnection, lost
 from ternmq.client.connection.connecting import closed_at_once, known_at, options_of
 from ternmq.client.connection.options import Options
 from ternmq.client.connection.stats import Traffic
-from ternmq.client.content.validation import length_of, seconds_of
+from ternmq.client.content.validation import check_positive, length_of, seconds_of, text, whole
 from ternmq.model.errors import (
     Busy,
     CannotConnect,
@@ -100,14 +100,13 @@ class BulkOptions:
         Raises:
             InvalidRequest: A number or a time is not valid; the text names the argument.
         """
-        if tries < 1:
-            raise InvalidRequest(f"tries must be 1 or more, not {tries}")
-        if not 4096 <= read_bytes <= 1 << 30:
+        check_positive("tries", tries)
+        if not 4096 <= whole("read_bytes", read_bytes) <= 1 << 30:
             raise InvalidRequest(f"read_bytes must be 4096 to 2^30, not {read_bytes}")
         put = object.__setattr__
-        put(self, "url", url)
-        put(self, "app", app)
-        put(self, "token", token)
+        put(self, "url", text("url", url))
+        put(self, "app", text("app", app))
+        put(self, "token", text("token", token))
         put(self, "timeout", length_of("timeout", timeout))
         put(self, "connect_timeout", length_of("connect_timeout", connect_timeout))
         put(self, "tries", tries)

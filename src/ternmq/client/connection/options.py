@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Final, Self
 
 from ternmq.client.connection.address import Address
 from ternmq.client.connection.backoff import Backoff
-from ternmq.client.content.validation import drain_of, length_of, seconds_of
+from ternmq.client.content.validation import (
+    check_positive,
+    drain_of,
+    length_of,
+    seconds_of,
+    text,
+)
+from ternmq.model.errors import InvalidRequest
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -67,12 +74,23 @@ class Options:
         """Times are seconds or timedeltas.
 
         Raises:
-            InvalidRequest: A time is not valid; the text names the argument.
+            InvalidRequest: A value is not valid; the text names the argument.
         """
+        if not isinstance(address, Address):
+            raise InvalidRequest(
+                f"address is that of another client's options, not {type(address).__name__}"
+            )
+        for what, count in (
+            ("buffer_bytes", buffer_bytes),
+            ("batch_bytes", batch_bytes),
+            ("batch_rows", batch_rows),
+            ("window_bytes", window_bytes),
+        ):
+            check_positive(what, count)
         put = object.__setattr__
         put(self, "address", address)
-        put(self, "app", app)
-        put(self, "token", token)
+        put(self, "app", text("app", app))
+        put(self, "token", text("token", token))
         put(self, "timeout", length_of("timeout", timeout))
         put(self, "connect_timeout", length_of("connect_timeout", connect_timeout))
         put(self, "buffer_bytes", buffer_bytes)
@@ -84,6 +102,17 @@ class Options:
         put(self, "drain_timeout", drain_of(drain_timeout))
         put(self, "first_backoff", seconds_of("first_backoff", first_backoff))
         put(self, "longest_backoff", seconds_of("longest_backoff", longest_backoff))
+
+    @classmethod
+    def checked(cls, given: object) -> Self:
+        """Return the value that was given as ``options=``.
+
+        Raises:
+            InvalidRequest: It is of another type.
+        """
+        if not isinstance(given, cls):
+            raise InvalidRequest(f"options is a ternmq.Options, not {type(given).__name__}")
+        return given
 
     @property
     def backoff(self) -> Backoff:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Mapping
 from typing import Any, Final
@@ -16,6 +17,8 @@ _GIVEN_AS: Final[Mapping[str, str]] = {"ids": "prepared or ids", "application_id
 """Fields whose arguments have other names."""
 _KINDS: Final = ((bool, "True or False"), (int, "a whole number"), (float, "a number"),
                  (str, "a str"), (list, "a list"))  # fmt: skip
+_SHOWN_BITS: Final = 64
+"""Longer numbers are not shown: Python does not print those of more than 4,300 digits."""
 
 
 def encoded(request: msgspec.Struct) -> bytes:
@@ -55,12 +58,50 @@ def _wrong(request: msgspec.Struct) -> str | None:
                     return str(error.args[0])
         try:
             msgspec.convert(msgspec.to_builtins(value), hint)
-        except msgspec.ValidationError as error:
-            told = str(error).partition(" - at ")[0]
-            return f"{given} is {_spoken(hint)}, not {_shown(value)} ({told})"
-        except (TypeError, ValueError, OverflowError):
-            return f"{given} is {_spoken(hint)}, not {_shown(value)}"
+        except (TypeError, ValueError, OverflowError):  # msgspec's own error is a ValueError
+            return (
+                _outside(given, value, hint) or f"{given} is {_spoken(hint)}, not {_shown(value)}"
+            )
     return None
+
+
+def _outside(given: str, value: object, hint: Any) -> str | None:
+    """Return which bound a value of the right type does not keep; None if that is not the cause."""
+    if isinstance(value, list | tuple):
+        found = (_outside(given, one, part) for part in _items(hint) for one in value)
+        return next((told for told in found if told is not None), None)
+    if type(value) not in _parts(hint):
+        return None
+    for bound in _bounds(hint):
+        if isinstance(value, int):
+            if bound.ge is not None and value < bound.ge:
+                return f"{given} must be {bound.ge} or more, not {_shown(value)}"
+            if bound.le is not None and value > bound.le:
+                return f"{given} must be at most {bound.le}, not {_shown(value)}"
+        elif isinstance(value, str):
+            most = bound.max_length
+            if bound.min_length is not None and len(value) < bound.min_length:
+                return f"{given} is empty"
+            if most is not None and len(value) > most:
+                return f"{given} has {len(value)} characters, at most {most} are allowed"
+            if bound.pattern is not None and not re.search(bound.pattern, value):
+                return f"{given} has characters that are not allowed: {value!r:.80}"
+    return None
+
+
+def _items(hint: Any) -> list[Any]:
+    """Return the hints of the entries of a hint's lists."""
+    if typing.get_origin(hint) is list:
+        return list(typing.get_args(hint))
+    return [one for part in typing.get_args(hint) for one in _items(part)]
+
+
+def _bounds(hint: Any) -> list[msgspec.Meta]:
+    """Return the bounds in a hint, those of entries of lists excepted."""
+    if typing.get_origin(hint) is list:
+        return []
+    inner = [one for part in typing.get_args(hint) for one in _bounds(part)]
+    return [one for one in typing.get_args(hint) if isinstance(one, msgspec.Meta)] + inner
 
 
 def _spoken(hint: Any) -> str:
@@ -81,6 +122,8 @@ def _parts(hint: Any) -> set[Any]:
 
 def _shown(value: object) -> str:
     """Return a value for an error text: a small one itself, else its type."""
+    if isinstance(value, int) and value.bit_length() > _SHOWN_BITS:
+        return "a number of more than 64 bits"
     if isinstance(value, str | int | float | bool | None):
         return f"{value!r}"[:80]
     if isinstance(value, list) and value:

@@ -271,7 +271,10 @@ class Deliveries(Sequence[Delivery]):
 
     def _named(self, rows: Iterable[int]) -> tuple[list[_Held], int]:
         try:
-            named = sorted({operator.index(row) for row in rows})
+            # A bool is a whole number for ``index``; None is not.
+            named = sorted(
+                {operator.index(row if row.__class__ is not bool else None) for row in rows}  # type: ignore[arg-type]
+            )
         except TypeError:
             given: object = rows
             reason = f"; a reason is given as reason={rows!r}" if isinstance(given, str) else ""

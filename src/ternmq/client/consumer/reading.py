@@ -13,7 +13,7 @@ from ternmq.client.connection.session import BeganAnew, Session
 from ternmq.client.consumer.chunk import chunks_of
 from ternmq.client.consumer.delivery import Delivery
 from ternmq.client.content.codecs import Codecs
-from ternmq.client.content.validation import time_us
+from ternmq.client.content.validation import time_us, whole
 from ternmq.model.errors import (
     CannotConnect,
     ConnectionLost,
@@ -25,6 +25,7 @@ from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 
 _ROWS: Final = 1000
+_LAST_OFFSET: Final = 2**63 - 1
 _WAIT: Final = 20.0
 _UNTIL_THERE: Final = Backoff(0.1, 1.0)
 
@@ -42,12 +43,14 @@ class ReadRange:
             raise InvalidRequest(
                 f"start is an offset, a time, earliest or latest, not {self.start!r}"
             )
+        if self.start is None:
+            raise InvalidRequest("start is an offset, a time, earliest or latest, not None")
         for name, place in (("start", self.start), ("stop", self.stop)):
             if place is None or (name == "start" and isinstance(place, str)):
                 continue
             if isinstance(place, bool) or not isinstance(place, int):
                 time_us(f"{name}, unless it is an offset,", place)
-            elif place < 0:
+            elif not 0 <= whole(name, place) <= _LAST_OFFSET:
                 raise InvalidRequest(f"{name} is an offset or a time, not {place}")
 
 
@@ -63,7 +66,9 @@ async def read(
         there = "queue 0 only" if len(infos) == 1 else f"queues 0 to {len(infos) - 1}"
         raise UnknownQueue(f"topic {topic!r} has {there}, not {queue}")
     if queue is None and span.follow and len(infos) > 1:
-        raise InvalidRequest(f"topic {topic!r} has {len(infos)} queues: state which to follow")
+        raise InvalidRequest(
+            f"topic {topic!r} has {len(infos)} queues: name the one to follow, such as queue=0"
+        )
     if span.follow:
         number = 0 if queue is None else queue
         reader = _Reader(session, codecs, topic, number, infos[number], span, anew)

@@ -33,6 +33,7 @@ import msgspec.inspect
 
 from ternmq.client.content.models import UnionDecoder, dumped_with
 from ternmq.client.content.reasons import safe_str
+from ternmq.client.content.validation import text
 from ternmq.model.errors import DecodeError, EncodeError, InvalidRequest
 from ternmq.model.words import article
 
@@ -87,10 +88,10 @@ class Codecs:
         Both may be called in any thread that uses the client.
 
         Raises:
-            InvalidRequest: The content type is empty or not ASCII, or a function cannot be called
-                with these arguments.
+            InvalidRequest: The content type is not a str, empty or not ASCII, or a function cannot
+                be called with these arguments.
         """
-        if not content_type or not content_type.isascii():
+        if not text("content_type", content_type) or not content_type.isascii():
             raise InvalidRequest(f"{content_type!r} is not a content type")
         _check_callable("encode", encode, "(body)", 1)
         _check_callable("decode", decode, "(body, kind)", 2)
@@ -101,11 +102,14 @@ class Codecs:
 
         Raises:
             EncodeError: It cannot be encoded as that content type.
+            InvalidRequest: The content type is not a str.
         """
         if isinstance(body, _RAW_TYPES):
             return bytes(body), content_type
-        if not content_type:
+        if content_type == "":  # other values that count as false are no content types
             content_type = TEXT if isinstance(body, str) else JSON
+        elif content_type.__class__ is not str:
+            text("content_type", content_type)
         codec = self._codecs.get(content_type)
         if codec is None:
             if isinstance(body, str):

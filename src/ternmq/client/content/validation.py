@@ -23,6 +23,7 @@ LEAST_LEASE_US: Final = 100_000
 """With less, a client cannot extend in time: messages are delivered again while being handled."""
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DAY: Final = 86_400.0
+_PAST_WHOLE: Final = 1 << 64
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -32,9 +33,7 @@ def check_topic(name: object) -> str:
     Raises:
         InvalidName: It is not a valid name.
     """
-    if not isinstance(name, str):
-        raise InvalidRequest(f"a topic's name is a str, not {type(name).__name__}")
-    return check_name(name)
+    return check_name(name, "a topic's name")
 
 
 E = TypeVar("E", bound=enum.Enum)
@@ -50,18 +49,21 @@ def choose(what: str, kind: type[E], value: E | str) -> E:
         return kind(value)
     except ValueError as error:
         known = ", ".join([str(one.value) for one in kind])
-        raise InvalidRequest(f"{what} {value!r}: it is one of {known}") from error
+        given: object = value
+        told = f"{given!r:.80}" if isinstance(given, str) else f"of type {type(given).__name__}"
+        raise InvalidRequest(f"{what} {told}: it is one of {known}") from error
 
 
 def whole(what: str, number: object) -> int:
     """Return a whole number.
 
     Raises:
-        InvalidRequest: It is not one; the text names the argument.
+        InvalidRequest: It is not one, or is 2**64 or more, up or down; the text names the argument.
     """
-    if isinstance(number, bool) or not hasattr(number, "__index__"):
-        raise InvalidRequest(f"{what} is a whole number, not {type(number).__name__}")
-    return index(cast("SupportsIndex", number))
+    value = _index_of(what, number)
+    if not -_PAST_WHOLE < value < _PAST_WHOLE:  # not shown: it may have more digits than print
+        raise InvalidRequest(f"{what} is a whole number of at most 64 bits; this one has more")
+    return value
 
 
 def unsigned(what: str, number: object) -> int:
@@ -70,10 +72,17 @@ def unsigned(what: str, number: object) -> int:
     Raises:
         InvalidRequest: It is not one; the text names the argument.
     """
-    value = whole(what, number)
-    if not 0 <= value < 1 << 64:
-        raise InvalidRequest(f"{what} is a whole number from 0 to 2**64 - 1, not {value}")
+    value = _index_of(what, number)
+    if not 0 <= value < _PAST_WHOLE:
+        shown = value if -_PAST_WHOLE < value <= _PAST_WHOLE else "one of more than 64 bits"
+        raise InvalidRequest(f"{what} is a whole number from 0 to 2**64 - 1, not {shown}")
     return value
+
+
+def _index_of(what: str, number: object) -> int:
+    if isinstance(number, bool) or not hasattr(number, "__index__"):
+        raise InvalidRequest(f"{what} is a whole number, not {type(number).__name__}")
+    return index(cast("SupportsIndex", number))
 
 
 def real(what: str, number: object) -> float:
@@ -84,7 +93,20 @@ def real(what: str, number: object) -> float:
     """
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise InvalidRequest(f"{what} is a number, not {type(number).__name__}")
+    _check_float(what, number)
     return number
+
+
+def _check_float(what: str, number: float) -> None:
+    """Refuse whole numbers that no float can represent, which arithmetic would fail on.
+
+    Raises:
+        InvalidRequest: It is such a number; the text names the argument.
+    """
+    try:
+        float(number)
+    except OverflowError:
+        raise InvalidRequest(f"{what} is out of range: it has more than 308 digits") from None
 
 
 def flag(what: str, value: object) -> bool:
@@ -147,6 +169,7 @@ def seconds_of(what: str, seconds: object) -> float:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         kind = type(seconds).__name__
         raise InvalidRequest(f"{what} is a number of seconds or a timedelta, not {kind}")
+    _check_float(what, seconds)
     if not seconds >= 0:  # NaN is not
         raise InvalidRequest(f"{what} must be 0 seconds or more, not {seconds}")
     return seconds
@@ -183,7 +206,10 @@ def timeout_of(what: str, seconds: object) -> float:
         InvalidRequest: It is not such a time.
     """
     if isinstance(seconds, int | float | timedelta) and not isinstance(seconds, bool):
-        length = seconds.total_seconds() if isinstance(seconds, timedelta) else float(seconds)
+        try:
+            length = seconds.total_seconds() if isinstance(seconds, timedelta) else float(seconds)
+        except OverflowError:
+            return seconds_of(what, seconds)  # which refuses it
         if length > 0:
             return length
         raise InvalidRequest(f"{what} must be more than 0 seconds, not {length:g}")
@@ -230,6 +256,7 @@ def length_us(what: str, seconds: object) -> int:
         seconds = seconds.total_seconds()
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return seconds_us(what, seconds)  # which refuses it
+    _check_float(what, seconds)
     if not 0 < seconds * 1e6 <= LONGEST_US:
         raise InvalidRequest(
             f"{what} must be more than 0 seconds and at most a hundred years, not {seconds:g} s"

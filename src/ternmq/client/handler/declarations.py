@@ -11,7 +11,7 @@ from typing import Final
 
 from ternmq.client.content.validation import check_positive, whole
 from ternmq.client.declaration.source import Source
-from ternmq.client.declaration.topic import Topic
+from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.client.handler.injection import plan_of
 from ternmq.client.handler.middleware import Middlewares
 from ternmq.client.handler.signature import Function, Signature, place_of, signature_of
@@ -79,11 +79,15 @@ class Declarations:
                 raise InvalidRequest(f"topic {topic.name!r} is declared twice, and differently")
 
     def name_of(self, topic: str | Topic) -> str:
-        """Return a topic's name; a ``Topic`` is declared as well."""
+        """Return a topic's name; a ``Topic`` is declared as well.
+
+        Raises:
+            InvalidName: It is neither a ``Topic`` nor a valid name.
+            InvalidRequest: A topic of that name is declared with other settings.
+        """
         if isinstance(topic, Topic):
             self.declare([topic])
-            return topic.name
-        return topic
+        return name_of(topic)
 
     def add(
         self, function: Function, source: Source, concurrency: int, max_in_flight: int | None

@@ -213,7 +213,7 @@ class SendCore:
                     self._held[lane] = None
                     return
                 if when is When.NEVER:
-                    self.give_up(load, too_late(load, connected=True, failure=None))
+                    self.give_up(load, self._too_late(load, connected=True, failure=None))
             loads.popleft()
             if load is lane.open:
                 lane.open = None
@@ -372,8 +372,12 @@ class SendCore:
             return
         for load in self.loads():
             if until(load) <= now:
-                self.give_up(load, too_late(load, connected=connected, failure=failure))
+                self.give_up(load, self._too_late(load, connected=connected, failure=failure))
         self._look_at = min([until(load) for load in self.loads()], default=math.inf)
+
+    def _too_late(self, load: Load, *, connected: bool, failure: TernMQError | None) -> TernMQError:
+        behind = self.window.taken_bytes > 0
+        return too_late(load, connected=connected, behind=behind, failure=failure)
 
     def _rest(self, refused: Load | TopicLanes, due: float) -> None:
         heappush(self._rests, (due, next(self._order), refused))

@@ -219,7 +219,8 @@ def _chosen(choice: Choice, queues: int) -> int:
     except Exception as error:  # in the application's own code
         raise InvalidRequest(f"the function queue= failed: {error!r}") from error
     try:
-        return index(chosen)  # type: ignore[arg-type]
+        # A bool is a whole number for ``index``; None is not.
+        return index(chosen if chosen.__class__ is not bool else None)  # type: ignore[arg-type]
     except TypeError:
         raise InvalidRequest(
             f"the function queue= returned {chosen!r}, not the number of a queue"

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import ClassVar, cast
+from typing import ClassVar, Final, cast
 
 from ternmq.client.content.message import Failure, Message, Receipt
 from ternmq.client.producer.load import Lane, Load, Unclaimed, encode_messages
@@ -172,6 +172,13 @@ class Part(Load):
         return ()
 
 
+_WITHOUT: Final[Sequence[tuple[str, object]]] = (
+    ("key", ""), ("ordering_key", ""), ("tag", ""), ("headers", {}), ("content_type", ""),
+    ("id", None), ("queue", None),
+)  # fmt: skip
+"""The fields of a message besides its body, with their values in a message that has only a body."""
+
+
 def ready_bodies(items: Sequence[object]) -> list[bytes] | None:
     """Return the bodies of messages that have only bytes as body; None if one has more.
 
@@ -185,10 +192,8 @@ def ready_bodies(items: Sequence[object]) -> list[bytes] | None:
     bodies_ = list(map(attrgetter("body"), items))
     if set(map(type, bodies_)) != {bytes}:
         return None
-    for name in ("key", "ordering_key", "tag", "headers", "content_type"):
-        if any(map(attrgetter(name), items)):
-            return None
-    for name in ("id", "queue"):
-        if [*map(attrgetter(name), items)].count(None) != len(items):
+    # Compared, not tested for truth: None is not a valid key.
+    for name, without in _WITHOUT:
+        if [*map(attrgetter(name), items)].count(without) != len(items):
             return None
     return bodies_

@@ -29,9 +29,10 @@ _SENT: Final = {
     "content_type": "content_type",
 }
 _FILES: Final = (
-    "select *, $topic as topic, try(decode(body)) as text "
-    "from read_parquet($files, filename = true)"
+    "select * replace ($topic as topic), try(decode(body)) as text "
+    "from read_parquet($files, filename = true, hive_partitioning = true)"
 )
+"""The rows of files, with topic and day from their folders. A topic such as 007 stays a text."""
 _NO_HEADERS: Final = "map([]::varchar[], []::varchar[])"
 
 

@@ -35,7 +35,7 @@ class ReplayCommands(ControlCommands):
     def replay(self, caller: Caller, asked: control.GroupReplay) -> Answer:
         """GROUP_REPLAY: deliver the rows of spans again, or messages by their ids."""
         if bool(asked.spans) is bool(asked.ids):
-            raise InvalidRequest("state either spans or ids")
+            raise InvalidRequest("give either spans or ids")
         spans: dict[int, list[Span]] = {}
         missing: list[str] = []
         for span in asked.spans:

@@ -70,8 +70,8 @@ def pack_prepare(asked: Prepare) -> bytes:
     """
     topic = bytes_of(asked.topic)
     writer, part = asked.writer.encode(errors="replace"), asked.part.encode(errors="replace")
-    _text(writer, 1)
-    _text(part, 0)
+    _text("writer", writer, 1)
+    _text("part", part, 0)
     try:
         head = PREPARE.pack(
             NO_QUEUE if asked.queue is None else asked.queue,
@@ -99,9 +99,9 @@ def unpack_prepare(body: bytes) -> Prepare:
     at = PREPARE.size
     topic = name_of(body[at : at + topic_bytes])
     at += topic_bytes
-    writer = _text(body[at : at + writer_bytes], 1)
+    writer = _text("writer", body[at : at + writer_bytes], 1)
     at += writer_bytes
-    part = _text(body[at : at + part_bytes], 0)
+    part = _text("part", body[at : at + part_bytes], 0)
     at = padding(body, at + part_bytes)
     return Prepare(topic, None if queue == NO_QUEUE else queue, writer, batch_id, part, body[at:])
 
@@ -122,13 +122,15 @@ def unpack_prepared(body: bytes) -> Prepared:
     return Prepared(prepared, topic, queue, rows, bool(flags & _DUPLICATE))
 
 
-def _text(data: bytes, least: int) -> str:
+def _text(what: str, data: bytes, least: int) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise InvalidRequest("the name of a writer or part is not UTF-8") from error
-    if not least <= len(data) <= MAX_WRITER_BYTES or _CONTROL.search(text):
+        raise InvalidRequest(f"the name of a {what} is not UTF-8") from error
+    if not least <= len(data) <= MAX_WRITER_BYTES:
         raise InvalidRequest(
-            f"the name of a writer or part has {len(data)} bytes, or control characters"
+            f"the name of a {what} has {len(data)} bytes: {least} to {MAX_WRITER_BYTES} are allowed"
         )
+    if _CONTROL.search(text):
+        raise InvalidRequest(f"the name of a {what} has control characters: {text!r}")
     return text

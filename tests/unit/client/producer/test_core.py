@@ -191,6 +191,23 @@ def test_what_waits_behind_another_was_not_sent() -> None:
     assert isinstance(error, BufferFull)
 
 
+@pytest.mark.parametrize("behind", [True, False])
+def test_only_behind_others_a_timeout_that_is_too_short_is_told_so(behind: bool) -> None:
+    client = Client(queues=2)
+    if behind:
+        client.put(b"1")
+        client.send()
+    client.core.hold()
+    client.put(b"2", timeout=1e-6)
+    client.now += 1
+    client.core.over(client.now, connected=True)
+    client._take()
+    ((_, error),) = client.ended
+    assert isinstance(error, BufferFull)
+    assert ("earlier requests are not answered" in str(error)) is behind
+    assert "the timeout of 1 us " in str(error)
+
+
 def test_what_is_refused_for_now_is_sent_again_after_a_pause_and_then_given_up() -> None:
     client = Client()
     client.put(b"1", timeout=1.0)

@@ -281,6 +281,15 @@ def test_a_value_that_cannot_be_worked_out(tables):
         read(tables, chosen)
 
 
+def test_a_column_that_the_archive_does_not_have(tables):
+    archived(tables, span(0, 10))
+    with pytest.raises(OptionError, match='Referenced column "nope" not found') as caught:
+        plan(tables, Selection("orders", where="nope = 1"))
+    assert "topic_1" not in str(caught.value)
+    rows = read(tables, Selection("orders", where="topic = 'orders' and day is not null"))
+    assert len(rows) == 10
+
+
 def test_a_condition_ends_where_it_ends(tables):
     archived(tables, span(0, 10))
     rows = read(tables, Selection("orders", keys=("key-3",), where='"offset" > 100 or true -- x'))
