@@ -6,22 +6,25 @@ stored, with checksums that fit. So a segment is walked from its beginning, whic
 from length to length; nothing inside a record is looked at, and of large records only the header is
 read. What a walk passes is remembered, one place in each ``STEP`` bytes, so that the next walk is
 short.
+
+numpy is imported when a walk begins: a broker that only listens does not need it.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from typing import Final
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Final
 
 from ternmq.journal.disk.port import Disk, File
 from ternmq.journal.log.segment import segment_name
 from ternmq.model.errors import CorruptJournal, FileMissing
 from ternmq.model.types import Position
 from ternmq.record.fact.header import HEADER_BYTES, MAGIC
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 STEP: Final = 1 << 20
 PIECE: Final = 4 << 20
@@ -107,6 +110,8 @@ class RecordStarts:
 
         Adds to ``passed`` what the walk passes beyond its last offset.
         """
+        import numpy as np  # imported here: see the head of this file
+
         at = passed[bisect_right(passed, wanted) - 1]
         want, stop = _FIRST_BYTES, min(wanted, at + PIECE)
         while at < stop:
@@ -132,6 +137,8 @@ def _followed(chunk: bytes, stop: int) -> tuple[npt.NDArray[np.int64], int]:
 
     Only lengths are looked at. Ends at ``stop``, or where a whole header does not fit.
     """
+    import numpy as np  # imported here: see the head of this file
+
     lengths = memoryview(chunk)[: len(chunk) & ~3].cast("I")
     last = min(stop - 1, len(chunk) - HEADER_BYTES)
     starts: list[int] = []
@@ -152,6 +159,8 @@ def _check(chunk: bytes, starts: npt.NDArray[np.int64], name: str, base: int, of
     Raises:
         CorruptJournal: One of them is wrong.
     """
+    import numpy as np  # imported here: see the head of this file
+
     words = np.frombuffer(chunk, "<u4", len(chunk) >> 2)
     word = starts >> 2
     lengths = words[word + 2]
