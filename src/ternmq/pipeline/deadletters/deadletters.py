@@ -180,14 +180,18 @@ COLUMNS: Final = ("topic", "queue", "offset", "group", "message_id", "state", "f
 
 
 def rows_since(trace: Table, time_us: int) -> pa.Table:
-    """Return rows of the trace with a failure, from files that changed at or after a time."""
+    """Return rows of the trace with a failure, from files that changed at or after a time.
+
+    They are in the order of their messages, whatever files they are in.
+    """
     parts = [TRACE.schema.empty_table().select(list(COLUMNS))]
     for file in trace.files():
         newest = file.high.get("state_time")
         if isinstance(newest, int) and newest >= time_us:
             rows = trace.read_files([file], COLUMNS)
             parts.append(rows.filter(pc.greater(pc.list_value_length(rows["failures"]), 0)))
-    return pa.concat_tables(parts)
+    order = [(name, "ascending") for name in ("topic", "queue", "offset", "group")]
+    return pa.concat_tables(parts).sort_by(order)
 
 
 def places(rows: pa.Table, topic: str, group: str, wanted: str) -> list[tuple[int, int]]:
