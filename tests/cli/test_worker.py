@@ -629,7 +629,7 @@ def test_a_second_signal_is_passed_on(
     assert worker.said.count("still running when told to end at once") == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("when", ["supervisor", "handler "])
 def test_processes_that_are_stopped_while_they_start(start: Start, number: int, when: str) -> None:
     worker = start(QUICK, "--processes", 2)
