@@ -38,8 +38,8 @@ MEANING: Final[dict[ExitCode, str]] = {
     "groups differ from the declaration (`apply`, `worker`)",
     ExitCode.INTERRUPTED: "ended by Ctrl-C",
     ExitCode.PIPE_CLOSED: "the program that read the output has ended, such as `head`",
-    ExitCode.TERMINATED: "ended by SIGTERM; `serve`, `dev` and `worker` end with 0 instead, except in "
-    "the first moment, while Python imports them",
+    ExitCode.TERMINATED: "ended by SIGTERM; `serve`, `dev` and `worker` end with 0 instead, except "
+    "in the first moment, while Python imports them",
 }
 
 
