@@ -135,6 +135,8 @@ def _stored(events: pa.Table, prepared: Mapping[int, tuple[int, int, int]]) -> M
             before = 0 if sequence[at] == NULL else int(sequence[at])
             producer[at], first, born[at] = told
             sequence[at] = first + before
+        else:
+            sequence[at] = NULL  # not the number of the rows before it
     ev, inside = spread(stop - start)
     time = numbers(some["time"])[ev]
     return Messages(
