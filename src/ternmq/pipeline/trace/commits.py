@@ -28,6 +28,7 @@ from ternmq.pipeline.trace.queue import (
     Steps,
     Work,
     about_queues,
+    by_queue,
     files_of,
     fold_queue,
     of_users,
@@ -84,7 +85,7 @@ class TracePass:
         known = self.known(begin)
         was = known.position
         known.learn(events, stop)
-        cut = _by_queue(events.filter(of_users(events)))
+        cut = by_queue(about_queues(events.filter(of_users(events))))
         topics = {key[0]: known.topics.get(key[0], f"topic-{key[0]}") for key in cut}
         nothing = events.slice(0, 0)
         dones, moved = [], []
@@ -197,21 +198,6 @@ def tells(events: pa.Table) -> bool:
     settings = pc.and_(pc.equal(some["kind"], "config"), pc.is_valid(some["topic_number"]))
     about = pc.or_(pc.is_in(some["kind"], value_set=pa.array(KINDS)), settings)
     return bool(pc.any(about).as_py())
-
-
-def _by_queue(events: pa.Table) -> dict[Queue, pa.Table]:
-    """Return the events about queues, by queue, each in order."""
-    some = about_queues(events)
-    topic, queue = numbers(some["topic_number"]), numbers(some["queue"])
-    key = topic << 32 | queue
-    order = np.argsort(key, kind="stable")
-    keys, begins = np.unique(key[order], return_index=True)
-    sorted_ = some.take(pa.array(order))
-    ends = [*begins.tolist(), len(order)][1:]
-    return {
-        (int(one) >> 32, int(one) & 0xFFFFFFFF): sorted_.slice(begin, end - begin)
-        for one, begin, end in zip(keys, begins.tolist(), ends, strict=True)
-    }
 
 
 def _lags(known: Known, moved: Sequence[Steps]) -> list[pa.Table]:

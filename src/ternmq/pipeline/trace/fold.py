@@ -61,6 +61,10 @@ class TracedQueue:
     queue: int
 
 
+_UNLISTED: Final = -1
+"""``Group.gone`` of a group that no catalog lists: it ended, and it is not known when."""
+
+
 @dataclass(slots=True)
 class Folded:
     """The result of a fold.
@@ -100,7 +104,8 @@ def fold(
     messages = _moved(events, messages)
     known = {one.number: one for one in groups}
     for number, name in numbers_of.items():
-        known.setdefault(number, Group(number, name))
+        # No catalog lists it: it has rows that facts are about, and is due to receive no others.
+        known.setdefault(number, Group(number, name, gone=_UNLISTED))
     had = numbers(rows["group_number"], -1)
     for number, name in named(rows).items():
         known.setdefault(number, Group(number, name, gone=0))  # it ended before these events

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,7 +25,7 @@ from ternmq.pipeline.tables.table import Table
 from ternmq.pipeline.trace.cells import EVERY, KNOWN, NAMES, STEPS, Cells
 from ternmq.pipeline.trace.fold import TracedQueue
 from ternmq.pipeline.trace.known import Known, Queue
-from ternmq.pipeline.trace.queue import Done, Steps, Work, files_of, fold_queue, steps
+from ternmq.pipeline.trace.queue import Done, Steps, Work, by_queue, files_of, fold_queue, steps
 
 _OF_ALL: Final = ("group", "topic", "prepared")
 _OF_STEPS: Final = "steps"
@@ -121,11 +122,11 @@ class _Folding:
     def cells(self) -> Iterable[Done]:
         """Yield the cells with facts, and those with files in which a group began or ended."""
         block = numbers(self._facts["block"])
-        by_queue = _by_queue(self._facts, block >= EVERY)
+        cut = self._cut(block >= EVERY)
         nothing = self._facts.slice(0, 0)
         turned = [place for place in self._files if place[0] in self._turns]
-        for place in sorted({*by_queue, *turned}):
-            mine = by_queue.get(place, nothing)
+        for place in sorted({*cut, *turned}):
+            mine = cut.get(place, nothing)
             of = numbers(mine["block"])
             files = self._files_of(place)
             wanted = {*np.unique(of[of >= 0]).tolist()}
@@ -137,15 +138,19 @@ class _Folding:
 
     def steps(self) -> Iterable[Steps]:
         """Yield the steps of the queues that take them from this bucket."""
-        by_queue = _by_queue(self._facts, numbers(self._facts["block"]) == STEPS)
+        cut = self._cut(numbers(self._facts["block"]) == STEPS)
         turned = [
             place
             for place in self._files
             if place[0] in self._turns and self._piece.cells.bucket_of(place) == self._bucket
         ]
         nothing = self._facts.slice(0, 0)
-        for place in sorted({*by_queue, *turned}):
-            yield steps(self._work(place, []), by_queue.get(place, nothing))
+        for place in sorted({*cut, *turned}):
+            yield steps(self._work(place, []), cut.get(place, nothing))
+
+    def _cut(self, which: npt.NDArray[np.bool_]) -> dict[Queue, pa.Table]:
+        """Return the chosen facts by queue, each in order."""
+        return by_queue(self._facts.filter(pa.array(which)))
 
     def _files_of(self, place: Queue) -> Mapping[int, list[DataFile]]:
         """Return the files of a queue by cell, for the cells of this bucket."""
@@ -169,20 +174,6 @@ class _Folding:
             files,
             self._prepared,
         )
-
-
-def _by_queue(facts: pa.Table, which: np.ndarray[Any, np.dtype[np.bool_]]) -> dict[Queue, pa.Table]:
-    """Return the chosen facts by queue, each in order."""
-    some = facts.filter(pa.array(which))
-    key = numbers(some["topic_number"]) << 32 | numbers(some["queue"])
-    order = np.argsort(key, kind="stable")
-    keys, begins = np.unique(key[order], return_index=True)
-    sorted_ = some.take(pa.array(order))
-    ends = [*begins.tolist(), len(order)][1:]
-    return {
-        (int(one) >> 32, int(one) & 0xFFFFFFFF): sorted_.slice(begin, end - begin)
-        for one, begin, end in zip(keys, begins.tolist(), ends, strict=True)
-    }
 
 
 # -- to the driver --------------------------------------------------------------------------------

@@ -109,6 +109,19 @@ def files_of(files: Iterable[DataFile]) -> dict[Queue, list[DataFile]]:
     return found
 
 
+def by_queue(events: pa.Table) -> dict[Queue, pa.Table]:
+    """Return events about queues by queue, each in order."""
+    key = numbers(events["topic_number"]) << 32 | numbers(events["queue"])
+    order = np.argsort(key, kind="stable")
+    keys, begins = np.unique(key[order], return_index=True)
+    sorted_ = events.take(pa.array(order))
+    ends = [*begins.tolist(), len(order)][1:]
+    return {
+        (int(one) >> 32, int(one) & 0xFFFFFFFF): sorted_.slice(begin, end - begin)
+        for one, begin, end in zip(keys, begins.tolist(), ends, strict=True)
+    }
+
+
 def about_queues(events: pa.Table) -> pa.Table:
     """Return the events about queues."""
     return events.filter(
