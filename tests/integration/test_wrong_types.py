@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -17,6 +21,12 @@ from ternmq.testing import broker
 
 class Wrong:
     """No argument is one of these."""
+
+
+class Kind(enum.Enum):
+    """An enumeration whose members are not texts, though their values are."""
+
+    ONE = "one"
 
 
 _GIVEN: dict[str, object] = {
@@ -75,11 +85,14 @@ def test_an_argument_of_a_method(
 _WRONG_KINDS: dict[str, object] = {
     "400 digits": 10**400, "5000 digits": 10**5000, "-400 digits": -(10**400), "list": [],
     "dict": {}, "True": True, "None": None, "1.5": 1.5, "set": {1},
+    "a class": int, "datetime": datetime(2026, 1, 1, tzinfo=UTC), "timedelta": timedelta(1),
+    "Decimal": Decimal(1), "UUID": UUID(int=1), "Enum": Kind.ONE,
 }  # fmt: skip
 """Values that are wrong for most arguments: each has tripped a check that lets them through."""
 _PARTS_OF_HINTS = {
     "list": ("Iterable", "Sequence"), "set": ("Iterable", "Sequence"),
     "dict": ("Iterable", "Mapping"), "True": ("bool",), "None": ("None",), "1.5": ("float",),
+    "a class": ("type", "Callable"), "datetime": ("datetime", "Place"), "timedelta": ("timedelta",),
 }  # fmt: skip
 """The words in an argument's annotation that allow a value."""
 _DEFAULTED = {
@@ -122,7 +135,7 @@ def test_an_argument_of_a_wrong_kind(
 
 def test_a_timeout_of_close() -> None:
     for kind, value in _WRONG_KINDS.items():
-        if kind not in {"None", "1.5"}:
+        if kind not in {"None", "1.5", "timedelta"}:
             with pytest.raises(ternmq.InvalidRequest, match="timeout"):
                 ternmq.sync.connect("ternmq://127.0.0.1:1").close(value)  # type: ignore[arg-type]
 
@@ -171,7 +184,7 @@ def test_times_of_a_delivery(client: ternmq.sync.Client) -> None:
         lambda wrong: ternmq.Retry("x", after=wrong),
     ]
     for kind, value in _WRONG_KINDS.items():
-        for call in calls if kind not in {"None", "1.5"} else ():
+        for call in calls if kind not in {"None", "1.5", "timedelta"} else ():
             with pytest.raises(ternmq.InvalidRequest, match=r"seconds|delay|after"):
                 call(value)
     delivery.ack()

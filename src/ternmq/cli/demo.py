@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ternmq.cli.commands import Command
+from ternmq.cli.reach.parameters import Real
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import Failed
 
@@ -17,7 +18,7 @@ _FAULTS = ("loss", "duplicate", "order")
 @click.option("--all", "whole_year", is_flag=True, help="Send the whole year. Default: January.")
 @click.option(
     "--speed",
-    type=click.FloatRange(min=0),
+    type=Real(min=0),
     default=1.0,
     show_default=True,
     metavar="DAYS",

@@ -106,7 +106,7 @@ class Client:
         self._keeper = Keeper(session, self._settler)
         self._reporter = Reporter(session, self._producer)
         session.members += [self._settler, self._settler.policies, self._producer, self._reporter]
-        self._serving = Serving(session, self._declarations, self.codecs, self.admin, self._puller)
+        self.serving = Serving(session, self._declarations, self.codecs, self.admin, self._puller)
         self._lookup = Lookup(session, self.codecs)
         self._replay = Replay(session)
         self.deadletters = DeadLetters(session, self.codecs)
@@ -167,9 +167,11 @@ class Client:
 
         Raises:
             UnsentMessages: Messages of ``send_soon`` were not stored, or their outcome is unknown.
+            ClientError: A handler of this client called it, and would wait for its own end.
         """
         if timeout is not None:
             timeout = seconds_of("timeout", timeout)
+        self.serving.check_may_close()
         session = self._session
         if session.closed:
             return
@@ -178,7 +180,7 @@ class Client:
             return
         loop = session.bind()
         self._reporter.stop()
-        serving = self._serving
+        serving = self.serving
         serving.hurry = hurry = serving.hurry or asyncio.Event()
         left = await serving.drain()
         session.closing()
@@ -820,23 +822,28 @@ class Client:
             InvalidRequest: There are no handlers, or a value is not valid.
             TopologyMismatch: A topic or group differs from its declaration; see ``declare``.
             InvalidHandler: No body can be decoded to the type that a handler takes.
+            ClientError: Another ``run`` of this client has not ended.
             TernMQError: A group cannot be consumed.
         """
         if drain_timeout is not None:
             drain_timeout = drain_of(drain_timeout)
         loop = self._session.bind()
         post = loop.call_soon_threadsafe
-        with Signals(post, lambda now: self.stop(at_once=now), wanted=signals):
-            try:
-                await self.serve(self._declarations.middlewares.lifespans, drain_timeout)
-            finally:
-                await self.close()
+        self.serving.begin_run()
+        try:
+            with Signals(post, lambda now: self.stop(at_once=now), wanted=signals):
+                try:
+                    await self.serve(self._declarations.middlewares.lifespans, drain_timeout)
+                finally:
+                    await self.close()
+        finally:
+            self.serving.end_run()
 
     async def serve(
         self, lifespans: Sequence[Lifespan], drain_timeout: float | timedelta | None
     ) -> None:
         """Do what ``run`` does, inside these lifespans; the caller takes signals and closes."""
-        await self._serving.serve(self, lifespans, drain_timeout)
+        await self.serving.serve(self, lifespans, drain_timeout)
 
     def stop(self, *, at_once: bool = False) -> None:
         """End ``run``: no handler is called any more. Callable from any thread.
@@ -847,7 +854,7 @@ class Client:
             at_once: Do not wait for running handlers: cancel them.
         """
         flag("at_once", at_once)
-        self._serving.stop(at_once=at_once)
+        self.serving.stop(at_once=at_once)
 
     # -- looking up -------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from asyncio import _get_running_loop as running_loop
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -28,6 +29,7 @@ from ternmq.client.handler.middleware import Lifespan
 from ternmq.client.topology import Topology
 from ternmq.model.errors import (
     CannotConnect,
+    ClientError,
     ConnectionLost,
     GroupSettingsMismatch,
     InvalidRequest,
@@ -78,6 +80,36 @@ class Serving:
         self._stopping = False
         self._left: list[Running] | None = None
         self._portal: Portal | None = None
+        self._run_begun = threading.Lock()
+
+    def begin_run(self) -> None:
+        """Refuse a second ``run`` beside the first, which it would close. Callable by any thread.
+
+        Raises:
+            ClientError: One runs.
+        """
+        if not self._run_begun.acquire(blocking=False):
+            raise ClientError(
+                "this client runs its handlers already: call run() once; how many calls of a "
+                "handler run at a time is its concurrency"
+            )
+
+    def end_run(self) -> None:
+        """Allow the next ``run``. Callable from any thread."""
+        self._run_begun.release()
+
+    def check_may_close(self) -> None:
+        """Refuse to close the client in a call of one of its handlers. Callable from any thread.
+
+        Raises:
+            ClientError: The caller is one, and would wait for its own end.
+        """
+        for handler in self.handlers:
+            if handler.calls_caller():
+                raise ClientError(
+                    f"handler {handler.name} cannot close the client that calls it: close() would "
+                    "wait for the handler's end; call stop(), which ends run()"
+                )
 
     def _threaded(self, delivery: Delivery) -> BlockingDelivery:
         """Return a delivery for a handler in a thread. Call it from the client's loop."""

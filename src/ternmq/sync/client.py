@@ -168,10 +168,14 @@ class Client:
 
         Raises:
             UnsentMessages: Messages of ``send_soon`` were not stored, or their outcome is unknown.
+            ClientError: A handler of this client called it, and would wait for its own end.
         """
         if timeout is not None:
             timeout = seconds_of("timeout", timeout)
         pid = os.getpid()
+        open_life = self._life
+        if open_life is not None and open_life.pid == pid:
+            open_life.engine.serving.check_may_close()
         with self._lock(pid):
             self._closed = True
             life, self._life = self._life, None
@@ -468,13 +472,17 @@ class Client:
         if drain_timeout is not None:
             drain_timeout = drain_of(drain_timeout)
         thread, client = self.reach()
-        with Signals(thread.post, lambda now: client.stop(at_once=now), wanted=signals):
-            try:
-                with contextlib.ExitStack() as stack:
-                    awaited = self._declarations.middlewares.enter_blocking(stack, self)
-                    thread.call(client.serve(awaited, drain_timeout))
-            finally:
-                self.close()
+        client.serving.begin_run()
+        try:
+            with Signals(thread.post, lambda now: client.stop(at_once=now), wanted=signals):
+                try:
+                    with contextlib.ExitStack() as stack:
+                        awaited = self._declarations.middlewares.enter_blocking(stack, self)
+                        thread.call(client.serve(awaited, drain_timeout))
+                finally:
+                    self.close()
+        finally:
+            client.serving.end_run()
 
     def stop(self, *, at_once: bool = False) -> None:
         """End ``run``. Callable from any thread."""

@@ -15,7 +15,14 @@ from ternmq.cli.groups.group_replay import replay
 from ternmq.cli.reach.arguments import group_argument, topic_argument
 from ternmq.cli.reach.connection import administers, confirm, yes_option
 from ternmq.cli.reach.finding import group_of
-from ternmq.cli.reach.parameters import COUNT, DURATION, POSITIVE_DURATION, given, unchangeable
+from ternmq.cli.reach.parameters import (
+    COUNT,
+    DURATION,
+    POSITIVE_DURATION,
+    Real,
+    given,
+    unchangeable,
+)
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import Failed
 from ternmq.client.admin.admin_client import AdminClient
@@ -163,11 +170,13 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
 @click.option(
     "--retry-first", type=DURATION, metavar="DURATION", help="Delay before the first retry."
 )
-@click.option("--retry-factor", type=float, help="Factor by which the delay grows with each retry.")
+@click.option(
+    "--retry-factor", type=Real(), help="Factor by which the delay grows with each retry."
+)
 @click.option("--retry-cap", type=DURATION, metavar="DURATION", help="Maximum delay.")
 @click.option(
     "--retry-jitter",
-    type=float,
+    type=Real(),
     help="Random variation of each delay, 0 to below 1: 0.2 is up to 20 % more or less.",
 )
 @click.option(

@@ -13,7 +13,7 @@ from ternmq.cli.groups.failed import chosen, rows_of, said, some
 from ternmq.cli.pipeline.parts import installed
 from ternmq.cli.reach.arguments import group_argument, topic_argument
 from ternmq.cli.reach.connection import asks_broker, confirm, yes_option
-from ternmq.cli.reach.parameters import QUEUE, check_one
+from ternmq.cli.reach.parameters import QUEUE, Real, check_one
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import Failed
 from ternmq.cli.terminal.problems import not_found
@@ -45,7 +45,7 @@ _PIECE = 1000
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Real(min=0, min_open=True),
     metavar="NUMBER",
     help="Maximum number to redrive per second. Default: no limit.",
 )

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from math import isfinite
 from typing import Any, Final
 
 import click
@@ -39,6 +40,19 @@ class _Number(click.IntRange):
     """A number, with this name in help texts."""
 
     name = "number"
+
+
+class Real(click.FloatRange):
+    """A finite number within bounds: ``FloatRange`` takes ``inf``, and ``nan`` within any."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number of a text."""
+        number = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
 
 
 def _duration(text: str) -> timedelta:

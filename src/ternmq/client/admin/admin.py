@@ -123,6 +123,8 @@ class Admin:
 
     async def make_topic(self, spec: TopicSpec) -> TopicSpec:
         """Make a topic from all its settings; see ``create_topic``."""
+        if not isinstance(spec, TopicSpec):
+            raise InvalidRequest(f"spec is a TopicSpec, not {type(spec).__name__}")
         asked = control.TopicCreate(topic=spec.name, spec=spec.check())
         await self._do(Command.TOPIC_CREATE, asked)
         return spec
@@ -255,7 +257,7 @@ class Admin:
             whole("window", window)
         spec = (await self.group(topic, group)).spec
         if tags is not None:
-            spec = msgspec.structs.replace(spec, tags=tags)
+            spec = msgspec.structs.replace(spec, tags=text("tags", tags))
         if retry is not None:
             spec = msgspec.structs.replace(spec, retry=spec_of(retry))
         if lease is not None:

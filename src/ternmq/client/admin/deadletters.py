@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
@@ -25,6 +26,8 @@ from ternmq.wire.commands import Command
 from ternmq.wire.control import FailureInfo, RowStanding
 
 _PAGE: Final = 500
+_LONGEST_PAUSE: Final = 86400.0
+"""Seconds; uvloop cannot wait for an infinite time, which the lowest rates would ask for."""
 _REDRIVEN: Final = 500
 """Most dead letters per request: the answer has the outcome of each."""
 
@@ -289,8 +292,8 @@ class DeadLetters:
         """
         topic = name_of(topic)
         check_name(group, "group")
-        if rate is not None and not real("rate", rate) > 0:
-            raise InvalidRequest("rate is the number of messages a second, more than 0")
+        if rate is not None and not 0 < real("rate", rate) < inf:  # NaN is not
+            raise InvalidRequest("rate is the number of messages a second: finite, more than 0")
         most = _REDRIVEN if rate is None else max(1, min(_REDRIVEN, int(rate / 10)))
         if offsets is None:
             told: list[Redriven] = []
@@ -352,4 +355,4 @@ def _told(queue: int, done: control.FailedRedriven) -> list[Redriven]:
 
 async def _pause(count: int, rate: float | None, *, dry_run: bool) -> None:
     if rate is not None and not dry_run:
-        await asyncio.sleep(count / rate)
+        await asyncio.sleep(min(count / rate, _LONGEST_PAUSE))

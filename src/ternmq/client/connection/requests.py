@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import enum
 import re
 import typing
 from collections.abc import Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 
@@ -17,6 +21,8 @@ _GIVEN_AS: Final[Mapping[str, str]] = {"ids": "prepared or ids", "application_id
 """Fields whose arguments have other names."""
 _KINDS: Final = ((bool, "True or False"), (int, "a whole number"), (float, "a number"),
                  (str, "a str"), (list, "a list"))  # fmt: skip
+_TEXTS_IN_JSON: Final = (bytes, bytearray, datetime, date, time, timedelta, Decimal, UUID)
+"""Types that would be sent as texts, and taken for ones."""
 _SHOWN_BITS: Final = 64
 """Longer numbers are not shown: Python does not print those of more than 4,300 digits."""
 
@@ -30,12 +36,16 @@ def encoded(request: msgspec.Struct) -> bytes:
     """
     try:
         body = control.encode(request)
-        control.decode(body, type(request))
+        changed = control.decode(body, type(request)) != request
     except (TypeError, InvalidRequest) as error:
         found = _wrong(request)
         if found is None:
             raise InvalidRequest(f"this {type(request).__name__} cannot be sent: {error}") from None
         raise InvalidRequest(found) from None
+    if changed:  # also where a tuple becomes a list, which is nothing wrong
+        found = _wrong(request)
+        if found is not None:
+            raise InvalidRequest(found)
     return body
 
 
@@ -49,6 +59,8 @@ def _wrong(request: msgspec.Struct) -> str | None:
             if found is not None:
                 return found
             continue
+        if isinstance(value, enum.Enum) and not isinstance(value, _classes(hint)):
+            return f"{name} is {_spoken(hint)}, not {_shown(value)}"
         given = _GIVEN_AS.get(name, name.removesuffix("_us"))
         for one in value if isinstance(value, list | tuple) else (value,):
             if isinstance(one, str):
@@ -57,7 +69,7 @@ def _wrong(request: msgspec.Struct) -> str | None:
                 except InvalidRequest as error:
                     return str(error.args[0])
         try:
-            msgspec.convert(msgspec.to_builtins(value), hint)
+            msgspec.convert(msgspec.to_builtins(value, builtin_types=_TEXTS_IN_JSON), hint)
         except (TypeError, ValueError, OverflowError):  # msgspec's own error is a ValueError
             return (
                 _outside(given, value, hint) or f"{given} is {_spoken(hint)}, not {_shown(value)}"
@@ -118,6 +130,11 @@ def _parts(hint: Any) -> set[Any]:
         return {list}
     found = {one for part in typing.get_args(hint) for one in _parts(part) if isinstance(one, type)}
     return found - {type(None)}
+
+
+def _classes(hint: Any) -> tuple[type, ...]:
+    """Return the classes that a hint allows."""
+    return tuple(part for part in _parts(hint) if isinstance(part, type))
 
 
 def _shown(value: object) -> str:

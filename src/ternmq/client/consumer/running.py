@@ -173,6 +173,10 @@ class Threads:
         self._busy += 1
         self._work.put(work)
 
+    def runs_caller(self) -> bool:
+        """Return whether the caller runs in one of these threads. Callable from any thread."""
+        return threading.current_thread() in self._threads
+
     def done(self) -> None:
         """Count a function that has ended."""
         self._busy -= 1

@@ -80,7 +80,7 @@ def unsigned(what: str, number: object) -> int:
 
 
 def _index_of(what: str, number: object) -> int:
-    if isinstance(number, bool) or not hasattr(number, "__index__"):
+    if isinstance(number, bool) or not hasattr(type(number), "__index__"):
         raise InvalidRequest(f"{what} is a whole number, not {type(number).__name__}")
     return index(cast("SupportsIndex", number))
 

@@ -121,6 +121,11 @@ class Handler:
         """The calls that run now."""
         return list(self._running.values())
 
+    def calls_caller(self) -> bool:
+        """Return whether the caller is a call of this handler. Callable from any thread."""
+        threads = self._threads
+        return _current() in self._workers or (threads is not None and threads.runs_caller())
+
     def take_no_more(self) -> None:
         """Take no more messages; running calls continue."""
         if self._consumer is not None:

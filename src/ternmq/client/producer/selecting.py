@@ -24,7 +24,7 @@ def number_of(queue: object) -> int:
     Raises:
         InvalidRequest: It is not a number.
     """
-    if hasattr(queue, "__index__") and not isinstance(queue, bool):
+    if hasattr(type(queue), "__index__") and not isinstance(queue, bool):
         number = index(cast("SupportsIndex", queue))
         if -_PAST_NUMBER < number < _PAST_NUMBER:
             return number
