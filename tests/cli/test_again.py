@@ -117,6 +117,7 @@ def test_redrive_of_some_by_reason_and_of_all(cli: CommandLine, dead: str) -> No
     assert cli("deadletter", "redrive", dead, "billing", "--all", "-y").err.startswith("0 dead")
     for wrong in (
         [], ["--all", "--reason", "x"], [1, "--reason", "x"], [1, "--rate", 0],
+        ["--all", "-y", "--rate", "inf"], ["--all", "-y", "--rate", "nan"],
         ["--fingerprint", "x", "--reason", "x"], [1, "--fingerprint", "x"],
     ):  # fmt: skip
         cli("deadletter", "redrive", dead, "billing", *wrong, code=2)

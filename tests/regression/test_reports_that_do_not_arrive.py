@@ -33,7 +33,7 @@ def test_an_old_bucket_is_not_told_as_empty() -> None:
     (again,) = counts.reports(1, now)
     assert again.entries == report.entries
     assert not counts.reports(1, now)
-    assert len(counts._topics["orders"]) == 2
+    assert len(counts._topics["orders"][0].buckets) == 2
 
 
 async def test_a_topic_that_is_gone_keeps_no_other_back(real: InProcessBroker) -> None:

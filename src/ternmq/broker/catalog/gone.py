@@ -3,8 +3,9 @@
 Records name objects by numbers that are never reused. A reader of the journal needs the names of
 all numbers in it: those of existing objects are in the catalog, the others here. An entry is
 forgotten when the segment with the record that ended its object is removed, since no later record
-names the object. The exception is a session: a failure that was moved forward, or a record that
-ends its leases after it left, may contain its number later; its name is unknown then.
+names the object. There are two exceptions, whose names are unknown then. A session: a failure that
+was moved forward, or a record that ends its leases after it left, may contain its number later. A
+topic: a producer may report its last counts later.
 
 Theory of operation: entries are in the order of their positions, the oldest first, so that those to
 be forgotten are at the front. In STATE they are pages of 64 numbers of one sort, written after the

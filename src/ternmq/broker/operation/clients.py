@@ -13,6 +13,7 @@ from typing import Final
 
 from ternmq.broker.catalog.apps import check_counts
 from ternmq.broker.catalog.catalog import Subscription
+from ternmq.broker.catalog.gone import Sort
 from ternmq.broker.catalog.sessions import Session
 from ternmq.broker.clock.timers import Timer
 from ternmq.broker.delivery.leases import ENDED_ROWS_A_TURN, Leases
@@ -22,7 +23,7 @@ from ternmq.broker.group.lease import LEASE_BITS
 from ternmq.broker.ledger.factkinds import COUNTS, JOINED, LEFT
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.broker.operation.drains import Drain, Drains
-from ternmq.model.errors import Busy, DiskFull, UnknownSession
+from ternmq.model.errors import Busy, DiskFull, UnknownSession, UnknownTopic
 from ternmq.record.fact import control
 from ternmq.record.fact.facts import Cause
 from ternmq.record.fact.header import HEADER_BYTES
@@ -204,18 +205,43 @@ class Clients:
         topic: str,
         producer: int,
         entries: Sequence[control.Count],
+        *,
+        topic_number: int = 0,
     ) -> DoneReply:
         """Record how much a producer has sent and given up, for the audit; no view depends on it.
+
+        Args:
+            now_us: Broker time.
+            number: Number of the client's session.
+            topic: Name of the topic.
+            producer: Id of the producer.
+            entries: Its counts.
+            topic_number: Number of the topic, which may be deleted; 0: that of this name.
 
         Raises:
             UnknownSession, UnknownTopic, InvalidRequest.
             DiskFull: the remaining room is not for reports.
         """
         self._session(number)
-        counts = control.Counts(producer, self._views.catalog.topic(topic).number, tuple(entries))
+        topic_number = self._number_of(topic, topic_number)
+        counts = control.Counts(producer, topic_number, tuple(entries))
         check_counts(counts)
         ledger = self._ledger
         if ledger.room.lacks(len(COUNTS.pack(counts)) + HEADER_BYTES):
             raise DiskFull("no room for reports")
         ledger.record(now_us, COUNTS, counts)
         return DoneReply(ledger.end)
+
+    def _number_of(self, topic: str, number: int) -> int:
+        """Return the number of the topic of a name; of a deleted one, if that number is given.
+
+        Raises:
+            UnknownTopic: There is none, or the journal no longer has its name.
+        """
+        gone = self._views.gone.entries.get((int(Sort.TOPIC), number)) if number else None
+        if gone is not None and gone.name == topic:
+            return number
+        there = self._views.catalog.topic(topic).number
+        if number not in {0, there}:
+            raise UnknownTopic(f"no topic {topic!r} of number {number}")
+        return there

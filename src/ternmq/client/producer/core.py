@@ -271,9 +271,11 @@ class SendCore:
         self._arrived(load)
         self.stored_count += load.count
         lane = load.lane
+        number, first = receipt.topic, load.first_sequence
+        self.counts.answered(lane.topic, number, load.born_us, first, load.count)
         if receipt.others:
-            others = [load.first_sequence + other.row for other in receipt.others]
-            self.counts.left_out(lane.topic, load.born_us, others)
+            others = [first + other.row for other in receipt.others]
+            self.counts.left_out(lane.topic, number, load.born_us, others)
         if lane.loads:
             lane.moved = now
         self._close(load)

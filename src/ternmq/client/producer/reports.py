@@ -71,50 +71,123 @@ class _Count:
         )
 
 
+class _Topic:
+    """The counts of a topic: of its messages with the sequences from ``since`` on, and others.
+
+    Attributes:
+        number: Its number; 0 before the first answer from it.
+        since: The first sequence that is counted here before its answer comes.
+        over: Whether it was deleted and made again: nothing more is sent to this one.
+        buckets: The counts by the beginning of their bucket.
+    """
+
+    __slots__ = ("buckets", "number", "over", "since")
+
+    def __init__(self, number: int, since: int) -> None:
+        self.number = number
+        self.since = since
+        self.over = False
+        self.buckets: dict[int, _Count] = {}
+
+    def count(self, born_us: int) -> _Count:
+        """Return the counts of the bucket of a time."""
+        bucket = born_us - born_us % BUCKET_US
+        counted = self.buckets.get(bucket)
+        if counted is None:
+            counted = self.buckets[bucket] = _Count()
+        return counted
+
+
 class Counts:
-    """The counts of one producer. Not thread-safe: call it from the client's loop."""
+    """The counts of one producer. Not thread-safe: call it from the client's loop.
+
+    A topic that is deleted and made again under its name is another topic. Only the answer to a
+    send shows which of the two has stored it: until then the messages are counted for the one that
+    answered last, and then moved if it was the other.
+    """
 
     __slots__ = ("_topics",)
 
     def __init__(self) -> None:
-        self._topics: dict[str, dict[int, _Count]] = {}
+        self._topics: dict[str, list[_Topic]] = {}
+        """Name -> the topics of that name, the newest last."""
 
     def sent(self, topic: str, born_us: int, first: int, count: int) -> None:
         """Count messages that were sent with the sequences from ``first`` on."""
-        counted = self._count(topic, born_us)
+        counted = self._named(topic)[-1].count(born_us)
         if not counted.sent:
             counted.first = first
         counted.sent += count
         counted.stop = first + count
         counted.changed = True
 
+    def answered(self, topic: str, number: int, born_us: int, first: int, count: int) -> None:
+        """Record which topic has answered the send of messages.
+
+        Args:
+            topic: Its name.
+            number: Its number.
+            born_us: Born time of the messages.
+            first: Their first sequence.
+            count: Their number.
+        """
+        home = self._home(topic, first)
+        if home.number == number:
+            return
+        if not home.number:
+            home.number = number
+            return
+        known = self._topics[topic]
+        there = next((one for one in known if one.number == number), None)
+        if there is None:
+            for one in known:
+                one.over = True
+            stops = [one.stop for part in known for one in part.buckets.values()]
+            stop = max(stops, default=first + count)
+            there = _Topic(number, stop)
+            known.append(there)
+        was, now = home.count(born_us), there.count(born_us)
+        was.sent = max(0, was.sent - count)  # a bucket that was forgotten has none
+        now.first = min(now.first, first) if now.sent else first
+        now.sent += count
+        now.stop = max(now.stop, first + count)
+        was.changed = now.changed = True
+
     def given_up(self, topic: str, born_us: int, first: int, count: int) -> None:
         """Count sent messages that are given up; whether they are stored may be unknown."""
-        counted = self._count(topic, born_us)
+        counted = self._home(topic, first).count(born_us)
         counted.given_up += count
         counted.name(first, count)
 
-    def left_out(self, topic: str, born_us: int, sequences: Iterable[int]) -> None:
-        """Count messages that the broker did not store, since it has their application ids."""
-        counted = self._count(topic, born_us)
+    def left_out(self, topic: str, number: int, born_us: int, sequences: Iterable[int]) -> None:
+        """Count messages that a topic did not store, since it has their application ids."""
+        there = next(one for one in self._topics[topic] if one.number == number)
+        counted = there.count(born_us)
         for sequence in sequences:
             counted.left_out += 1
             counted.name(sequence, 1)
 
     def again(self, report: control.Report) -> None:
         """Mark the entries of a report that did not arrive, so that they are reported again."""
+        known = self._topics[report.topic]
+        # The number of the only one may have become known meanwhile.
+        there = next((one for one in known if one.number == report.topic_number), known[0])
         for entry in report.entries:
-            self._count(report.topic, entry.bucket_us).changed = True
+            there.count(entry.bucket_us).changed = True
 
-    def _count(self, topic: str, born_us: int) -> _Count:
-        buckets = self._topics.get(topic)
-        if buckets is None:
-            buckets = self._topics[topic] = {}
-        bucket = born_us - born_us % BUCKET_US
-        counted = buckets.get(bucket)
-        if counted is None:
-            counted = buckets[bucket] = _Count()
-        return counted
+    def _home(self, topic: str, first: int) -> _Topic:
+        """Return the topic for which a sequence was counted when it was sent."""
+        known = self._named(topic)
+        if len(known) == 1:
+            return known[0]
+        return next((one for one in reversed(known) if one.since <= first), known[0])
+
+    def _named(self, topic: str) -> list[_Topic]:
+        """Return the topics of a name."""
+        known = self._topics.get(topic)
+        if known is None:
+            known = self._topics[topic] = [_Topic(0, 0)]
+        return known
 
     def reports(self, producer: int, now_us: int, *, ends: bool = False) -> list[control.Report]:
         """Return the buckets that changed since the last time, or were closed since.
@@ -125,24 +198,40 @@ class Counts:
             ends: Whether it sends no more.
         """
         found: list[control.Report] = []
-        for topic, buckets in self._topics.items():
-            entries: list[control.ReportEntry] = []
-            told: list[int] = []
-            for bucket, one in sorted(buckets.items()):
-                closed = ends or bucket + BUCKET_US <= now_us
-                if one.changed or closed > one.closed:
-                    entries.append(one.entry(bucket, closed=closed))
-                else:
-                    told.append(bucket)
-                one.changed = False
-                one.closed = closed
-            for start in range(0, len(entries), _ENTRIES):
-                some = entries[start : start + _ENTRIES]
-                found.append(control.Report(topic=topic, producer=producer, entries=some))
-            for bucket in told:  # the others may have to be reported again
-                if bucket + _KEPT * BUCKET_US <= now_us:
-                    del buckets[bucket]
+        for topic, known in self._topics.items():
+            for there in known:
+                entries = _entries(there, now_us, ends=ends or there.over)
+                for start in range(0, len(entries), _ENTRIES):
+                    some = entries[start : start + _ENTRIES]
+                    found.append(
+                        control.Report(
+                            topic=topic,
+                            topic_number=there.number,
+                            producer=producer,
+                            entries=some,
+                        )
+                    )
+            if len(known) > 1:
+                known[:-1] = [one for one in known[:-1] if one.buckets]
         return found
+
+
+def _entries(topic: _Topic, now_us: int, *, ends: bool) -> list[control.ReportEntry]:
+    """Return a topic's entries for a report; forget what was reported and is old."""
+    entries: list[control.ReportEntry] = []
+    told: list[int] = []
+    for bucket, one in sorted(topic.buckets.items()):
+        closed = ends or bucket + BUCKET_US <= now_us
+        if one.changed or closed > one.closed:
+            entries.append(one.entry(bucket, closed=closed))
+        else:
+            told.append(bucket)
+        one.changed = False
+        one.closed = closed
+    for bucket in told:  # the others may have to be reported again
+        if bucket + _KEPT * BUCKET_US <= now_us:
+            del topic.buckets[bucket]
+    return entries
 
 
 class Counted(Protocol):

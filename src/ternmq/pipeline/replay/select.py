@@ -234,4 +234,7 @@ def _told() -> Iterator[None]:
         raise TableError(f"the archive is not as it was ({said}); do it again") from None
     except (duckdb.Error, pa.ArrowException) as error:
         said = " ".join(str(error).partition("LINE")[0].split())
-        raise OptionError(f"--where and --set: {said}") from None
+        raise OptionError(
+            f"--where and --set: for some message of the archive: {said} (`try(...)` around what "
+            "fails is NULL for such a message)"
+        ) from None

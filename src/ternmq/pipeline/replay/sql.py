@@ -113,6 +113,8 @@ def _type_of(
         if isinstance(error, duckdb.IOException):  # of the archive's file, or of one in the text
             database.sql(f"select 1 from ({rows}) limit 0", params=given)  # noqa: S608
         said = " ".join(str(error).partition("LINE")[0].split())
+        if isinstance(error, duckdb.BinderException) and "aggregate" in said:
+            said = "one value for each message is required, and this is an aggregate of several"
         if isinstance(error, duckdb.ParserException) and _OFFSET.search(text):
             said += '; the column offset is written "offset", since SQL has a word of that name'
         raise OptionError(f"{option}: {said}") from None

@@ -84,7 +84,12 @@ class ClientCommands(ControlCommands):
             for one in asked.entries
         ]
         reply = self._broker.clients.report(
-            self._core.now_us(), caller.session, asked.topic, asked.producer, entries
+            self._core.now_us(),
+            caller.session,
+            asked.topic,
+            asked.producer,
+            entries,
+            topic_number=asked.topic_number,
         )
         return control.Nothing(), reply.position
 

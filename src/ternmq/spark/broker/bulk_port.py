@@ -297,8 +297,11 @@ class _Told:
 
     def answered(self, receipt: bodies.Receipt) -> None:
         """Process the answer to the oldest batch."""
-        topic, producer, born_us, first, _ = self._waiting.popleft()
-        self._counts[producer].left_out(topic, born_us, (first + one.row for one in receipt.others))
+        topic, producer, born_us, first, rows = self._waiting.popleft()
+        counts = self._counts[producer]
+        counts.answered(topic, receipt.topic, born_us, first, rows)
+        others = (first + one.row for one in receipt.others)
+        counts.left_out(topic, receipt.topic, born_us, others)
 
     def reports(self) -> Iterator[control.Report]:
         """Yield the reports; batches without an answer are reported as given up."""

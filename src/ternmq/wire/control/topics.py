@@ -128,6 +128,9 @@ class Report(Body, frozen=True, kw_only=True):
     """Counts of one producer and topic; sent every ten seconds, and at close."""
 
     topic: str
+    topic_number: Annotated[int, Meta(ge=0)] = 0
+    """The topic's number, as answers to SEND state it: the topic may be deleted meanwhile, and
+    another have its name. 0: the topic that has the name now."""
     producer: Annotated[int, Meta(ge=0)]
     """The producer's id in its batches."""
     entries: Annotated[list[ReportEntry], Meta(max_length=1000)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from ternmq.broker.catalog.catalog import APP_PAGES, app_page
@@ -163,6 +165,26 @@ def test_a_report_needs_a_session_and_a_topic() -> None:
         world.broker.clients.report(world.now, session + 1, "t", 7, entries)
     with pytest.raises(UnknownTopic):
         world.broker.clients.report(world.now, session, "u", 7, entries)
+
+
+def test_a_report_of_a_deleted_topic_names_its_number() -> None:
+    world = World()
+    gone = world.topic("t")
+    world.run(lambda: world.broker.administration.delete_topic(world.now, "t"))
+    session = world.join()
+    clients, entries = world.broker.clients, [Count(BUCKET, 1, 0)]
+    with pytest.raises(UnknownTopic):
+        clients.report(world.now, session, "t", 7, entries)
+    with pytest.raises(UnknownTopic):
+        clients.report(world.now, session, "u", 7, entries, topic_number=gone)
+    world.run(lambda: clients.report(world.now, session, "t", 7, entries, topic_number=gone))
+    there = world.topic("t")
+    for number in (0, there, gone):
+        asked = partial(clients.report, world.now, session, "t", 7, entries, topic_number=number)
+        world.run(asked)
+    with pytest.raises(UnknownTopic):
+        clients.report(world.now, session, "t", 7, entries, topic_number=there + 1)
+    assert [one.topic for one in reports(world)] == [gone, there, there, gone]
 
 
 @pytest.mark.parametrize(

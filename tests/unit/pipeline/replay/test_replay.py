@@ -277,8 +277,20 @@ def test_a_file_that_a_condition_names_is_not_there(tables):
 def test_a_value_that_cannot_be_worked_out(tables):
     archived(tables, span(0, 10))
     chosen = Selection("orders", sets={"key": "cast(text as integer)::varchar"})
-    with pytest.raises(OptionError, match="--where and --set: Conversion Error"):
+    with pytest.raises(OptionError, match=r"--where and --set: .*Conversion Error.*try\(\.\.\.\)"):
         read(tables, chosen)
+    chosen = Selection("orders", sets={"key": "try(cast(text as integer))::varchar"})
+    assert len(read(tables, chosen)) == 10
+
+
+def test_an_aggregate_is_no_value_of_one_message(tables):
+    archived(tables, span(0, 10))
+    for chosen in (
+        Selection("orders", where="sum(queue) > 1"),
+        Selection("orders", sets={"key": "max(key)"}),
+    ):
+        with pytest.raises(OptionError, match="one value for each message is required"):
+            read(tables, chosen)
 
 
 def test_a_column_that_the_archive_does_not_have(tables):
