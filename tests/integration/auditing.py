@@ -34,7 +34,14 @@ class Audit:
         self.port = port
         self.tables = Folder(str(folder))
 
-    def run(self, now: int | None = None, *, spark: Any = None, **settings: str) -> Outcome:
+    def run(
+        self,
+        now: int | None = None,
+        *,
+        spark: Any = None,
+        clock: int | None = None,
+        **settings: str,
+    ) -> Outcome:
         job = AuditJob()
         with closing(Bulk(BulkOptions(url=f"ternmq://127.0.0.1:{self.port}"))) as bulk:
             return job.run(
@@ -47,6 +54,7 @@ class Audit:
                     options={"bootstrap.servers": f"127.0.0.1:{self.port}"},
                     spark=spark,
                     settings=told(job, settings),
+                    clock_us=clock,
                 )
             )
 

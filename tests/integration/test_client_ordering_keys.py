@@ -153,8 +153,8 @@ async def test_what_stands_behind_a_message_that_is_worked_on_is_not_given_back(
             await go.wait()
 
         running = asyncio.ensure_future(client.run())
-        await until(lambda: client._serving.handlers and client._serving.handlers[0].running)
-        consumer = client._serving.handlers[0]._consumer
+        await until(lambda: client.serving.handlers and client.serving.handlers[0].running)
+        consumer = client.serving.handlers[0]._consumer
         assert consumer is not None
         assert consumer._prefetch is not None
         waiting = [one for line in consumer._lines.values() for one in line]

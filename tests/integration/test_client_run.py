@@ -506,13 +506,13 @@ async def test_stopped_by_a_thread_while_nothing_happens_in_its_loop(
             """Nothing comes."""
 
         stopped_in: list[int] = []
-        stop_here = client._serving._stop_here
+        stop_here = client.serving._stop_here
 
         def noted(*, at_once: bool) -> None:
             stopped_in.append(threading.get_ident())
             stop_here(at_once=at_once)
 
-        monkeypatch.setattr(client._serving, "_stop_here", noted)
+        monkeypatch.setattr(client.serving, "_stop_here", noted)
         thread = threading.Thread(target=lambda: asyncio.run(client.run(signals=False)))
         thread.start()
 

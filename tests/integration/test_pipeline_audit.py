@@ -357,3 +357,17 @@ def test_runs_again_and_in_pieces_come_to_the_same(real, audit, tmp_path):
     assert state(audit) == first
     assert audit.total("sent") == 200
     assert audit.verdicts() == {"ok"}
+
+
+def test_a_run_for_a_later_time_removes_nothing_that_the_next_needs(real, audit):
+    with ternmq.sync.connect(real.url) as client:
+        client.send_many("orders", [b"x"] * 10)
+        client.pull("orders", group="first", max_messages=10).ack()
+        audit.run(now_us() + 9 * 86_400_000_000, clock=now_us())
+        first = audit.rows()
+        assert {row["group"] for row in audit.rows(tier="group")} == {"first"}
+        client.pull("orders", group="second", max_messages=10).ack()
+    audit.run()
+    assert {row["group"] for row in audit.rows(tier="group")} == {"first", "second"}
+    assert audit.verdicts() == {"ok"}
+    assert len(audit.rows()) > len(first)

@@ -32,7 +32,7 @@ async def test_it_returns_when_all_is_handled(real: InProcessBroker, queues: int
         # There is no group so far: it waits for that as well.
         waiting = asyncio.ensure_future(asyncio.to_thread(real.wait_idle, "t", "g"))
         running = asyncio.ensure_future(client.run())
-        await until(lambda: client._serving.handlers and client._serving.handlers[0].running)
+        await until(lambda: client.serving.handlers and client.serving.handlers[0].running)
         assert not waiting.done()
         go.set()
         await waiting

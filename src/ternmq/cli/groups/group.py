@@ -171,12 +171,12 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
     "--retry-first", type=DURATION, metavar="DURATION", help="Delay before the first retry."
 )
 @click.option(
-    "--retry-factor", type=Real(), help="Factor by which the delay grows with each retry."
+    "--retry-factor", type=Real(min=1), help="Factor by which the delay grows with each retry."
 )
 @click.option("--retry-cap", type=DURATION, metavar="DURATION", help="Maximum delay.")
 @click.option(
     "--retry-jitter",
-    type=Real(),
+    type=Real(min=0, max=1, max_open=True),
     help="Random variation of each delay, 0 to below 1: 0.2 is up to 20 % more or less.",
 )
 @click.option(

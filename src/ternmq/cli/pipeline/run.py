@@ -152,7 +152,8 @@ def run(
         known.chosen(names),
         folder,
         broker,
-        lambda: time.time_ns() // 1000 if now is None else round(now.timestamp() * 1e6),
+        _clock_us if now is None else lambda: round(now.timestamp() * 1e6),
+        clock_us=_clock_us,
         settings=_of_jobs(told, context),
         lenient=lenient,
         progress=_progress if shown else lambda _job, _line: None,
@@ -337,6 +338,10 @@ def _plain(one: Ran) -> dict[str, Any]:
     if outcome.behind_rows is not None:
         told["behind_rows"] = outcome.behind_rows
     return {**told, "findings": list(outcome.findings)}
+
+
+def _clock_us() -> int:
+    return time.time_ns() // 1000
 
 
 def _progress(job: str, line: str) -> None:

@@ -70,7 +70,7 @@ class Compacting:
                     )
             days = context.settings.get(f"keep_{spec.name}_days", 0)
             if isinstance(days, int) and days > 0:
-                gone = expire(table, context.now_us, days)
+                gone = expire(table, context.removing_us, days)
                 if gone:
                     context.progress(
                         f"{spec.name}: {counted(len(gone), 'file')} "
@@ -82,12 +82,14 @@ class Compacting:
 
     def _cleaned(self, context: Context, table: Table) -> int:
         """Remove files that belong to no table; at intervals, because it lists all names."""
-        hour = context.now_us // _HOUR_US
+        hour = context.removing_us // _HOUR_US
         known = table.remembered(_CLEANED)
         if known is not None and hour < known + context.integer("clean_hours"):
             return 0
         done = clean(
-            table, context.now_us, older_than_us=context.integer("clean_after_hours") * _HOUR_US
+            table,
+            context.removing_us,
+            older_than_us=context.integer("clean_after_hours") * _HOUR_US,
         )
         with suppress(TableConflict):  # another process did the same
             table.commit(remember={_CLEANED: hour})

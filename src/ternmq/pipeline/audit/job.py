@@ -104,7 +104,7 @@ class _Run:
             tables.load(one for one in tables.hours if one >= hour_of(max(0, since)))
             wanted |= {one for one in buckets_of(tables.known) if one >= since - BUCKET_US}
         judged = self._judge(sorted(wanted))
-        tables.forget(context.now_us - self._keep_us)
+        tables.forget(context.removing_us - self._keep_us)
         return Outcome(
             rows=len(judged),
             bytes=end - start,
@@ -127,7 +127,7 @@ class _Run:
             new, first_us = self._gathered(stretch)
             if not whole and first_us is not None:
                 since_us, whole = first_us, True
-            new, out = usable(new, context.now_us, self._keep_us)
+            new, out = usable(new, context.now_us, context.removing_us - self._keep_us)
             strange += out
             if not len(new) and known is not None and end - known < _MB:
                 break  # only the jobs' own records: they are read again in the next run

@@ -165,7 +165,7 @@ def _sorted(rows: pa.Table) -> pa.Table:
     return rows.sort_by(by).combine_chunks()
 
 
-def usable(runs: pa.Table, now_us: int, keep_us: int) -> tuple[pa.Table, int]:
+def usable(runs: pa.Table, now_us: int, low_us: int) -> tuple[pa.Table, int]:
     """Return the runs to keep, and the number of messages with an unusable born time.
 
     These come from a sender whose clock is wrong, or arrive after their hour was removed.
@@ -173,12 +173,11 @@ def usable(runs: pa.Table, now_us: int, keep_us: int) -> tuple[pa.Table, int]:
     Args:
         runs: As ``gather`` returns them; runs without a window stay.
         now_us: The time.
-        keep_us: Age up to which runs are kept.
+        low_us: The earliest time of which runs are kept.
     """
     bucket = ints(runs["bucket"])
-    low = now_us - keep_us
     good = (bucket < 0) & runs["bucket"].is_null().to_numpy()
-    good |= (bucket - bucket % HOUR_US >= low) & (bucket <= now_us + 24 * HOUR_US)
+    good |= (bucket - bucket % HOUR_US >= low_us) & (bucket <= now_us + 24 * HOUR_US)
     out = runs.filter(pa.array(~good))
     rows = out.filter(pc.equal(out["kind"], "stored"))
     count = pc.sum(pc.subtract(rows["stop"], rows["start"])).as_py() or 0

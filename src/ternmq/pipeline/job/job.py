@@ -129,6 +129,7 @@ class Context:
         progress: Called with a line for people; rarely: once a commit is enough.
         stopping: Returns whether to stop; call ``check`` between commits instead.
         lenient: Missing data is recorded and skipped.
+        clock_us: The real time, if ``now_us`` may be later; see ``removing_us``.
     """
 
     job: str
@@ -143,7 +144,16 @@ class Context:
     progress: Callable[[str], None] = lambda _line: None
     stopping: Callable[[], bool] = lambda: False
     lenient: bool = False
+    clock_us: int | None = None
     _told: int = -1
+
+    @property
+    def removing_us(self) -> int:
+        """The time by which what is too old is removed: never later than the real time.
+
+        A run for a later time judges windows early; what it removed would be missing in the next.
+        """
+        return self.now_us if self.clock_us is None else min(self.now_us, self.clock_us)
 
     def open(self, spec: TableSpec, *, create: bool = True) -> Table:
         """Open a table.

@@ -85,6 +85,8 @@ class Runner:
         tables: The folder of all tables.
         broker: The broker and the app.
         now_us: Returns the time, µs since 1970.
+        clock_us: Returns the real time, if ``now_us`` may return a later one: nothing is removed
+            before it is too old by this clock.
         spark: A session, if jobs are to use one.
         storage: Options of the Delta library for an object store.
         settings: Settings of each job by name, as texts.
@@ -109,7 +111,9 @@ class Runner:
         lenient: bool = False,
         progress: Callable[[str, str], None] = lambda _job, _line: None,
         stopping: Callable[[], bool] = lambda: False,
+        clock_us: Callable[[], int] | None = None,
     ) -> None:
+        self._clock_us = clock_us
         self._jobs = list(jobs)
         self._tables = tables
         self._broker = broker
@@ -198,6 +202,7 @@ class Runner:
             broker=self._broker,
             bulk=bulk,
             now_us=now_us,
+            clock_us=None if self._clock_us is None else self._clock_us(),
             options=source_options(self._broker),
             spark=self._spark,
             storage=self._storage,

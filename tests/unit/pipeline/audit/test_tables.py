@@ -131,5 +131,5 @@ def test_old_hours_are_forgotten(opened):
 )  # fmt: skip
 def test_what_was_born_at_a_strange_time_is_counted_and_left_out(born, kept):
     new = gathered(Facts().stored(0, 3, 1, born=born).pulled(0, 3))
-    left, out = usable(new, NOON, 24 * HOUR)
+    left, out = usable(new, NOON, NOON - 24 * HOUR)
     assert (len(left), out) == ((2, 0) if kept else (1, 3))
