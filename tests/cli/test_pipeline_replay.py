@@ -282,6 +282,7 @@ def test_to_one_group(
         ((), 2, "give one of --to-topic and --to-group"),
         (("--to-group", "g", "--set", "key 1"), 2, "leave out --set and --name"),
         (("--to-topic", "no-such-topic"), 4, "there is no topic 'no-such-topic'"),
+        (("--to-topic", "{new}", "--where", " "), 2, "--where is empty"),
         (("--to-topic", "{new}", "--where", "nope = 1"), 2, "--where 'nope = 1': Binder Error"),
         (("--to-topic", "{new}", "--where", "(1 = 1"), 2, "--where '(1 = 1': Parser Error"),
         (("--to-topic", "{new}", "--set", "key nope"), 2, "--set key 'nope'"),

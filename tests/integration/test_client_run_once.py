@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 
 import pytest
 
 import ternmq
 import ternmq.sync
+from ternmq.client.connection.link import Link
 from ternmq.testing import InProcessBroker
+from tests.asynchronous import until_true
 
 
 async def test_a_second_run_is_refused_and_the_first_goes_on(real: InProcessBroker) -> None:
@@ -104,3 +107,44 @@ async def test_a_task_of_a_handler_may_close_its_client(real: InProcessBroker) -
         await sender.send("orders", b"one")
         await client.run(signals=False)
         await asyncio.gather(*tasks)
+
+
+async def test_flush_of_a_closed_client(real: InProcessBroker) -> None:
+    client = ternmq.connect(real.url)
+    await client.flush()  # not used yet: nothing was sent
+    await client.send("orders", b"x")
+    await client.flush()
+    await client.close()
+    with pytest.raises(ternmq.ClientClosed):
+        await client.flush()
+
+
+async def test_calls_that_wait_while_the_client_closes(real: InProcessBroker) -> None:
+    client = ternmq.connect(real.url)
+    await client.admin.create_topic("empty")
+
+    async def batches() -> list[ternmq.Deliveries]:
+        return [one async for one in client.consume_batches("empty", group="g")]
+
+    async def each() -> list[ternmq.Delivery]:
+        async with client.consume("empty", group="g") as consumer:
+            return [one async for one in consumer]
+
+    async def all_wait(link: Link) -> bool:
+        return len(link._askers) >= 4
+
+    async def read() -> list[ternmq.Delivery]:
+        return [one async for one in client.read("empty", follow=True)]
+
+    waits = [
+        asyncio.create_task(one)
+        for one in (batches(), each(), read(), client.pull("empty", group="g", wait=30))
+    ]
+    link = client._session.link
+    assert link is not None
+    async with asyncio.timeout(20):
+        await until_true(partial(all_wait, link))
+        await client.close()
+        found = await asyncio.gather(*waits, return_exceptions=True)
+    assert found[:2] == [[], []]
+    assert [type(one) for one in found[2:]] == [ternmq.ClientClosed] * 2, found

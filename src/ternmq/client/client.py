@@ -61,7 +61,7 @@ from ternmq.client.sending import Sender, copied
 from ternmq.client.serving import Serving
 from ternmq.client.topology import Topology
 from ternmq.client.transacting import Committed, Prepared, Transactions
-from ternmq.model.errors import InvalidRequest, UnsentMessages
+from ternmq.model.errors import ClientClosed, InvalidRequest, UnsentMessages
 from ternmq.model.specs import Mode, Start
 
 F = TypeVar("F", bound=Function)
@@ -435,9 +435,12 @@ class Client:
         Raises:
             UnsentMessages: Messages of ``send_soon`` were given up since the last flush, and no
                 caller waited for them; or some are not answered within ``timeout`` seconds.
+            ClientClosed: The client is closed.
         """
         if timeout is not None:
             timeout = seconds_of("timeout", timeout)
+        if self._session.closed:
+            raise ClientClosed("the client is closed")
         if not self._session.used:
             return
         self._session.here()
@@ -564,6 +567,7 @@ class Client:
 
         Raises:
             UnknownTopic, Forbidden, GroupSettingsMismatch, CannotConnect.
+            ClientClosed: The client is closed, or was closed while this waited.
         """
         topic = self._declarations.name_of(topic)
         source = Source(topic, group, tags, mode, start)
@@ -609,7 +613,8 @@ class Client:
         """Return deliveries in batches: of ``max_messages``, or what came within ``max_wait``.
 
         A batch is returned when it is full, or ``max_wait`` seconds after its first message came.
-        Leaving gives back what is not settled. See ``pull`` for the other arguments.
+        Leaving gives back what is not settled; closing the client ends it. See ``pull`` for the
+        other arguments.
         """
         topic = self._declarations.name_of(topic)
         source = Source(topic, group, tags, mode, start)
@@ -620,7 +625,10 @@ class Client:
         handed: list[Leased] = []
         try:
             while True:
-                parts = await self._puller.gather(source, max_messages, max_wait)
+                try:
+                    parts = await self._puller.gather(source, max_messages, max_wait)
+                except ClientClosed:  # while it waited: this ends, as ``consume`` does
+                    return
                 handed = [one for one in handed if one.lease.left and not one.lease.lost]
                 handed += parts
                 if parts:

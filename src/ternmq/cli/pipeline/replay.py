@@ -135,7 +135,6 @@ def _us(time: datetime) -> int:
 @click.option(
     "--where",
     "condition",
-    default="",
     metavar="SQL",
     help="Messages that match this condition, in DuckDB's SQL: columns of the archive, and "
     "`text` (the body as text).",
@@ -179,7 +178,7 @@ def replay(
     span: TimeBounds,
     keys: Sequence[str],
     ids: Sequence[str],
-    condition: str,
+    condition: str | None,
     sets: Sequence[tuple[str, str]],
     to_topic: str | None,
     to_group: str | None,
@@ -209,6 +208,8 @@ def replay(
     twice = sorted({one for one, _ in sets if [column for column, _ in sets].count(one) > 1})
     if twice:
         raise click.UsageError(f"--set {twice[0]} is given twice", context)
+    if condition is not None and not condition.strip():
+        raise click.UsageError("--where is empty: leave it out to choose every message", context)
     check_engine(engine, master, confs)
     if as_json and not (yes or dry_run):
         raise Failed("nothing was done: --json does not prompt: add --yes or --dry-run")
@@ -218,7 +219,7 @@ def replay(
         from ternmq.pipeline.replay.select import Selection
         from ternmq.pipeline.tables.lock import only_one
     folder = folder_of(tables)
-    chosen = Selection(topic, *span, tuple(keys), tuple(ids), condition, dict(sets))
+    chosen = Selection(topic, *span, tuple(keys), tuple(ids), condition or "", dict(sets))
     sources = plan(folder, chosen)
     broker = broker_of(where(context))
     if to_group is not None:
@@ -227,7 +228,7 @@ def replay(
     assert to_topic is not None
     name = name or f"r{request_of(folder, chosen, to_topic):016x}"
     if not no_marks:
-        chosen = Selection(topic, *span, tuple(keys), tuple(ids), condition, dict(sets), name)
+        chosen = Selection(topic, *span, tuple(keys), tuple(ids), condition or "", dict(sets), name)
     made = Replay(name, folder.uri, broker, to_topic, chosen)
     known = _known(made, sources)
     if not as_json:

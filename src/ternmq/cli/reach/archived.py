@@ -26,8 +26,8 @@ tables_option: Callable[[Any], Any] = click.option(
     "--tables",
     metavar="DIR",
     envvar=TABLES,
-    help=f"Folder of the archive, searched after the broker; or ${TABLES}. "
-    "Default: from the context.",
+    help="Folder of the archive, searched if the broker no longer has the message; or "
+    f"${TABLES}. Default: from the context.",
 )
 
 

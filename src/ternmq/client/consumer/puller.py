@@ -17,6 +17,7 @@ from ternmq.client.declaration.making import Making
 from ternmq.client.declaration.source import Source
 from ternmq.model.errors import (
     CannotConnect,
+    ClientClosed,
     ConnectionLost,
     TernMQError,
     UnknownGroup,
@@ -104,8 +105,20 @@ class Puller:
         Raises:
             CannotConnect: There was no connection in time.
             ConnectionLost: The broker did not answer in time.
+            ClientClosed: The client was closed meanwhile.
             TernMQError: The broker refused it.
         """
+        try:
+            leased = await self._pulled(source, max_messages, wait)
+        except TernMQError:
+            if self.session.closed:  # it has left the broker, which refuses the pull
+                raise _closed() from None
+            raise
+        if leased is None and self.session.closed:
+            raise _closed()
+        return leased
+
+    async def _pulled(self, source: Source, max_messages: int, wait: float) -> Leased | None:
         session = self.session
         loop = session.loop
         until = loop.time() + wait
@@ -234,6 +247,10 @@ def pull_body(
     return bodies.pack_pull(
         bodies.Pull(source.topic, source.group, None, most, 0, int(wait * 1000), said)
     )
+
+
+def _closed() -> ClientClosed:
+    return ClientClosed("the client was closed while a pull waited")
 
 
 def _end(link: Link, id_: int) -> None:

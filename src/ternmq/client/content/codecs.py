@@ -119,7 +119,10 @@ class Codecs:
                 f"and {type(body).__name__} is not bytes"
             )
         try:
-            return codec.encode(body), content_type
+            encoded = codec.encode(body)
+            if encoded.__class__ is not bytes:
+                encoded = _as_bytes(encoded)
+            return encoded, content_type
         except EncodeError:
             raise
         except Exception as error:
@@ -231,6 +234,13 @@ def _unknown(found: object, seen: set[int]) -> Iterator[type]:
     elif isinstance(found, msgspec.inspect.Type | msgspec.inspect.Field):
         for name in found.__struct_fields__:
             yield from _unknown(getattr(found, name), seen)
+
+
+def _as_bytes(encoded: object) -> bytes:
+    """Return what a codec returned as bytes."""
+    if not isinstance(encoded, _RAW_TYPES):
+        raise TypeError(f"its codec returned {type(encoded).__name__}, not bytes")
+    return bytes(encoded)
 
 
 def _to_text(body: object) -> bytes:

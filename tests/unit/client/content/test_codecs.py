@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 import msgspec
 import pydantic
@@ -137,6 +137,24 @@ def test_what_cannot_be_encoded_is_an_encode_error() -> None:
         codecs.encode(7, TEXT)
     with pytest.raises(EncodeError):
         codecs.encode("\ud800")
+
+
+@pytest.mark.parametrize("returned", [None, 7, "text", ["x"]])
+def test_a_codec_that_returns_no_bytes(returned: Any) -> None:
+    codecs = Codecs()
+    codecs.register("x/y", encode=lambda body: returned, decode=lambda data, kind: data)
+    text = f"encoded as x/y: its codec returned {type(returned).__name__}, not bytes"
+    with pytest.raises(EncodeError, match=text):
+        codecs.encode("abc", "x/y")
+
+
+def test_a_codec_may_return_what_is_like_bytes() -> None:
+    codecs = Codecs()
+    codecs.register(
+        "x/y", encode=lambda body: cast("bytes", bytearray(b"z")), decode=lambda data, kind: data
+    )
+    encoded, _ = codecs.encode("abc", "x/y")
+    assert (encoded, type(encoded)) == (b"z", bytes)
 
 
 def test_another_codec_can_be_registered() -> None:
