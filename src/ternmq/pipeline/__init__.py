@@ -8,7 +8,7 @@ Reading order, from the bottom up; a room imports only rooms that are named abov
 * ``archive`` (every message), ``audit`` (what was sent against what is there), ``trace`` (the
   history of each message), ``stats`` and ``deadletters`` (made of the trace).
 * ``replay`` (archived messages are sent again), ``report`` (a page of HTML).
-* ``running`` (runs the jobs, round by round).
+* ``running`` (runs the jobs, round by round), ``source`` (tables for Spark without a jar).
 
 None of this needs Spark: modules named `spark`, and those that the executors run, only spread the
 same functions over workers.

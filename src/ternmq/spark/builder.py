@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ternmq.model.errors import JavaMissing
+from ternmq.model.errors import JavaMissing, OptionError
 from ternmq.spark import java
 
 if TYPE_CHECKING:
@@ -34,6 +34,14 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled": "false",
 }
 """Settings of ``session``; each can be overridden."""
+
+
+DELTA: Final[Mapping[str, str]] = {"4.2": "io.delta:delta-spark_4.2_2.13:4.4.0"}
+"""The release of Delta for each release line of Spark for which there is one."""
+_DELTA_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
 
 
 class LazySession:
@@ -84,6 +92,7 @@ def session(
     master: str | None = None,
     settings: Mapping[str, str] | None = None,
     ui: bool = False,
+    delta: bool = False,
 ) -> SparkSession:
     """Return a Spark session that can read and write topics; the running one, if there is one.
 
@@ -94,9 +103,14 @@ def session(
         master: Where it runs; by default ``local[*]``, unless spark-submit sets it.
         settings: Settings that are added to ``SETTINGS`` and override them.
         ui: Serve Spark's web pages.
+        delta: Read and write tables of Delta, such as those of the pipeline (``format("delta")``).
+            A new session then gets Delta's jars from Maven Central, unless ``settings`` name them
+            in ``spark.jars`` or ``spark.jars.packages``.
 
     Raises:
         JavaMissing: No suitable Java was found for a new session.
+        OptionError: There is no Delta for this release of Spark; or the running session was
+            started without it.
     """
     from pyspark.sql import SparkSession
 
@@ -110,7 +124,44 @@ def session(
         builder = builder.master(master)
     elif "PYSPARK_SUBMIT_ARGS" not in os.environ and "MASTER" not in os.environ:
         builder = builder.master("local[*]")
-    told = {**SETTINGS, "spark.ui.enabled": str(ui).lower(), **(settings or {})}
-    for name, value in told.items():
+    given = settings or {}
+    told = {**SETTINGS, "spark.ui.enabled": str(ui).lower()}
+    if delta:
+        _check_running(running)
+        told |= with_delta(given)
+    for name, value in {**told, **given}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def with_delta(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that Delta needs beside the given ones.
+
+    Raises:
+        OptionError: There is no Delta for the installed release of Spark.
+    """
+    found = dict(_DELTA_SETTINGS)
+    if "spark.jars" not in given and "spark.jars.packages" not in given:
+        found["spark.jars.packages"] = _package()
+    return found
+
+
+def _package() -> str:
+    import pyspark
+
+    line = ".".join(pyspark.__version__.split(".")[:2])
+    if line not in DELTA:
+        raise OptionError(
+            f"there is no Delta for Spark {line} yet: pip install 'pyspark=={max(DELTA)}.*', or "
+            'read tables without it: format("ternmq.table")'
+        )
+    return DELTA[line]
+
+
+def _check_running(running: SparkSession | None) -> None:
+    """Check that a session that runs already has Delta: jars are only loaded at its start."""
+    if running is None:
+        return
+    name, value = next(iter(_DELTA_SETTINGS.items()))
+    if value not in (running.conf.get(name, "") or ""):
+        raise OptionError("a session without Delta runs already: stop it first, spark.stop()")

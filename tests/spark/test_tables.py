@@ -1,0 +1,192 @@
+"""The pipeline's tables in Spark: by ``format("ternmq.table")``, and by Delta's own jar."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake", reason="needs pyspark and a Java: pip install ternmq[spark]")
+
+import ternmq.spark
+import ternmq.sync
+from ternmq.model.errors import OptionError
+from ternmq.pipeline.archive.schema import ARCHIVE
+from ternmq.pipeline.running.jobs import all_tables
+from ternmq.pipeline.tables.folder import Folder
+from ternmq.pipeline.tables.table import Table
+from ternmq.spark.builder import DELTA, with_delta
+
+DELTA_SCRIPT = Path(__file__).parent / "delta_counts.py"
+_GET = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:"
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory) -> Folder:
+    """Run all jobs once, for three topics with some dead letters and one erased message."""
+    from ternmq.testing import broker
+
+    folder = tmp_path_factory.mktemp("tables")
+    with broker(manual=False) as real, ternmq.sync.connect(real.url) as client:
+        for topic in ("orders", "payments", "parcels"):
+            client.send_many(topic, [{"n": n, "price": n * 2} for n in range(500)])
+            for number, one in enumerate(client.pull(topic, group="billing", max_messages=100)):
+                one.reject("no money") if number < 3 else one.ack()
+        command = [sys.executable, "-m", "ternmq", "pipeline", "run", "--once"]
+        subprocess.run(
+            [*command, "--engine", "local", "--tables", str(folder)],
+            env={**os.environ, "TERNMQ_URL": real.url}, check=True, timeout=300,
+        )  # fmt: skip
+    return Folder(str(folder))
+
+
+def load(spark: Any, tables: Folder, name: str, **options: str) -> Any:
+    reader = spark.read.format("ternmq.table").option("tables", tables.uri)
+    return reader.options(**options).load(name)
+
+
+@pytest.mark.row("R7")
+def test_every_table_has_the_rows_that_the_library_reads(spark, tables):
+    for spec in all_tables():
+        if not tables.inside(spec.name).exists():
+            continue
+        wanted = Table.open(tables, spec, create=False).read()
+        found = load(spark, tables, spec.name).toArrow()
+        assert found.column_names == wanted.column_names, spec.name
+        order = [
+            (name, "ascending")
+            for name, kind in zip(wanted.column_names, wanted.schema.types, strict=True)
+            if not str(kind).startswith(("list", "map"))
+        ]
+        assert found.sort_by(order).to_pylist() == wanted.sort_by(order).to_pylist(), spec.name
+
+
+@pytest.mark.row("R7")
+def test_sql_over_two_tables(spark, tables):
+    for name in ("archive", "trace"):
+        load(spark, tables, name).createOrReplaceTempView(name)
+    asked = """
+        select a.topic, t.state, count(*) as messages
+        from archive a join trace t using (topic_number, queue, offset)
+        where t.group = 'billing' and a.day >= date '2020-01-01'
+        group by a.topic, t.state order by a.topic, t.state
+    """
+    found = {(row.topic, row.state): row.messages for row in spark.sql(asked).collect()}
+    assert {key: count for key, count in found.items() if key[1] in {"dead", "done"}} == {
+        (topic, state): count
+        for topic in ("orders", "payments", "parcels")
+        for state, count in (("dead", 3), ("done", 97))
+    }
+
+
+@pytest.mark.row("R7")
+def test_filters_leave_out_files_and_spark_applies_them_again(spark, tables):
+    archive = load(spark, tables, "archive")
+    assert archive.rdd.getNumPartitions() == 1
+    assert archive.where("topic = 'orders'").count() == 500
+    assert archive.where("topic = 'orders' and offset between 100 and 199").count() == 100
+    assert archive.where("topic in ('orders', 'parcels') and key is null").count() == 1000
+    assert archive.where("topic = 'orders' and day < date '2020-01-01'").count() == 0
+    assert archive.where("stored_time > timestamp '2020-01-01 00:00:00'").count() == 1500
+    assert archive.where("stored_time > timestamp '2120-01-01 00:00:00'").count() == 0
+    off = load(spark, tables, "archive", pushdownFilters="false", columns="offset,topic")
+    assert off.columns == ["offset", "topic"]
+    assert off.where("topic = 'orders'").count() == 500
+
+
+@pytest.mark.row("R7")
+def test_a_file_of_another_topic_is_not_opened(spark, tables, tmp_path):
+    copy = Folder(str(tmp_path / "tables"))
+    shutil.copytree(tables.uri, copy.uri)
+    gone = Table.open(copy, ARCHIVE, create=False).files(topic="payments")
+    assert copy.inside(ARCHIVE.name).remove(one.path for one in gone) > 0
+    archive = load(spark, copy, "archive")
+    assert archive.where("topic = 'orders'").count() == 500
+    with pytest.raises(Exception, match="does not exist"):
+        archive.count()
+
+
+def test_what_cannot_be_asked(spark, tables):
+    for asked, says in (
+        (lambda: load(spark, tables, "traces"), "there is no table 'traces'"),
+        (lambda: load(spark, tables, "trace", colums="x"), "did you mean columns"),
+        (lambda: load(spark, Folder("/nowhere"), "trace").count(), "there is no table trace"),
+    ):
+        with pytest.raises(Exception, match=says):
+            asked()
+
+
+def test_a_session_that_runs_without_delta(spark):
+    with pytest.raises(OptionError, match="runs already"):
+        ternmq.spark.session(delta=True)
+
+
+def test_settings_of_delta():
+    import pyspark
+
+    own = with_delta({"spark.jars": "/jars/delta.jar"})
+    assert "spark.jars.packages" not in own
+    assert own["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
+    line = pyspark.__version__.rpartition(".")[0]
+    if line in DELTA:
+        assert with_delta({})["spark.jars.packages"] == DELTA[line]
+    else:
+        with pytest.raises(OptionError, match=r"there is no Delta for Spark .* ternmq\.table"):
+            with_delta({})
+
+
+@pytest.mark.row("R7")
+def test_delta_reads_every_table(tables, tmp_path):
+    """A session of its own, since jars are loaded only at a start."""
+    import pyspark
+
+    line = pyspark.__version__.rpartition(".")[0]
+    if line not in DELTA:
+        pytest.skip(f"needs a Delta for Spark {line}")
+    if shutil.which("mvn") is None:
+        pytest.skip("needs mvn, to get Delta's jars")
+    jars = _jars(DELTA[line], tmp_path)
+    found = subprocess.run(
+        [sys.executable, str(DELTA_SCRIPT), tables.uri, jars],
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr[-3000:]
+    counts = json.loads(found.stdout.splitlines()[-1])
+    wanted = {
+        spec.name: len(Table.open(tables, spec, create=False).read())
+        for spec in all_tables()
+        if tables.inside(spec.name).exists()
+    }
+    assert counts == wanted
+
+
+def _jars(package: str, folder: Path) -> str:
+    """Return the paths of Delta's jars, without Spark's own."""
+    group, artifact, version = package.split(":")
+    pom = folder / "pom.xml"
+    pom.write_text(
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>x</groupId><artifactId>x</artifactId><version>1</version><dependencies>"
+        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        f"<version>{version}</version></dependency></dependencies></project>"
+    )
+    got = subprocess.run(
+        ["mvn", "-B", "-q", "-f", str(pom), f"{_GET}copy-dependencies",
+         f"-DoutputDirectory={folder / 'jars'}", "-DexcludeGroupIds=org.apache.spark"],
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    if got.returncode:
+        pytest.skip(f"needs Delta's jars, which mvn could not get: {got.stdout[-300:]}")
+    found = [
+        str(one)
+        for one in sorted((folder / "jars").iterdir())
+        if one.name.startswith(("delta-", "unitycatalog-"))
+    ]
+    assert any(one.startswith("delta-spark") for one in map(os.path.basename, found))
+    return ",".join(found)
