@@ -215,7 +215,8 @@ class Puller:
     async def gather(self, source: Source, max_messages: int, max_wait: float) -> list[Leased]:
         """Return a batch: ``max_messages``, or what came within ``max_wait`` s after the first.
 
-        If this is cancelled, what was gathered is given back.
+        Without a broker it waits for one, or returns what it has. If this is cancelled, what was
+        gathered is given back.
         """
         loop = self.session.loop
         parts: list[Leased] = []
@@ -225,7 +226,12 @@ class Puller:
                 wait = _LONG_WAIT if until is None else until - loop.time()
                 if wait <= 0:
                     break
-                leased = await self.pull(source, max_messages - count, wait)
+                try:
+                    leased = await self.pull(source, max_messages - count, wait)
+                except (CannotConnect, ConnectionLost):
+                    if parts:
+                        break
+                    continue
                 if leased is None:
                     break
                 parts.append(leased)
