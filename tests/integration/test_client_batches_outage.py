@@ -30,7 +30,6 @@ async def test_batches_go_on_after_an_outage(real: InProcessBroker) -> None:
         waiting = asyncio.ensure_future(anext(batches))
         assert not (await asyncio.wait([waiting], timeout=1.0))[0]  # longer than the timeout
         await asyncio.to_thread(real.start)
-        await batch.ack()
         for number in range(10):
             await sender.send("orders", b"%d" % number)
         assert len(await waiting) == 10

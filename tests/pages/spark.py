@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from ternmq.pipeline.source.choosing import OPTIONS
 from ternmq.spark.journal import options as journal_options
 from ternmq.spark.topics import table
 from ternmq.spark.topics.table import CONNECTION, Option, Use
@@ -12,7 +13,8 @@ from ternmq.spark.topics.table import CONNECTION, Option, Use
 _HEAD: Final = """\
 # Options for Spark
 
-Made by `make docs` from `ternmq/spark/topics/table.py` and `journal/options.py`: change them there.
+Made by `make docs` from `ternmq/spark/topics/table.py`, `ternmq/spark/journal/options.py` and
+`ternmq/pipeline/source/choosing.py`: change them there.
 
 The names of options are not case-sensitive. A wrong name or value is an error that names the
 option. [Your messages as tables](../guide/tables.md) shows how to use them.
@@ -47,6 +49,14 @@ def page() -> str:
             _table(one for one in table.TABLE if one.name not in known),
             '\n## `format("ternmq.journal")`\n',
             _table(one for one in journal_options.TABLE if one.name not in known),
+            '\n## `format("ternmq.table")`\n',
+            "Reads a [table of the pipeline](tables.md), and needs no broker.\n",
+            "| option | default | what |",
+            "|---|---|---|",
+            *[
+                f"| `{name}` | {default or '–'} | {what} |"
+                for name, (default, what) in OPTIONS.items()
+            ],
             "",
         ]
     )

@@ -118,7 +118,7 @@ class Disk(Protocol):
         ...
 
     def total_bytes(self) -> int:
-        """Return the size of the volume in bytes."""
+        """Return the size of the volume in bytes, without what is reserved for others."""
         ...
 
     def lock(self) -> None:

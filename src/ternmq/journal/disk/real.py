@@ -263,13 +263,15 @@ class RealDisk:
         return stat.f_bavail * stat.f_frsize
 
     def total_bytes(self) -> int:
-        """Return the size of the volume.
+        """Return the bytes of the volume that are used, or that an ordinary user may still use.
+
+        As ``df`` counts for its Use%: blocks that are reserved for another user are neither.
 
         Raises:
             DiskWriteError: As ``free_bytes``.
         """
         stat = self._volume()
-        return stat.f_blocks * stat.f_frsize
+        return (stat.f_blocks - stat.f_bfree + stat.f_bavail) * stat.f_frsize
 
     def _volume(self) -> os.statvfs_result:
         try:

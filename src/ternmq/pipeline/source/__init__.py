@@ -5,6 +5,6 @@
 Reading order: ``choosing`` (options, which files, how they are divided), ``reading`` (files to
 batches), ``spark`` (Spark's calls).
 
-Invariants: all tasks of a query read the files of one version of the table; a file is left out only
-if none of its rows can pass the filters, which Spark applies again.
+Invariants: all tasks of a query read the files of one version of the table; no filter of a query is
+taken over from Spark, which may keep it for the next query.
 """

@@ -46,6 +46,12 @@ _TOLD: Final = {
 }
 
 
+_PUSHDOWN: Final = (
+    "filter while reading; requires `spark.sql.python.filterPushdown.enabled=true`. For one query "
+    "of a DataFrame: Spark keeps its filters for the next one, even if that has none"
+)
+
+
 @dataclass(slots=True, frozen=True)
 class Option:
     """A row of the table."""
@@ -184,7 +190,7 @@ TABLE: Final = CONNECTION + tuple(
         ("batchRows", Use.READ, values.count, "10000", "rows of an Arrow batch, about"),
         ("batchBytes", Use.READ, values.size, "4m", "bytes of an Arrow batch, about"),
         ("pushdownFilters", Use.BATCH_READ, values.flag, "false",
-         "filter while reading; requires `spark.sql.python.filterPushdown.enabled=true`"),
+         _PUSHDOWN),
         ("groupIdPrefix", Use.STREAM_READ, values.group, "`spark-ternmq`",
          "beginning of the name of the group that shows the progress"),
         ("group.id", Use.READ, values.group, "none",

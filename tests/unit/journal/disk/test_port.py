@@ -438,3 +438,11 @@ def test_a_folder_that_cannot_be_made_comes_with_advice(tmp_path):
     with pytest.raises(DiskError, match=r"the folder .*file cannot be made: File exists") as caught:
         RealDisk(tmp_path / "file" / "below")
     assert "name another folder" in caught.value.hint
+
+
+def test_blocks_reserved_for_others_are_no_part_of_the_volume(tmp_path, monkeypatch) -> None:
+    """As ``df`` counts: 60 of 100 used, 30 reserved for root, 10 left: 86 % are used."""
+    found = os.statvfs_result((4096, 4096, 100, 40, 10, 0, 0, 0, 0, 255))
+    disk = RealDisk(tmp_path)
+    monkeypatch.setattr(os, "statvfs", lambda path: found)
+    assert (disk.total_bytes(), disk.free_bytes()) == (70 * 4096, 10 * 4096)
