@@ -41,9 +41,10 @@ def python_of(line: str) -> Path:
     python = folder / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    wanted = ["-e", ".[dev,spark]", f"pyspark=={line}.*"]
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, *wanted], cwd=ROOT, check=True)
+    subprocess.run([*pip, "-e", ".[dev,spark]"], cwd=ROOT, check=True)
+    # On its own: the extra is held to the line that Delta supports.
+    subprocess.run([*pip, f"pyspark=={line}.*"], cwd=ROOT, check=True)
     return python
 
 
