@@ -8,6 +8,7 @@ plugin decides what a group is:
   group. Tests of other groups do run beside them.
 
 Groups start in the order of ``FIRST``, so that no worker is left with a long group at the end.
+A test in a worker may take ``PATIENCE`` times as long as alone before it counts as one that hangs.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ FIRST: Final = (
 )
 """How the ids of the tests begin that start first; the others follow as they were collected."""
 
+PATIENCE: Final = 2
+"""How many times longer the limits of pytest-timeout are in a worker."""
+
 
 def group(test: str) -> str:
     """Return the name of the group that a test belongs to."""
@@ -55,6 +59,14 @@ def rank(test: str) -> int:
         if test.startswith(beginning):
             return number
     return len(FIRST)
+
+
+def time_limit(item: pytest.Item) -> float:
+    """Return after how many seconds a test would count as one that hangs; 0: never."""
+    mark = item.get_closest_marker("timeout")
+    if mark is not None:
+        return float(mark.args[0])
+    return float(item.config.getoption("timeout") or item.config.getini("timeout") or 0)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -75,6 +87,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Bring the groups into their order; a run without workers keeps that of its files."""
-    if is_worker(config):
-        items.sort(key=lambda item: rank(item.nodeid))
+    """Bring the groups into their order, and give tests more time; a run alone stays as it is."""
+    if not is_worker(config):
+        return
+    items.sort(key=lambda item: rank(item.nodeid))
+    for item in items:
+        limit = time_limit(item)
+        if limit:
+            item.add_marker(pytest.mark.timeout(PATIENCE * limit), append=False)

@@ -62,6 +62,21 @@ def test_another_way_to_distribute_can_be_asked_for(project: pytest.Pytester) ->
     result.stdout.no_fnmatch_line("*scheduling tests via Groups*")
 
 
+def test_a_worker_gives_a_test_more_time(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\ntimeout = 20\n")
+    pytester.makepyfile(
+        test_it="""
+        import pytest
+        def limit(request): return request.node.get_closest_marker("timeout").args
+        @pytest.mark.timeout(7)
+        def test_marked(request): assert limit(request) == (14,)
+        def test_other(request): assert limit(request) == (40,)
+        """
+    )
+    result = pytester.runpytest_inprocess("-p", "tests.parallel_plugin", "-n", "1")
+    result.assert_outcomes(passed=2)
+
+
 def test_every_beginning_is_that_of_a_test() -> None:
     files = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")]
     beginnings = {one for group in parallel_plugin.GROUPS.values() for one in group}
