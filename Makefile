@@ -8,11 +8,14 @@ DEMO    ?=
 SPARK   ?= yes
 PYTHONS ?=
 TESTS   ?=
+JOBS    ?= auto
 
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DEMOED := $(VENV)/.installed-demo
 SPARKED := $(VENV)/.installed-spark
+# More than four would not end sooner: one of them has the tests that no two may run of at a time.
+WORKERS := -n $(JOBS) --maxprocesses=4
 CHECKED := src tests $(wildcard bench examples)
 
 .DEFAULT_GOAL := help
@@ -20,7 +23,7 @@ CHECKED := src tests $(wildcard bench examples)
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "  settings: PYTHON=$(PYTHON) VENV=$(VENV) SECONDS=$(SECONDS) SEED=$(SEED) DEMO=$(DEMO) SPARK=$(SPARK)"
+	@echo "  settings: PYTHON=$(PYTHON) VENV=$(VENV) SECONDS=$(SECONDS) SEED=$(SEED) DEMO=$(DEMO) SPARK=$(SPARK) JOBS=$(JOBS)"
 
 demo: $(DEMOED) ## flights through a broker that is killed on the way (DEMO="--all": options)
 	@$(BIN)/ternmq demo $(DEMO)
@@ -40,8 +43,9 @@ $(STAMP) $(DEMOED) $(SPARKED): pyproject.toml
 	@touch $@
 
 # A skip that tests/allowed_skips.toml does not explain fails the run: tests/skips_plugin.py.
-test: lint types docs-check $(if $(filter yes,$(SPARK)),$(SPARKED)) ## checks, then all tests (SPARK=no: without those that want Spark)
-	$(BIN)/python -m pytest --rows-report=.pytest_rows.json
+# Which tests may run beside which: tests/parallel_plugin.py.
+test: lint types docs-check $(if $(filter yes,$(SPARK)),$(SPARKED)) ## checks, then all tests on all cores (SPARK=no: without those that want Spark; JOBS=0: one after another)
+	$(BIN)/python -m pytest $(WORKERS) --rows-report=.pytest_rows.json
 	@$(BIN)/python -m tests.rows --summary
 
 # Which tests: tests/quick_plugin.py. The simulator's 20 s are a seed of their own each time.

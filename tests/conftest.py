@@ -9,6 +9,7 @@ import hypothesis
 pytest_plugins = [
     "pytester",
     "tests.memory_plugin",
+    "tests.parallel_plugin",
     "tests.quick_plugin",
     "tests.rows_plugin",
     "tests.skips_plugin",

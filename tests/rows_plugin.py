@@ -6,7 +6,8 @@ A black-box test that shows what a row of ``tests/rows.toml`` promises carries t
     @pytest.mark.row("C3", "C4")
 
 An id that the table does not hold is an error of collection. With ``--rows-report=FILE`` the run
-writes, as JSON, each row with its tests and their outcomes; ``tests/rows.py`` prints it.
+writes, as JSON, each row with its tests and their outcomes; ``tests/rows.py`` prints it. In a run
+with workers (``-n``), they hand over which tests have which rows.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from __future__ import annotations
 import difflib
 import json
 import tomllib
-from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.workers import hand_over, handed_over, is_worker
 
 TABLE = Path(__file__).with_name("rows.toml")
 
@@ -37,6 +40,8 @@ class RowsReport:
     """Test id -> the rows it is marked with."""
     outcomes: dict[str, str] = field(default_factory=dict)
     """Test id -> the worst outcome of its phases so far."""
+    wrong: list[str] = field(default_factory=list)
+    """Marks that name no row, as lines to print."""
 
     def note(self, test: str, outcome: str) -> None:
         """Take in the outcome of one phase of a test."""
@@ -92,7 +97,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                     wrong.append(f"{item.nodeid}: there is no mission row {row!r}{hint}")
         if rows:
             report.tests[item.nodeid] = tuple(dict.fromkeys(rows))
-    if wrong:
+    if wrong and is_worker(config):
+        # An error here would be one of the run's machinery: the worker runs nothing, and tells why.
+        report.wrong = wrong
+        items.clear()
+    elif wrong:
         raise pytest.UsageError("\n".join(wrong))
 
 
@@ -102,23 +111,53 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
         item.config.stash[_REPORT].tests.pop(item.nodeid, None)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    rows = item.config.stash[_REPORT]
-    if item.nodeid in rows.tests and (report.when == "call" or report.outcome != "passed"):
-        rows.note(
-            item.nodeid,
-            "xfailed" if report.skipped and hasattr(report, "wasxfail") else report.outcome,
-        )
-    return report
+# Reports come without the config: a small object registered per run carries it.
+class _Watch:
+    def __init__(self, config: pytest.Config) -> None:
+        self._rows = config.stash[_REPORT]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note an outcome: also of a test that crashed its worker, which says no more."""
+        if report.when == "call" or report.outcome != "passed":
+            expected = report.skipped and hasattr(report, "wasxfail")
+            self._rows.note(report.nodeid, "xfailed" if expected else report.outcome)
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.pluginmanager.register(_Watch(session.config), "ternmq-rows-watch")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Learn from a worker that ends which tests have which rows: each worker knows all."""
+    found = handed_over(node, "rows")
+    if found is not None:
+        report = node.config.stash[_REPORT]
+        report.tests.update({test: tuple(rows) for test, rows in found["tests"].items()})
+        report.wrong = found["wrong"]
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    report = session.config.stash[_REPORT]
+    if is_worker(session.config):
+        tests = {test: list(rows) for test, rows in report.tests.items()}
+        hand_over(session.config, "rows", {"tests": tests, "wrong": report.wrong})
+        return
+    if report.wrong:
+        session.exitstatus = pytest.ExitCode.USAGE_ERROR
     target = session.config.getoption(_REPORT_OPTION)
     if target:
-        by_row = session.config.stash[_REPORT].by_row()
+        by_row = report.by_row()
         text = json.dumps({"rows": by_row}, indent=1, sort_keys=True)
         (session.config.rootpath / str(target)).write_text(text + "\n", encoding="utf-8")
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    wrong = config.stash[_REPORT].wrong
+    if wrong:
+        terminalreporter.section("marks that name no mission row: no test ran", red=True)
+        for line in wrong:
+            terminalreporter.write_line(line)

@@ -11,6 +11,10 @@ A skip hides a test from everyone who reads "passed". So each one that may happe
 ``test`` and ``reason`` are shell patterns (``*``, ``?``, ``[...]``) for the whole test id and the
 whole reason. Expected failures (``xfail``) count as skips. A run that breaks the rule ends with
 status 1 and a list; the closing line of pytest stays as it is.
+
+In a run with workers (``-n``), the process that started them judges: it gets the reports of tests.
+Of files that skip as a whole it gets one report for each place in the code that skips, so the
+workers hand over all of these.
 """
 
 from __future__ import annotations
@@ -19,8 +23,11 @@ import fnmatch
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.workers import hand_over, handed_over, is_worker
 
 ALLOWED = Path(__file__).with_name("allowed_skips.toml")
 
@@ -50,7 +57,8 @@ class Skip:
     reason: str
 
 
-_SKIPS = pytest.StashKey[list[Skip]]()
+# In the order in which they happened; several workers tell of the same file.
+_SKIPS = pytest.StashKey[dict[Skip, None]]()
 _UNEXPLAINED = pytest.StashKey[list[Skip]]()
 
 
@@ -72,7 +80,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_SKIPS] = []
+    config.stash[_SKIPS] = {}
     config.stash[_UNEXPLAINED] = []
 
 
@@ -89,22 +97,32 @@ class _Watch:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.skipped:
-            self._skips.append(Skip(report.nodeid, _reason(report)))
+            self._skips[Skip(report.nodeid, _reason(report))] = None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.skipped:
             expected: str | None = getattr(report, "wasxfail", None)
             reason = _reason(report) if expected is None else f"xfail: {expected}"
-            self._skips.append(Skip(report.nodeid, reason))
+            self._skips[Skip(report.nodeid, reason)] = None
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     session.config.pluginmanager.register(_Watch(session.config), "ternmq-skips-watch")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Learn from a worker that ends which files it skipped."""
+    for test, reason in handed_over(node, "skips") or ():
+        node.config.stash[_SKIPS][Skip(test, reason)] = None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
+    if is_worker(config):
+        hand_over(config, "skips", [[skip.test, skip.reason] for skip in config.stash[_SKIPS]])
+        return
     allowed = read_allowed(Path(str(config.getini(_ALLOWED_INI))))
     unexplained = [
         skip for skip in config.stash[_SKIPS] if not any(entry.matches(skip) for entry in allowed)

@@ -19,7 +19,7 @@ from ternmq.journal.disk.real import RealDisk
 from ternmq.journal.recovery.repair import inspect
 from ternmq.model.errors import CorruptJournal
 from ternmq.testing import InProcessBroker, broker
-from tests.black_box.process import wait_until
+from tests.black_box.process import DEADLINE, wait_until
 from tests.examples.conftest import ROOT
 
 SEGMENT = 4 << 20
@@ -36,7 +36,7 @@ class Load:
         self._thread = threading.Thread(target=self._work)
 
     def _work(self) -> None:
-        with ternmq.sync.connect(self.url) as client:
+        with ternmq.sync.connect(self.url, timeout=DEADLINE) as client:
             while not self._end.is_set():
                 bodies = [b"%08d" % (len(self.sent) + number) * 512 for number in range(50)]
                 told = client.send_many("orders", bodies, return_errors=True)
@@ -97,7 +97,7 @@ def test_what_was_answered_before_a_copy_is_in_it(tmp_path: Path) -> None:
             assert (target / "journal" / first.name).exists() is (number == 0)
             with (
                 broker(disk=RealDisk(target), manual=False) as restored,
-                ternmq.sync.connect(restored.url) as client,
+                ternmq.sync.connect(restored.url, timeout=DEADLINE) as client,
             ):
                 stored = {delivery.body for delivery in client.read("orders")}
                 # What was acked meanwhile may be gone with its segment.

@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +19,8 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 import pytest
+
+from ternmq.journal.log.retention import DEFAULT_WATERMARK
 
 ROOT = Path(__file__).parents[2]
 DEADLINE = 60.0
@@ -36,6 +39,17 @@ def patience() -> float:
     processes that want a core.
     """
     return 3 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def watermark(folder: Path) -> float:
+    """Return up to which share of its disk a folder's broker keeps what it has.
+
+    A file system of the test's own has the broker's default. The machine's disk may be full of
+    other things, and with the default a broker then removes what the test looks for.
+    """
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    of_the_machine = there.stat().st_dev == Path(tempfile.gettempdir()).stat().st_dev
+    return 0.98 if of_the_machine else DEFAULT_WATERMARK
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = DEADLINE) -> None:
@@ -68,7 +82,7 @@ class Worker:
     ) -> None:
         command = [*before, sys.executable, "-m", "tests.fault.worker", str(folder), str(history)]
         self.process = subprocess.Popen(
-            [*command, *options(**given)],
+            [*command, *options(watermark=watermark(folder), **given)],
             cwd=ROOT,
             env=environment(),
             stdout=subprocess.PIPE,

@@ -17,7 +17,7 @@ from ternmq.broker.start import Options
 from ternmq.journal.disk.faulty import Call, Fault, FaultyDisk, Kind
 from ternmq.journal.disk.port import Disk
 from ternmq.journal.disk.real import RealDisk
-from ternmq.journal.log.retention import RetentionSpec
+from ternmq.journal.log.retention import DEFAULT_WATERMARK, RetentionSpec
 from ternmq.model.errors import JournalError, JournalFailed
 from ternmq.model.specs import Limits
 from ternmq.model.types import SECOND_US
@@ -59,6 +59,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--state", type=int, default=128 << 10, help="bytes between STATE sets")
     parser.add_argument("--reserve", type=int, default=None)
     parser.add_argument("--journal", type=int, default=0, help="most bytes of the journal")
+    parser.add_argument("--watermark", type=float, default=DEFAULT_WATERMARK, help="of the disk")
     parser.add_argument("--remember", type=int, default=600, help="seconds of deduplication")
     parser.add_argument("--place", type=int, default=0, help="of scenario tail: where syncs end")
     parser.add_argument("--tail", type=int, default=24 << 10, help="... bytes written behind it")
@@ -73,7 +74,7 @@ def options_of(given: argparse.Namespace) -> Options:
         reserve_bytes=given.reserve,
         state_bytes=given.state,
         chunk_bytes=2048,
-        retention=RetentionSpec(max_bytes=given.journal),
+        retention=RetentionSpec(max_bytes=given.journal, watermark=given.watermark),
         look_every_us=SECOND_US // 5,
         limits=Limits(
             dedup_window_us=given.remember * SECOND_US,

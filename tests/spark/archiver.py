@@ -15,6 +15,7 @@ from ternmq.pipeline.archive.archive import ArchiveJob
 from ternmq.pipeline.archive.commit import Archive
 from ternmq.pipeline.tables.folder import Folder
 from ternmq.spark.broker.connecting import Broker
+from tests.spark.sessions import SETTINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,11 +40,7 @@ def archive(port: str, tables: str, spark: SparkSession | None) -> None:
 def session() -> SparkSession:
     import ternmq.spark
 
-    return ternmq.spark.session(
-        "archiver",
-        master="local[2]",
-        settings={"spark.driver.host": "127.0.0.1", "spark.driver.memory": "1g"},
-    )
+    return ternmq.spark.session("archiver", master="local[2]", settings=SETTINGS)
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from ternmq.model.errors import JavaMissing
 from ternmq.testing import InProcessBroker, broker
+from tests.spark.sessions import SETTINGS
 
 if TYPE_CHECKING:
     import ternmq.sync
@@ -41,10 +42,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "ternmq-tests",
         master="local[2]",
         settings={
+            **SETTINGS,
             "spark.sql.shuffle.partitions": "2",
-            "spark.driver.memory": "1g",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-            "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
         },
     )

@@ -6,6 +6,7 @@ import argparse
 
 import ternmq.spark
 from tests.spark.queries import finish
+from tests.spark.sessions import SETTINGS
 
 WAIT_S = 450
 
@@ -20,7 +21,7 @@ def main() -> None:
     spark = ternmq.spark.session(
         "copier",
         master="local[2]",
-        settings={"spark.driver.host": "127.0.0.1", "spark.driver.memory": "1g"},
+        settings=SETTINGS,
     )
     at = f"127.0.0.1:{given.port}"
     table = (

@@ -21,10 +21,10 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
-def run(pytester: pytest.Pytester, most_mib: int) -> pytest.RunResult:
+def run(pytester: pytest.Pytester, most_mib: int, *workers: str) -> pytest.RunResult:
     pytester.makeini(f"[pytest]\nmost_mib = {most_mib}\n")
     pytester.makepyfile(test_it=SOURCE)
-    return pytester.runpytest_subprocess("-p", "tests.memory_plugin")
+    return pytester.runpytest_subprocess("-p", "tests.memory_plugin", *workers)
 
 
 def test_a_run_that_holds_too_much_fails_and_names_the_test(pytester: pytest.Pytester) -> None:
@@ -40,7 +40,27 @@ def test_a_run_that_holds_too_much_fails_and_names_the_test(pytester: pytest.Pyt
     result.stdout.no_fnmatch_line("*test_small: *")
 
 
-def test_a_run_within_its_bound_passes_and_says_nothing(pytester: pytest.Pytester) -> None:
-    result = run(pytester, 1000)
+def test_what_workers_hold_is_added_up(pytester: pytest.Pytester) -> None:
+    """Each of two tests holds 180 MiB, in a worker of its own."""
+    source = "def test_large(): assert any(bytearray(b'x') * (180 << 20))\n"
+    pytester.makeini("[pytest]\nmost_mib = 300\n")
+    pytester.makepyfile(test_it=source, test_more=source)
+    arguments = ("-p", "tests.memory_plugin", "-n", "2", "--dist=loadfile")
+    result = pytester.runpytest_subprocess(*arguments)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines_random(
+        [
+            "*the tests held * MiB: the run fails*",
+            "test_it.py::test_large: * MiB more than before",
+            "test_more.py::test_large: * MiB more than before",
+        ]
+    )
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "workers"])
+def test_a_run_within_its_bound_passes_and_says_nothing(
+    pytester: pytest.Pytester, workers: tuple[str, ...]
+) -> None:
+    result = run(pytester, 1000, *workers)
     assert result.ret == pytest.ExitCode.OK
     result.stdout.no_fnmatch_line("*the tests held*")

@@ -37,6 +37,11 @@ def test_listed_and_marked_tests_are_left_out(project):
     result.stdout.no_fnmatch_line("*too long for a quick run*")
 
 
+def test_workers_leave_out_the_same(project):
+    result = project.runpytest("-p", "tests.quick_plugin", "--quick", "-n", "2")
+    result.assert_outcomes(passed=1)
+
+
 def test_folders_are_left_out(project):
     for folder in ("fault", "unit"):
         place = project.path / "tests" / folder
@@ -46,9 +51,10 @@ def test_folders_are_left_out(project):
     result.assert_outcomes(passed=1, deselected=1)
 
 
-def test_one_that_takes_long_is_told_and_does_not_fail(project, monkeypatch):
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "workers"])
+def test_one_that_takes_long_is_told_and_does_not_fail(project, monkeypatch, workers):
     monkeypatch.setattr(quick_plugin, "TOLD_S", 0.0)
-    result = project.runpytest_inprocess("-p", "tests.quick_plugin", "--quick")
+    result = project.runpytest_inprocess("-p", "tests.quick_plugin", "--quick", *workers)
     assert result.ret == pytest.ExitCode.OK
     result.stdout.fnmatch_lines(["*too long for a quick run*", "* s  test_it.py::test_quick"])
 

@@ -21,6 +21,10 @@ C3 = "third"
 """
 
 
+# With workers, these know what a test is marked with.
+WORKERS = pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "workers"])
+
+
 @pytest.fixture
 def project(pytester: pytest.Pytester) -> pytest.Pytester:
     pytester.makefile(".toml", rows=TABLE)
@@ -38,7 +42,8 @@ def report_of(project: pytest.Pytester) -> dict[str, dict[str, str]]:
     return rows.read_report(project.path / "report.json")
 
 
-def test_report_has_each_row_with_its_tests_and_outcomes(project):
+@WORKERS
+def test_report_has_each_row_with_its_tests_and_outcomes(project, workers):
     project.makepyfile(
         test_it="""
         import pytest
@@ -51,7 +56,7 @@ def test_report_has_each_row_with_its_tests_and_outcomes(project):
         def test_unmarked(): pass
         """
     )
-    run(project).assert_outcomes(passed=2, failed=1, skipped=1)
+    run(project, *workers).assert_outcomes(passed=2, failed=1, skipped=1)
     assert report_of(project) == {
         "A1": {"test_it.py::test_good": "passed", "test_it.py::test_bad": "failed"},
         "A2": {"test_it.py::test_skipped": "skipped"},
@@ -123,7 +128,24 @@ def test_a_mark_that_names_no_row_fails_the_collection(project, mark):
     result.stderr.fnmatch_lines(["*test_it.py::test_it: *row*"])
 
 
-def test_tests_left_out_are_not_reported(project):
+def test_a_mark_that_names_no_row_keeps_workers_from_running_any_test(project):
+    project.makepyfile(
+        test_it="""
+        import pytest
+        @pytest.mark.row("C33")
+        def test_it(): pass
+        def test_other(): pass
+        """
+    )
+    result = run(project, "-n", "2")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.assert_outcomes()
+    told = "test_it.py::test_it: there is no mission row 'C33'; near it: C3"
+    assert result.outlines.count(told) == 1
+
+
+@WORKERS
+def test_tests_left_out_are_not_reported(project, workers):
     project.makepyfile(
         test_it="""
         import pytest
@@ -133,7 +155,7 @@ def test_tests_left_out_are_not_reported(project):
         def test_two(): pass
         """
     )
-    run(project, "-k", "two").assert_outcomes(passed=1, deselected=1)
+    run(project, "-k", "two", *workers).assert_outcomes(passed=1, deselected=0 if workers else 1)
     assert set(report_of(project)) == {"A2"}
 
 
@@ -148,6 +170,22 @@ def test_a_marked_test_that_was_not_reached_did_not_pass(project):
     )
     run(project, "-x")
     assert report_of(project) == {"A1": {"test_it.py::test_second": "not run"}}
+
+
+def test_a_test_that_kills_its_worker_failed(project):
+    project.makepyfile(
+        test_it="""
+        import os, signal, pytest
+        @pytest.mark.row("A1")
+        def test_first(): pass
+        @pytest.mark.row("A1")
+        def test_second(): os.kill(os.getpid(), signal.SIGKILL)
+        """
+    )
+    assert run(project, "-n", "1").ret == pytest.ExitCode.TESTS_FAILED
+    assert report_of(project) == {
+        "A1": {"test_it.py::test_first": "passed", "test_it.py::test_second": "failed"}
+    }
 
 
 @pytest.mark.parametrize(

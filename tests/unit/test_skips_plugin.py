@@ -21,9 +21,9 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
-def run(project: pytest.Pytester, source: str) -> pytest.RunResult:
+def run(project: pytest.Pytester, source: str, workers: tuple[str, ...] = ()) -> pytest.RunResult:
     project.makepyfile(test_it="import pytest\n" + source)
-    return project.runpytest("-p", "tests.skips_plugin")
+    return project.runpytest("-p", "tests.skips_plugin", *workers)
 
 
 def assert_fails_on(result: pytest.RunResult, line: str) -> None:
@@ -31,12 +31,15 @@ def assert_fails_on(result: pytest.RunResult, line: str) -> None:
     result.stdout.fnmatch_lines(["*skips that nothing explains: the run fails*", line])
 
 
-def test_explained_skip_passes(project):
+# With workers, reports and skips come from them to the process that judges.
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "workers"])
+def test_explained_skip_passes(project, workers):
     result = run(
         project,
         'def test_a(): pytest.skip("needs strace 6")\n'
         '@pytest.mark.skipif(True, reason="needs strace")\ndef test_b(): pass\n'
         "def test_c(): pass\n",
+        workers,
     )
     result.assert_outcomes(passed=1, skipped=2)
     assert result.ret == pytest.ExitCode.OK
@@ -74,10 +77,44 @@ def test_every_kind_of_skip_is_seen(project, source, line):
     assert_fails_on(run(project, source), line)
 
 
-def test_a_failure_stays_a_failure_and_an_interrupt_an_interrupt(project):
-    result = run(project, 'def test_a(): pytest.skip("lazy")\ndef test_b(): assert False\n')
+def test_workers_tell_every_kind_of_skip_once(project):
+    """By themselves they report one of the files that skip at one place in the code."""
+    project.makepyfile(
+        wants='import pytest\ndef tool(): pytest.skip("lazy", allow_module_level=True)'
+    )
+    project.makepyfile(test_one="import wants\nwants.tool()\n")
+    project.makepyfile(test_two="import wants\nwants.tool()\n")
+    result = run(
+        project,
+        'def test_a(): pytest.skip("in test")\n'
+        '@pytest.fixture\ndef f(): pytest.skip("in setup")\ndef test_b(f): pass\n'
+        '@pytest.mark.xfail(reason="broken")\ndef test_c(): assert False\n',
+        ("-n", "2"),
+    )
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    told = result.outlines[
+        result.outlines.index("Run them, or explain them in tests/allowed_skips.toml.") - 5 :
+    ]
+    assert sorted(told[:5]) == [
+        "test_it.py::test_a: in test",
+        "test_it.py::test_b: in setup",
+        "test_it.py::test_c: xfail: broken",
+        "test_one.py: lazy",
+        "test_two.py: lazy",
+    ]
+
+
+def test_only_files_that_skip_in_workers_are_no_success(project):
+    result = run(project, 'pytest.skip("whole file", allow_module_level=True)\n', ("-n", "2"))
+    assert_fails_on(result, "test_it.py: whole file")
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "workers"])
+def test_a_failure_stays_a_failure_and_an_interrupt_an_interrupt(project, workers):
+    lazy = 'def test_a(): pytest.skip("lazy")\n'
+    result = run(project, lazy + "def test_b(): assert False\n", workers)
     assert_fails_on(result, "test_it.py::test_a: lazy")
-    result = run(project, 'def test_a(): pytest.skip("lazy")\ndef test_b(): pytest.exit("stop")\n')
+    result = run(project, lazy + 'def test_b(): pytest.exit("stop")\n', workers)
     assert result.ret == pytest.ExitCode.INTERRUPTED
 
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Self
 
 import pytest
 
-from tests.fault.processes import DEADLINE, ROOT, environment, wait_until
+from tests.fault.processes import DEADLINE, ROOT, environment, wait_until, watermark
 
 TOKEN: Final = "a-token-for-tests"
 APP: Final = "admin"
@@ -45,6 +45,7 @@ class Broker:
         logs.mkdir(parents=True, exist_ok=True)
         number = sum(1 for _ in logs.glob("*.out"))
         self._out, self._err = logs / f"{number}.out", logs / f"{number}.err"
+        settings = {"retention_watermark": str(watermark(data)), **settings}
         variables = {f"TERNMQ_{key.upper()}": value for key, value in settings.items()}
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(

@@ -98,7 +98,7 @@ def test_what_a_killed_writer_left_is_removed(broker: Broker) -> None:
         ("", logging.WARNING, "is empty"),
         ("\n", logging.WARNING, "is empty"),
         ("tmq_half", logging.WARNING, "does not contain a complete token"),
-        (new_token().reveal(), logging.WARNING, "is no longer, the token of 'admin'"),
+        (new_token(bytes(32)).reveal(), logging.WARNING, "is no longer, the token of 'admin'"),
     ],
 )
 def test_a_file_that_lets_nobody_in(
