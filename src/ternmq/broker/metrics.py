@@ -127,7 +127,11 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         ("journal_first", journal.first, "Position of the oldest byte in the journal."),
         ("journal_durable", journal.durable, "Position up to which everything is on the disk."),
         ("journal_end", journal.end, "Position of the next record."),
-        ("journal_room", journal.room(), "Bytes that sends may still take; at 0 they are refused."),
+        (
+            "journal_room",
+            broker.ledger.room.left,
+            "Bytes that sends may still take; at 0 they are refused.",
+        ),
         ("holds", len(views.holds), "Holds on the journal; limit `limits.holds`."),
         (
             "hold_lag_bytes",

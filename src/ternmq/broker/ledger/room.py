@@ -34,6 +34,11 @@ class Room:
         return self.blocked or self._journal.room() < size
 
     @property
+    def left(self) -> int:
+        """Bytes that sends may still take."""
+        return 0 if self.blocked else self._journal.room()
+
+    @property
     def refuses(self) -> bool:
         """Whether the last send was refused for lack of room, or any would be."""
         return self.blocked or self._journal.room() <= self.lacked_bytes

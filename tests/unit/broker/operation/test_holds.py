@@ -90,6 +90,7 @@ def test_a_hold_keeps_the_journal_and_then_sends_are_refused() -> None:
     assert moving.blocked_by_hold
     numbers = {one.name: one.value for one in metrics(kept.broker, kept.started.upkeep)}
     assert (numbers["holds"], numbers["holds_blocking"], numbers["sends_blocked"]) == (1, 1, 1)
+    assert numbers["journal_room"] == 0
     assert numbers["hold_lag_bytes"] >= 3 * SEGMENT
     put(kept, "archive", 2 * SEGMENT)
     for _ in range(200):
