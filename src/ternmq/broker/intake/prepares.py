@@ -101,7 +101,7 @@ class Preparing:
         if dedup.full(now_us):
             raise Busy("the deduplication window is full")
         ledger, size = self._ledger, len(batch) + _RECORD_OVERHEAD
-        if ledger.room.lacks(size):
+        if ledger.room.lacks(size, frees=opened is not None):
             raise ledger.room.full(size)
         queue = self._sending.choose_queue(topic, batch, number)
         fact = Prepared(

@@ -29,9 +29,15 @@ class Room:
         """Set whether sends are refused because the oldest segment must stay."""
         self.blocked = blocked
 
-    def lacks(self, size: int) -> bool:
-        """Return whether a record of ``size`` bytes would take room that is not for sends."""
-        return self.blocked or self._journal.room() < size
+    def lacks(self, size: int, *, frees: bool = False) -> bool:
+        """Return whether a record would take room that is not for sends.
+
+        Args:
+            size: Bytes of the record.
+            frees: It helps to end what may keep the oldest segment: a batch of a transaction that
+                has begun. Such records are only refused if the journal itself has no room.
+        """
+        return (self.blocked and not frees) or self._journal.room() < size
 
     @property
     def left(self) -> int:

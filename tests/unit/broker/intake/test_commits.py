@@ -472,8 +472,24 @@ def test_no_room_refuses_prepares_and_lets_commits_through() -> None:
     ids = [world.prepare("t", 1).prepared]
     world.broker.ledger.room.blocked = True
     with pytest.raises(DiskFull):
-        world.prepare("t", 1)
+        world.prepare("t", 1, batch=2)
     world.decide(ids)
+    assert world.drain(session, "t", "g") == [0]
+
+
+def test_a_transaction_that_keeps_the_oldest_file_can_be_prepared_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its handler was killed before the commit, and no longer knows the ids."""
+    world, session = ready()
+    world.prepare("t", 1)
+    world.broker.ledger.room.blocked = True
+    again = world.prepare("t", 1).prepared
+    monkeypatch.setattr(type(world.broker.journal), "room", lambda journal: 0)
+    with pytest.raises(DiskFull):
+        world.prepare("t", 1)
+    monkeypatch.undo()
+    world.decide([again])
     assert world.drain(session, "t", "g") == [0]
 
 
