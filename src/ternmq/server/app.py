@@ -148,6 +148,7 @@ class Server:
         if report.cut is not None:
             log.warning("cut %d to %d off the journal's end: %s", *report.cut, report.fault)
         making.warn_of_reserve(core.broker.journal.reserve_lacks_bytes)
+        making.warn_of_watermark(core.disk, settings.retention_watermark)
         self._wire_up()
         if settings.auth:
             await self._see_to_admin()

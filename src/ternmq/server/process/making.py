@@ -98,6 +98,26 @@ def warn_of_reserve(lacks: int) -> None:
         )
 
 
+def warn_of_watermark(disk: Disk, watermark: float) -> None:
+    """Log that the disk is above the watermark already, whatever fills it.
+
+    Args:
+        disk: The disk of the journal.
+        watermark: Fraction of the disk above which retention is under pressure.
+    """
+    free, total = disk.free_bytes(), disk.total_bytes()
+    if total and (total - free) / total > watermark:
+        log.warning(
+            "the disk is %.0f %% full (%d of %d MiB are free), above retention_watermark = %g:"
+            " messages are removed before their time, or sends are refused. Free disk space, or"
+            " increase the setting",
+            100 * (total - free) / total,
+            free // _MIB,
+            total // _MIB,
+            watermark,
+        )
+
+
 def _files(reserve: int, size: int) -> int:
     """Return the number of files of a new journal with its reserve."""
     return 1 + max(1, -(-reserve // size))

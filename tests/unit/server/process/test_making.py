@@ -130,3 +130,29 @@ def test_a_reserve_that_is_not_whole_and_cannot_be_is_said(
     assert not caplog.records
     making.warn_of_reserve(MIB + 1)
     assert "the disk lacks 2 MiB of free space" in caplog.text
+
+
+class Filled(MemoryDisk):
+    """A disk of 100 MiB that other programs have filled."""
+
+    def __init__(self, free: int) -> None:
+        super().__init__()
+        self.free = free
+
+    def free_bytes(self) -> int:
+        return self.free << 20
+
+    def total_bytes(self) -> int:
+        return 100 << 20
+
+
+@pytest.mark.parametrize(
+    ("free", "says"), [(18, "82 % full (18 of 100 MiB are free), above retention_watermark = 0.8"),
+                       (20, "")],
+)  # fmt: skip
+def test_a_disk_above_the_watermark_is_said(
+    free: int, says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    making.warn_of_watermark(Filled(free), 0.8)
+    assert says in caplog.text
+    assert bool(caplog.text) == bool(says)
