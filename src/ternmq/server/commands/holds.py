@@ -128,7 +128,10 @@ class BulkCommands(ControlCommands):
                 next_ = (apps[room - 1] if room else place) if len(apps) > room else None
             else:
                 above = int(place or 0)
-                page = names(broker.ledger, _SECTIONS_SORTS[letter], asked.position, above, room)
+                sort = _SECTIONS_SORTS[letter]
+                # The last counts of a topic may come after its end.
+                since = 0 if sort is Sort.TOPIC else asked.position
+                page = names(broker.ledger, sort, since, above, room)
                 found[letter] = page.found
                 next_ = None if page.next is None else str(page.next)
             if next_ is not None:

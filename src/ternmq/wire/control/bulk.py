@@ -208,7 +208,8 @@ class JournalCatalog(Body, frozen=True, kw_only=True):
     """
 
     position: Offset
-    """Names that were gone before this position are left out."""
+    """Names of groups and sessions that were gone before this position are left out; those of
+    topics stay, since a producer may report its last counts later."""
     after: Annotated[str, Meta(pattern=r"^([tgs][0-9]{1,10}|a[A-Za-z0-9._-]{0,127})?\Z")] = ""
     """``next`` of the page before."""
     limit: Limit = 10_000
