@@ -35,7 +35,7 @@ class Away:
     """A broker that nothing is asked of."""
 
 
-def run(tables, now_us=NOON, **given):
+def run(tables, now_us=NOON, clock_us=None, **given):
     job = Compacting(all_tables())
     settings = told(job, {name: str(value) for name, value in given.items()})
     context = Context(
@@ -45,6 +45,7 @@ def run(tables, now_us=NOON, **given):
         cast("Bulk", Away()),
         now_us,
         settings=settings,
+        clock_us=clock_us,
     )
     return job.run(context)
 
@@ -84,6 +85,22 @@ def test_what_is_too_old_leaves_only_if_that_was_said(tables):
     run(tables, keep_archive_days=9)
     archive.table.refresh()
     assert archive.table.files() == []
+
+
+def test_a_run_for_a_later_time_removes_nothing_early(tables):
+    archive = archived(tables, span(0, 10), stored=NOON - 5 * DAY)
+    left = archive.table.folder
+    left.begin("x-7-0-1-2-a.parquet").close()
+    left.finish("x-7-0-1-2-a.parquet")
+    later, written = NOON + 40_000 * DAY, next(iter(left.list())).changed_us
+    run(tables, later, clock_us=min(NOON, written), keep_archive_days=9)
+    archive.table.refresh()
+    assert len(archive.table.files()) == 1
+    assert left.size("x-7-0-1-2-a.parquet") == 0
+    run(tables, later, clock_us=later, keep_archive_days=9)
+    archive.table.refresh()
+    assert archive.table.files() == []
+    assert left.size("x-7-0-1-2-a.parquet") is None
 
 
 def test_nothing_is_made_where_there_is_nothing(tables):

@@ -146,12 +146,15 @@ class Counts:
             stop = max(stops, default=first + count)
             there = _Topic(number, stop)
             known.append(there)
-        was, now = home.count(born_us), there.count(born_us)
-        was.sent = max(0, was.sent - count)  # a bucket that was forgotten has none
+        was = home.buckets.get(born_us - born_us % BUCKET_US)
+        if was is not None:  # else it was reported long ago, and is forgotten
+            was.sent -= count
+            was.changed = True
+        now = there.count(born_us)
         now.first = min(now.first, first) if now.sent else first
         now.sent += count
         now.stop = max(now.stop, first + count)
-        was.changed = now.changed = True
+        now.changed = True
 
     def given_up(self, topic: str, born_us: int, first: int, count: int) -> None:
         """Count sent messages that are given up; whether they are stored may be unknown."""

@@ -152,3 +152,15 @@ def test_a_topic_that_is_gone_is_forgotten_in_time() -> None:
     counts.sent("orders", later, 9, 1)
     counts.answered("orders", 4, later, 9, 1)
     assert [one.topic_number for one in counts.reports(7, later)] == [4]
+
+
+def test_an_answer_that_comes_when_its_bucket_is_forgotten_reports_no_empty_one() -> None:
+    counts = Counts()
+    counts.sent("orders", NOW, 1, 1)
+    counts.answered("orders", 3, NOW, 1, 1)
+    counts.sent("orders", NOW, 2, 5)
+    later = NOW + 5 * BUCKET_US
+    counts.reports(7, later)
+    counts.reports(7, later)
+    counts.answered("orders", 8, NOW, 2, 5)
+    assert told(counts, later) == {8: (5, 2, 7, True)}
