@@ -11,12 +11,13 @@ from tests.cli.conftest import CommandLine
 def test_doctor(cli: CommandLine, tmp_path: Path) -> None:
     told = cli("doctor", "--data", tmp_path, "--json").json
     names = [one["name"] for one in told]
-    assert names == ["python", "uvloop", "files", "space", "disk sync", "clock", "broker"]
+    assert names == ["python", "uvloop", "files", "space", "disk sync", "clock", "broker", "sends"]
     assert {one["state"] for one in told} <= {"ok", "warn"}
     assert "fdatasync" in told[4]["said"]
     assert cli.url in told[6]["said"]
+    assert told[7]["said"].startswith("accepted; ")
     assert [one.name for one in tmp_path.iterdir() if one.is_file()] == []
-    assert len(cli("doctor", "--data", tmp_path).out.splitlines()) == 7
+    assert len(cli("doctor", "--data", tmp_path).out.splitlines()) == 8
 
 
 def test_doctor_finds_what_is_wrong(cli: CommandLine, tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from ternmq.cli.broker.broker import _summary, oldest_file
+from ternmq.cli.broker.doctor import _sends
 from ternmq.wire.control import OldestFile, Status
 from tests.cli.conftest import CommandLine
 
@@ -53,6 +55,16 @@ def test_where_sends_are_refused_no_room_is_told_of() -> None:
     for refused, said in ((False, "0B, room for 9B"), (True, "0B, and sends are refused")):
         status = status_of(OldestFile(sends_refused=refused), ternmq_journal_room=9.0)
         assert dict(_summary("ternmq://b", status))["journal"] == said
+
+
+def test_doctor_fails_where_sends_are_refused() -> None:
+    file = OldestFile(kept_by="group", topic="orders", group="billing", sends_refused=True)
+    told = _sends(msgspec.structs.replace(status_of(file), disk_free_bytes=5 << 20))
+    assert (told.name, told.state) == ("sends", "fail")
+    assert told.said == (
+        "refused, because there is no room; 5MiB free of 0B on the broker's disk;"
+        " oldest file: kept: group billing of topic orders has not finished it"
+    )
 
 
 def test_status_has_it(cli: CommandLine) -> None:

@@ -213,7 +213,9 @@ class Server:
         self.hub = Hub(desk)
         self._collector = BrokerCollector(desk, self.hub.admission.apps, settings.metrics_groups)
         self._rates = Rates(counters)
-        self._fullness = Fullness(core.broker, core.upkeep.moving)
+        self._fullness = Fullness(
+            core.broker, core.upkeep.moving, core.disk, settings.retention_watermark
+        )
 
     def _welcome(self, joined: Joined) -> control.Welcome:
         core, settings = self.core, self.settings

@@ -82,7 +82,7 @@ class Stream:
             self.put("prepared", topic_number=topic, queue=queue, rows=count, **sent)
             refers = self.position
             self.position += 8
-            self.put("resolved", **told, decision="committed", refers_to=refers)
+            self.put("resolved", **told, decision="committed", refers_to=refers, bytes=90 * count)
         else:
             self.put("stored", **told, bytes=100 * count, **sent)
         self.ends[topic, queue] = start + count

@@ -429,6 +429,9 @@ def test_transactions_are_told(tmp_path):
         ("dropped", None, None, "writer", at[1]),
         ("rolled_back", None, None, "writer", at[2]),
     ]
+    sizes = [row["bytes"] for row in of("resolved", found)]
+    assert sizes[1:] == [None, None]
+    assert sizes[0] > prepared[0]["bytes"] > 0, "of the record, not of its batch alone"
 
 
 @pytest.mark.row("R5")

@@ -16,6 +16,7 @@ from typing import Final, Literal, NamedTuple
 
 import click
 
+from ternmq.cli.broker.broker import oldest_file
 from ternmq.cli.commands import Command
 from ternmq.cli.reach.connection import Where, connection_options, run, where
 from ternmq.cli.terminal import output
@@ -26,6 +27,7 @@ from ternmq.client.client import Client
 from ternmq.model.errors import TernMQError
 from ternmq.model.printing import printable
 from ternmq.model.version import __version__
+from ternmq.wire.control import Status
 
 _SYNCS: Final = 200
 _LONGEST_S: Final = 3.0
@@ -63,7 +65,7 @@ class Check(NamedTuple):
 @output.json_option
 @connection_options
 def doctor(data: Path, as_json: bool, **connection: object) -> None:
-    """Check disk, clock, limits and Python of this machine, and whether a broker answers.
+    """Check disk, clock, limits and Python of this machine, and whether a broker takes sends.
 
     To measure the disk, the command writes a small file to the folder, syncs it 200 times, and
     removes it.
@@ -199,6 +201,7 @@ def _file_system(data: Path) -> str:
 
 def _broker_and_clock(place: Where) -> Iterator[Check]:
     told: dict[str, float | str] = {}
+    sends: list[Check] = []
 
     async def ask(client: Client) -> None:
         began = time.time()
@@ -210,6 +213,7 @@ def _broker_and_clock(place: Where) -> Iterator[Check]:
             f"{status.broker} {status.version} at {client.options.address}, "
             f"up {output.span(status.uptime_us / 1e6)}, answers in {output.span(ended - began)}"
         )
+        sends.append(_sends(status))
 
     why = ""
     try:
@@ -236,3 +240,14 @@ def _broker_and_clock(place: Where) -> Iterator[Check]:
         yield Check("broker", "warn" if place.source == "default" else "fail", why)
     else:
         yield Check("broker", "ok", str(told["said"]))
+    yield from sends
+
+
+def _sends(status: Status) -> Check:
+    """Check whether the broker has room for sends, on the disk where it runs."""
+    free, total = output.size(status.disk_free_bytes), output.size(status.disk_total_bytes)
+    disk = f"{free} free of {total} on the broker's disk"
+    if not status.oldest_file.sends_refused:
+        return Check("sends", "ok", f"accepted; {disk}")
+    said = f"refused, because there is no room; {disk}; oldest file: {oldest_file(status)}"
+    return Check("sends", "fail", said)

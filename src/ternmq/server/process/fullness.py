@@ -8,11 +8,14 @@ from typing import Final
 from ternmq.broker.broker import Broker
 from ternmq.broker.upkeep.pinned import pinned, sentence
 from ternmq.broker.upkeep.retention import Moving
+from ternmq.journal.disk.port import Disk
 
 AGAIN_S: Final = 60.0
 CHANGED_S: Final = 10.0
 """Shortest time between two log lines with different reasons: while a group drains, reasons change
 often."""
+
+_MIB: Final = 1 << 20
 
 log = logging.getLogger("ternmq.server")
 
@@ -23,11 +26,15 @@ class Fullness:
     Args:
         broker: The core.
         moving: The core's retention.
+        disk: The disk that has the journal.
+        watermark: Fraction of the disk above which retention is under pressure.
     """
 
-    def __init__(self, broker: Broker, moving: Moving) -> None:
+    def __init__(self, broker: Broker, moving: Moving, disk: Disk, watermark: float) -> None:
         self._broker = broker
         self._moving = moving
+        self._disk = disk
+        self._watermark = watermark
         self._full = False
         self._said_at: float | None = None
         self._said = ""
@@ -53,4 +60,17 @@ class Fullness:
         pause_s = AGAIN_S if why == self._said else CHANGED_S
         if self._said_at is None or now_s - self._said_at >= pause_s:
             self._said_at, self._said = now_s, why
-            log.warning("no room: sends are refused. Of the oldest file of the journal: %s", why)
+            self._tell(why)
+
+    def _tell(self, why: str) -> None:
+        free, total = self._disk.free_bytes(), self._disk.total_bytes()
+        journal = self._broker.ledger.journal
+        log.warning(
+            "no room: sends are refused. The journal has %d MiB; %d of %d MiB of the disk are free"
+            " (retention_watermark = %g). Of the oldest file of the journal: %s",
+            (journal.durable - journal.first) // _MIB,
+            free // _MIB,
+            total // _MIB,
+            self._watermark,
+            why,
+        )

@@ -212,7 +212,7 @@ def _resolved(record: Record) -> Events:
         yield "resolved", {
             **told, "decision": decision, "topic_number": part.topic, "queue": part.queue,
             "start": part.first_offset, "stop": part.first_offset + part.rows, "rows": part.rows,
-            "refers_to": _signed(part.position),
+            "bytes": part.length, "refers_to": _signed(part.position),
         }  # fmt: skip
     committed = content.outcome is transactions.Resolution.COMMITTED
     for position in content.dropped:

@@ -9,10 +9,11 @@ import pytest
 from ternmq.server.process.fullness import AGAIN_S, CHANGED_S, Fullness
 from tests.unit.broker.upkeep.test_refreshing import Small, small
 
-GROUP = (
-    "no room: sends are refused. Of the oldest file of the journal: "
-    "group g has not finished its messages of topic t"
-)
+GROUP = "Of the oldest file of the journal: group g has not finished its messages of topic t"
+
+
+def looking(world: Small) -> Fullness:
+    return Fullness(world.broker, world.started.upkeep.moving, world.disk, 0.9)
 
 
 @pytest.fixture
@@ -27,10 +28,15 @@ def full(caplog: pytest.LogCaptureFixture) -> Small:
 def test_it_is_said_once_a_minute_and_when_it_is_over(
     full: Small, caplog: pytest.LogCaptureFixture
 ) -> None:
-    looks = Fullness(full.broker, full.started.upkeep.moving)
+    looks = looking(full)
     for second in range(100, 100 + int(2 * AGAIN_S)):
         looks.look(float(second))
-    assert caplog.messages == [GROUP, GROUP]
+    assert len(caplog.messages) == 2
+    free, total = full.disk.free_bytes() >> 20, full.disk.total_bytes() >> 20
+    for said in caplog.messages:
+        assert said.startswith("no room: sends are refused. The journal has ")
+        assert f"{free} of {total} MiB of the disk are free (retention_watermark = 0.9)" in said
+        assert said.endswith(GROUP)
     full.drain(full.join(), "t", "g")
     assert full.takes_again()
     caplog.clear()
@@ -44,7 +50,7 @@ def test_another_reason_is_said_soon_but_not_each_second(
 ) -> None:
     reasons = iter([f"reason {number}" for number in range(100)])
     monkeypatch.setattr("ternmq.server.process.fullness.sentence", lambda one: next(reasons))
-    looks = Fullness(full.broker, full.started.upkeep.moving)
+    looks = looking(full)
     for second in range(100, 100 + int(3 * CHANGED_S)):
         looks.look(float(second))
     assert len(caplog.messages) == 3
@@ -55,7 +61,7 @@ def test_nothing_is_said_of_one_refusal_that_is_over_at_the_next_look(
 ) -> None:
     world = small()
     world.fill()
-    looks = Fullness(world.broker, world.started.upkeep.moving)
+    looks = looking(world)
     looks.look(1.0)
     world.drain(world.join(), "t", "g")
     assert world.takes_again()
