@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import pytest
@@ -9,9 +10,14 @@ import pytest
 pytest.importorskip("deltalake", reason="needs pyspark and a Java: pip install ternmq[spark]")
 
 import ternmq.sync
+from ternmq.pipeline.archive.compaction_job import Compacting
+from ternmq.pipeline.archive.schema import ARCHIVE
 from ternmq.pipeline.audit.schema import RUNS
+from ternmq.pipeline.deadletters.deadletters import DEAD_LETTERS
+from ternmq.pipeline.deadletters.job import DeadLettersJob
 from ternmq.pipeline.job import packets
-from ternmq.pipeline.stats.schema import STATS_MINUTE
+from ternmq.pipeline.stats.job import StatsJob
+from ternmq.pipeline.stats.schema import STATS_DAY, STATS_HOUR, STATS_MINUTE
 from ternmq.pipeline.tables.folder import Folder
 from ternmq.pipeline.tables.table import Table
 from ternmq.pipeline.trace.job import TraceJob
@@ -22,6 +28,7 @@ from tests.unit.pipeline.trace_reference import of_table
 
 CORES = 2
 COUNT = 150_000
+ORDER = [(name, "ascending") for name in ("topic", "queue", "offset")]
 
 
 def stages(spark: Any, job: str) -> list[int]:
@@ -116,3 +123,38 @@ def test_a_driver_that_ends_between_the_workers_files_and_a_commit(
         living.taken(client, "late")
     living.run(real, tables, TraceJob(), spark=spark, spark_bytes=0)
     assert of_table(Table.open(tables, TRACE, create=False).read()) == living.reference(real).told()
+
+
+@pytest.mark.row("R9", "R13", "R16")
+def test_sums_dead_letters_and_joined_files_are_made_by_many_tasks(spark, real, tmp_path):
+    here = Folder(str(tmp_path / "here"))
+    audit = Audit(real.port, tmp_path / "here")
+    for day in (living.first_day, living.second_day):
+        day(real)
+        with ternmq.sync.connect(real.url, app="shop") as client:
+            client.send_many("orders", [ternmq.sync.Message(b"", key=f"k{n}") for n in range(50)])
+        living.run(real, here, TraceJob())
+        audit.archive()
+    shutil.copytree(tmp_path / "here", tmp_path / "there")
+    there = Folder(str(tmp_path / "there"))
+    now = now_us()
+    for job, specs in ((StatsJob(), (STATS_HOUR, STATS_DAY)), (DeadLettersJob(), (DEAD_LETTERS,))):
+        before = len(stages(spark, job.name))
+        living.run(real, there, job, now=now, spark=spark, spark_from_mb=0)
+        assert stages(spark, job.name)[before] >= CORES
+        living.run(real, here, job, now=now)
+        for spec in specs:
+            found = Table.open(there, spec).read()
+            assert found.equals(Table.open(here, spec).read())
+            assert len(found) > 0
+
+    care, tomorrow = Compacting([ARCHIVE]), now + 86_400_000_000
+    rows = Table.open(there, ARCHIVE).read().sort_by(ORDER)
+    files = len(Table.open(there, ARCHIVE).files())
+    joined = living.run(real, there, care, now=tomorrow, spark=spark, spark_from_mb=0)
+    assert stages(spark, "compaction")[-1] >= CORES
+    assert living.run(real, here, care, now=tomorrow).rows == joined.rows > 0
+    found = [len(Table.open(one, ARCHIVE).files()) for one in (here, there)]
+    assert found[0] == found[1] < files
+    assert Table.open(there, ARCHIVE).read().sort_by(ORDER).equals(rows)
+    assert living.run(real, there, care, now=tomorrow, spark=spark, spark_from_mb=0).rows == 0

@@ -7,15 +7,22 @@ they are cleaned up. Archiving, erasing and other compactions may run at the sam
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
 
 from ternmq.model.errors import TableConflict, TableError
 from ternmq.pipeline.archive.file import Sizes
 from ternmq.pipeline.archive.rewrite import place_of_file, rewritten
 from ternmq.pipeline.tables.datafile import DataFile
+from ternmq.pipeline.tables.folder import Folder
 from ternmq.pipeline.tables.table import Table
+
+_PIECE_BYTES: Final = 4 << 30
+"""Size of the files that are joined before the first commit, on Spark's workers."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -50,30 +57,82 @@ class Compacted:
     left: int = 0
 
 
+@dataclass(slots=True, frozen=True)
+class Join:
+    """Writes the rows of a group of files into new ones; may be called by any process.
+
+    Attributes:
+        folder: Folder of the archive.
+        sizes: Size limits of the new files.
+    """
+
+    folder: Folder
+    sizes: Sizes
+
+    def __call__(self, group: Sequence[DataFile]) -> bytes:
+        """Return the descriptions of the new files; ``made`` reads them."""
+        return msgspec.json.encode(rewritten(self.folder, group, sizes=self.sizes))
+
+
+def made(told: bytes) -> list[DataFile]:
+    """Return the files that a ``Join`` describes."""
+    return msgspec.json.decode(told, type=list[DataFile])
+
+
+Joining = Callable[[Join, Sequence[Sequence[DataFile]]], Iterable[bytes]]
+"""Calls a ``Join`` for each of several groups; gives the results in their order."""
+
+
 def compact(
     table: Table,
     now_us: int,
     *,
     when: When | None = None,
     sizes: Sizes | None = None,
+    joining: Joining = map,
     **partition: str,
 ) -> Compacted:
     """Join small files of the archive; only of one topic or day, if ``partition`` names one.
+
+    Each group of files has its own commit. New files of groups that were not committed, because of
+    an error or the end of the process, are cleaned up later.
 
     Args:
         table: The archive.
         now_us: Now, µs since 1970; decides which days are over.
         when: When files are worth joining.
         sizes: Size limits of files.
+        joining: Writes the new files; the default writes those of a group just before its commit.
         partition: ``topic``, ``day``.
     """
     today = datetime.fromtimestamp(now_us // 1_000_000, UTC).date().isoformat()
     when, sizes = when or When(), sizes or Sizes()
     done = Compacted()
     table.refresh()
-    for group in list(groups(table.files(**partition), today, when, sizes)):
-        _join(table, group, sizes, done)
+    join = Join(table.folder, sizes)
+    for some in _pieces(groups(table.files(**partition), today, when, sizes)):
+        for group, told in zip(some, joining(join, some), strict=True):
+            _commit(table, group, made(told), done)
     return done
+
+
+def _pieces(chosen: Iterable[list[DataFile]]) -> Iterator[list[list[DataFile]]]:
+    """Yield some groups at a time, so that an interruption loses the work of a few only."""
+    some: list[list[DataFile]] = []
+    size = 0
+    for group in chosen:
+        some.append(group)
+        size += size_of(group)
+        if size >= _PIECE_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+def size_of(files: Iterable[DataFile]) -> int:
+    """Return the size of files together, in bytes."""
+    return sum(one.size for one in files)
 
 
 def groups(
@@ -103,25 +162,25 @@ def _order(one: DataFile) -> tuple[str, str, int, int, int]:
     return topic, one.partition["day"], number, queue, offset
 
 
-def _join(table: Table, group: Sequence[DataFile], sizes: Sizes, done: Compacted) -> None:
-    made: list[DataFile] = []
+def _commit(
+    table: Table, group: Sequence[DataFile], new: Sequence[DataFile], done: Compacted
+) -> None:
     try:
-        made = rewritten(table.folder, group, sizes=sizes)
-        rows = _same_rows(table, group, made)
-        if not _replaced(table, group, made):
+        rows = _same_rows(table, group, new)
+        if not _replaced(table, group, new):
             done.left += 1
             return
     except BaseException:
-        table.folder.remove(one.path for one in made)
+        table.folder.remove(one.path for one in new)
         raise
     done.before += len(group)
-    done.after += len(made)
+    done.after += len(new)
     done.rows += rows
 
 
-def _same_rows(table: Table, group: Sequence[DataFile], made: Sequence[DataFile]) -> int:
+def _same_rows(table: Table, group: Sequence[DataFile], new: Sequence[DataFile]) -> int:
     rows = sum(one.rows for one in group)
-    if sum(one.rows for one in made) != rows:
+    if sum(one.rows for one in new) != rows:
         raise TableError(
             f"{table.folder.uri_of(group[0].path)} and the files behind it hold other rows than "
             "the table says"
@@ -129,16 +188,16 @@ def _same_rows(table: Table, group: Sequence[DataFile], made: Sequence[DataFile]
     return rows
 
 
-def _replaced(table: Table, group: Sequence[DataFile], made: Sequence[DataFile]) -> bool:
+def _replaced(table: Table, group: Sequence[DataFile], new: Sequence[DataFile]) -> bool:
     """Replace files in the table; False: they were changed by another process meanwhile."""
     for _ in range(3):
         known = {one.path for one in table.files()}
         if not all(one.path in known for one in group):
             break
         try:
-            table.commit(made, group, changes=False)
+            table.commit(new, group, changes=False)
         except TableConflict:
             continue  # perhaps over other files: the table is read again
         return True
-    table.folder.remove(one.path for one in made)
+    table.folder.remove(one.path for one in new)
     return False

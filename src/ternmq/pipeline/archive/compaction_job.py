@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from ternmq.model.errors import TableConflict
 from ternmq.model.words import counted, verb
-from ternmq.pipeline.archive.compaction import compact
+from ternmq.pipeline.archive.compaction import Join, compact, size_of
 from ternmq.pipeline.archive.schema import ARCHIVE
 from ternmq.pipeline.job.job import Context, Outcome, Setting
+from ternmq.pipeline.job.spread import SPARK_FROM_MB, spread
 from ternmq.pipeline.tables.cleaning import clean
-from ternmq.pipeline.tables.datafile import TableSpec
+from ternmq.pipeline.tables.datafile import DataFile, TableSpec
 from ternmq.pipeline.tables.retention import DATED, expire
 from ternmq.pipeline.tables.table import Table
 
@@ -42,6 +44,7 @@ class Compacting:
                 "clean_hours", 6, "Hours between two searches for files that belong to no table."
             ),
             Setting("clean_after_hours", 24, "Age, in hours, at which these files are removed.", 1),
+            SPARK_FROM_MB,
             *(
                 Setting(f"keep_{one.name}_days", 0, f"Days of {one.name} to keep; 0: all.")
                 for one in self._looked_after
@@ -62,7 +65,7 @@ class Compacting:
                 continue
             table = context.open(spec, create=False)
             if spec.name == ARCHIVE.name:
-                done = compact(table, context.now_us)
+                done = compact(table, context.now_us, joining=partial(_joined, context))
                 rows += done.rows
                 if done.before:
                     context.progress(
@@ -94,3 +97,8 @@ class Compacting:
         with suppress(TableConflict):  # another process did the same
             table.commit(remember={_CLEANED: hour})
         return done.bytes
+
+
+def _joined(context: Context, join: Join, chosen: Sequence[Sequence[DataFile]]) -> Iterator[bytes]:
+    size = sum(size_of(group) for group in chosen)
+    return spread(context, f"compaction: {counted(len(chosen), 'group')}", join, chosen, size)

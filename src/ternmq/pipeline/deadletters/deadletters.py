@@ -7,10 +7,11 @@ Pure functions on rows of the trace; the job is ``job``.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import date, datetime
 from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from xxhash import xxh3_64_hexdigest
 
 from ternmq.client.consumer.causes import UNSAID_BY_NAME
 from ternmq.pipeline.archive.schema import INSTANT
-from ternmq.pipeline.tables.datafile import TableSpec
+from ternmq.pipeline.tables.datafile import DataFile, TableSpec
 from ternmq.pipeline.tables.table import Table
 from ternmq.pipeline.trace.schema import TRACE
 
@@ -51,6 +52,9 @@ DEAD_LETTERS: Final = TableSpec(
 
 SAMPLES: Final = 5
 _LONGEST: Final = 300
+_DAY_US: Final = 86_400_000_000
+_SAME: Final = ("day", "topic", "group", "reason", "cause")
+_PLACE: Final = ("time", "queue", "offset")
 _CLASS: Final = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?::\s*|$)")
 _REPLACED: Final = tuple(
     (re.compile(pattern), by)
@@ -109,53 +113,135 @@ def normalised(text: str) -> str:
     return text.strip()[:_LONGEST]
 
 
+DEATHS: Final = pa.schema(
+    [
+        ("day", pa.int64()),
+        ("topic", pa.string()),
+        ("group", pa.string()),
+        ("reason", pa.string()),
+        ("cause", pa.string()),
+        ("count", pa.int64()),
+        ("last", INSTANT),
+        ("earliest", pa.list_(pa.struct(
+            [("time", INSTANT), ("queue", pa.int32()), ("offset", pa.int64()), ("id", pa.string())]
+        ))),
+    ]
+)  # fmt: skip
+"""Dead letters of some rows of the trace, counted: one row for each day, topic, group, reason and
+cause. ``day`` is in days since 1970; ``earliest`` are the first deaths of the messages that died
+first."""
+
+
+def deaths(rows: pa.Table, begin: int, stop: int) -> pa.Table:
+    """Count the dead letters in rows of the trace; return rows of ``DEATHS``.
+
+    Each part of the trace can be counted on its own: ``of_day`` adds the counts.
+
+    Args:
+        rows: Rows with the columns ``COLUMNS``; those without a failure are ignored.
+        begin: The first day, in days since 1970.
+        stop: One above the last day.
+    """
+    found = _deaths(rows)
+    day = pc.divide(found["time"].cast(pa.int64()), _DAY_US)
+    found = found.append_column("day", day)
+    inside = pc.and_(pc.greater_equal(day, begin), pc.less(day, stop))
+    found = found.filter(inside).sort_by([(name, "ascending") for name in _PLACE])
+    listed = (*_PLACE, "message_id")
+    counted = found.group_by(list(_SAME), use_threads=False).aggregate(
+        [([], "count_all"), ("time", "max"), *((name, "list") for name in listed)]
+    )
+    lists = [counted[f"{name}_list"].combine_chunks() for name in listed]
+    values = [one.flatten() for one in lists]
+    sizes = pc.list_value_length(lists[0]).to_pylist()
+    cuts = itertools.accumulate(sizes, initial=0)
+    earliest = [
+        [
+            dict(zip(("time", "queue", "offset", "id"), _row(values, at), strict=True))
+            for at in _first(values[-1], start, stop)
+        ]
+        for start, stop in itertools.pairwise(cuts)
+    ]
+    columns = {
+        **{name: counted[name] for name in _SAME},
+        "count": counted["count_all"],
+        "last": counted["time_max"],
+        "earliest": pa.array(earliest, DEATHS.field("earliest").type),
+    }
+    return pa.table([columns[one.name].cast(one.type) for one in DEATHS], schema=DEATHS)
+
+
+def _row(columns: Iterable[pa.Array], at: int) -> list[Any]:
+    return [one[at].as_py() for one in columns]
+
+
+def _first(ids: pa.Array, start: int, stop: int) -> list[int]:
+    """Return the first death of each of the first messages: ``SAMPLES``, and one without an id."""
+    known: dict[str | None, int] = {}
+    for at in range(start, stop):
+        known.setdefault(ids[at].as_py() or None, at)
+        if len(known) > SAMPLES:
+            break
+    return list(known.values())
+
+
+_Death = tuple[datetime, int, int, str | None]
+"""Time, queue, offset, and the message's id."""
+
+
 @dataclass(slots=True)
 class _Count:
     fingerprint: Fingerprint
     cause: str | None
     reason: str | None
     count: int
-    first: datetime
     last: datetime
-    ids: list[str]
+    earliest: list[_Death]
+
+    def add(self, other: _Count) -> None:
+        """Add the dead letters of another reason with the same fingerprint, or of other rows."""
+        if _place(other.earliest[0]) < _place(self.earliest[0]):
+            self.cause, self.reason = other.cause, other.reason
+        self.count += other.count
+        self.last = max(self.last, other.last)
+        self.earliest = sorted(self.earliest + other.earliest, key=_place)
+
+    def samples(self) -> list[str]:
+        """Return the ids of the messages that died first."""
+        return list(dict.fromkeys(id_ for *_, id_ in self.earliest if id_))[:SAMPLES]
 
 
-def of_day(rows: pa.Table, day: str, before: Mapping[tuple[str, str, str], int]) -> pa.Table:
+def _place(death: _Death) -> tuple[datetime, int, int]:
+    return death[:3]
+
+
+def of_day(counted: pa.Table, day: str, before: Mapping[tuple[str, str, str], int]) -> pa.Table:
     """Return the dead letters of a day, by topic, group and fingerprint.
 
     Args:
-        rows: Rows of the trace; those without a failure are ignored.
+        counted: Rows of ``DEATHS``, of all parts of the trace and any days.
         day: The day in UTC, as ``2026-11-21``.
         before: Counts of the day before, by topic, group and fingerprint.
     """
-    deaths = _deaths(rows)
-    begin = datetime.fromisoformat(day).replace(tzinfo=UTC)
-    end = begin + timedelta(days=1)
-    inside = pc.and_(
-        pc.greater_equal(deaths["time"], pa.scalar(begin, INSTANT)),
-        pc.less(deaths["time"], pa.scalar(end, INSTANT)),
-    )
+    number = (date.fromisoformat(day) - date(1970, 1, 1)).days
     found: dict[tuple[str, str, str], _Count] = {}
-    known: dict[tuple[str | None, str | None], Fingerprint] = {}
-    for row in deaths.filter(inside).sort_by("time").to_pylist():
-        said = row["reason"], row["cause"]
-        if said not in known:
-            known[said] = fingerprint(*said)
-        key = row["topic"], row["group"], known[said].id
-        one = found.get(key)
-        if one is None:
-            time = row["time"]
-            one = found[key] = _Count(known[said], row["cause"], row["reason"], 0, time, time, [])
-        one.count += 1
-        one.last = row["time"]
-        if row["message_id"] and len(one.ids) < SAMPLES and row["message_id"] not in one.ids:
-            one.ids.append(row["message_id"])
+    for row in counted.filter(pc.equal(counted["day"], number)).to_pylist():
+        earliest = [
+            (one["time"], one["queue"], one["offset"], one["id"]) for one in row["earliest"]
+        ]
+        cause = fingerprint(row["reason"], row["cause"])
+        new = _Count(cause, row["cause"], row["reason"], row["count"], row["last"], earliest)
+        key = row["topic"], row["group"], cause.id
+        if key in found:
+            found[key].add(new)
+        else:
+            found[key] = new
     told = [
         {
             "topic": topic, "group": group, "fingerprint": id_,
             "exception": one.fingerprint.exception or None, "message": one.fingerprint.message,
-            "cause": one.cause, "count": one.count, "first": one.first, "last": one.last,
-            "day_before": before.get((topic, group, id_), 0), "sample_ids": one.ids,
+            "cause": one.cause, "count": one.count, "first": one.earliest[0][0], "last": one.last,
+            "day_before": before.get((topic, group, id_), 0), "sample_ids": one.samples(),
             "sample_reason": one.reason, "day": day, "schema_version": DEAD_LETTERS.version,
         }
         for (topic, group, id_), one in sorted(found.items())
@@ -185,13 +271,17 @@ def rows_since(trace: Table, time_us: int) -> pa.Table:
     They are in the order of their messages, whatever files they are in.
     """
     parts = [TRACE.schema.empty_table().select(list(COLUMNS))]
-    for file in trace.files():
-        newest = file.high.get("state_time")
-        if isinstance(newest, int) and newest >= time_us:
-            rows = trace.read_files([file], COLUMNS)
-            parts.append(rows.filter(pc.greater(pc.list_value_length(rows["failures"]), 0)))
+    for file in files_since(trace, time_us):
+        rows = trace.read_files([file], COLUMNS)
+        parts.append(rows.filter(pc.greater(pc.list_value_length(rows["failures"]), 0)))
     order = [(name, "ascending") for name in ("topic", "queue", "offset", "group")]
     return pa.concat_tables(parts).sort_by(order)
+
+
+def files_since(trace: Table, time_us: int) -> list[DataFile]:
+    """Return the files of the trace that changed at or after a time."""
+    newest = [(one, one.high.get("state_time")) for one in trace.files()]
+    return [one for one, time in newest if isinstance(time, int) and time >= time_us]
 
 
 def places(rows: pa.Table, topic: str, group: str, wanted: str) -> list[tuple[int, int]]:

@@ -8,6 +8,7 @@ replaced, so repeating a run changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
@@ -18,10 +19,13 @@ import pyarrow.compute as pc
 from ternmq.model.errors import TableError
 from ternmq.pipeline.archive.schema import ARCHIVE
 from ternmq.pipeline.job.job import Context, Outcome, Setting
+from ternmq.pipeline.job.packets import packed, unpacked
+from ternmq.pipeline.job.spread import SPARK_FROM_MB, spread
 from ternmq.pipeline.stats import stats
 from ternmq.pipeline.stats.schema import STATS_DAY, STATS_HOUR, STATS_MINUTE, STEPS_US
 from ternmq.pipeline.tables.datafile import DataFile, TableSpec
-from ternmq.pipeline.tables.table import Table, deciding_anew
+from ternmq.pipeline.tables.folder import Folder
+from ternmq.pipeline.tables.table import Table, deciding_anew, read_files
 
 _APP: Final = "stats"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -34,6 +38,7 @@ class StatsJob:
     tables: tuple[TableSpec, ...] = (STATS_HOUR, STATS_DAY)
     settings: tuple[Setting, ...] = (
         Setting("keys", True, "Count distinct keys; this reads the archive, if there is one."),
+        SPARK_FROM_MB,
     )
     keeps_journal: Final = False
 
@@ -50,7 +55,8 @@ class StatsJob:
         final = hours.remembered(_APP)
         changed = sorted({one[:10] for one in there if final is None or _hour_number(one) >= final})
         for day in changed:
-            counted = _of_day(minutes, archive, day, [one for one in there if one[:10] == day])
+            parts = _parts(minutes, archive, day, [one for one in there if one[:10] == day])
+            counted = _of_day(context, Summing(context.tables), day, parts)
             remember = {_APP: newest} if day == changed[-1] else {}
             rows += deciding_anew(
                 hours,
@@ -78,12 +84,63 @@ def _put(table: Table, rows: pa.Table, partition: dict[str, str], remember: dict
     return len(rows)
 
 
-def _of_day(minutes: Table, archive: Table | None, day: str, hours: Iterable[str]) -> pa.Table:
-    files = [one for hour in hours for one in minutes.files(hour=hour)]
-    rows = [minutes.read_files(files)]
+@dataclass(slots=True, frozen=True)
+class Part:
+    """Files that are summed on their own.
+
+    Attributes:
+        files: Files with the minutes of an hour; or a file of the archive.
+        archived: They are of the archive.
+        begin: Start of the day, µs since 1970.
+    """
+
+    files: tuple[DataFile, ...]
+    archived: bool
+    begin: int
+
+
+@dataclass(slots=True, frozen=True)
+class Summing:
+    """Sums a part of a day; may be called by any process.
+
+    Attributes:
+        tables: The folder of all tables.
+    """
+
+    tables: Folder
+
+    def __call__(self, part: Part) -> bytes:
+        """Return rows of statistics by hour, packed."""
+        return packed(self._keys(part) if part.archived else self._minutes(part))
+
+    def _minutes(self, part: Part) -> pa.Table:
+        folder = self.tables.inside(STATS_MINUTE.name)
+        return stats.merge(read_files(folder, STATS_MINUTE, part.files), STATS_HOUR)
+
+    def _keys(self, part: Part) -> pa.Table:
+        folder = self.tables.inside(ARCHIVE.name)
+        rows = read_files(folder, ARCHIVE, part.files, ["topic", "stored_time", "key"])
+        time = rows["stored_time"].cast(pa.int64())
+        end = part.begin + STEPS_US[STATS_DAY.name]
+        inside = pc.and_(pc.greater_equal(time, part.begin), pc.less(time, end))
+        return stats.distinct_keys(rows.filter(inside), STATS_HOUR)
+
+
+def _parts(minutes: Table, archive: Table | None, day: str, hours: Iterable[str]) -> list[Part]:
     begin = (datetime.fromisoformat(day).replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
-    rows += _keys(archive, begin, begin + STEPS_US["stats_day"], STATS_HOUR)
-    return stats.merge(_together(rows), STATS_HOUR)
+    end = begin + STEPS_US[STATS_DAY.name]
+    found = [Part(tuple(minutes.files(hour=hour)), False, begin) for hour in hours]
+    for file in [] if archive is None else archive.files():
+        low, high = file.low.get("stored_time"), file.high.get("stored_time")
+        if isinstance(low, int) and isinstance(high, int) and low < end and high >= begin:
+            found.append(Part((file,), True, begin))
+    return found
+
+
+def _of_day(context: Context, summing: Summing, day: str, parts: Sequence[Part]) -> pa.Table:
+    size = sum(file.size for part in parts for file in part.files)
+    sums = spread(context, f"stats: {day}", summing, parts, size)
+    return stats.merge(_together([unpacked(one) for one in sums]), STATS_HOUR)
 
 
 def _days(hours: Table, files: Sequence[DataFile]) -> pa.Table:
@@ -101,23 +158,6 @@ def _archive(context: Context) -> Table | None:
         return context.open(ARCHIVE, create=False)
     except TableError:
         return None
-
-
-def _keys(archive: Table | None, begin: int, end: int, spec: TableSpec) -> list[pa.Table]:
-    """Return rows with the number of distinct keys in a span of time, file by file."""
-    found = []
-    for file in [] if archive is None else archive.files():
-        low, high = file.low.get("stored_time"), file.high.get("stored_time")
-        if not isinstance(low, int) or not isinstance(high, int) or high < begin or low >= end:
-            continue
-        assert archive is not None
-        rows = archive.read_files([file], ["topic", "stored_time", "key"])
-        time = rows["stored_time"].cast(pa.int64())
-        inside = pc.and_(pc.greater_equal(time, begin), pc.less(time, end))
-        some = rows.filter(inside)
-        if len(some):
-            found.append(stats.distinct_keys(some, spec))
-    return found
 
 
 def _hour_number(hour: str) -> int:

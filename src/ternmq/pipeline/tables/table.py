@@ -283,20 +283,37 @@ class Table:
         self, files: Iterable[DataFile], columns: Sequence[str] | None = None
     ) -> pa.Table:
         """Return the rows of some of its files, partition columns included."""
-        names = list(columns or self.spec.schema.names)
-        chosen = pa.schema([self.spec.schema.field(name) for name in names])
-        stored = [name for name in names if name not in self.spec.partition_by]
-        found = []
-        for one in files:
-            with self.folder.open(one.path) as source:
-                part = pq.ParquetFile(source).read(stored)
-            for name in self.spec.partition_by:
-                if name in names:
-                    kind = self.spec.schema.field(name).type
-                    value = pa.scalar(one.partition[name]).cast(kind)
-                    part = part.append_column(name, pa.repeat(value, one.rows))
-            found.append(part.select(names).cast(chosen))
-        return pa.concat_tables(found) if found else chosen.empty_table()
+        return read_files(self.folder, self.spec, files, columns)
+
+
+def read_files(
+    folder: Folder,
+    spec: TableSpec,
+    files: Iterable[DataFile],
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """Return the rows of some files of a table, partition columns included; needs no log.
+
+    Args:
+        folder: Folder of the table.
+        spec: The table.
+        files: Its files.
+        columns: The columns; None: all.
+    """
+    names = list(columns or spec.schema.names)
+    chosen = pa.schema([spec.schema.field(name) for name in names])
+    stored = [name for name in names if name not in spec.partition_by]
+    found = []
+    for one in files:
+        with folder.open(one.path) as source:
+            part = pq.ParquetFile(source).read(stored)
+        for name in spec.partition_by:
+            if name in names:
+                kind = spec.schema.field(name).type
+                value = pa.scalar(one.partition[name]).cast(kind)
+                part = part.append_column(name, pa.repeat(value, one.rows))
+        found.append(part.select(names).cast(chosen))
+    return pa.concat_tables(found) if found else chosen.empty_table()
 
 
 def deciding_anew(table: Table, attempt: Callable[[], T]) -> T:

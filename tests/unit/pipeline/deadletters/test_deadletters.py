@@ -1,10 +1,25 @@
 from __future__ import annotations
 
+import itertools
+import random
+from collections import defaultdict
+from datetime import UTC, datetime
+
 import pytest
 
 pytest.importorskip("deltalake", reason="needs the extra spark")
 
-from ternmq.pipeline.deadletters.deadletters import fingerprint, of_day, places, rows_since
+import pyarrow as pa
+
+from ternmq.pipeline.deadletters.deadletters import (
+    COLUMNS,
+    deaths,
+    fingerprint,
+    of_day,
+    places,
+    rows_since,
+)
+from ternmq.pipeline.trace.schema import TRACE
 from tests.unit.pipeline.test_trace import fold
 from tests.unit.pipeline.trace_streams import NOON
 
@@ -93,7 +108,8 @@ def life():
 @pytest.mark.row("R13")
 def test_days_are_counted_by_cause_and_compared(tables):
     one = fold(tables, life(), cuts=[40])
-    monday = of_day(rows_since(one.trace, 0), "2026-11-21", {}).to_pylist()
+    counted = deaths(rows_since(one.trace, 0), 0, NOON // DAY + 2)
+    monday = of_day(counted, "2026-11-21", {}).to_pylist()
     assert [(row["exception"], row["message"], row["count"]) for row in monday] == sorted(
         [("KeyError", "<text>", 3), (None, "disk full", 1)],
         key=lambda row: fingerprint(f"{row[0]}: 'x'" if row[0] else row[1], None).id,
@@ -102,7 +118,7 @@ def test_days_are_counted_by_cause_and_compared(tables):
     assert of_keys["sample_ids"] == [f"{1:016x}:{n}" for n in (1, 2, 3)]
     assert (of_keys["first"].second, of_keys["sample_reason"]) == (0, "KeyError: 'a'")
     known = {(row["topic"], row["group"], row["fingerprint"]): row["count"] for row in monday}
-    (tuesday,) = of_day(rows_since(one.trace, NOON + DAY), "2026-11-22", known).to_pylist()
+    (tuesday,) = of_day(counted, "2026-11-22", known).to_pylist()
     assert (tuesday["count"], tuesday["day_before"]) == (4, 3)
 
 
@@ -113,3 +129,65 @@ def test_places_are_those_that_lie_dead_of_it_still(tables):
     rows = rows_since(one.trace, 0)
     assert places(rows, "orders", "g", wanted) == [(0, n) for n in (1, 2, 4, 5, 6, 7)]
     assert places(rows, "orders", "other", wanted) == []
+
+
+@pytest.mark.row("R13")
+@pytest.mark.parametrize("seed", range(5))
+def test_parts_of_the_trace_add_up_to_what_counting_one_by_one_gives(seed):
+    chance = random.Random(seed)
+    rows = [a_row(chance, number) for number in range(300)]
+    cuts = sorted({0, len(rows), *(chance.randrange(len(rows)) for _ in range(6))})
+    parts = [
+        deaths(pa.Table.from_pylist(rows[low:high], ROWS), 0, 3)
+        for low, high in itertools.pairwise(cuts)
+    ]
+    chance.shuffle(parts)
+    for day in range(3):
+        found = of_day(pa.concat_tables(parts), f"1970-01-0{day + 1}", {}).to_pylist()
+        assert found == one_by_one(rows, day)
+    assert of_day(pa.concat_tables(parts), "1970-01-04", {}).num_rows == 0
+
+
+ROWS = TRACE.schema.empty_table().select(list(COLUMNS)).schema
+REASONS = ("KeyError: 'a'", "KeyError: 'b'", "disk full", None)
+
+
+def a_row(chance, number):
+    failures = [
+        {
+            "time": datetime.fromtimestamp(chance.randrange(4 * 86_400), UTC),
+            "outcome": chance.choice(("dead", "held", "retry")),
+            "cause": chance.choice(("rejected", "time")),
+            "reason": chance.choice(REASONS),
+        }
+        for _ in range(chance.randrange(4))
+    ]
+    return {
+        "topic": chance.choice("ab"), "queue": chance.randrange(2), "offset": number,
+        "group": chance.choice("gh"), "message_id": chance.choice((f"id-{number}", None)),
+        "state": "dead", "failures": failures,
+    }  # fmt: skip
+
+
+def one_by_one(rows, day):
+    """Return the dead letters of a day, as a person would count them."""
+    found = defaultdict(list)
+    for row in rows:
+        for one in row["failures"]:
+            if one["outcome"] != "retry" and int(one["time"].timestamp()) // 86_400 == day:
+                cause = fingerprint(one["reason"], one["cause"])
+                place = one["time"], row["queue"], row["offset"]
+                found[row["topic"], row["group"], cause.id].append((place, one, row, cause))
+    told = []
+    for (topic, group, id_), some in sorted(found.items()):
+        some.sort(key=lambda death: death[0])
+        ids = list(dict.fromkeys(row["message_id"] for _, _, row, _ in some if row["message_id"]))
+        _, first, _, cause = some[0]
+        told.append({
+            "topic": topic, "group": group, "fingerprint": id_,
+            "exception": cause.exception or None, "message": cause.message,
+            "cause": first["cause"], "count": len(some), "first": first["time"],
+            "last": some[-1][1]["time"], "day_before": 0, "sample_ids": ids[:5],
+            "sample_reason": first["reason"], "day": f"1970-01-0{day + 1}", "schema_version": 1,
+        })  # fmt: skip
+    return told
