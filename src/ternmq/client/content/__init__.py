@@ -1,6 +1,7 @@
 """Messages and their bodies, without a connection.
 
-Reading order: ``message``, ``codecs`` with ``models`` (dataclasses, pydantic, msgspec),
+Reading order: ``message``, ``codecs`` with ``models`` (dataclasses, pydantic, msgspec)
+and ``defaults``,
 ``tracing`` (OpenTelemetry's context in headers), ``validation`` (checks of arguments),
 ``reasons`` (texts of failures).
 """

@@ -26,11 +26,12 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import msgspec.inspect
 
+from ternmq.client.content.defaults import CompletingDecoder, Decoder, classes_in
 from ternmq.client.content.models import UnionDecoder, dumped_with
 from ternmq.client.content.reasons import safe_str
 from ternmq.client.content.validation import text
@@ -379,24 +380,25 @@ _SHOWN: Final = 3
 """Most invalid fields that an error names."""
 
 
-class _Decoder(Protocol):
-    """Decodes bodies as values of one type."""
-
-    def decode(self, body: bytes, /) -> Any:
-        """Return the value; raises an error if the body has none."""
-
-
 @functools.lru_cache(maxsize=1024)
-def _json_decoder(kind: Any) -> _Decoder:
+def _json_decoder(kind: Any) -> Decoder:
     try:
-        return msgspec.json.Decoder(Any if kind is object else kind, dec_hook=_model)
+        decoder = msgspec.json.Decoder(Any if kind is object else kind, dec_hook=_model)
     except TypeError as error:
         return UnionDecoder(kind, error, None)
+    return _completing(decoder, kind)
 
 
 @functools.lru_cache(maxsize=1024)
-def _msgpack_decoder(kind: Any) -> _Decoder:
+def _msgpack_decoder(kind: Any) -> Decoder:
     try:
-        return msgspec.msgpack.Decoder(Any if kind is object else kind, dec_hook=_model)
+        decoder = msgspec.msgpack.Decoder(Any if kind is object else kind, dec_hook=_model)
     except TypeError as error:
         return UnionDecoder(kind, error, msgspec.msgpack.decode)
+    return _completing(decoder, kind)
+
+
+def _completing(decoder: Decoder, kind: Any) -> Decoder:
+    """Return a decoder whose objects have all their fields: ``defaults``."""
+    found = classes_in(kind)
+    return CompletingDecoder(decoder, found) if found else decoder
