@@ -8,7 +8,7 @@ DEMO    ?=
 SPARK   ?= yes
 PYTHONS ?=
 TESTS   ?=
-JOBS    ?= 0
+JOBS    ?= auto
 
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
@@ -44,7 +44,7 @@ $(STAMP) $(DEMOED) $(SPARKED): pyproject.toml
 
 # A skip that tests/allowed_skips.toml does not explain fails the run: tests/skips_plugin.py.
 # Which tests may run beside which: tests/parallel_plugin.py.
-test: lint types docs-check $(if $(filter yes,$(SPARK)),$(SPARKED)) ## checks, then all tests (SPARK=no: without those that want Spark; JOBS=auto: on all cores)
+test: lint types docs-check $(if $(filter yes,$(SPARK)),$(SPARKED)) ## checks, then all tests on all cores (SPARK=no: without those that want Spark; JOBS=0: one after another)
 	$(BIN)/python -m pytest $(WORKERS) --rows-report=.pytest_rows.json
 	@$(BIN)/python -m tests.rows --summary
 

@@ -1,4 +1,4 @@
-"""pytest plugin: which tests may run beside each other with ``-n`` (`make test JOBS=auto`).
+"""pytest plugin: which tests may run beside each other with ``-n`` (`make test`).
 
 pytest-xdist starts worker processes and gives each of them one group of tests after another. This
 plugin decides what a group is:

@@ -28,7 +28,7 @@ from ternmq.pipeline.archive.rewrite import place_of_file, rewritten
 from ternmq.pipeline.archive.schema import ERASED
 from ternmq.pipeline.tables.cleaning import unreferenced
 from ternmq.pipeline.tables.datafile import DataFile
-from ternmq.pipeline.tables.folder import is_temporary
+from ternmq.pipeline.tables.folder import Folder, is_temporary
 from ternmq.pipeline.tables.table import Table, deciding_anew
 
 MAX_VALUES: Final = 10_000
@@ -188,15 +188,17 @@ def _remove(archive: Archive, erased: Table, request: Request, done: Erased) -> 
             gone.setdefault(place, []).append(row["offset"])
     for offsets in gone.values():
         offsets.sort()
-    paths = [one.path for one in unreferenced(archive.table) if _may_hold(one.path, gone)]
-    done.removed = archive.table.folder.remove(paths)
+    folder = archive.table.folder
+    paths = [one.path for one in unreferenced(archive.table) if _may_hold(folder, one.path, gone)]
+    done.removed = folder.remove(paths)
 
 
-def _may_hold(path: str, gone: dict[tuple[str, int, int], list[int]]) -> bool:
+def _may_hold(folder: Folder, path: str, gone: dict[tuple[str, int, int], list[int]]) -> bool:
     named = named_rows(path)
     if named is None:
         return False
     offsets = gone.get(named[:3], [])
-    # The name of a file still being written does not contain its end.
-    stop = 1 << 62 if is_temporary(path) else named.stop
+    # The name of a file still being written does not contain its end, and an object never gets
+    # another name.
+    stop = named.stop if folder.local and not is_temporary(path) else 1 << 62
     return bisect_left(offsets, named.start) < bisect_left(offsets, stop)

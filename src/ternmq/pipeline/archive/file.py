@@ -67,7 +67,8 @@ def file_name(named: Named) -> str:
 def named_rows(path: str) -> Named | None:
     """Parse the name of a file; None if it is not such a name.
 
-    The name of a file still being written (``is_temporary``) does not contain its end yet.
+    The name of a file still being written (``is_temporary``) does not contain its end yet, and that
+    of an object in a store never does: ``stop`` is one above the first row.
     """
     name = posixpath.basename(path).removeprefix(TEMPORARY).removesuffix(".parquet")
     parts = name.rsplit("-", 5)

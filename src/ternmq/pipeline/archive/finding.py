@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
+from ternmq.pipeline.tables.database import reading
 from ternmq.pipeline.tables.datafile import DataFile
 from ternmq.pipeline.tables.folder import Folder
 
@@ -33,7 +33,7 @@ class Finding:
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
-        self._database = duckdb.connect(":memory:")
+        self._database = reading(folder)
         # Files do not change, so each footer is read once.
         self._database.execute("set parquet_metadata_cache = true")
 

@@ -6,14 +6,12 @@ windows that this touched, that are due now, or that were not final.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ternmq.model.errors import TableConflict
 from ternmq.model.words import counted, verb
 from ternmq.pipeline.archive.schema import ARCHIVE, ERASED, GAPS
 from ternmq.pipeline.audit.archive import Gather, read_archive
@@ -28,8 +26,6 @@ from ternmq.pipeline.tables.table import Table
 from ternmq.spark.journal.events import COLUMNS
 from ternmq.spark.journal.options import JournalOptions
 from ternmq.spark.journal.reading import JournalReading, Stretch, connect
-
-log: Final = logging.getLogger("ternmq.pipeline")
 
 _MB: Final = 1 << 20
 _DAY_US: Final = 86_400_000_000
@@ -62,13 +58,9 @@ class AuditJob:
         Raises:
             DataLoss: The journal begins after the tables' position, or ends before it.
             Stopped: A stop was requested; raised after a commit.
-            TableConflict: Another process audits the same, twice in a row.
+            TableConflict: Another process audits the same.
         """
-        try:
-            return _Run(context).outcome()
-        except TableConflict as error:
-            log.info("audit: starting again: %s", error)
-            return _Run(context).outcome()
+        return _Run(context).outcome()
 
 
 class _Run:

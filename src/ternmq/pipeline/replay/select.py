@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from ternmq.model.errors import InvalidRequest, OptionError, TableError
 from ternmq.pipeline.replay.sql import SETTABLE, condition, value
+from ternmq.pipeline.tables.database import reading
 from ternmq.pipeline.tables.datafile import DataFile
 from ternmq.pipeline.tables.folder import Folder
 
@@ -104,7 +105,7 @@ class Reading:
     def __init__(self, folder: Folder, selection: Selection) -> None:
         self._folder = folder
         self._selection = selection
-        self._database: Any = duckdb.connect(":memory:")
+        self._database: Any = reading(folder)
         # Rows of a file must be read in order.
         self._database.execute("set preserve_insertion_order = true")
         self._said: dict[str, str] | None = None

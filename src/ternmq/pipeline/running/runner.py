@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ternmq.client.bulk import Bulk
-from ternmq.model.errors import DataLoss, OptionError, TernMQError
+from ternmq.model.errors import DataLoss, OptionError, TableConflict, TernMQError
 from ternmq.pipeline.job.job import Context, Job, Outcome, Scalar, Stopped, told
 from ternmq.pipeline.running.owner import check_owner
 from ternmq.pipeline.tables.datafile import TableSpec
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SAID: Final = re.compile(r"(?!org\.|java|Traceback)[A-Za-z_][\w.]*: .")
+
+_ATTEMPTS: Final = 6
+"""How often a job is run in a round while other runners work on the same tables."""
+_PAUSE_S: Final = 0.1
+"""The longest pause before the second attempt is twice this; it doubles each time."""
 
 log: Final = logging.getLogger("ternmq.pipeline")
 
@@ -183,9 +189,7 @@ class Runner:
     def _run(self, job: Job, now_us: int) -> Ran:
         begin = time.monotonic()
         try:
-            # A connection for each job, so that a half-read answer does not affect the next job.
-            with reach(self._broker) as bulk:
-                outcome = job.run(self._context(job, bulk, now_us))
+            outcome = self._outcome(job, now_us)
         except Stopped:
             raise
         except TernMQError as error:
@@ -194,6 +198,22 @@ class Runner:
             log.debug("%s failed", job.name, exc_info=True)
             return Ran(job.name, None, _one_line(error), _since(begin))
         return Ran(job.name, replace(outcome, seconds=_since(begin)), "", _since(begin))
+
+    def _outcome(self, job: Job, now_us: int) -> Outcome:
+        """Run a job; again, if another runner's commit was first and changed what it decides."""
+        for attempt in itertools.count(1):
+            try:
+                # A connection of its own: a half-read answer does not affect the next attempt.
+                with reach(self._broker) as bulk:
+                    return job.run(self._context(job, bulk, now_us))
+            except TableConflict as error:
+                if attempt == _ATTEMPTS:
+                    raise
+                log.info("%s: starting again, for another runner was first: %s", job.name, error)
+            if self._stopping():
+                raise Stopped
+            time.sleep(random.uniform(0, _PAUSE_S * 2**attempt))  # noqa: S311 - not a secret
+        raise AssertionError
 
     def _context(self, job: Job, bulk: Bulk, now_us: int) -> Context:
         return Context(

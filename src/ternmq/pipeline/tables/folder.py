@@ -82,6 +82,10 @@ class Folder:
         """Return the location of a file as DuckDB and Spark accept it."""
         return f"{self.uri}/{path}"
 
+    def system(self) -> fs.FileSystem:
+        """Return Arrow's file system that has the folder."""
+        return self._system()[0]
+
     def begin(self, path: str) -> BinaryIO:
         """Open a file for writing; it appears under its name after ``finish``."""
         system, _ = self._system()

@@ -88,11 +88,6 @@ class Table:
                 raise TableError(
                     f"there is no table {spec.name} in {tables.uri}",
                 ) from None
-            if folder.exists():
-                raise TableError(
-                    f"{folder.uri} holds files that are no table; the table {spec.name} is not made"
-                    " among them"
-                ) from None
             delta = _made(spec, folder, options)
         _check(spec, folder, delta.metadata().configuration)
         return cls(spec, folder, delta, options)
@@ -330,6 +325,14 @@ def deciding_anew(table: Table, attempt: Callable[[], T]) -> T:
 
 
 def _made(spec: TableSpec, folder: Folder, options: dict[str, str] | None) -> DeltaTable:
+    if folder.exists():
+        try:
+            return DeltaTable(folder.uri, storage_options=options)  # just made by another process
+        except TableNotFoundError:
+            raise TableError(
+                f"{folder.uri} holds files that are no table; the table {spec.name} is not made"
+                " among them"
+            ) from None
     if folder.local:
         folder.begin("made").close()  # the library requires the folder to exist
         folder.abandon("made")

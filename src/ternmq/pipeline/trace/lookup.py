@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import duckdb
-
+from ternmq.pipeline.tables.database import reading
 from ternmq.pipeline.tables.datafile import DataFile
 from ternmq.pipeline.tables.folder import Folder
 from ternmq.pipeline.tables.table import Table
@@ -29,7 +28,7 @@ class TraceLookup:
     def __init__(self, tables: Folder, storage: Mapping[str, str] | None = None) -> None:
         self._table = Table.open(tables, TRACE, create=False, storage=storage)
         # The library is not fully typed.
-        self._database: Any = duckdb.connect(":memory:")
+        self._database: Any = reading(self._table.folder)
         self._database.execute("set timezone = 'UTC'")
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("deltalake", reason="needs the extra spark")
 
 from ternmq.client.connection.address import Address
-from ternmq.model.errors import DataLoss, OptionError, TableError
+from ternmq.model.errors import DataLoss, OptionError, TableConflict, TableError
 from ternmq.pipeline.archive.schema import ARCHIVE, ERASED, GAPS
 from ternmq.pipeline.job.job import Outcome, Setting, Stopped
 from ternmq.pipeline.running import runner as module
@@ -45,6 +45,16 @@ class Fake:
         return Outcome(rows=7, findings=("look",))
 
 
+class Behind(Fake):
+    """A job that another runner is faster with, twice."""
+
+    def run(self, context):
+        outcome = super().run(context)
+        if len(self.given) <= 2:
+            raise TableConflict("was changed")
+        return outcome
+
+
 @pytest.fixture
 def run(monkeypatch, tables):
     monkeypatch.setattr(module, "reach", nullcontext)
@@ -66,6 +76,21 @@ def test_one_that_fails_does_not_stop_the_others(run):
     ]
     assert [one.job for one in done.failed] == ["b", "c"]
     assert done.ran[0].outcome.rows == 7
+
+
+def test_a_job_starts_again_where_another_runner_was_first(run, monkeypatch):
+    monkeypatch.setattr(module.time, "sleep", lambda _pause: None)
+    behind, always = Behind("a"), Fake("b", TableConflict("was changed"))
+    done = run(behind, always).round()
+    assert [one.error.partition(" (")[0] for one in done.ran] == ["", "was changed"]
+    assert (len(behind.given), len(always.given)) == (3, 6)
+
+
+def test_a_stop_ends_the_attempts_of_a_job(run):
+    job = Fake("a", TableConflict("was changed"))
+    stops = iter([False])
+    done = run(job, stopping=lambda: next(stops, True)).round()
+    assert (done.stopped, len(job.given)) == (True, 1)
 
 
 def test_all_jobs_of_a_round_have_the_same_time_and_their_settings(run):
