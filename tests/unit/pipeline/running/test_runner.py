@@ -79,7 +79,7 @@ def test_one_that_fails_does_not_stop_the_others(run):
 
 
 def test_a_job_starts_again_where_another_runner_was_first(run, monkeypatch):
-    monkeypatch.setattr(module.time, "sleep", lambda _pause: None)
+    monkeypatch.setattr("ternmq.pipeline.running.runner.time.sleep", lambda _pause: None)
     behind, always = Behind("a"), Fake("b", TableConflict("was changed"))
     done = run(behind, always).round()
     assert [one.error.partition(" (")[0] for one in done.ran] == ["", "was changed"]
