@@ -396,9 +396,9 @@ def test_what_it_gives_up_for_is_a_line_of_its_log(
         assert worker.process.wait(DEADLINE) == ExitCode.NOT_FOUND
     last = worker.said.splitlines()[-1]
     said = (
-        f"ternmq: there is no topic '{topic}': declare it (ternmq.Topic) and run `ternmq apply "
-        "shop:client`, or create it with `ternmq topic create`; `ternmq topic list` shows the "
-        "existing topics"
+        f"ternmq: there is no topic '{topic}': if the program declares it (ternmq.Topic), `ternmq "
+        "apply shop:client` creates it; else `ternmq topic create` does; `ternmq topic list` shows "
+        "the existing topics"
     )
     assert last.endswith(said)
     assert re.match(r"\d{4}-\d\d-\d\dT\S+ ERROR    ternmq: ", last) or own_log

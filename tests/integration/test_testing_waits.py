@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -53,3 +54,26 @@ def test_time_that_passes_after_a_start_finds_the_workers_back(*, clean: bool) -
             assert attempts == [1, 2]
         worker.stop()
         thread.join(30)
+
+
+def test_a_wait_takes_a_topic_as_declared_and_refuses_what_is_no_name() -> None:
+    topic = ternmq.Topic("orders")
+    with broker() as one, ternmq.sync.connect(one.url) as client:
+        client.send(topic, b"x")
+        client.pull(topic, group="g").ack()
+        one.wait_idle(topic, "g")
+        client.send(topic, b"x")
+        client.pull(topic, group="g").reject(reason="no")
+        one.wait_failed(topic, "g")
+        waits: list[Callable[..., None]] = [one.wait_idle, one.wait_failed]
+        wrong: list[tuple[object, object]] = [(["o"], "g"), ("", "g"), ("orders", topic), (7, "g")]
+        for wait in waits:
+            for names in wrong:
+                with pytest.raises(ternmq.InvalidRequest):
+                    wait(*names)
+
+
+@pytest.mark.parametrize("wrong", [7, "settings.toml", [("create_topics", False)], object])
+def test_settings_of_a_wrong_type(wrong: object) -> None:
+    with pytest.raises(ternmq.InvalidRequest, match="settings are a mapping"):
+        broker(settings=wrong).__enter__()  # type: ignore[arg-type]

@@ -16,8 +16,11 @@ import numpy  # noqa: F401, ICN001 - not by a thread of the broker, in the middl
 from ternmq.broker.group.lease import LEASE_BITS, LEASE_LIMIT
 from ternmq.client.client import leases_of
 from ternmq.client.content.validation import check_positive, seconds_of
+from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.disk.port import Disk
+from ternmq.model.errors import InvalidRequest
+from ternmq.model.specs import check_name
 from ternmq.server.app import Server
 from ternmq.server.engine.engine import Core
 from ternmq.settings import Mode, load
@@ -65,6 +68,11 @@ class InProcessBroker:
     ) -> None:
         self.disk: Disk = disk if disk is not None else MemoryDisk()
         self._clock = clock
+        if not isinstance(settings, Mapping | None):
+            raise InvalidRequest(
+                "settings are a mapping from names to values, such as {'create_topics': False}, "
+                f"not of type {type(settings).__name__}"
+            )
         self._settings = dict(settings or {})
         if "data" in self._settings:
             raise ValueError("this broker has no folder: disk=RealDisk(folder) gives it one")
@@ -206,7 +214,9 @@ class InProcessBroker:
 
     # -- groups -----------------------------------------------------------------------------------
 
-    def wait_idle(self, topic: str, group: str, *, timeout: float | timedelta = 10.0) -> None:
+    def wait_idle(
+        self, topic: str | Topic, group: str, *, timeout: float | timedelta = 10.0
+    ) -> None:
         """Wait until a group has nothing to do: all sent messages were delivered and settled.
 
         It also waits for the group to exist: a starting worker creates it. It does not wait for
@@ -215,21 +225,23 @@ class InProcessBroker:
         ``await asyncio.to_thread(broker.wait_idle, "orders", "g")``.
 
         Args:
-            topic: The topic.
+            topic: The topic, by name or as declared.
             group: The group.
             timeout: In the machine's time: seconds, or a timedelta.
 
         Raises:
             TimeoutError: It is not idle by then; the text has its state.
             RuntimeError: The broker does not run.
+            InvalidName: A name is not valid.
             InvalidRequest: ``timeout`` is not a time.
         """
-        patience = seconds_of("timeout", timeout)
-        self._wait(lambda core: groups.wait_idle(core, topic, group, patience))
+        name, patience = name_of(topic), seconds_of("timeout", timeout)
+        check_name(group, "group")
+        self._wait(lambda core: groups.wait_idle(core, name, group, patience))
 
     def wait_failed(
         self,
-        topic: str,
+        topic: str | Topic,
         group: str,
         *,
         messages: int = 1,
@@ -242,7 +254,7 @@ class InProcessBroker:
         own event loop, as ``wait_idle``.
 
         Args:
-            topic: The topic.
+            topic: The topic, by name or as declared.
             group: The group.
             messages: Number of messages, at least.
             timeout: In the machine's time: seconds, or a timedelta.
@@ -250,11 +262,13 @@ class InProcessBroker:
         Raises:
             TimeoutError: There are fewer by then; the text has the group's state.
             RuntimeError: The broker does not run.
+            InvalidName: A name is not valid.
             InvalidRequest: ``timeout`` is not a time, or ``messages`` not a number above 0.
         """
-        patience = seconds_of("timeout", timeout)
+        name, patience = name_of(topic), seconds_of("timeout", timeout)
+        check_name(group, "group")
         check_positive("messages", messages)
-        self._wait(lambda core: groups.wait_failed(core, topic, group, messages, patience))
+        self._wait(lambda core: groups.wait_failed(core, name, group, messages, patience))
 
     def _wait(self, wait: Callable[[Core], Coroutine[object, object, None]]) -> None:
         """Wait for a coroutine in the broker's loop. Callable from any thread but the loop's."""

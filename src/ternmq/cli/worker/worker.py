@@ -352,8 +352,8 @@ def _shown(error: Exception, target: str = "MODULE:CLIENT") -> ExitCode:
     if isinstance(error, TernMQError):
         if isinstance(error, UnknownTopic):
             error.hint = (
-                f"declare it (ternmq.Topic) and run `ternmq apply {target}`, or create it with "
-                "`ternmq topic create`; `ternmq topic list` shows the existing topics"
+                f"if the program declares it (ternmq.Topic), `ternmq apply {target}` creates it; "
+                "else `ternmq topic create` does; `ternmq topic list` shows the existing topics"
             )
         logs.tell_end(text_of(error))
         return code_of(error)
