@@ -92,7 +92,8 @@ def driver(spark_cluster, real, tables):
     for one in started:
         if one.poll() is None:
             os.killpg(one.pid, signal.SIGKILL)
-        one.communicate()
+        one.wait()
+        one.stdout.close()
 
 
 def orders(client, first, count):
