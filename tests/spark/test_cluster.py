@@ -93,6 +93,7 @@ def driver(spark_cluster, real, tables):
         if one.poll() is None:
             os.killpg(one.pid, signal.SIGKILL)
         one.wait()
+        assert one.stdout is not None
         one.stdout.close()
 
 

@@ -12,6 +12,8 @@ The cost is bounded:
   next pair is not written before all of these are removed, or while anything else keeps the oldest.
 * A pair begins only if all of it fits. A set pauses while less than 1/``KEPT_PART`` of the reserve
   is left: that part is for settles, MOVED and EPOCH.
+* If it does not fit, the goal is the end of the oldest segment: only what lies in that segment is
+  written again, which is less than the segment that becomes free.
 """
 
 from __future__ import annotations
@@ -61,11 +63,22 @@ class Refreshing:
         """
         if end != self._end:
             self._end, self._since_us = end, now_us
-        if end <= self._goal:
+        waits = self._left == _PAIR and not self.active and self.lacks_room
+        if end <= self._goal and not waits:
             return  # a pair was written for it, or is being written
         if at_once or now_us - self._since_us >= PATIENCE_US:
-            self._goal = self._cheapest(end)
             self._left = _PAIR
+            self._goal = self._cheapest(end)
+            if self.lacks_room and self._fits_at_least(end):
+                self._goal = end
+
+    def _fits_at_least(self, end: int) -> bool:
+        """Return whether a pair fits that frees the oldest segment only, and takes less than it.
+
+        Twice the estimate must fit: it does not contain what changed since the last set.
+        """
+        cost = self._cost(end)
+        return cost < self._journal.segment_size and 2 * cost <= self._room()
 
     def _cheapest(self, end: int) -> int:
         """Return the goal: where the newest set begins to need the journal, if that is far enough.
@@ -115,13 +128,24 @@ class Refreshing:
         """Whether a set is wanted, or begun, and the rest of the reserve is too small for it."""
         if not self.active and not self._left:
             return False
-        room = self._journal.room(reserve=True) - self._journal.reserve_bytes // KEPT_PART
-        return room < (0 if self.active else self._cost())
+        return self._room() < (0 if self.active else self._cost(self._goal))
 
-    def _cost(self) -> int:
-        """Return the approximate size in bytes of the sets that are still to be written."""
+    def _room(self) -> int:
+        """Return how many bytes these sets may still take."""
+        return self._journal.room(reserve=True) - self._journal.reserve_bytes // KEPT_PART
+
+    def _cost(self, goal: int) -> int:
+        """Return the approximate size in bytes of the sets that are still to be written.
+
+        Args:
+            goal: The position below which they are to need nothing.
+        """
         writer = self._writer
         light = writer.estimate(whole=False)
-        if writer.complete and writer.complete[-1].needs_from >= self._goal:
+        if writer.complete and (newest := writer.complete[-1]).needs_from >= goal:
             return light
-        return writer.estimate(whole=True) + (self._left - 1) * light
+        first = writer.estimate(whole=True)
+        if writer.complete:
+            # What is below the goal lies between the oldest chunk and the goal.
+            first = min(first, light + max(0, goal - newest.oldest))
+        return first + (self._left - 1) * light

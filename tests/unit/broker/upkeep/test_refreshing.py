@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -11,11 +12,13 @@ import pytest
 
 from ternmq.broker.start import Options, open_broker
 from ternmq.broker.upkeep.pinned import pinned, sentence
-from ternmq.broker.upkeep.refreshing import PATIENCE_US
+from ternmq.broker.upkeep.refreshing import PATIENCE_US, Refreshing
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.log.retention import Pin, RetentionSpec
+from ternmq.journal.state.sets import CompleteSet
 from ternmq.model.errors import DiskError, DiskFull
 from ternmq.model.specs import Limits
+from ternmq.model.types import Position
 from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
 from tests.unit.broker.kit import SECOND, World
@@ -382,3 +385,59 @@ def test_a_deleted_topic_is_not_named() -> None:
     world.turns(60)
     world.run(partial(world.broker.administration.delete_topic, world.now, "t"))
     assert "topic" not in said_of(world)
+
+
+@dataclass
+class Pages:
+    """A journal of segments of 8,192 bytes, of which so many bytes of the reserve are left."""
+
+    left: int
+    segment_size: int = 8192
+    base: int = 188_416
+    reserve_bytes: int = 24_576
+
+    def room(self, *, reserve: bool) -> int:
+        assert reserve
+        return self.left
+
+
+@dataclass
+class Sizes:
+    """Sets that take 11,000 bytes if whole, 1,000 if not; the newest needs the oldest segment."""
+
+    oldest: int
+    whole: int = 11_000
+
+    @property
+    def complete(self) -> list[CompleteSet]:
+        return [CompleteSet(Position(158_456), Position(159_392), Position(self.oldest))]
+
+    def estimate(self, *, whole: bool) -> int:
+        return self.whole if whole else 1000
+
+
+@pytest.mark.parametrize(
+    ("left", "oldest", "goal"),
+    [
+        (20_000, 146_536, 188_416),  # everything fits
+        (10_000, 146_536, 147_456),  # what lies in the oldest segment fits
+        (10_000, 141_000, 0),  # it would take more than the segment that becomes free
+        (7000, 146_536, 0),  # too little is left for surprises
+    ],
+)
+def test_if_a_whole_set_does_not_fit_the_oldest_segment_is_freed(
+    left: int, oldest: int, goal: int
+) -> None:
+    refreshing = Refreshing(Pages(left), Sizes(oldest))  # type: ignore[arg-type]
+    refreshing.want(SECOND, 147_456, at_once=True)
+    assert refreshing.goal() == goal
+    assert refreshing.lacks_room == (goal == 0)
+
+
+def test_a_goal_that_did_not_fit_is_chosen_again_at_the_next_look() -> None:
+    journal = Pages(1000)
+    refreshing = Refreshing(journal, Sizes(146_536))  # type: ignore[arg-type]
+    for left, goal in ((1000, 0), (10_000, 147_456), (20_000, 147_456)):
+        journal.left = left
+        refreshing.want(SECOND, 147_456, at_once=True)
+        assert refreshing.goal() == goal
