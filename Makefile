@@ -105,6 +105,7 @@ bench-large: venv ## measure the core with a large journal (gigabytes of disk), 
 
 bench-spark: $(SPARKED) ## measure topics as tables
 	$(BIN)/python bench/spark.py
+	$(BIN)/python bench/spark_jobs.py
 
 fault: venv ## faults on real processes and disks
 	$(BIN)/python -m pytest -m fault tests/fault
