@@ -197,7 +197,11 @@ class Delivery:
 
     @property
     def maybe_redelivered(self) -> bool:
-        """Whether it was delivered before, or may have been, before a power cut of the broker."""
+        """Whether it was delivered before, or may have been.
+
+        A delivery is not synced to the disk before it is made. So after a crash of the broker, all
+        messages that were stored then and not done are marked.
+        """
         return self._chunk.suspect or self._chunk.deliveries > 1
 
     @property

@@ -303,7 +303,7 @@ class BlockingDelivery:
 
     @property
     def maybe_redelivered(self) -> bool:
-        """Whether it was delivered before, or may have been."""
+        """Whether it was delivered before, or may have been: see ``ternmq.Delivery``."""
         return self._delivery.maybe_redelivered
 
     @property
