@@ -22,7 +22,7 @@ from tests.cli.conftest import CommandLine
         (["xyzzy"], "there is no command 'xyzzy'"),
         (["topic", "create", "x", "--queus", "3"], "Did you mean '--queues'?"),
         (["topic", "create", "x", "--queues"], "requires an argument"),
-        (["topic", "create", "x", "--queues", "three"], "not a valid number"),
+        (["topic", "create", "x", "--queues", "three"], "not a valid whole number"),
         (["topic", "create", "x", "--queues", "0"], "x>=1"),
         (["topic", "create", "x", "--queues", "5000"], "queues must be 1 to 4096"),
         (["topic", "create", "x", "--retention", "10"], "a duration such as 10m"),

@@ -20,7 +20,7 @@ import click
 
 from ternmq.cli.commands import Group
 from ternmq.cli.reach.connection import asks_broker
-from ternmq.cli.reach.parameters import NAME, POSITIVE_DURATION, SIZE
+from ternmq.cli.reach.parameters import NAME, POSITIVE_DURATION, SIZE, Whole
 from ternmq.cli.terminal import output, percentiles
 from ternmq.cli.terminal.exits import ExitCode, Failed
 from ternmq.cli.terminal.output import Cell
@@ -80,7 +80,7 @@ def _options(function: Any) -> Any:
 )
 @click.option(
     "--in-flight",
-    type=click.IntRange(1, 10_000),
+    type=Whole(1, 10_000),
     default=256,
     help="Maximum number of unanswered sends. Default: 256.",
 )
@@ -132,13 +132,13 @@ async def send(
 @bench.command()
 @click.option(
     "--count",
-    type=click.IntRange(1, 10_000_000),
+    type=Whole(1, 10_000_000),
     default=50_000,
     help="Number of messages. Default: 50000.",
 )
 @click.option(
     "--batch",
-    type=click.IntRange(1, 10_000),
+    type=Whole(1, 10_000),
     default=500,
     help="Maximum number of messages per pull. Default: 500.",
 )
@@ -187,7 +187,7 @@ async def consume(
 @bench.command()
 @click.option(
     "--rate",
-    type=click.IntRange(1, 100_000),
+    type=Whole(1, 100_000),
     default=500,
     help="Messages per second. Default: 500.",
 )

@@ -36,10 +36,14 @@ class _Type(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
             self.fail(f"{value!r} {error}", param, ctx)
 
 
-class _Number(click.IntRange):
-    """A number, with this name in help texts."""
+class Whole(click.IntRange):
+    """A whole number, called so in errors; click says "integer range"."""
 
-    name = "number"
+    name = "whole number"
+
+    def get_metavar(self, param: click.Parameter, *_context: object, **_named: object) -> Any:
+        """Return its name in help texts of options; an argument is shown by its own name."""
+        return None if isinstance(param, click.Argument) else "NUMBER"
 
 
 class Real(click.FloatRange):
@@ -133,9 +137,9 @@ def check_span(since: datetime | None, until: datetime | None) -> None:
 
 PROPERTY: Final = _Type("name=value", read_property)
 NAME: Final = _Type("name", _name)
-COUNT: Final = _Number(min=1)
-OFFSET: Final = _Number(min=0)
-QUEUE: Final = _Number(min=0)
+COUNT: Final = Whole(min=1)
+OFFSET: Final = Whole(min=0)
+QUEUE: Final = Whole(min=0)
 
 
 def given(**values: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import click
 import ternmq
 from ternmq.cli.commands import Command
 from ternmq.cli.reach.connection import CONTEXT, Where, connection_options, given_options, resolve
-from ternmq.cli.reach.parameters import DURATION
+from ternmq.cli.reach.parameters import DURATION, Whole
 from ternmq.cli.terminal.exits import ExitCode, Failed, Interrupted
 from ternmq.cli.terminal.problems import code_of, one_line, text_of
 from ternmq.cli.worker import logs
@@ -199,7 +199,7 @@ def told(context: click.Context) -> Callable[[Client | BlockingClient], None]:
 )
 @click.option(
     "--processes",
-    type=click.IntRange(1, 512),
+    type=Whole(1, 512),
     default=1,
     metavar="N",
     help="Number of processes; a process that dies is started again. Default: 1.",
