@@ -10,7 +10,7 @@ import pytest
 from tests.fault import history
 from tests.fault.history import Line
 from tests.fault.messages import LEDGER, ORDERS, QUICK
-from tests.fault.processes import patience, wait_until
+from tests.fault.processes import patience
 from tests.fault.server.broker import Broker
 from tests.fault.server.desk import Plan
 from tests.fault.server.load import Load
@@ -76,12 +76,13 @@ def test_everybody_comes_back_at_one_time(memory_folder, verdicts):
     """Two hundred clients, the broker killed and started: all are back, and soon."""
     data, record, logs = memory_folder / "data", memory_folder / "history", memory_folder / "logs"
     with Broker(data, logs, **SMALL) as first, Load(first.ready(), record, STORM) as load:
+        load.wait(lambda: all(client.connections for client in load.clients), "all connected")
         load.sent(1000)
         first.kill()
         with Broker(data, logs, **SMALL) as broker:
             load.address = broker.ready()
             began = time.monotonic()
-            wait_until(lambda: all(client.connections > 1 for client in load.clients), "all back")
+            load.wait(lambda: all(client.connections > 1 for client in load.clients), "all back")
             back = time.monotonic() - began
             load.sent(1000)
             load.stop_sending()
