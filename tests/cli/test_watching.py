@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import ternmq.sync
 from tests.cli.conftest import CommandLine
 
@@ -8,12 +10,28 @@ def test_status(cli: CommandLine, topic: str) -> None:
     cli("send", topic, "x")
     shown = cli("broker", "status").out
     assert cli.url in shown
-    assert "messages since the start" in shown
+    assert re.search(r"stored +[\d,]+ messages? since the start", shown)
     told = cli("broker", "status", "--json").json
     assert told["epoch"] >= 1
     assert told["metrics"]["ternmq_messages_sent_total"] >= 1
     lines = cli("broker", "status", "--metrics").out.splitlines()
     assert any(line.startswith("ternmq_connections ") for line in lines)
+
+
+def test_messages_of_transactions_are_stored_messages(
+    cli: CommandLine, topic: str, client: ternmq.sync.Client
+) -> None:
+    def stored() -> int:
+        found = re.search(r"stored +([\d,]+) message", cli("broker", "status").out)
+        assert found is not None
+        return int(found[1].replace(",", ""))
+
+    client.admin.create_topic(topic)
+    before = stored()
+    tokens = client.prepare(topic, ["1", "2", "3", "4"], writer="w", batch_id=1)
+    assert stored() == before
+    client.commit_prepared("w", 1, tokens, digest=1)
+    assert stored() == before + 4
 
 
 def test_clients(cli: CommandLine, client: ternmq.sync.Client) -> None:

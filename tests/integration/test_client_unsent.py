@@ -13,6 +13,7 @@ import pytest
 
 import ternmq
 import ternmq.sync
+from ternmq.client.producer import producer as producing
 from ternmq.testing import InProcessBroker
 from ternmq.wire.commands import Command
 from tests.asynchronous import until
@@ -258,3 +259,30 @@ async def test_a_question_that_is_not_answered_is_no_send_of_unknown_outcome() -
         (told,) = await client.send_many("t", ["one"], return_errors=True)
         assert isinstance(told, ternmq.CannotConnect)
         assert "nothing was sent to 't': no answer to TOPIC_LIST within 0.2 s" in str(told)
+
+
+async def test_failures_beyond_those_that_are_kept_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(producing, "KEPT_FAILURES", 3)
+    monkeypatch.setattr(producing, "KEPT_HOLDERS", 4)
+
+    def send(look: int) -> ternmq.UnsentMessages:
+        client = ternmq.sync.connect("ternmq://127.0.0.1:1", timeout=0.05)
+        sent = [client.send_soon("t", f"{n}", key=f"k{n}", id=f"id-{n}") for n in range(10)]
+        for one in sent[len(sent) - look :]:
+            assert one.exception() is not None
+        with pytest.raises(ternmq.UnsentMessages) as raised:
+            client.close()
+        return raised.value
+
+    error = await asyncio.to_thread(send, 0)
+    assert (len(error.failures), error.more) == (3, 7)
+    assert str(error).startswith("10 messages were not sent: topic=t key=k0 id=id-0: ")
+    assert "; and 7 more" in str(error)
+    assert "lists the first 3" in error.hint
+    error = await asyncio.to_thread(send, 2)
+    assert len(error.failures) + error.more <= 10
+    first = error.failures[0].message
+    assert isinstance(first, ternmq.Message)
+    assert first.id == "id-0"

@@ -225,8 +225,7 @@ class Sender:
             # The topic and the key may be of any type: here nothing may fail, or the future of
             # ``send_soon`` would never be done.
             name = topic.name if isinstance(topic, Topic) else safe_str(topic)
-            log.warning("not sent: topic=%s key=%s: %s: %s",
-                        name, safe_str(message.key), type(error).__name__, error)  # fmt: skip
+            log.warning("not sent: %s", printable(_named(Failure(message, 0, error, name))))
             size = len(message.body) if isinstance(message.body, str | bytes) else 0
             self._producer.keep(Unheard(holder, Failure(message, 0, error, name)), size)
         holder.set_exception(error)
@@ -284,23 +283,30 @@ class Sender:
         Raises:
             UnsentMessages: There are such messages.
         """
-        unheard: list[Failure] = []
-        for holder, failure in self._producer.take_failures():
-            if was_heard(holder):
-                continue
-            if isinstance(holder, asyncio.Future):
-                holder.exception()  # marks the exception as retrieved
-            unheard.append(failure)
-        if unheard:
-            count = len(unheard)
+        failures, further, uncounted = self._producer.take_failures()
+        unheard = [failure for holder, failure in failures if not _noticed(holder)]
+        more = sum([not _noticed(holder) for holder in further])
+        if unheard or more:
+            more += uncounted
+            count = len(unheard) + more
             named = [_named(one) for one in unheard[:_MOST_NAMED]]
-            if count > _MOST_NAMED:
-                named.append(f"and {count - _MOST_NAMED} more")
+            if count > len(named):
+                named.append(f"and {count - len(named):,} more")
             raise UnsentMessages(
                 f"{counted(count, 'message')} {verb(count, 'was', 'were')} not sent: "
                 + "; ".join(named),
                 failures=unheard,
+                more=more,
             )
+
+
+def _noticed(holder: object) -> bool:
+    """Return whether a caller has looked at a failure; from now on, one has."""
+    if was_heard(holder):
+        return True
+    if isinstance(holder, asyncio.Future):
+        holder.exception()  # marks the exception as retrieved
+    return False
 
 
 def _named(failure: Failure) -> str:

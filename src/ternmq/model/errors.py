@@ -556,14 +556,24 @@ class ClientForked(ClientError):
 
 
 class UnsentMessages(ClientError):
-    """Messages of send_soon were not stored, or may not have been; ``failures`` lists them."""
+    """Messages of send_soon were not stored, or may not have been; ``failures`` lists them.
+
+    The client keeps at most 10,000 of them, and about ``buffer_bytes`` of bodies: ``more`` is the
+    number of those that are not in the list.
+    """
 
     code = 407
     hint = "`failures` lists each message with its error"
 
-    def __init__(self, message: str, *, failures: Sequence[Failure] = ()) -> None:
+    def __init__(self, message: str, *, failures: Sequence[Failure] = (), more: int = 0) -> None:
         super().__init__(message)
         self.failures: Sequence[Failure] = failures
+        self.more = more
+        if more:
+            self.hint = (
+                f"`failures` lists the first {len(failures):,} with their errors, and the log "
+                "names all of them"
+            )
 
 
 class PartialSendError(ClientError):

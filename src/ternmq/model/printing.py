@@ -20,3 +20,10 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """Return ``printable`` of each line of a text; its line breaks stay."""
     return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def quoted(text: str, most: int = 40) -> str:
+    """Return a text in quotes, escaped; of a long one the beginning, and how long it is."""
+    if len(text) <= most:
+        return repr(text)
+    return f"{text[:most]!r}... ({len(text)} characters)"

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from ternmq.model.errors import InvalidName, InvalidRequest
+from ternmq.model.printing import quoted
 from ternmq.model.types import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 
 LONGEST_US: Final = 36_525 * DAY_US
@@ -37,7 +38,7 @@ def check_name(name: object, what: str = "a name") -> str:
     if type(name) is not str:
         raise InvalidName(f"{what} is a str, not {type(name).__name__}")
     if _NAME.match(name) is None or name in {".", ".."}:
-        raise InvalidName(f"not a name: {name[:40]!r}")
+        raise InvalidName(f"not a name: {quoted(name)}")
     return name
 
 
@@ -50,8 +51,8 @@ def check_tag(tag: str) -> str:
     found = _NOT_IN_TAGS.search(tag)
     if found is not None:
         raise InvalidRequest(
-            f"not a tag: {tag[:80]!r} has {found.group()!r} in it, so no filter could name it; a "
-            "message has one tag, a word without white space, '|', ',' and '*'"
+            f"not a tag: {quoted(tag, 80)} has {found.group()!r} in it, so no filter can name it; "
+            "a message has one tag, a word without white space, '|', ',' and '*'"
         )
     return tag
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ternmq.model.errors import InvalidRequest
+from ternmq.model.printing import quoted
 
 MAX_TAGS: Final = 64
 
@@ -21,13 +22,13 @@ def check_filter(expression: str) -> None:
     for tag in sorted(tags_of(expression) or ()):
         if "*" in tag:
             raise InvalidRequest(
-                f"not a tag filter: {expression[:80]!r}; '*' is for every message when it stands "
-                "alone, and part of no tag: there are no patterns"
+                f"not a tag filter: {quoted(expression, 80)}; '*' is for every message when it "
+                "stands alone, and part of no tag: there are no patterns"
             )
         if "|" in tag or "," in tag:
             raise InvalidRequest(
-                f"not a tag filter: {expression[:80]!r}; alternatives are separated by '||', as in "
-                "'paid || refunded'"
+                f"not a tag filter: {quoted(expression, 80)}; alternatives are separated by '||', "
+                "as in 'paid || refunded'"
             )
 
 
@@ -45,7 +46,7 @@ def tags_of(expression: str) -> frozenset[str] | None:
         raise InvalidRequest(f"a tag filter has at most {MAX_TAGS} tags, not {len(tags)}")
     if any(not tag or len(tag.split()) != 1 for tag in tags):
         raise InvalidRequest(
-            f"not a tag filter: {expression[:80]!r}; write it like 'paid || refunded'"
+            f"not a tag filter: {quoted(expression, 80)}; write it like 'paid || refunded'"
         )
     return frozenset(tags)
 

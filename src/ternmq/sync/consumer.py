@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
+from time import monotonic
 from types import TracebackType
 from typing import Self
 
@@ -49,7 +50,11 @@ class Consumer:
             with contextlib.suppress(IndexError):  # other threads, and the loop, take from it too
                 while True:
                     delivery = self._ready.popleft()
-                    if not delivery.lease.lost:
+                    lease = delivery.lease
+                    if lease.lost:
+                        continue
+                    if monotonic() < lease.late:
                         return BlockingDelivery(delivery, self._portal)
+                    lease.settler.lose_soon(lease)  # the broker's word may still be under way
             if not self._portal.call(self._consumer.take(self._ready)):
                 raise StopIteration

@@ -10,6 +10,7 @@ import re
 from typing import Final
 
 from ternmq.model.errors import InvalidRequest
+from ternmq.model.printing import quoted
 from ternmq.model.specs import check_name
 from ternmq.record.fact.control import BUCKET_US, App, Counts, Grant
 
@@ -41,11 +42,11 @@ def check_app(app: App) -> None:
 def _check_grant(grant: Grant) -> None:
     if grant.right not in RIGHTS:
         raise InvalidRequest(
-            f"unknown right {grant.right[:40]!r}: use produce, consume, manage or audit"
+            f"unknown right {quoted(grant.right)}: use produce, consume, manage or audit"
         )
     for pattern in (grant.topic, grant.group):
         if _PATTERN.match(pattern) is None:
-            raise InvalidRequest(f"{pattern[:40]!r} is neither a name nor a prefix that ends in *")
+            raise InvalidRequest(f"{quoted(pattern)} is neither a name nor a prefix that ends in *")
     if grant.right == "produce" and grant.group != "*":
         raise InvalidRequest(
             f"produce:{grant.topic}:{grant.group} names a group, but a producer sends to a topic: "

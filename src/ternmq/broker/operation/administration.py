@@ -20,6 +20,7 @@ from ternmq.model.errors import (
     TopicExists,
     UnknownApp,
 )
+from ternmq.model.printing import quoted
 from ternmq.model.specs import Mode, Start, SubscriptionSpec, TopicSpec, check_name
 from ternmq.model.words import counted
 from ternmq.record.fact import control
@@ -221,7 +222,7 @@ class Administration:
             UnknownApp.
         """
         if name not in self._views.catalog.apps:
-            raise UnknownApp(f"no app {name[:40]!r}")
+            raise UnknownApp(f"no app {quoted(name)}")
         return self.record(now_us, control.AppDeleted(name))
 
 

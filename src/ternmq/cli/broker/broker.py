@@ -52,6 +52,7 @@ def _summary(address: str, found: Status) -> list[tuple[str, Cell]]:
     def number(name: str, what: str) -> str:
         return counted(int(read(name)), what)
 
+    stored = read("messages_sent_total") + read("messages_committed_total")
     kept = read("journal_durable") - read("journal_first")
     room = f"room for {output.size(read('journal_room'))}"
     if found.oldest_file.sends_refused:
@@ -67,7 +68,7 @@ def _summary(address: str, found: Status) -> list[tuple[str, Cell]]:
         ("up", f"{output.span(found.uptime_us / 1e6)}, epoch {found.epoch}"),
         ("connections", f"{read('connections'):.0f}, {number('sessions', 'session')}"),
         ("topics", f"{read('topics'):.0f}, {number('apps', 'app')}"),
-        ("stored", f"{number('messages_sent_total', 'message')} since the start"),
+        ("stored", f"{counted(int(stored), 'message')} since the start"),
         ("journal", f"{output.size(kept)}, {room}"),
         ("oldest file", oldest_file(found)),
         ("last sync", output.span(read("last_sync_seconds"))),

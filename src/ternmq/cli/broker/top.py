@@ -27,13 +27,13 @@ from ternmq.model.words import counted
 from ternmq.wire.control import GroupInfo, Status, TopicInfo
 
 _COUNTERS: Final = {
-    "stored": "messages_sent_total",
-    "delivered": "messages_delivered_total",
-    "in": "received_bytes_total",
-    "out": "written_bytes_total",
-    "syncs": "syncs_total",
-    "sync_s": "sync_seconds_total",
-    "cpu": "cpu_seconds",
+    "stored": ("messages_sent_total", "messages_committed_total"),
+    "delivered": ("messages_delivered_total",),
+    "in": ("received_bytes_total",),
+    "out": ("written_bytes_total",),
+    "syncs": ("syncs_total",),
+    "sync_s": ("sync_seconds_total",),
+    "cpu": ("cpu_seconds",),
 }
 _TOPIC_COLUMNS: Final = ("topic", "queues", "messages", "in/s")
 _GROUP_COLUMNS: Final = (*COLUMNS[:7], "out/s", *COLUMNS[7:])
@@ -71,7 +71,7 @@ class Watcher:
         )
         now = time.monotonic()
         read = Numbers(status.metrics)
-        counts = {name: read(metric) for name, metric in _COUNTERS.items()}
+        counts = {name: sum(map(read, metrics)) for name, metrics in _COUNTERS.items()}
         ends = {one.spec.name: sum([queue.next for queue in one.queues]) for one in topics}
         passed = now - self._at
         rates: dict[str, float] = {}

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ternmq.model.errors import InvalidRequest
+from ternmq.model.printing import quoted
 from ternmq.wire.commands import Right
 from ternmq.wire.control import GrantInfo
 
@@ -48,7 +49,9 @@ def grant_of(written: object) -> GrantInfo:
     if right in _RIGHTS and 1 <= len(names) <= 2 and all(names):
         for name in names:
             if _PATTERN.match(name) is None:
-                raise InvalidRequest(f"{name[:40]!r} is neither a name nor a prefix that ends in *")
+                raise InvalidRequest(
+                    f"{quoted(name)} is neither a name nor a prefix that ends in *"
+                )
         if right == Right.AUDIT.value and {*names} != {"*"}:
             raise InvalidRequest(
                 f"{written!r}: the right to audit covers the whole journal: write {right}:*"

@@ -139,10 +139,11 @@ def known_at(address: Address, error: TernMQError) -> TernMQError:
     return known
 
 
-_ANOTHER: Final = (
+_ELSEWHERE: Final = (
     "a program listens there: if it is not the broker, set the address of the broker with"
-    " TERNMQ_URL or connect(url); if it is the broker, it is blocked at the moment"
+    " TERNMQ_URL or connect(url)"
 )
+_ANOTHER: Final = f"{_ELSEWHERE}; if it is the broker, it is blocked at the moment"
 
 
 def silent(address: Address, *, accepted: bool) -> CannotConnect:
@@ -158,9 +159,9 @@ def closed_at_once(address: Address, error: Exception | None) -> CannotConnect:
     """Return the error for a connection that ended before HELLO was answered."""
     words = _words(error) if isinstance(error, OSError) else error
     why = f" ({words})" if words else ""
-    tls = "" if address.tls else ", or the port requires TLS: use ternmqs:// then"
+    tls = "" if address.tls else ", or the port requires TLS, so use ternmqs://"
     closed = CannotConnect(
         f"{address} closed the connection at once{why}: the broker is stopping or was killed{tls}"
     )
-    closed.hint = _ANOTHER
+    closed.hint = _ELSEWHERE
     return closed

@@ -20,6 +20,7 @@ import contextlib
 import logging
 from asyncio import _get_running_loop as running_loop  # called for every message: raises nothing
 from collections import OrderedDict, deque
+from time import monotonic
 from types import TracebackType
 from typing import Final, Self
 
@@ -178,7 +179,11 @@ class Consumer(Member):
             ready = self._ready
             while ready:
                 delivery = ready.popleft()
-                if not delivery.lease.lost:
+                lease = delivery.lease
+                if lease.lost or monotonic() >= lease.late:
+                    # The broker's word may still be under way.
+                    self._puller.settler.lose(lease)
+                else:
                     if self._prefetch is not None and self._prefetch.due:
                         self._time(self._prefetch, delivery)
                     return delivery

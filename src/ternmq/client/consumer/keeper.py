@@ -288,7 +288,8 @@ class Keeper:
     def _extend(self, lease: Lease, seconds: float) -> bool:
         """Extend a lease; return False if there is no connection for it now."""
         try:
-            extended(lease, self._ask(Command.EXTEND, extension(lease, seconds)))
+            asked = time.monotonic()
+            extended(lease, self._ask(Command.EXTEND, extension(lease, seconds)), asked)
         except (LeaseExpired, UnknownGroup, UnknownTopic):
             self._tell(self._settler.lose, lease)
         except RefusedError as error:

@@ -26,6 +26,7 @@ RowSettle = tuple[int, int | None, str]
 """Outcome, delay in µs (None: by the retry policy), reason."""
 
 _NONE: Final[dict[int, str]] = {}  # of every lease that lost no row; stays empty
+_MARGIN: Final = 0.1
 _RELEASED: Final[RowSettle] = (int(Outcome.RELEASED), None, "")
 
 
@@ -76,7 +77,10 @@ class Lease:
         left: Number of rows that are not settled.
         until: Monotonic time at which it ends; readable from any thread.
         until_us: The same in broker time; readable from any thread.
-        began: Monotonic time at which it arrived.
+        late: Monotonic time from which no row is begun: a tenth of its length before its end, since
+            the answer with it was under way for a while. A client that runs has extended it long
+            before. Readable from any thread.
+        began: Monotonic time at which it arrived, at the earliest.
         gone: Rows that were lost singly: offset -> reason; "" if their settle was refused, else see
             ``ordering``. They are in ``settled`` as well, since they need no settle.
         loop: The client's loop; it may be settled only there.
@@ -88,7 +92,8 @@ class Lease:
 
     __slots__ = (
         "__weakref__", "acked", "began", "dirty", "duration", "epoch", "failures", "gone", "group",
-        "left", "loop", "lost", "number", "owner", "queue", "rows", "running", "settled", "settler",
+        "late", "left", "loop", "lost", "number", "owner", "queue", "rows", "running", "settled",
+        "settler",
         "spans", "topic", "until", "until_us", "verdicts", "waiters",
     )  # fmt: skip
 
@@ -104,6 +109,7 @@ class Lease:
         until_us: int,
         now_us: int,
         failures: Sequence[LastFailure] = (),
+        began: float | None = None,
     ) -> None:
         self.settler = settler
         self.loop = settler.loop
@@ -115,9 +121,10 @@ class Lease:
         self.spans = spans
         self.failures = failures
         self.rows = self.left = sum([stop - start for start, stop in spans])
-        self.began = time.monotonic()
+        self.began = time.monotonic() if began is None else began
         self.duration = (until_us - now_us) / 1e6
         self.until = self.began + self.duration
+        self.late = self.until - self.duration * _MARGIN
         self.until_us = until_us
         self.lost = False
         self.owner: LeaseOwner | None = None
@@ -142,6 +149,19 @@ class Lease:
             return ""
         failure = failures[at]
         return failure.reason or UNSAID.get(failure.cause, "")
+
+    def extended(self, until_us: int, now_us: int, asked: float) -> None:
+        """Store its new end. Callable from any thread.
+
+        Args:
+            until_us: The end, in broker time.
+            now_us: Broker time of the answer.
+            asked: Monotonic time of the request: the answer may have waited.
+        """
+        left = (until_us - now_us) / 1e6
+        self.until_us = until_us
+        self.until = asked + left
+        self.late = self.until - left * _MARGIN
 
     def ack(self, offset: int) -> None:
         """Record that a row is done; it is reported to the broker with the next settles.

@@ -206,8 +206,9 @@ class Settler(Member):
         Raises:
             LeaseExpired: It has ended.
         """
+        asked = time.monotonic()
         body = await self._session.ask(Command.EXTEND, extension(lease, seconds))
-        extended(lease, body)
+        extended(lease, body, asked)
 
     # -- connections
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from datetime import timedelta
 from typing import Final, Protocol
 
@@ -118,7 +117,12 @@ def extension(lease: Lease, seconds: float | timedelta) -> bytes:
     )
 
 
-def extended(lease: Lease, body: bytes) -> None:
-    """Store the new end of a lease from the answer to an EXTEND. Callable from any thread."""
-    lease.until_us, now_us = bodies.unpack_extended(body)
-    lease.until = time.monotonic() + (lease.until_us - now_us) / 1e6
+def extended(lease: Lease, body: bytes, asked: float) -> None:
+    """Store the new end of a lease from the answer to an EXTEND. Callable from any thread.
+
+    Args:
+        lease: The lease.
+        body: The answer.
+        asked: Monotonic time of the request.
+    """
+    lease.extended(*bodies.unpack_extended(body), asked)

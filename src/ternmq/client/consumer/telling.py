@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from pathlib import Path
 from types import TracebackType
@@ -58,14 +59,22 @@ def where(error: BaseException) -> BaseException | _Info:
     if log.isEnabledFor(logging.DEBUG):
         return error
     found = outside(error.__traceback__)
-    inside = found is not None and found.tb_frame.f_code.co_filename.startswith(LIBRARY)
+    inside = found is not None and _is_between(found)
     told = hasattr(error, "__notes__") or error.__cause__ is not None
     return type(error), error, None if inside and told else found
 
 
 def outside(traceback: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without the frames of this library at its begin; all if none is left."""
+    """Return a traceback without the frames of this library at its begin; all if none is left.
+
+    Those of ``contextlib``, by which it calls middlewares and providers, are left out, too.
+    """
     found = traceback
-    while found is not None and found.tb_frame.f_code.co_filename.startswith(LIBRARY):
+    while found is not None and _is_between(found):
         found = found.tb_next
     return found or traceback
+
+
+def _is_between(frame: TracebackType) -> bool:
+    name = frame.tb_frame.f_code.co_filename
+    return name.startswith(LIBRARY) or name == contextlib.__file__

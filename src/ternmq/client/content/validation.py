@@ -193,8 +193,8 @@ def length_of(what: str, seconds: object) -> float:
     Raises:
         InvalidRequest: It is not such a time.
     """
-    length = seconds_of(what, seconds)
-    if not 0 < length < float("inf"):
+    length = timeout_of(what, seconds)
+    if length == float("inf"):
         raise InvalidRequest(f"{what} must be more than 0 seconds, and finite, not {length:g}")
     return length
 

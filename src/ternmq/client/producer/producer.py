@@ -49,7 +49,9 @@ ALONE: Final = 16
 at once. A message that joins another shows that messages come together, and restarts the count."""
 KEPT_FAILURES: Final = 10_000
 """Most failures of ``send_soon`` kept for ``flush``; their bodies together have at most about
-``buffer_bytes``. Failures beyond either limit are only counted."""
+``buffer_bytes``. Of others, it is only known whether the application has looked at the future."""
+KEPT_HOLDERS: Final = 100_000
+"""Most futures of such other failures; beyond, they are only counted."""
 
 
 class Producer(Member):
@@ -59,6 +61,8 @@ class Producer(Member):
         core: Decides what is sent, sent again and given up; has the counts.
         room: Budget for the bytes of unfinished loads.
         failures: The first failures of ``send_soon``, until ``flush`` raises them.
+        further: What the application holds of later ones, as in ``Unheard``.
+        uncounted: Number of failures after these.
     """
 
     def __init__(self, session: Session, making: Making) -> None:
@@ -67,6 +71,8 @@ class Producer(Member):
         self.core = SendCore(self.options, self)
         self.renew()
         self.failures: list[Unheard] = []
+        self.further: list[object] = []
+        self.uncounted = 0
         self._kept_bytes = 0
         self.room = Room(self.core, self.options.buffer_bytes)
         self._topics = self.core.placing.topics
@@ -351,6 +357,10 @@ class Producer(Member):
         if len(self.failures) < KEPT_FAILURES and self._kept_bytes < self.options.buffer_bytes:
             self.failures.append(unheard)
             self._kept_bytes += size_bytes
+        elif len(self.further) < KEPT_HOLDERS:
+            self.further.append(unheard.holder)
+        else:
+            self.uncounted += 1
 
     # -- facts about topics
 
@@ -420,7 +430,8 @@ class Producer(Member):
         self.core.end()
         self._react()
 
-    def take_failures(self) -> list[Unheard]:
-        """Return the failures that no caller received, and forget them."""
-        taken, self.failures, self._kept_bytes = self.failures, [], 0
+    def take_failures(self) -> tuple[list[Unheard], list[object], int]:
+        """Return ``failures``, ``further`` and ``uncounted``, and forget them."""
+        taken = self.failures, self.further, self.uncounted
+        self.failures, self.further, self.uncounted, self._kept_bytes = [], [], 0, 0
         return taken

@@ -13,6 +13,7 @@ from ternmq.broker.query.messages import FailedRow, Queries
 from ternmq.journal.index.tail import Place
 from ternmq.journal.store.lookup import Cursor, Found
 from ternmq.model.errors import InvalidRequest, MessageNotFound
+from ternmq.model.printing import quoted
 from ternmq.model.types import Position
 from ternmq.record.batch.batch import Batch, Compression, slice_batch
 from ternmq.record.fact.facts import Cause, LeasedRun, Outcome
@@ -211,7 +212,7 @@ def is_message_id(text: str) -> bool:
 def message_id(text: str) -> tuple[int, int]:
     """Return (producer, sequence) of a message's id; raises InvalidRequest if it is none."""
     if not is_message_id(text):
-        raise InvalidRequest(f"{text[:40]!r} is not a message id; an id looks like 9f3c...:1a")
+        raise InvalidRequest(f"{quoted(text)} is not a message id; an id looks like 9f3c...:1a")
     producer, _, sequence = text.partition(":")
     return int(producer, 16), int(sequence, 16)
 

@@ -59,6 +59,10 @@ _TOLD: Final = 256
 _FULL_RETRY_S: Final = 0.1
 SETTLED_AT: Final = 256
 """Changed group queues at which a turn updates the figures: that takes half a millisecond."""
+_FROZEN_US: Final = 500_000
+"""Delay of a timer that shows that the process did not run."""
+_CATCH_UP_S: Final = 0.2
+"""How long timers wait then: enough for a client to connect again."""
 COLD_READS: Final = 2
 """Most cold reads in the thread's queue: the running one and the next one."""
 
@@ -139,6 +143,9 @@ class Core:
     Raises:
         CorruptJournal, UnknownRecordKind, DiskError: As ``open_broker``.
     """
+
+    _frozen_until = 0.0
+    """Monotonic time at which timers run again after the process was frozen; 0: it was not."""
 
     def __init__(
         self,
@@ -298,7 +305,7 @@ class Core:
         self.in_turn = True
         try:
             due_us = broker.timers.next_us()
-            if due_us is not None and due_us <= now:
+            if due_us is not None and due_us <= now and not self._catches_up(now - due_us):
                 self._tick(now)
             self.on_woken()
             if len(self._changed) >= SETTLED_AT:  # else once a second, by the tick
@@ -369,6 +376,21 @@ class Core:
             log.error("bytes of the journal cannot be read: %s", text)
         return Unreadable(text)
 
+    def _catches_up(self, late_us: int) -> bool:
+        """Return whether timers wait, because the process was frozen; ``late_us``: the oldest.
+
+        What clients did meanwhile waits in the sockets, and is read first: an acknowledgement or an
+        extension counts before the end of its lease.
+        """
+        if late_us < _FROZEN_US:
+            self._frozen_until = 0.0
+            return False
+        now = time.monotonic()
+        if not self._frozen_until:
+            self._frozen_until = now + _CATCH_UP_S
+            self.touch_later(_CATCH_UP_S)
+        return now < self._frozen_until
+
     def _tick(self, now: int) -> None:
         try:
             if self.broker.tick(now):
@@ -419,7 +441,7 @@ class Core:
         """Schedule a turn for the next deadline."""
         if self._reading and deadline_us == 0:
             deadline_us = None  # a woken pull waits for a read, which ends in a turn
-        if deadline_us is None:
+        if deadline_us is None or time.monotonic() < self._frozen_until:
             return
         if self._cancel_deadline is not None:
             if deadline_us >= self._armed_us:

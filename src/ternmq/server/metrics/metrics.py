@@ -104,7 +104,11 @@ class BrokerCollector:
             ("received_bytes", "Bytes received.", counters.bytes_in),
             ("written_bytes", "Bytes written to clients.", counters.bytes_out),
             ("sends", "Batches received.", counters.sends),
-            ("messages_sent", "Messages stored.", counters.sent_rows),
+            (
+                "messages_sent",
+                "Messages stored, without those of transactions.",
+                counters.sent_rows,
+            ),
             ("sent_bytes", "Bytes of batches stored.", counters.send_bytes),
             ("batches_prepared", "Batches prepared.", counters.prepared_batches),
             ("messages_prepared", "Messages prepared.", counters.prepared_rows),

@@ -35,7 +35,8 @@ class Rates:
     def look(self, now: float) -> None:
         """Take a sample. Called once a second."""
         counters, samples = self._counters, self._samples
-        last = Sample(now, counters.sent_rows, counters.delivered_rows)
+        stored = counters.sent_rows + counters.committed_rows
+        last = Sample(now, stored, counters.delivered_rows)
         samples.append(last)
         while len(samples) > 2 and now - samples[1].at >= OVER_S:
             samples.popleft()

@@ -12,6 +12,7 @@ from struct import Struct
 from typing import Final
 
 from ternmq.model.errors import InvalidName, InvalidRequest, ProtocolError
+from ternmq.model.printing import quoted
 
 NO_QUEUE: Final = 2**32 - 1
 NO_OFFSET: Final = 2**64 - 1
@@ -30,7 +31,7 @@ def name_of(data: bytes) -> str:
             begin with one ``$``), or is one or two dots.
     """
     if len(data) > MAX_NAME_BYTES or _NAME.match(data) is None or data in {b".", b".."}:
-        raise InvalidName(f"not a name: {data[:40].decode(errors='replace')!r}")
+        raise InvalidName(f"not a name: {quoted(data.decode(errors='replace'))}")
     return data.decode("ascii")
 
 

@@ -15,3 +15,4 @@ def test_a_connection_that_is_closed_at_once_names_the_usual_cause_first(url: st
     assert "Errno" not in said
     assert ("the port requires TLS" in said) is url.startswith("ternmq:")
     assert "closed the connection at once: the broker is" in str(closed_at_once(parse(url), None))
+    assert "blocked" not in said

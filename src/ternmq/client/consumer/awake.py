@@ -1,0 +1,42 @@
+"""How long what is read now may have waited: a process that is frozen reads late.
+
+While a process is stopped (SIGSTOP, a suspended machine, a blocked event loop), answers of the
+broker wait in the socket, and the leases in them run. A timer notes that the loop runs; if the last
+note is old, what is read now may have arrived just after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+_TICK_S: Final = 0.5
+_LATE_S: Final = 1.0
+"""A note of this age is old: the loop was not merely busy."""
+
+
+class Awake:
+    """Notes that the client's loop runs. Not thread-safe: use it in this loop.
+
+    Args:
+        loop: The loop.
+        ended: Returns whether to stop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ended: Callable[[], bool]) -> None:
+        self._loop = loop
+        self._ended = ended
+        self._seen = time.monotonic()
+        loop.call_later(_TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        self._seen = time.monotonic()
+        if not self._ended():
+            self._loop.call_later(_TICK_S, self._tick)
+
+    def arrived(self) -> float:
+        """Return the earliest monotonic time at which what is read now may have arrived."""
+        now = time.monotonic()
+        return now if now - self._seen < _LATE_S else self._seen

@@ -1,0 +1,91 @@
+"""A worker that is frozen for longer than its leases begins nothing that others finished."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import ternmq.sync
+from tests.fault.processes import wait_until
+
+ASYNC = """
+import asyncio, ternmq
+client = ternmq.connect({url!r})
+
+@client.handler("orders", group="g", lease=1, concurrency={concurrency})
+async def handle(number: int, delivery: ternmq.Delivery):
+    print("start", number, delivery.maybe_redelivered, flush=True)
+    await asyncio.sleep(0.01)
+
+asyncio.run(client.run())
+"""
+BLOCKING = """
+import time, ternmq.sync
+client = ternmq.sync.connect({url!r})
+
+@client.handler("orders", group="g", lease=1, concurrency={concurrency})
+def handle(number: int, delivery: ternmq.sync.Delivery):
+    print("start", number, delivery.maybe_redelivered, flush=True)
+    time.sleep(0.01)
+
+client.run()
+"""
+CONSUMER = """
+import contextlib, time, ternmq, ternmq.sync
+with ternmq.sync.connect({url!r}) as client:
+    with client.consume("orders", group="g", max_in_flight=100) as consumer:
+        for delivery in consumer:
+            print("start", int(delivery.body), delivery.maybe_redelivered, flush=True)
+            time.sleep(0.01)
+            with contextlib.suppress(ternmq.LeaseExpired):
+                delivery.ack()
+"""
+COUNT = 300
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.row("F6")
+@pytest.mark.parametrize(
+    ("code", "concurrency"),
+    [(ASYNC, 1), (ASYNC, 8), (BLOCKING, 1), (BLOCKING, 4), (CONSUMER, 1)],
+)
+def test_nothing_is_begun_whose_lease_is_over(real, tmp_path, code, concurrency):
+    told = tmp_path / "told"
+    with ternmq.sync.connect(real.url) as client, told.open("wb") as out:
+        client.admin.create_topic("orders")
+        client.admin.create_group("orders", "g", start="earliest", lease=1)
+        client.send_many("orders", list(range(COUNT)))
+        worker = subprocess.Popen(
+            [sys.executable, "-c", code.format(url=real.url, concurrency=concurrency)], stdout=out
+        )
+        try:
+            wait_until(lambda: told.read_bytes().count(b"\n") >= 20, "twenty begun")
+            worker.send_signal(signal.SIGSTOP)
+            begun = told.read_bytes().count(b"\n")
+            done = set[int]()
+            until = time.monotonic() + 60
+            while time.monotonic() < until and not settled(client):
+                for one in client.pull("orders", group="g", max_messages=50, wait=1):
+                    done.add(one.value)
+                    one.ack()
+            assert settled(client), "the others of the group took it all"
+            worker.send_signal(signal.SIGCONT)
+            # It is there again when it takes a message that is sent now.
+            client.send("orders", COUNT)
+            wait_until(lambda: b"start %d " % COUNT in told.read_bytes(), "it works again")
+        finally:
+            worker.kill()
+            worker.wait()
+    later = [line.split() for line in told.read_text(encoding="utf-8").splitlines()[begun:]]
+    stale = [number for _, number, again in later if int(number) in done and again == "False"]
+    assert stale == []
+
+
+def settled(client):
+    (group,) = client.admin.groups("orders")
+    return all(not one.lag and not one.leased for one in group.queues)
