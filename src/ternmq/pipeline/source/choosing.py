@@ -12,8 +12,9 @@ import pyarrow as pa
 from ternmq.model.errors import OptionError
 from ternmq.model.words import nearest
 from ternmq.pipeline.running.jobs import all_tables
-from ternmq.pipeline.tables.datafile import DataFile, TableSpec
+from ternmq.pipeline.tables.datafile import DataFile
 from ternmq.pipeline.tables.folder import Folder
+from ternmq.pipeline.tables.spec import TableSpec
 from ternmq.pipeline.tables.table import Table
 
 TABLES: Final = "TERNMQ_TABLES"
