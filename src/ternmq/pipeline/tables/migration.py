@@ -121,9 +121,7 @@ def _convert(
         for told in spreading(convert, old):
             new += made(told)
             check()
-        _check_rows(table, old, new)
-        if table.newest().version() != fenced:
-            raise table.conflict("it is being converted, too")
+        _check(table, old, new, fenced)
     except BaseException:
         table.folder.remove(one.path for one in new)
         raise
@@ -197,7 +195,10 @@ def _supersede(table: Table, files: Sequence[DataFile], fenced: int) -> None:
     table.refresh()
 
 
-def _check_rows(table: Table, old: Sequence[DataFile], new: Sequence[DataFile]) -> None:
+def _check(table: Table, old: Sequence[DataFile], new: Sequence[DataFile], fenced: int) -> None:
+    """Check that new files have all rows, and that nobody has changed the table since the fence."""
     rows = sum(one.rows for one in old)
     if sum(one.rows for one in new) != rows:
         raise TableError(f"the files of {table.folder.uri} do not have the {rows} rows it says")
+    if table.newest().version() != fenced:
+        raise table.conflict("it is being converted, too")

@@ -149,6 +149,7 @@ class Table:
 
     def files(self, **partition: str) -> list[DataFile]:
         """Return its files, by path; only those of a partition if one is named."""
+        assert set(partition) <= set(self._delta.metadata().partition_columns), partition
         if self._files is None:
             self._files = self._listed()
         wanted = partition.items()
@@ -379,13 +380,13 @@ def read_files(
     return pa.concat_tables(found) if found else chosen.empty_table()
 
 
-def completed(rows: pa.Table, file: DataFile, chosen: pa.Schema) -> pa.Table:
+def completed(rows: pa.Table | pa.RecordBatch, file: DataFile, chosen: pa.Schema) -> pa.Table:
     """Return rows of a file with the columns of its partition, in a schema.
 
     Rows of an earlier version of the schema become rows of this one.
     """
     arrays = [
-        pa.repeat(pa.scalar(file.partition[one.name]).cast(one.type), file.rows)
+        pa.repeat(pa.scalar(file.partition[one.name]).cast(one.type), rows.num_rows)
         if one.name in file.partition
         else rows[one.name].cast(one.type)
         for one in chosen
