@@ -25,7 +25,7 @@ from ternmq.model.errors import DataLoss, OffsetExpired, UnknownTopic
 from ternmq.pipeline.archive.columns import TAKEN
 from ternmq.pipeline.archive.commit import Archive, ArchivedQueue, Committed
 from ternmq.pipeline.archive.file import Sizes
-from ternmq.pipeline.archive.ranges import Bundle, Range, bundled, write_ranges
+from ternmq.pipeline.archive.ranges import BUNDLE_BYTES, Bundle, Range, bundled, write_ranges
 from ternmq.record.coalesce import Coalescer, check
 from ternmq.wire.control import TopicInfo, TopicRanges
 
@@ -65,6 +65,10 @@ class Workers(Protocol):
     """
 
     from_bytes: int
+
+    @property
+    def tasks(self) -> int:
+        """How many of them write at the same time."""
 
     def write(self, groups: Sequence[Sequence[Range]]) -> list[Bundle]:
         """Write groups of ranges; one that is alone, in any number of pieces."""
@@ -171,7 +175,7 @@ class ArchiveJob:
         self._workers = workers
         self._between = between
         self._told: dict[ArchivedQueue, int] = {}
-        self._planned_bytes = 0
+        self._spread = False
 
     def once(self, now_us: int) -> Done:
         """Archive everything that is there now; rows that arrive meanwhile wait for the next run.
@@ -201,7 +205,8 @@ class ArchiveJob:
 
     def _written(self, groups: Sequence[Sequence[Range]]) -> list[Bundle]:
         """Write ranges: all of them, or none."""
-        if self._workers is not None and self._planned_bytes >= self._workers.from_bytes:
+        if self._spread:
+            assert self._workers is not None
             return self._workers.write(groups)
         folder = self._archive.table.folder
         read = partial(rows_of, self._source, lenient=self._lenient)
@@ -287,8 +292,10 @@ class ArchiveJob:
                 stop = min(one.stop, ends[place][1])
                 if behind[place] < stop:
                     spans.append((Range(*place, behind[place], stop), one.stop_bytes))
-        self._planned_bytes = sum(size for _, size in spans)
-        return bundled(spans)
+        size = sum(size for _, size in spans)
+        workers = self._workers
+        self._spread = workers is not None and size >= workers.from_bytes
+        return bundled(spans, size // workers.tasks if workers and self._spread else BUNDLE_BYTES)
 
     def _asked(self, asks: Sequence[RangesAsk], sizes: Mapping[str, int]) -> Iterator[TopicRanges]:
         """Request ranges in batches of allowed size; an answer lists all queues of a topic."""

@@ -92,12 +92,17 @@ MOST_RANGES: Final = 1000
 """Most ranges that share files."""
 
 
-def bundled(spans: Iterable[tuple[Range, int]]) -> list[tuple[Range, ...]]:
+def bundled(
+    spans: Iterable[tuple[Range, int]], most: int = BUNDLE_BYTES
+) -> list[tuple[Range, ...]]:
     """Return which ranges are written together: small ones, and each of the others by itself.
 
     Args:
         spans: Ranges of different queues, each with its bytes of records.
+        most: Bytes of ranges that share files, about; at least ``SMALL_BYTES`` and at most
+            ``BUNDLE_BYTES``.
     """
+    most = min(max(most, SMALL_BYTES), BUNDLE_BYTES)
     found: list[tuple[Range, ...]] = []
     some: list[Range] = []
     size = 0
@@ -107,7 +112,7 @@ def bundled(spans: Iterable[tuple[Range, int]]) -> list[tuple[Range, ...]]:
             continue
         some.append(span)
         size += many
-        if size >= BUNDLE_BYTES or len(some) == MOST_RANGES:
+        if size >= most or len(some) == MOST_RANGES:
             found.append(tuple(some))
             some, size = [], 0
     return [*found, tuple(some)] if some else found

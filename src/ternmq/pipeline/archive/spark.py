@@ -123,9 +123,14 @@ class SparkWorkers:
         self._lenient = lenient
         self._sizes = sizes or Sizes()
 
+    @property
+    def tasks(self) -> int:
+        """Number of tasks that run at the same time; starts Spark."""
+        return int(self._spark.sparkContext.defaultParallelism)
+
     def write(self, groups: Sequence[Sequence[Range]]) -> list[Bundle]:
         """Write groups of ranges; files of failed tasks are cleaned up later."""
-        pieces = tuple(cut(groups, self._spark.sparkContext.defaultParallelism))
+        pieces = tuple(cut(groups, self.tasks))
         task = PassTask(pieces, self._tables, self._broker, self._lenient, self._sizes)
         numbers = self._spark.range(0, len(pieces), 1, len(pieces))
         with described(self._spark, f"archive: {sum(map(len, pieces))} ranges"):

@@ -93,6 +93,8 @@ def test_files_that_are_shared_do_not_become_too_large():
     assert [one for some in found for one in some] == [one for one, _ in many]
     assert max(map(len, found)) * SMALL_BYTES <= BUNDLE_BYTES + 2 * SMALL_BYTES
     assert len(bundled([(span(n), 1) for n in range(2 * MOST_RANGES)])) == 2
+    assert len(bundled(many, 1)) == len(bundled(many, SMALL_BYTES)) == 20
+    assert bundled(many, 1 << 40) == found
 
 
 # -- written and committed
