@@ -171,14 +171,19 @@ def test_rows_that_were_erased_or_are_noted_as_gaps_are_no_loss(real, audit):
     archive.table.commit(archive.table.stage(whole.filter(kept)), archive.table.files())
     audit.run()
     assert audit.named("lost") == [receipts[3].id, receipts[7].id]
-    about = {"topic": "orders", "topic_number": number, "queue": 0, "schema_version": 1}
-    Table.open(audit.tables, ERASED).append(
-        pa.Table.from_pylist([{**about, "offset": 3}], schema=ERASED.schema)
-    )
+    about = {"topic": "orders", "topic_number": number, "queue": 0, "schema_version": 2}
+    erased = {
+        **about, "offset": 3, "message_id": receipts[3].id, "stored_time": 0, "request": "r",
+        "reason": "", "erased_time": 0,
+    }  # fmt: skip
+    Table.open(audit.tables, ERASED).append(pa.Table.from_pylist([erased], schema=ERASED.schema))
     audit.run(again_hours="2")
     assert audit.named("lost") == [receipts[7].id]
     archive.gaps.append(
-        pa.Table.from_pylist([{**about, "start": 6, "stop": 8}], schema=GAPS.schema)
+        pa.Table.from_pylist(
+            [{**about, "start": 6, "stop": 8, "cause": "expired", "noted_time": 0}],
+            schema=GAPS.schema,
+        )
     )
     audit.run(again_hours="2")
     assert audit.verdicts("archive") == {"ok"}

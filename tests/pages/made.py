@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tests.pages import api, core, errors, metrics, spark
+from tests.pages import api, core, errors, metrics, spark, tables
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 _MARK: Final = re.compile(
@@ -24,7 +24,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "reference/api/testing.md": api.testing_page,
 }
 """Whole pages."""
-PARTS: Final[dict[str, Callable[[], str]]] = {"metrics": metrics.tables}
+PARTS: Final[dict[str, Callable[[], str]]] = {"metrics": metrics.tables, **tables.parts()}
 """What stands between markers, by its name."""
 
 

@@ -68,16 +68,22 @@ def test_everything_is_in_the_tables(made: Path) -> None:
 Change = Callable[[pa.Table], pa.Table]
 
 
-def bend(folder: Path, name: str, change: Change, **partition: str) -> None:
-    """Change the rows of the first file of a table that has any."""
+def bend(folder: Path, name: str, change: Change, topic: str | None) -> None:
+    """Change the rows, of a topic or all, of the first file of a table that has any."""
     from ternmq.pipeline.running.jobs import all_tables
     from ternmq.pipeline.tables.folder import Folder
     from ternmq.pipeline.tables.table import Table
 
     (spec,) = [one for one in all_tables() if one.name == name]
     table = Table.open(Folder(str(folder / "tables")), spec, create=False)
-    file = table.files(**partition)[0]
-    table.commit(table.stage(change(table.read_files([file]))), [file])
+    for file in table.files():
+        rows = table.read_files([file])
+        mine = [topic in {None, one} for one in rows["topic"].to_pylist()]
+        if any(mine):
+            others = table.stage(rows.filter([not one for one in mine]))
+            table.commit([*table.stage(change(rows.filter(mine))), *others], [file])
+            return
+    raise AssertionError(f"{name} has no row of {topic}")
 
 
 def one_less(rows: pa.Table) -> pa.Table:
@@ -145,7 +151,7 @@ def test_a_table_that_is_wrong_is_found(made, tmp_path, table, topic, change, to
     folder = tmp_path / "run"
     shutil.copytree(made / "run", folder)
     assert judge(folder).finding_count == 0
-    bend(folder, table, change, **({} if topic is None else {"topic": topic}))
+    bend(folder, table, change, topic)
     verdict = judge(folder)
     assert verdict.finding_count > 0
     assert verdict.faults == [Fault.TABLE]

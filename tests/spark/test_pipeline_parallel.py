@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("deltalake", reason="needs pyspark and a Java: pip install ternmq[spark]")
 
 import ternmq.sync
+from ternmq.pipeline.archive import ranges
 from ternmq.pipeline.archive.compaction_job import Compacting
 from ternmq.pipeline.archive.schema import ARCHIVE
 from ternmq.pipeline.audit.schema import RUNS
@@ -77,6 +78,7 @@ def test_a_hot_queue_is_traced_by_many_tasks(spark, real, tmp_path, monkeypatch)
 @pytest.mark.row("R8", "R9")
 def test_the_audit_reads_and_joins_by_many_tasks(spark, real, tmp_path, monkeypatch):
     monkeypatch.setattr(packets, "_LEAST_BYTES", 1 << 14)
+    monkeypatch.setattr(ranges, "SMALL_BYTES", 0)  # a file for each queue
     living.first_day(real)
     living.second_day(real)
     by_spark, here = Audit(real.port, tmp_path / "spark"), Audit(real.port, tmp_path / "here")
@@ -126,7 +128,10 @@ def test_a_driver_that_ends_between_the_workers_files_and_a_commit(
 
 
 @pytest.mark.row("R9", "R13", "R16")
-def test_sums_dead_letters_and_joined_files_are_made_by_many_tasks(spark, real, tmp_path):
+def test_sums_dead_letters_and_joined_files_are_made_by_many_tasks(
+    spark, real, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(ranges, "SMALL_BYTES", 0)  # a file for each queue
     here = Folder(str(tmp_path / "here"))
     audit = Audit(real.port, tmp_path / "here")
     for day in (living.first_day, living.second_day):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -68,9 +69,11 @@ def test_what_a_worker_says_is_told_in_a_line(spark, real, client, tmp_path):
         spark=spark, settings={"archive": {"spark_from_mb": "0"}},
     )  # fmt: skip
     runner.open()
-    (tables / "archive" / "topic=orders").write_text("in the way")
+    for days in (0, 1):
+        day = (datetime.fromtimestamp(time.time(), UTC) + timedelta(days)).date()
+        (tables / "archive" / f"day={day}").write_text("in the way")
     (ran,) = runner.round().ran
-    assert "topic=orders" in ran.error
+    assert "/archive/day=" in ran.error
     assert "\n" not in ran.error
 
 

@@ -65,7 +65,7 @@ class TablesJudge:
         if self._counts[table] <= MOST_FINDINGS:
             self.findings.append(Finding(Fault.TABLE, table, event, detail))
 
-    def _rows(self, name: str, *columns: str, **partition: str) -> Iterator[dict[str, Any]]:
+    def _rows(self, name: str, *columns: str) -> Iterator[dict[str, Any]]:
         """Yield rows of a table, file by file."""
         from ternmq.pipeline.running.jobs import all_tables
         from ternmq.pipeline.tables.folder import Folder
@@ -73,8 +73,14 @@ class TablesJudge:
 
         (spec,) = [one for one in all_tables() if one.name == name]
         table = Table.open(Folder(str(self._folder)), spec, create=False)
-        for file in table.files(**partition):
+        for file in table.files():
             yield from table.read_files([file], list(columns)).to_pylist()
+
+    def _archived(self, topic: str) -> Iterator[dict[str, Any]]:
+        """Yield the rows of a topic in the archive."""
+        for row in self._rows("archive", "topic", "queue", "offset", "key", "body"):
+            if row["topic"] == topic:
+                yield row
 
     def _wanted(self) -> Iterator[Event]:
         for number in range(self._expected.size):
@@ -88,7 +94,7 @@ class TablesJudge:
         self.found.wanted = len(left)
         places = set()
         for topic in _TOPICS:
-            for row in self._rows("archive", "queue", "offset", "key", "body", topic=topic):
+            for row in self._archived(topic):
                 self.found.archived += 1
                 event_id = _id_of(row)
                 place = (topic, row["queue"], row["offset"])
@@ -115,10 +121,7 @@ class TablesJudge:
             self._find(AGAIN, "", told)
 
     def _in_order(self, topic: str, wanted: set[str] | None) -> list[str]:
-        rows = [
-            (row["queue"], row["offset"], _id_of(row))
-            for row in self._rows("archive", "queue", "offset", "key", "body", topic=topic)
-        ]
+        rows = [(row["queue"], row["offset"], _id_of(row)) for row in self._archived(topic)]
         return [name for _, _, name in sorted(rows) if wanted is None or name in wanted]
 
     def _trace(self) -> None:

@@ -102,7 +102,7 @@ def dead():
              "exception": print_.exception, "message": print_.message, "cause": "exhausted",
              "count": count, "first": MIDNIGHT + 840 * MINUTE, "last": MIDNIGHT + 905 * MINUTE,
              "day_before": before, "sample_ids": ["00000000000004d2:1f", "00000000000004d2:2a"],
-             "sample_reason": reason, "day": DAY, "schema_version": 1}
+             "sample_reason": reason, "day": date(2026, 11, 21), "schema_version": 2}
         )  # fmt: skip
     return found
 
@@ -116,6 +116,7 @@ def audited():
             verdict = "unverified" if bucket in (12, 13) and topic == "mail" else verdict
             found.append(
                 {"bucket": MIDNIGHT + 10 * bucket * MINUTE, "tier": "stored", "topic": topic,
+                 "topic_number": 1,
                  "verdict": verdict, "final": True, "sent": 9000, "stored": 8998, "lost": 2 if
                  verdict == "lost" else 0, "doubled": 0, "late": 0, "day": date(2026, 11, 21),
                  "schema_version": 1}

@@ -14,7 +14,7 @@ from ternmq.cli.commands import Command
 from ternmq.cli.pipeline.parts import folder_of, installed, required_tables
 from ternmq.cli.reach import archived
 from ternmq.cli.reach.connection import confirm, connection_options, yes_option
-from ternmq.cli.reach.parameters import NAME, OFFSET, POSITIVE_DURATION, given
+from ternmq.cli.reach.parameters import NAME, OFFSET, POSITIVE_DURATION
 from ternmq.cli.terminal import output
 from ternmq.model.words import counted, verb
 
@@ -51,15 +51,20 @@ def compact(
     del connection
     with installed():
         from ternmq.pipeline.archive.compaction import compact as joined
+        from ternmq.pipeline.archive.expiring import expire_topic
         from ternmq.pipeline.archive.schema import ARCHIVE
         from ternmq.pipeline.tables.cleaning import clean
         from ternmq.pipeline.tables.retention import expire
         from ternmq.pipeline.tables.table import Table
     table = Table.open(folder_of(tables), ARCHIVE, create=False)
     now_us = time.time_ns() // 1000
-    part = given(topic=topic)
-    gone = [] if keep_days is None else expire(table, now_us, keep_days, **part)
-    done = joined(table, now_us, **part)
+    if keep_days is None:
+        gone = []
+    elif topic is None:
+        gone = expire(table, now_us, keep_days)
+    else:
+        gone = expire_topic(table, now_us, keep_days, topic)
+    done = joined(table, now_us, topic=topic)
     cleaned = clean(table, now_us, older_than_us=clean_after // timedelta(microseconds=1))
     if as_json:
         output.document(
@@ -140,6 +145,7 @@ def erase(
         from ternmq.pipeline.archive.commit import Archive
         from ternmq.pipeline.archive.erase import Request, find
         from ternmq.pipeline.archive.erase import erase as erased_of
+        from ternmq.pipeline.archive.rewrite import topics_in
         from ternmq.pipeline.archive.schema import ERASED
         from ternmq.pipeline.tables.table import Table
     if not keys and not ids:
@@ -150,7 +156,7 @@ def erase(
     own = [one for one in ids if not archived.is_printed(one)]
     request = Request(name, tuple(keys), tuple(ids), tuple(own), topic, reason)
     found = find(archive, request)
-    topics = sorted({one.partition["topic"] for one in archive.table.files()})
+    topics = topics_in(archive.table.folder, archive.table.files())
     if topic is not None and topic not in topics:
         output.note(
             f"the archive has no message of a topic {topic}; it has: "

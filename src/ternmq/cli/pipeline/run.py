@@ -161,18 +161,18 @@ def run(
     )
     check_owner(folder)
     with only_one(folder), contextlib.ExitStack() as stack:
-        runner.open()
-        numbers = Numbers(every_s)
-        if place is not None:
-            port = _listen(place, numbers, HealthPort)
-            stack.callback(port.close)
-            output.note(f"health is served on port {port.port}")
         stack.enter_context(_token_for_workers(broker.secret()))
         spark = session(engine, master, dict(confs))
         if spark is not None:
             stack.callback(spark.stop)
             runner.use(spark)
         stack.enter_context(stop.signals())
+        runner.open()
+        numbers = Numbers(every_s)
+        if place is not None:
+            port = _listen(place, numbers, HealthPort)
+            stack.callback(port.close)
+            output.note(f"health is served on port {port.port}")
         _rounds(runner, numbers, stop, spark, once=once, every_s=every_s, as_json=as_json)
 
 

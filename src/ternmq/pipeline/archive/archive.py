@@ -14,8 +14,8 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ from ternmq.model.errors import DataLoss, OffsetExpired, UnknownTopic
 from ternmq.pipeline.archive.columns import TAKEN
 from ternmq.pipeline.archive.commit import Archive, ArchivedQueue, Committed
 from ternmq.pipeline.archive.file import Sizes
-from ternmq.pipeline.archive.ranges import Range, Written, write_range
+from ternmq.pipeline.archive.ranges import BUNDLE_BYTES, Bundle, Range, bundled, write_ranges
 from ternmq.record.coalesce import Coalescer, check
 from ternmq.wire.control import TopicInfo, TopicRanges
 
@@ -66,8 +66,12 @@ class Workers(Protocol):
 
     from_bytes: int
 
-    def write(self, spans: Sequence[Range]) -> list[Written]:
-        """Write ranges, in any number of pieces."""
+    @property
+    def tasks(self) -> int:
+        """How many of them write at the same time."""
+
+    def write(self, groups: Sequence[Sequence[Range]]) -> list[Bundle]:
+        """Write groups of ranges; one that is alone, in any number of pieces."""
 
 
 def rows_of(source: Source, span: Range, *, lenient: bool = False) -> Iterator[pa.RecordBatch]:
@@ -171,7 +175,7 @@ class ArchiveJob:
         self._workers = workers
         self._between = between
         self._told: dict[ArchivedQueue, int] = {}
-        self._planned_bytes = 0
+        self._spread = False
 
     def once(self, now_us: int) -> Done:
         """Archive everything that is there now; rows that arrive meanwhile wait for the next run.
@@ -189,8 +193,8 @@ class ArchiveJob:
         }
         self._tell({place: at for place, at in starts.items() if at <= ends[place][1]})
         done = Done()
-        while spans := self._plan(starts, ends):
-            written = self._written(spans)
+        while groups := self._plan(starts, ends):
+            written = self._written(groups)
             committed = self._archive.commit(written, now_us, lenient=self._lenient)
             done.add(committed)
             done.bytes += sum(file.size for one in written for file in one.files)
@@ -199,18 +203,17 @@ class ArchiveJob:
             self._between(done)
         return done
 
-    def _written(self, spans: Sequence[Range]) -> list[Written]:
+    def _written(self, groups: Sequence[Sequence[Range]]) -> list[Bundle]:
         """Write ranges: all of them, or none."""
-        if self._workers is not None and self._planned_bytes >= self._workers.from_bytes:
-            return self._workers.write(spans)
+        if self._spread:
+            assert self._workers is not None
+            return self._workers.write(groups)
         folder = self._archive.table.folder
-        done: list[Written] = []
+        read = partial(rows_of, self._source, lenient=self._lenient)
+        done: list[Bundle] = []
         try:
-            for span in spans:
-                with closing(rows_of(self._source, span, lenient=self._lenient)) as batches:  # type: ignore[type-var]
-                    done.append(
-                        write_range(folder, span, batches, self._sizes, lenient=self._lenient)
-                    )
+            for spans in groups:
+                done.append(write_ranges(folder, spans, read, self._sizes, lenient=self._lenient))
         except BaseException:
             folder.remove(file.path for one in done for file in one.files)
             raise
@@ -261,8 +264,8 @@ class ArchiveJob:
 
     def _plan(
         self, starts: Mapping[ArchivedQueue, int], ends: Mapping[ArchivedQueue, tuple[int, int]]
-    ) -> list[Range]:
-        """Return the ranges of the next commit; none when all is done."""
+    ) -> list[tuple[Range, ...]]:
+        """Return the ranges of the next commit, by files; none when all is done."""
         behind = {place: start for place, start in starts.items() if start < ends[place][1]}
         if not behind:
             return []
@@ -279,8 +282,7 @@ class ArchiveJob:
                     ],
                 )
             )
-        spans = []
-        self._planned_bytes = 0
+        spans: list[tuple[Range, int]] = []
         sizes = Counter(place.topic for place in ends)
         for found in self._asked(asks, sizes):
             for queue, one in enumerate(found.queues):
@@ -289,9 +291,11 @@ class ArchiveJob:
                     continue
                 stop = min(one.stop, ends[place][1])
                 if behind[place] < stop:
-                    self._planned_bytes += one.stop_bytes
-                    spans.append(Range(*place, behind[place], stop))
-        return spans
+                    spans.append((Range(*place, behind[place], stop), one.stop_bytes))
+        size = sum(size for _, size in spans)
+        workers = self._workers
+        self._spread = workers is not None and size >= workers.from_bytes
+        return bundled(spans, size // workers.tasks if workers and self._spread else BUNDLE_BYTES)
 
     def _asked(self, asks: Sequence[RangesAsk], sizes: Mapping[str, int]) -> Iterator[TopicRanges]:
         """Request ranges in batches of allowed size; an answer lists all queues of a topic."""

@@ -31,21 +31,23 @@ TAKEN: Final = (
 
 _HEX: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 _HEADERS: Final = msgspec.msgpack.Decoder(dict[str, str])
-_MADE: Final = {"topic_number", "message_id", "body_crc", "schema_version"}
+_MADE: Final = {"topic", "topic_number", "message_id", "body_crc", "schema_version"}
 _STORED: Final = ARCHIVE.stored
 
 
-def archived(rows: pa.RecordBatch, topic_number: int) -> pa.RecordBatch:
+def archived(rows: pa.RecordBatch, topic: str, topic_number: int) -> pa.RecordBatch:
     """Return rows as the archive's files store them.
 
     Args:
         rows: Rows with the columns ``TAKEN``.
-        topic_number: Number of the topic.
+        topic: Name of the topic.
+        topic_number: Its number.
     """
     count = rows.num_rows
     columns: dict[str, pa.Array] = {
         name: rows.column(name) for name in _STORED.names if name not in _MADE
     }
+    columns["topic"] = pa.repeat(pa.scalar(topic, pa.string()), count)
     columns["topic_number"] = pa.repeat(pa.scalar(topic_number, pa.int64()), count)
     columns["message_id"] = message_ids(columns["producer_id"], columns["sequence"])
     columns["headers"] = header_maps(columns["headers"])

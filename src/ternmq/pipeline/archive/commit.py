@@ -11,7 +11,8 @@ in the same commit as the files). A written range is judged by this end alone::
                                                    ``archive_gaps`` records what is missing
 
 So a batch that Spark runs again, a lost or copied checkpoint, or two runners at once can neither
-lose a row nor store one twice. Which batch a range belonged to does not matter.
+lose a row nor store one twice. Which batch a range belonged to does not matter. Of a file that
+several ranges share, the rows of some ranges may be added, and those of others left out.
 """
 
 from __future__ import annotations
@@ -20,17 +21,19 @@ import enum
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple, assert_never
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ternmq.model.errors import DataLoss
-from ternmq.pipeline.archive.ranges import Missing, Range, Written
-from ternmq.pipeline.archive.rewrite import rewritten
+from ternmq.pipeline.archive.ranges import Bundle, Missing, Range, Written
+from ternmq.pipeline.archive.rewrite import queue_of, rewritten
 from ternmq.pipeline.archive.schema import ARCHIVE, GAPS
-from ternmq.pipeline.tables.datafile import DataFile
+from ternmq.pipeline.tables.datafile import DataFile, int_of
 from ternmq.pipeline.tables.folder import Folder
+from ternmq.pipeline.tables.numbers import numbers
 from ternmq.pipeline.tables.table import Table, deciding_anew
 
 BEFORE: Final = "before"
@@ -127,7 +130,7 @@ class Archive:
         return {by_app[app]: stands for app, stands in found.items()}
 
     def commit(
-        self, written: Iterable[Written], now_us: int, *, lenient: bool = False
+        self, written: Iterable[Written | Bundle], now_us: int, *, lenient: bool = False
     ) -> Committed:
         """Add the written rows that are not in the table yet.
 
@@ -142,21 +145,41 @@ class Archive:
             DataLoss: Rows are missing, and ``lenient`` is not set. Nothing was added.
             TableConflict: Another runner adds the same rows, twice in a row.
         """
-        ranges = sorted(written, key=lambda one: (place_of(one.span), one.span.start))
+        ranges: list[Written] = []
+        shared: list[DataFile] = []
+        for one in written:
+            ranges += one.written if isinstance(one, Bundle) else (one,)
+            shared += one.shared if isinstance(one, Bundle) else ()
+        ranges.sort(key=lambda one: (place_of(one.span), one.span.start))
         self.table.refresh()
-        return deciding_anew(self.table, lambda: self._attempt(ranges, now_us, lenient=lenient))
+        return deciding_anew(
+            self.table, lambda: self._attempt(ranges, shared, now_us, lenient=lenient)
+        )
 
-    def _attempt(self, ranges: Sequence[Written], now_us: int, *, lenient: bool) -> Committed:
+    def _attempt(
+        self,
+        ranges: Sequence[Written],
+        shared: Sequence[DataFile],
+        now_us: int,
+        *,
+        lenient: bool,
+    ) -> Committed:
         done = Committed()
         added: list[DataFile] = []
         unused: list[DataFile] = []
         gaps: list[tuple[ArchivedQueue, Missing, str]] = []
+        known: dict[ArchivedQueue, int] = {}
         for place, some in itertools.groupby(ranges, key=lambda one: place_of(one.span)):
             stands = self.stands(place)
             for one in some:
+                if stands is not None and one.span.start < stands:
+                    known[place] = stands
                 stands = self._judged(one, stands, done, added, unused, gaps)
             assert stands is not None
             done.stands[place] = stands
+        kept, dropped = self._trimmed(shared, known) if known else (list(shared), [])
+        added += kept
+        unused += dropped
         if gaps and not lenient and any(cause != BEFORE for _, _, cause in gaps):
             raise _loss(gaps)
         done.lost = self._note(gaps, now_us)
@@ -192,7 +215,7 @@ class Archive:
             case Decision.TRIM:
                 assert stands is not None
                 done.trimmed += 1
-                kept, dropped = self._trimmed(one.files, stands)
+                kept, dropped = self._trimmed(one.files, {place: stands})
                 added += kept
                 unused += dropped
             case Decision.GAP:
@@ -214,25 +237,27 @@ class Archive:
         return stop
 
     def _trimmed(
-        self, files: Iterable[DataFile], stands: int
+        self, files: Iterable[DataFile], known: Mapping[ArchivedQueue, int]
     ) -> tuple[list[DataFile], list[DataFile]]:
-        """Return files with the rows from ``stands`` on, and the files to be dropped."""
+        """Return files without the rows that the table has, and the files to be dropped.
+
+        Args:
+            files: Written files.
+            known: End of the table's rows of each queue of which it has some of these.
+        """
         kept: list[DataFile] = []
         dropped: list[DataFile] = []
         for one in files:
-            low, high = one.low["offset"], one.high["offset"]
-            assert isinstance(low, int)
-            assert isinstance(high, int)
-            if low >= stands:
-                kept.append(one)
-                continue
+            place = queue_of(one)
+            if place is not None:
+                if int_of(one.low["offset"]) >= known.get(ArchivedQueue(*place), 0):
+                    kept.append(one)
+                    continue
+                if int_of(one.high["offset"]) < known[ArchivedQueue(*place)]:
+                    dropped.append(one)
+                    continue
             dropped.append(one)
-            if high >= stands:
-                kept += rewritten(
-                    self.table.folder,
-                    [one],
-                    lambda rows: pc.greater_equal(rows.column("offset"), stands),
-                )
+            kept += rewritten(self.table.folder, [one], partial(_new, known))
         return kept, dropped
 
     def _note(self, gaps: Iterable[tuple[ArchivedQueue, Missing, str]], now_us: int) -> int:
@@ -278,7 +303,16 @@ class Archive:
 
 def place_of(span: Range) -> ArchivedQueue:
     """Return the queue of a range."""
-    return ArchivedQueue(span.topic, span.topic_number, span.queue)
+    return ArchivedQueue(*span.place)
+
+
+def _new(known: Mapping[ArchivedQueue, int], rows: pa.RecordBatch) -> pa.Array:
+    """Return a mask of the rows at or after the end of the known ones of their queue."""
+    topic, queue, offset = (numbers(rows[name]) for name in ("topic_number", "queue", "offset"))
+    old = np.zeros(len(rows), bool)
+    for place, stands in known.items():
+        old |= (topic == place.topic_number) & (queue == place.queue) & (offset < stands)
+    return pa.array(~old)
 
 
 def _loss(gaps: Iterable[tuple[ArchivedQueue, Missing, str]]) -> DataLoss:

@@ -1,7 +1,10 @@
 """Joins many small files of the archive into few large ones, so that look-ups read fewer.
 
-The rows and their order stay; readers see the old files or the new ones. The old ones stay until
-they are cleaned up. Archiving, erasing and other compactions may run at the same time.
+Small files of a queue become one file of this queue. Files with rows of several queues become
+larger ones, sorted by queue. When a day is over, small files that have no other of their queue
+beside them do, too, if there are many. The rows stay; readers see the old files or the new ones.
+The old ones stay until they are cleaned up. Archiving, erasing and other compactions may run at the
+same time.
 """
 
 from __future__ import annotations
@@ -16,11 +19,13 @@ import msgspec
 
 from ternmq.model.errors import TableConflict, TableError
 from ternmq.pipeline.archive.file import Sizes
-from ternmq.pipeline.archive.rewrite import place_of_file, rewritten
-from ternmq.pipeline.tables.datafile import DataFile
+from ternmq.pipeline.archive.rewrite import queue_of, rewritten
+from ternmq.pipeline.tables.datafile import DataFile, int_of
 from ternmq.pipeline.tables.folder import Folder
 from ternmq.pipeline.tables.table import Table
 
+_TIER_BITS: Final = 4
+"""Files of several queues are of similar size if it differs by less than a factor of 16."""
 _PIECE_BYTES: Final = 4 << 30
 """Size of the files that are joined before the first commit, on Spark's workers."""
 
@@ -30,9 +35,11 @@ class When:
     """When files are worth joining.
 
     Attributes:
-        small_bytes: A file below this size is small.
-        files: Least number of adjacent small files of a queue, on a day that is not over.
-        files_of_past_day: The same for a day that is over.
+        small_bytes: A file below this size is small; files of several queues are joined up to it.
+        files: Least number of small files of a queue, or of several, on a day that is not over; and
+            of files that are the only small one of their queue, on a day that is over.
+        files_of_past_day: Least number of small files of a queue, or of several, on a day that is
+            over.
     """
 
     small_bytes: int = 64 << 20
@@ -90,9 +97,9 @@ def compact(
     when: When | None = None,
     sizes: Sizes | None = None,
     joining: Joining = map,
-    **partition: str,
+    topic: str | None = None,
 ) -> Compacted:
-    """Join small files of the archive; only of one topic or day, if ``partition`` names one.
+    """Join small files of the archive; only those with rows of nothing but a topic, if it is given.
 
     Each group of files has its own commit. New files of groups that were not committed, because of
     an error or the end of the process, are cleaned up later.
@@ -103,14 +110,19 @@ def compact(
         when: When files are worth joining.
         sizes: Size limits of files.
         joining: Writes the new files; the default writes those of a group just before its commit.
-        partition: ``topic``, ``day``.
+        topic: Name of the topic.
     """
     today = datetime.fromtimestamp(now_us // 1_000_000, UTC).date().isoformat()
     when, sizes = when or When(), sizes or Sizes()
     done = Compacted()
     table.refresh()
     join = Join(table.folder, sizes)
-    for some in _pieces(groups(table.files(**partition), today, when, sizes)):
+    files = [
+        one
+        for one in table.files()
+        if topic is None or (one.low["topic"], one.high["topic"]) == (topic, topic)
+    ]
+    for some in _pieces(groups(files, today, when, sizes)):
         for group, told in zip(some, joining(join, some), strict=True):
             _commit(table, group, made(told), done)
     return done
@@ -136,30 +148,65 @@ def size_of(files: Iterable[DataFile]) -> int:
 
 
 def groups(
-    files: Sequence[DataFile], today: str, when: When, sizes: Sizes
+    files: Iterable[DataFile], today: str, when: When, sizes: Sizes
 ) -> Iterator[list[DataFile]]:
-    """Yield groups of files to join: adjacent small ones of a queue and day."""
-    ordered = sorted(files, key=_order)
-    for (_, day, *_), some in itertools.groupby(ordered, key=lambda one: _order(one)[:4]):
-        least = when.files if day >= today else when.files_of_past_day
-        group: list[DataFile] = []
+    """Yield groups of files to join, each of one day: of one queue, or of any queues."""
+    by_day = sorted(files, key=lambda one: one.partition["day"])
+    for day, some in itertools.groupby(by_day, key=lambda one: one.partition["day"]):
+        over = day < today
+        least = when.files_of_past_day if over else when.files
+        of_queues: dict[tuple[str, int, int], list[DataFile]] = {}
+        others: list[DataFile] = []
+        alone: list[DataFile] = []
         for one in some:
-            fits = sum(member.rows for member in group) + one.rows <= sizes.file_rows
-            if one.size < when.small_bytes and fits:
-                group.append(one)
-                continue
+            place = queue_of(one)
+            if place is not None:
+                of_queues.setdefault(place, []).append(one)
+            elif one.size < when.small_bytes:
+                others.append(one)
+        for place in sorted(of_queues):
+            for group in _adjacent(of_queues[place], when, sizes):
+                if len(group) >= least:
+                    yield group
+                elif over:
+                    alone += group
+        if len(alone) >= when.files:
+            others += alone
+        # While a day grows, files of similar size are joined: so no row is written often.
+        tiers: dict[int, list[DataFile]] = {}
+        for one in others:
+            tiers.setdefault(0 if over else one.size.bit_length() // _TIER_BITS, []).append(one)
+        for tier in sorted(tiers):
+            yield from _of_any(tiers[tier], least, when, sizes)
+
+
+def _adjacent(files: Iterable[DataFile], when: When, sizes: Sizes) -> Iterator[list[DataFile]]:
+    """Yield groups of adjacent small files of a queue, in order."""
+    group: list[DataFile] = []
+    for one in sorted(files, key=lambda one: int_of(one.low["offset"])):
+        small = one.size < when.small_bytes
+        if small and sum(member.rows for member in group) + one.rows <= sizes.file_rows:
+            group.append(one)
+            continue
+        yield group
+        group = [one] if small else []
+    yield group
+
+
+def _of_any(
+    files: Sequence[DataFile], least: int, when: When, sizes: Sizes
+) -> Iterator[list[DataFile]]:
+    """Yield groups of small files of any queues; they are sorted in memory."""
+    group: list[DataFile] = []
+    for one in sorted(files, key=lambda one: int_of(one.low["position"])):
+        fits = sum(member.rows for member in group) + one.rows <= sizes.file_rows
+        if group and not (fits and size_of(group) + one.size <= when.small_bytes):
             if len(group) >= least:
                 yield group
-            group = [one] if one.size < when.small_bytes else []
-        if len(group) >= least:
-            yield group
-
-
-def _order(one: DataFile) -> tuple[str, str, int, int, int]:
-    topic, number, queue = place_of_file(one)
-    offset = one.low["offset"]
-    assert isinstance(offset, int)
-    return topic, one.partition["day"], number, queue, offset
+            group = []
+        group.append(one)
+    if len(group) >= least:
+        yield group
 
 
 def _commit(

@@ -14,8 +14,9 @@ from ternmq.pipeline.archive.schema import ARCHIVE
 from ternmq.pipeline.job.job import Context, Outcome, Setting
 from ternmq.pipeline.job.spread import SPARK_FROM_MB, spread
 from ternmq.pipeline.tables.cleaning import clean
-from ternmq.pipeline.tables.datafile import DataFile, TableSpec
+from ternmq.pipeline.tables.datafile import DataFile
 from ternmq.pipeline.tables.retention import DATED, expire
+from ternmq.pipeline.tables.spec import TableSpec
 from ternmq.pipeline.tables.table import Table
 
 _HOUR_US: Final = 3_600_000_000

@@ -17,21 +17,25 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from ternmq.model.errors import InvalidRequest
+from ternmq.model.errors import InvalidRequest, TableError
 from ternmq.pipeline.archive.commit import Archive, ArchivedQueue
-from ternmq.pipeline.archive.file import named_rows
+from ternmq.pipeline.archive.file import named_rows, names_several
 from ternmq.pipeline.archive.finding import Finding
-from ternmq.pipeline.archive.rewrite import place_of_file, rewritten
+from ternmq.pipeline.archive.rewrite import may_have, queues_in, rewritten
 from ternmq.pipeline.archive.schema import ERASED
 from ternmq.pipeline.tables.cleaning import unreferenced
 from ternmq.pipeline.tables.datafile import DataFile
 from ternmq.pipeline.tables.folder import Folder, is_temporary
+from ternmq.pipeline.tables.numbers import numbers
 from ternmq.pipeline.tables.table import Table, deciding_anew
 
 MAX_VALUES: Final = 10_000
+_KEY: Final = ("topic_number", "queue", "offset")
 
 
 @dataclass(slots=True, frozen=True)
@@ -84,13 +88,12 @@ class Erased:
 
 def find(archive: Archive, request: Request) -> pa.Table:
     """Return place, id, stored time and file of the messages of a request; changes nothing."""
-    files = (
-        archive.table.files() if request.topic is None else archive.table.files(topic=request.topic)
-    )
+    files = [one for one in archive.table.files() if may_have(one, request.topic)]
     finding = Finding(archive.table.folder)
     try:
         return finding.any_of(
             files,
+            request.topic,
             key=request.keys,
             message_id=request.message_ids,
             application_id=request.application_ids,
@@ -126,24 +129,35 @@ def _without(archive: Archive, erased: Table, request: Request, now_us: int, don
     old: list[DataFile] = []
     new: list[DataFile] = []
     for path in dict.fromkeys(found["path"].to_pylist()):
-        gone = found.filter(pc.equal(found["path"], path))["offset"].combine_chunks()
+        gone = _keyed(found.filter(pc.equal(found["path"], path)))
         one = by_path[path]
         old.append(one)
         new += rewritten(
             archive.table.folder,
             [one],
-            lambda rows, gone=gone: pc.invert(pc.is_in(rows.column("offset"), gone)),  # type: ignore[misc]
+            lambda rows, gone=gone: pc.invert(pc.is_in(_keyed(rows), gone)),  # type: ignore[misc]
         )
     archive.table.commit(new, old)
     done.files += len(old)
 
 
+def _keyed(rows: pa.Table | pa.RecordBatch) -> pa.Array:
+    """Return what identifies each row, as 20 bytes."""
+    topic, queue, offset = (numbers(rows.column(name)) for name in _KEY)
+    packed = np.empty(len(topic), np.dtype([("topic", "<i8"), ("queue", "<i4"), ("at", "<i8")]))
+    packed["topic"], packed["queue"], packed["at"] = topic, queue, offset
+    kind = pa.binary(packed.dtype.itemsize)
+    return pa.Array.from_buffers(kind, len(packed), [None, pa.py_buffer(packed.tobytes())])
+
+
 def _places(archive: Archive, request: Request) -> set[ArchivedQueue]:
     """Return the queues of a request of which the archive has rows."""
     return {
-        ArchivedQueue(*place_of_file(one))
+        ArchivedQueue(*place)
         for one in archive.table.files()
-        if request.topic in {None, one.partition["topic"]}
+        if may_have(one, request.topic)
+        for place in queues_in(archive.table.folder, one)
+        if request.topic in {None, place[0]}
     }
 
 
@@ -178,8 +192,8 @@ def _remove(archive: Archive, erased: Table, request: Request, done: Erased) -> 
     """Remove files that do not belong to the archive and may hold erased messages.
 
     One that is about to be committed may be among them. That does no harm: such a commit (an
-    overlap that is trimmed, a compaction of files that this request replaced) is then refused, and
-    done again.
+    overlap that is trimmed, a compaction of files that this request replaced, a file of several
+    queues that is being written) is then refused, and done again, by the next run at the latest.
     """
     gone: dict[tuple[str, int, int], list[int]] = {}
     for row in erased.read(["topic", "topic_number", "queue", "offset", "request"]).to_pylist():
@@ -194,6 +208,8 @@ def _remove(archive: Archive, erased: Table, request: Request, done: Erased) -> 
 
 
 def _may_hold(folder: Folder, path: str, gone: dict[tuple[str, int, int], list[int]]) -> bool:
+    if names_several(path):
+        return bool(gone) and (is_temporary(path) or _has(folder, path, gone))
     named = named_rows(path)
     if named is None:
         return False
@@ -202,3 +218,15 @@ def _may_hold(folder: Folder, path: str, gone: dict[tuple[str, int, int], list[i
     # another name.
     stop = named.stop if folder.local and not is_temporary(path) else 1 << 62
     return bisect_left(offsets, named.start) < bisect_left(offsets, stop)
+
+
+def _has(folder: Folder, path: str, gone: dict[tuple[str, int, int], list[int]]) -> bool:
+    """Return whether a file with rows of several queues has erased messages."""
+    try:
+        with folder.open(path) as source:
+            rows = pq.ParquetFile(source).read(list(_KEY))
+    except TableError:
+        return False  # it was removed meanwhile
+    places = [(number, queue, at) for (_, number, queue), some in gone.items() for at in some]
+    columns = [pa.array(one) for one in zip(*places, strict=True)]
+    return bool(pc.any(pc.is_in(_keyed(rows), _keyed(pa.table(columns, list(_KEY))))).as_py())

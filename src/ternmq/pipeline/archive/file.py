@@ -17,6 +17,7 @@ from ternmq.pipeline.tables.folder import TEMPORARY, Folder
 from ternmq.pipeline.tables.table import COMPRESSION
 
 _DICTIONARY: Final = [
+    "topic",
     "topic_number",
     "queue",
     "producer_id",
@@ -57,6 +58,9 @@ class Named(NamedTuple):
     stop: int
 
 
+_SEVERAL: Final = "several-"
+
+
 def file_name(named: Named) -> str:
     """Return a new name for a file of these rows."""
     place = f"{named.topic}-{named.topic_number}-{named.queue}"
@@ -65,7 +69,7 @@ def file_name(named: Named) -> str:
 
 
 def named_rows(path: str) -> Named | None:
-    """Parse the name of a file; None if it is not such a name.
+    """Parse the name of a file; None if it is not the name of a file with rows of one queue.
 
     The name of a file still being written (``is_temporary``) does not contain its end yet, and that
     of an object in a store never does: ``stop`` is one above the first row.
@@ -78,29 +82,27 @@ def named_rows(path: str) -> Named | None:
     return Named(parts[0], number, queue, first, last + 1)
 
 
+def names_several(path: str) -> bool:
+    """Return whether this is the name of a file with rows of several queues."""
+    name = posixpath.basename(path).removeprefix(TEMPORARY)
+    return name.startswith(_SEVERAL) and named_rows(path) is None
+
+
 class ArchiveFile:
-    """A file that is being written: rows of one queue and one day, in order.
+    """A file that is being written: rows of one day, ordered by queue and offset.
 
     Args:
         folder: Folder of the table.
-        topic: The topic.
-        topic_number: Its number.
-        queue: The queue.
+        place: Topic, its number, and queue of all rows; None: the rows are of several queues.
         day: The day, in days since 1970.
         sizes: Size limits.
-
-    Attributes:
-        day: The day, in days since 1970.
     """
 
     def __init__(
-        self, folder: Folder, topic: str, topic_number: int, queue: int, day: int, sizes: Sizes
+        self, folder: Folder, place: tuple[str, int, int] | None, day: int, sizes: Sizes
     ) -> None:
-        self.day = day
         self._folder = folder
-        self._topic = topic
-        self._number = topic_number
-        self._queue = queue
+        self._place = place
         self._sizes = sizes
         self._date = datetime.fromtimestamp(day * 86_400, UTC).date().isoformat()
         self._path = ""
@@ -140,7 +142,7 @@ class ArchiveFile:
     def _begin(self, first: int) -> None:
         # The end is not known yet; the rename in ``finish`` puts it into the name.
         self._first = first
-        self._path = self._placed(first + 1)
+        self._path = self._named(first + 1)
         self._sink = self._folder.begin(self._path)
         self._writer = pq.ParquetWriter(
             self._sink,
@@ -155,9 +157,12 @@ class ArchiveFile:
             },
         )
 
-    def _placed(self, stop: int) -> str:
-        name = file_name(Named(self._topic, self._number, self._queue, self._first, stop))
-        return f"topic={self._topic}/day={self._date}/{name}"
+    def _named(self, stop: int) -> str:
+        if self._place is None:
+            name = f"{_SEVERAL}{secrets.token_hex(8)}.parquet"
+        else:
+            name = file_name(Named(*self._place, self._first, stop))
+        return f"day={self._date}/{name}"
 
     def _flush(self) -> None:
         """Write the waiting rows as one row group."""
@@ -165,6 +170,7 @@ class ArchiveFile:
             return
         assert self._writer is not None
         rows = pa.Table.from_batches(self._waiting, _STORED)
+        ARCHIVE.check(rows)
         self._writer.write_table(rows, row_group_size=len(rows))
         low, high = bounds(rows, ARCHIVE.bounds)
         for name in ARCHIVE.bounds:
@@ -182,8 +188,9 @@ class ArchiveFile:
         self._flush()
         self._writer.close()
         self._sink.close()
-        done = self._folder.finish(self._path, self._placed(self._stop), durable=durable)
-        partition = {"topic": self._topic, "day": self._date}
+        name = self._path if self._place is None else self._named(self._stop)
+        done = self._folder.finish(self._path, name, durable=durable)
+        partition = {"day": self._date}
         return DataFile(done.path, done.size, self._rows, partition, self._low, self._high)
 
     def abandon(self) -> None:

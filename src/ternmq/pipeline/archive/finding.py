@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -11,7 +11,11 @@ from ternmq.pipeline.tables.database import reading
 from ternmq.pipeline.tables.datafile import DataFile
 from ternmq.pipeline.tables.folder import Folder
 
-FOUND = pa.schema(
+FILES: Final = (
+    "read_parquet($files, filename = true, hive_partitioning = true, hive_types_autocast = false)"
+)
+"""The rows of files. In version 1 of the schema, the topic is in the names of folders."""
+FOUND: Final = pa.schema(
     [
         ("path", pa.string()),
         ("topic", pa.string()),
@@ -55,28 +59,29 @@ class Finding:
         if not files:
             return []
         by_uri = {self._folder.uri_of(one.path): one for one in files}
-        asked = f"select filename, {chosen} from read_parquet($files, filename = true) {behind}"  # noqa: S608
+        asked = f"select filename, {chosen} from {FILES} {behind}"  # noqa: S608
         rows = self._database.execute(asked, {"files": list(by_uri), **given}).fetchall()
         return [(by_uri[uri], tuple(row)) for uri, *row in rows]
 
-    def any_of(self, files: Sequence[DataFile], **values: Sequence[str]) -> pa.Table:
+    def any_of(
+        self, files: Sequence[DataFile], topic: str | None, **values: Sequence[str]
+    ) -> pa.Table:
         """Return the places of messages that have one of some values (``FOUND``).
 
         Args:
             files: Files to search.
+            topic: Only messages of this topic; None: of any.
             values: For each column, the values searched; one match in any column is enough.
         """
-        given = {name: list(some) for name, some in values.items() if some}
+        given: dict[str, object] = {name: list(some) for name, some in values.items() if some}
         where = " or ".join(f"{name} in (select unnest(${name}))" for name in given)
-        chosen = 'topic_number, queue, "offset", message_id, epoch_us(stored_time)'
+        if topic is not None:
+            where, given = f"({where}) and topic = $topic", {**given, "topic": topic}
+        chosen = 'topic, topic_number, queue, "offset", message_id, epoch_us(stored_time)'
         behind = f'where {where} order by topic_number, queue, "offset"'
-        names = FOUND.names[2:]
+        names = FOUND.names[1:]
         found = [
-            {
-                "path": one.path,
-                "topic": one.partition["topic"],
-                **dict(zip(names, row, strict=True)),
-            }
+            {"path": one.path, **dict(zip(names, row, strict=True))}
             for one, row in self.rows(files, chosen, behind, given)
         ]
         return pa.Table.from_pylist(found, FOUND)

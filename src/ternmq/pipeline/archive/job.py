@@ -9,7 +9,7 @@ from ternmq.pipeline.archive.archive import ArchiveJob, Done, Workers
 from ternmq.pipeline.archive.commit import Archive
 from ternmq.pipeline.archive.schema import ARCHIVE, GAPS
 from ternmq.pipeline.job.job import Context, Outcome, Setting
-from ternmq.pipeline.tables.datafile import TableSpec
+from ternmq.pipeline.tables.spec import TableSpec
 
 _MB: Final = 1 << 20
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from ternmq.model.errors import InvalidRequest
 from ternmq.pipeline.archive.finding import Finding
+from ternmq.pipeline.archive.rewrite import may_have, queue_of
 from ternmq.pipeline.archive.schema import ARCHIVE
 from ternmq.pipeline.tables.datafile import DataFile
 from ternmq.pipeline.tables.folder import Folder
@@ -103,11 +104,14 @@ class Lookup:
         """Return the message at a place; the newest, if an earlier topic had the same name."""
         files = [
             one
-            for one in self._table.files(topic=topic)
-            if one.low["queue"] == queue and _inside(one, "offset", offset)
+            for one in self._table.files()
+            if may_have(one, topic)
+            and _inside(one, "queue", queue)
+            and (queue_of(one) is None or _inside(one, "offset", offset))
         ]
-        where = 'queue = $queue and "offset" = $offset'
-        found = self._found(files, where, {"queue": queue, "offset": offset}, 1)
+        where = 'topic = $topic and queue = $queue and "offset" = $offset'
+        given = {"topic": topic, "queue": queue, "offset": offset}
+        found = self._found(files, where, given, 1)
         return found[0] if found else None
 
     def by_key(
@@ -147,9 +151,12 @@ class Lookup:
     ) -> list[Archived]:
         if not 1 <= limit <= MAX_LIMIT:
             raise InvalidRequest(f"limit must be 1 to {MAX_LIMIT}, not {limit}")
-        files = self._table.files() if topic is None else self._table.files(topic=topic)
+        files = [one for one in self._table.files() if may_have(one, topic)]
         where, given = f"{column} = $text", {"text": text}
-        bounds: dict[str, int] = {}
+        bounds: dict[str, int | str] = {}
+        if topic is not None:
+            where += " and topic = $topic"
+            bounds["topic"] = topic
         if since_us is not None:
             files = [one for one in files if _last(one) >= since_us]
             where += " and stored_time >= make_timestamptz($since)"
@@ -178,7 +185,7 @@ def _archived(file: DataFile, values: Sequence[Any]) -> Archived:
         row[name] = datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros)
     row["headers"] = dict(row["headers"] or {})
     day = date.fromisoformat(file.partition["day"])
-    return Archived(topic=file.partition["topic"], day=day, **row)
+    return Archived(day=day, **row)
 
 
 def _signed(number: int) -> int:

@@ -1,8 +1,8 @@
-"""Rewrites files of the archive: without some of their rows, or several files as one."""
+"""Rewrites files of the archive: without some of their rows, several files as one, or converted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
 from typing import Final
 
@@ -10,10 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ternmq.pipeline.archive.file import ArchiveFile, Sizes
-from ternmq.pipeline.tables.datafile import DataFile
+from ternmq.pipeline.archive.schema import ARCHIVE
+from ternmq.pipeline.tables.datafile import DataFile, int_of
 from ternmq.pipeline.tables.folder import Folder
+from ternmq.pipeline.tables.table import renewed
 
 _EPOCH: Final = date(1970, 1, 1)
+_BATCH_ROWS: Final = 16_384
+_ORDER: Final = ("topic_number", "queue", "offset")
 
 Keep = Callable[[pa.RecordBatch], pa.Array]
 """Returns a mask without nulls: the rows that stay."""
@@ -29,31 +33,71 @@ def rewritten(
 ) -> list[DataFile]:
     """Write the rows of files into new ones, with which a commit may then replace these.
 
-    The old files stay. One row group is in memory at a time.
+    The old files stay. One row group is in memory at a time; files of different queues are sorted
+    in memory.
 
     Args:
         folder: Folder of the archive.
-        files: Files of one queue and one day, in order of their rows.
+        files: Files of one day: of one queue, in order of their rows, or of any queues.
         keep: The rows to keep; None: all.
         sizes: Size limits of the new files.
         durable: On this machine, sync the files to the disk before they get their names.
     """
     if not files:
         return []
+    place = queue_of(files[0])
+    alike = all(queue_of(one) == place for one in files)
+    rows = _kept(folder, files, keep)
+    if not alike or (place is None and len(files) > 1):
+        rows = _sorted(rows)
+    return written(folder, files[0], rows, place if alike else None, sizes, durable=durable)
+
+
+def converted(folder: Folder, file: DataFile) -> list[DataFile]:
+    """Write the rows of a file of an earlier version of the schema into new ones."""
+    rows = (_renewed(one, file) for one in _kept(folder, [file], None))
+    return written(folder, file, rows, queue_of(file))
+
+
+def _renewed(rows: pa.RecordBatch, file: DataFile) -> pa.RecordBatch:
+    """Return rows of a file in the newest schema."""
+    (batch,) = renewed(pa.Table.from_batches([rows]), file, ARCHIVE, ARCHIVE.stored).to_batches()
+    return batch
+
+
+def written(
+    folder: Folder,
+    like: DataFile,
+    rows: Iterator[pa.RecordBatch],
+    place: tuple[str, int, int] | None,
+    sizes: Sizes | None = None,
+    *,
+    durable: bool = True,
+) -> list[DataFile]:
+    """Write rows into new files.
+
+    Args:
+        folder: Folder of the archive.
+        like: A file of the same day.
+        rows: Rows as files store them, in order.
+        place: As in ``ArchiveFile``.
+        sizes: Size limits of the new files.
+        durable: As in ``rewritten``.
+    """
     sizes = sizes or Sizes()
-    topic, number, queue = place_of_file(files[0])
-    day = (date.fromisoformat(files[0].partition["day"]) - _EPOCH).days
+    day = (date.fromisoformat(like.partition["day"]) - _EPOCH).days
     done: list[DataFile] = []
     open_: ArchiveFile | None = None
     try:
-        for rows in _kept(folder, files, keep):
-            while rows.num_rows:
+        for batch in rows:
+            left = batch
+            while left.num_rows:
                 if open_ is not None and open_.full:
                     done.append(open_.finish(durable=durable))
                     open_ = None
                 if open_ is None:
-                    open_ = ArchiveFile(folder, topic, number, queue, day, sizes)
-                rows = rows.slice(open_.add(rows))  # noqa: PLW2901 - what is left of them
+                    open_ = ArchiveFile(folder, place, day, sizes)
+                left = left.slice(open_.add(left))
         if open_ is not None:
             done.append(open_.finish(durable=durable))
     except BaseException:
@@ -64,18 +108,46 @@ def rewritten(
     return done
 
 
-def place_of_file(one: DataFile) -> tuple[str, int, int]:
-    """Return the topic, its number, and the queue of a file's rows."""
-    number, queue = one.low["topic_number"], one.low["queue"]
-    assert isinstance(number, int)
-    assert isinstance(queue, int)
-    return one.partition["topic"], number, queue
+def queue_of(one: DataFile) -> tuple[str, int, int] | None:
+    """Return the topic, its number, and the queue of a file's rows; None: they are of several."""
+    names = ("topic", "topic_number", "queue")
+    if any(one.low[name] != one.high[name] for name in names):
+        return None
+    return str(one.low["topic"]), int_of(one.low["topic_number"]), int_of(one.low["queue"])
+
+
+def may_have(one: DataFile, topic: str | None) -> bool:
+    """Return whether a file may have rows of a topic; None: of any."""
+    low, high = str(one.low["topic"]), str(one.high["topic"])
+    return topic is None or low <= topic <= high
+
+
+def queues_in(folder: Folder, one: DataFile) -> list[tuple[str, int, int]]:
+    """Return the topic, its number, and the queue of all rows of a file, each once."""
+    place = queue_of(one)
+    if place is not None:
+        return [place]
+    names = ["topic", "topic_number", "queue"]
+    with folder.open(one.path) as source:
+        rows = pq.ParquetFile(source).read(names)
+    found = rows.group_by(names).aggregate([]).to_pylist()
+    return sorted((row["topic"], row["topic_number"], row["queue"]) for row in found)
+
+
+def topics_in(folder: Folder, files: Iterable[DataFile]) -> list[str]:
+    """Return the names of the topics of which files have rows."""
+    return sorted({topic for one in files for topic, _, _ in queues_in(folder, one)})
 
 
 def _kept(folder: Folder, files: Sequence[DataFile], keep: Keep | None) -> Iterator[pa.RecordBatch]:
     for one in files:
         with folder.open(one.path) as source:
-            for rows in pq.ParquetFile(source).iter_batches(batch_size=16_384):
+            for rows in pq.ParquetFile(source).iter_batches(batch_size=_BATCH_ROWS):
                 kept = rows if keep is None else rows.filter(keep(rows))
                 if kept.num_rows:
                     yield kept
+
+
+def _sorted(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    table = pa.Table.from_batches(list(rows), ARCHIVE.stored)
+    yield from table.sort_by([(name, "ascending") for name in _ORDER]).to_batches(_BATCH_ROWS)

@@ -8,8 +8,8 @@ Bodies go from the broker to the file in one worker, and never enter the JVM.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +19,7 @@ from ternmq.client.bulk import Bulk, RangesAsk
 from ternmq.model.errors import DataLoss
 from ternmq.pipeline.archive.archive import PAGE_BYTES, rows_of
 from ternmq.pipeline.archive.file import Sizes
-from ternmq.pipeline.archive.ranges import Range, Written, write_range
+from ternmq.pipeline.archive.ranges import Bundle, Range, write_ranges
 from ternmq.pipeline.archive.schema import ARCHIVE
 from ternmq.pipeline.job.described import described
 from ternmq.pipeline.tables.folder import Folder
@@ -33,54 +33,65 @@ MANIFEST: Final = "written string"
 _MANIFEST: Final = pa.schema([("written", pa.string())])
 
 
-def cut(spans: Sequence[Range], pieces: int) -> list[Range]:
-    """Split the same rows into about ``pieces`` ranges of similar size, in order."""
-    rows = sum(one.stop - one.start for one in spans)
+def cut(groups: Sequence[Sequence[Range]], pieces: int) -> list[tuple[Range, ...]]:
+    """Split the same rows into about ``pieces`` parts of similar size, in order.
+
+    Ranges that are written together stay together.
+    """
+    rows = sum(one.stop - one.start for spans in groups for one in spans)
     most = max(1, ceil(rows / max(1, pieces)))
-    return [
-        Range(one.topic, one.topic_number, one.queue, start, min(start + most, one.stop))
-        for one in spans
-        for start in range(one.start, one.stop, most)
-    ]
+    found: list[tuple[Range, ...]] = []
+    for spans in groups:
+        if len(spans) > 1:
+            found.append(tuple(spans))
+            continue
+        (one,) = spans
+        found += [
+            (Range(*one.place, start, min(start + most, one.stop)),)
+            for start in range(one.start, one.stop, most)
+        ]
+    return found
 
 
 @dataclass(frozen=True)
 class PassTask:
-    """A worker's task: ``df.mapInArrow(PassTask(...), MANIFEST)``, where a row is a range's number.
+    """A worker's task: ``df.mapInArrow(PassTask(...), MANIFEST)``; a row is a group's number.
 
     Attributes:
-        spans: The ranges.
+        groups: Groups of ranges.
         tables: The folder of all tables, as every worker reaches it.
         broker: The broker from which to read.
         lenient: Rows may be missing.
         sizes: Size limits of files.
     """
 
-    spans: tuple[Range, ...]
+    groups: tuple[tuple[Range, ...], ...]
     tables: str
     broker: Broker
     lenient: bool
     sizes: Sizes
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write each range over one connection, opened for the first; yield the descriptions."""
+        """Write each group over one connection, opened for the first; yield the descriptions."""
         bulk: Bulk | None = None
         try:
             for number in (one for batch in numbers for one in batch.column(0).to_pylist()):
                 bulk = bulk or reach(self.broker, PAGE_BYTES)
-                written = self._write(bulk, self.spans[number]).to_json()
+                written = self._write(bulk, self.groups[number]).to_json()
                 yield pa.RecordBatch.from_arrays([pa.array([written])], schema=_MANIFEST)
         finally:
             if bulk is not None:
                 bulk.close()
 
-    def _write(self, bulk: Bulk, span: Range) -> Written:
-        (found,) = bulk.ranges([RangesAsk(topic=span.topic)])
-        if found.number != span.topic_number:
-            raise DataLoss(f"{span}: the topic was deleted meanwhile")
+    def _write(self, bulk: Bulk, spans: Sequence[Range]) -> Bundle:
+        numbers = {span.topic: span.topic_number for span in spans}
+        for topic, number in numbers.items():
+            (found,) = bulk.ranges([RangesAsk(topic=topic)])
+            if found.number != number:
+                raise DataLoss(f"the topic {topic!r} was deleted meanwhile")
         folder = Folder(self.tables).inside(ARCHIVE.name)
-        with closing(rows_of(bulk, span, lenient=self.lenient)) as batches:  # type: ignore[type-var]
-            return write_range(folder, span, batches, self.sizes, lenient=self.lenient)
+        read = partial(rows_of, bulk, lenient=self.lenient)
+        return write_ranges(folder, spans, read, self.sizes, lenient=self.lenient)
 
 
 class SparkWorkers:
@@ -112,11 +123,16 @@ class SparkWorkers:
         self._lenient = lenient
         self._sizes = sizes or Sizes()
 
-    def write(self, spans: Sequence[Range]) -> list[Written]:
-        """Write ranges; files of failed tasks are cleaned up later."""
-        pieces = tuple(cut(spans, self._spark.sparkContext.defaultParallelism))
+    @property
+    def tasks(self) -> int:
+        """Number of tasks that run at the same time; starts Spark."""
+        return int(self._spark.sparkContext.defaultParallelism)
+
+    def write(self, groups: Sequence[Sequence[Range]]) -> list[Bundle]:
+        """Write groups of ranges; files of failed tasks are cleaned up later."""
+        pieces = tuple(cut(groups, self.tasks))
         task = PassTask(pieces, self._tables, self._broker, self._lenient, self._sizes)
         numbers = self._spark.range(0, len(pieces), 1, len(pieces))
-        with described(self._spark, f"archive: {len(pieces)} ranges"):
+        with described(self._spark, f"archive: {sum(map(len, pieces))} ranges"):
             rows = numbers.mapInArrow(task, MANIFEST).collect()
-        return [Written.of_json(row["written"]) for row in rows]
+        return [Bundle.of_json(row["written"]) for row in rows]

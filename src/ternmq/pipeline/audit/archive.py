@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from ternmq.pipeline.archive.columns import checksums
 from ternmq.pipeline.archive.commit import ArchivedQueue
+from ternmq.pipeline.archive.rewrite import may_have
 from ternmq.pipeline.audit.audit import Archived
 from ternmq.pipeline.audit.policy import names_of
 from ternmq.pipeline.audit.runs import merged, table
@@ -110,7 +111,7 @@ def runs_of(archive: Table, file: DataFile, wanted: Wanted, part: int = 0, of: i
 def _touches(file: DataFile, wanted: np.ndarray, names: Mapping[int, str]) -> bool:
     """Return whether a file may have rows of the windows."""
     low, high = file.low.get("born_time"), file.high.get("born_time")
-    if file.partition.get("topic") not in names.values():
+    if not any(may_have(file, name) for name in names.values()):
         return False
     if not isinstance(low, int) or not isinstance(high, int):
         return True

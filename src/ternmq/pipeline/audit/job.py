@@ -21,7 +21,7 @@ from ternmq.pipeline.audit.runs import EVENTS, gathered_here
 from ternmq.pipeline.audit.schema import AUDIT, BUCKET_US, FINDINGS, RUNS
 from ternmq.pipeline.audit.tables import AuditTables, hour_of, usable
 from ternmq.pipeline.job.job import Context, Outcome, Setting
-from ternmq.pipeline.tables.datafile import TableSpec
+from ternmq.pipeline.tables.spec import TableSpec
 from ternmq.pipeline.tables.table import Table
 from ternmq.spark.journal.events import COLUMNS
 from ternmq.spark.journal.options import JournalOptions

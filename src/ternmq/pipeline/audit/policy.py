@@ -14,7 +14,7 @@ import pyarrow as pa
 from ternmq.pipeline.archive.columns import message_ids
 from ternmq.pipeline.audit.schema import BUCKET_US
 from ternmq.pipeline.audit.spans import Ints, Spans
-from ternmq.pipeline.tables.datafile import TableSpec
+from ternmq.pipeline.tables.spec import TableSpec
 
 Row = dict[str, Any]
 """A row of ``schema.AUDIT`` or ``FINDINGS``, without the columns that all rows have."""

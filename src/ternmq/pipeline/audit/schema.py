@@ -1,6 +1,6 @@
 """The tables of the audit, and what their columns mean.
 
-A change of a table's columns raises its version, here and in ``docs/reference/tables.md``.
+A change of a table's columns raises its version.
 """
 
 from __future__ import annotations
@@ -9,46 +9,100 @@ from typing import Final
 
 import pyarrow as pa
 
-from ternmq.pipeline.archive.schema import INSTANT
-from ternmq.pipeline.tables.datafile import TableSpec
+from ternmq.pipeline.tables.spec import INSTANT, VERSION, Column, TableSpec, unsigned
 
 BUCKET_US: Final = 600_000_000
 """A window: ten minutes of born time, as producers count."""
 
+
+def _whole(name: str, about: str) -> Column:
+    return Column(name, pa.int64(), about, null=True)
+
+
+_SUM: Final = (
+    "sum of a hash of the id of each {} message, modulo 2^64: equal sets of messages have equal "
+    "sums"
+)
+_BUCKET: Final = Column(
+    "bucket",
+    INSTANT,
+    "start of the window of ten minutes in which the messages were born, by their sender's clock",
+)
+_TIER: Final = Column(
+    "tier",
+    pa.string(),
+    "`stored`: messages that producers sent and the broker stored; `group`: messages that a group "
+    "received; `archive`: messages in the archive",
+)
+_TOPIC_NUMBER: Final = Column("topic_number", pa.int64(), "number of the topic")
+_GROUP: Final = Column(
+    "group", pa.string(), "name of the group; null, except in the tier `group`", null=True
+)
+_DAY: Final = Column("day", pa.date32(), "day of `bucket`, in UTC")
+
 AUDIT: Final = TableSpec(
     name="audit",
-    version=1,
-    schema=pa.schema(
-        [
-            ("bucket", INSTANT),
-            ("tier", pa.string()),
-            ("topic", pa.string()),
-            ("topic_number", pa.int64()),
-            ("group", pa.string()),
-            ("verdict", pa.string()),
-            ("final", pa.bool_()),
-            ("producers", pa.int64()),
-            ("unverified", pa.int64()),
-            ("sent", pa.int64()),
-            ("stored", pa.int64()),
-            ("left_out", pa.int64()),
-            ("given_up", pa.int64()),
-            ("lost", pa.int64()),
-            ("doubled", pa.int64()),
-            ("late", pa.int64()),
-            ("delivered", pa.int64()),
-            ("settled", pa.int64()),
-            ("passed", pa.int64()),
-            ("expired", pa.int64()),
-            ("archived", pa.int64()),
-            ("sent_sum", pa.int64()),
-            ("stored_sum", pa.int64()),
-            ("delivered_sum", pa.int64()),
-            ("settled_sum", pa.int64()),
-            ("archived_sum", pa.int64()),
-            ("day", pa.date32()),
-            ("schema_version", pa.int32()),
-        ]
+    version=2,
+    columns=(
+        _BUCKET,
+        _TIER,
+        Column("topic", pa.string(), "name of the topic; null if it is not known", null=True),
+        _TOPIC_NUMBER,
+        _GROUP,
+        Column(
+            "verdict",
+            pa.string(),
+            "`ok`, `open`, `late`, `unverified`, `expired`, `doubled`, `lost`: the worst one that "
+            "applies",
+        ),
+        Column(
+            "final",
+            pa.bool_(),
+            "true: no tier of the topic's window is `open`. The window is judged again only when "
+            "there are new facts about it",
+        ),
+        _whole("producers", "number of producers"),
+        _whole("unverified", "number of producers whose counts do not prove the verdict"),
+        _whole(
+            "sent",
+            "number of sent messages, from the producers' counts and the commits of transactions; "
+            "null if there are none",
+        ),
+        _whole("stored", "number of stored messages, copies included"),
+        _whole(
+            "left_out",
+            "messages that were not stored, because their application id was already stored",
+        ),
+        _whole(
+            "given_up",
+            "messages whose send ended without an answer, as producers report; null without counts",
+        ),
+        _whole("lost", "messages that were sent, and are not stored, delivered or archived"),
+        _whole("doubled", "messages that are there more than once"),
+        _whole("late", "messages that were stored after the window was judged"),
+        _whole("delivered", "messages that the group received"),
+        _whole("settled", "messages that ended as done or dead"),
+        _whole(
+            "passed",
+            "messages that the group does not receive: excluded by its filter, stored before its "
+            "start, skipped by an operator, or read by place",
+        ),
+        _whole("expired", "messages that were removed before the group received them"),
+        _whole("archived", "rows of the archive, copies included"),
+        _whole(
+            "sent_sum",
+            f"{_SUM.format('sent')}. Null if the sequences of a producer's messages to the topic "
+            "have gaps, and in the tier `stored` until the window is judged",
+        ),
+        _whole(
+            "stored_sum",
+            f"{_SUM.format('stored')}. In the tier `stored`, null until the window is judged",
+        ),
+        _whole("delivered_sum", _SUM.format("delivered")),
+        _whole("settled_sum", _SUM.format("settled")),
+        _whole("archived_sum", _SUM.format("archived")),
+        _DAY,
+        VERSION,
     ),
     partition_by=("day",),
     bounds=("bucket",),
@@ -58,25 +112,40 @@ AUDIT: Final = TableSpec(
 
 FINDINGS: Final = TableSpec(
     name="audit_findings",
-    version=1,
-    schema=pa.schema(
-        [
-            ("bucket", INSTANT),
-            ("tier", pa.string()),
-            ("topic", pa.string()),
-            ("topic_number", pa.int64()),
-            ("group", pa.string()),
-            ("kind", pa.string()),
-            ("message_id", pa.string()),
-            ("producer_id", pa.int64()),
-            ("sequence", pa.int64()),
-            ("queue", pa.int32()),
-            ("offset", pa.int64()),
-            ("count", pa.int64()),
-            ("detail", pa.string()),
-            ("day", pa.date32()),
-            ("schema_version", pa.int32()),
-        ]
+    version=2,
+    columns=(
+        _BUCKET,
+        _TIER,
+        Column(
+            "topic", pa.string(), "name of the topic; null if it can be one of several", null=True
+        ),
+        _whole("topic_number", "number of the topic; null if it can be one of several"),
+        _GROUP,
+        Column(
+            "kind",
+            pa.string(),
+            "`lost`, `doubled`, `late`, `expired`, `unverified`; in the archive also `damaged`: "
+            "another message, or another body",
+        ),
+        Column(
+            "message_id",
+            pa.string(),
+            "id of the message; null for a producer, and for messages above the limit "
+            "`audit.named`",
+            null=True,
+        ),
+        unsigned("producer_id", "first half of the id", null=True),
+        unsigned("sequence", "second half of the id", null=True),
+        Column("queue", pa.int32(), "queue of the message", null=True),
+        _whole(
+            "offset",
+            "offset of the message in the queue; for `doubled`, one row for each copy except the "
+            "first",
+        ),
+        Column("count", pa.int64(), "number of messages that the row describes", null=True),
+        Column("detail", pa.string(), "more about it", null=True),
+        _DAY,
+        VERSION,
     ),
     partition_by=("day",),
     bounds=("bucket",),
@@ -85,32 +154,39 @@ FINDINGS: Final = TableSpec(
 
 RUNS: Final = TableSpec(
     name="audit_runs",
-    version=1,
-    schema=pa.schema(
-        [
-            ("bucket", INSTANT),
-            ("kind", pa.string()),
-            ("topic", pa.string()),
-            ("topic_number", pa.int64()),
-            ("group", pa.string()),
-            ("queue", pa.int32()),
-            ("start", pa.int64()),
-            ("stop", pa.int64()),
-            ("producer_id", pa.int64()),
-            ("sequence", pa.int64()),
-            ("until", pa.int64()),
-            ("sent", pa.int64()),
-            ("given_up", pa.int64()),
-            ("left_out", pa.int64()),
-            ("closed", pa.bool_()),
-            ("late", pa.bool_()),
-            ("position", pa.int64()),
-            ("hour", pa.string()),
-            ("schema_version", pa.int32()),
-        ]
+    version=2,
+    columns=(
+        Column("bucket", INSTANT, "start of the window", null=True),
+        Column(
+            "kind",
+            pa.string(),
+            "`stored`, `left_out`, `counts`, `given_up`, `prepared`, and of groups `delivered`, "
+            "`settled`, `passed`, `dropped`, `expired`",
+        ),
+        Column("topic", pa.string(), "name of the topic", null=True),
+        _whole("topic_number", "number of the topic"),
+        Column("group", pa.string(), "name of the group", null=True),
+        Column("queue", pa.int32(), "number of the queue", null=True),
+        _whole("start", "offset of the first message"),
+        _whole("stop", "offset after the last message"),
+        unsigned("producer_id", "first half of the id of the first message", null=True),
+        unsigned("sequence", "second half of this id", null=True),
+        unsigned("until", "of counts and similar kinds: one above the last sequence", null=True),
+        _whole("sent", "of counts"),
+        _whole("given_up", "of counts"),
+        _whole("left_out", "of counts"),
+        Column(
+            "closed",
+            pa.bool_(),
+            "of counts; of stored messages: a transaction made them visible",
+            null=True,
+        ),
+        Column("late", pa.bool_(), "stored after the window was judged", null=True),
+        _whole("position", "position of the record"),
+        Column("hour", pa.string(), "hour of `bucket`, in UTC: `2026-11-21T12`"),
+        VERSION,
     ),
     partition_by=("hour",),
     bounds=("bucket",),
 )
-"""The audit's memory of the journal, as runs of offsets and sequences; private to the audit.
-``hour`` is the hour of the bucket, in UTC: ``2026-11-21T12``."""
+"""The audit's memory of the journal, as runs of offsets and sequences; private to the audit."""

@@ -19,36 +19,47 @@ import pyarrow.compute as pc
 from xxhash import xxh3_64_hexdigest
 
 from ternmq.client.consumer.causes import UNSAID_BY_NAME
-from ternmq.pipeline.archive.schema import INSTANT
-from ternmq.pipeline.tables.datafile import DataFile, TableSpec
+from ternmq.pipeline.tables.datafile import DataFile
+from ternmq.pipeline.tables.spec import INSTANT, VERSION, Column, TableSpec
 from ternmq.pipeline.tables.table import Table
 from ternmq.pipeline.trace.schema import TRACE
 
 DEAD_LETTERS: Final = TableSpec(
     name="dead_letters",
-    version=1,
-    schema=pa.schema(
-        [
-            ("topic", pa.string()),
-            ("group", pa.string()),
-            ("fingerprint", pa.string()),
-            ("exception", pa.string()),
-            ("message", pa.string()),
-            ("cause", pa.string()),
-            ("count", pa.int64()),
-            ("first", INSTANT),
-            ("last", INSTANT),
-            ("day_before", pa.int64()),
-            ("sample_ids", pa.list_(pa.string())),
-            ("sample_reason", pa.string()),
-            ("day", pa.string()),
-            ("schema_version", pa.int32()),
-        ]
+    version=2,
+    columns=(
+        Column("topic", pa.string(), "name of the topic"),
+        Column("group", pa.string(), "name of the group"),
+        Column("fingerprint", pa.string(), "16 hexadecimal digits"),
+        Column(
+            "exception",
+            pa.string(),
+            "class of the exception; null if the reason names none",
+            null=True,
+        ),
+        Column(
+            "message",
+            pa.string(),
+            "message of the exception, normalised; if there is no reason, the cause in brackets",
+        ),
+        Column("cause", pa.string(), "why the broker made it a dead letter", null=True),
+        Column(
+            "count",
+            pa.int64(),
+            "number of messages that became dead letters or were held because of it",
+        ),
+        Column("first", INSTANT, "time of the first one on that day"),
+        Column("last", INSTANT, "time of the last one on that day"),
+        Column("day_before", pa.int64(), "the count of the day before"),
+        Column("sample_ids", pa.list_(pa.string()), "ids of the first five messages"),
+        Column("sample_reason", pa.string(), "the first reason, not normalised", null=True),
+        Column("day", pa.date32(), "the day, in UTC"),
+        VERSION,
     ),
     partition_by=("day",),
     bounds=("first", "last"),
 )
-"""One row for each day, topic, group and fingerprint."""
+"""One row for each day, topic, group and fingerprint. In version 1, ``day`` was a text."""
 
 SAMPLES: Final = 5
 _LONGEST: Final = 300
@@ -242,7 +253,8 @@ def of_day(counted: pa.Table, day: str, before: Mapping[tuple[str, str, str], in
             "exception": one.fingerprint.exception or None, "message": one.fingerprint.message,
             "cause": one.cause, "count": one.count, "first": one.earliest[0][0], "last": one.last,
             "day_before": before.get((topic, group, id_), 0), "sample_ids": one.samples(),
-            "sample_reason": one.reason, "day": day, "schema_version": DEAD_LETTERS.version,
+            "sample_reason": one.reason, "day": date.fromisoformat(day),
+            "schema_version": DEAD_LETTERS.version,
         }
         for (topic, group, id_), one in sorted(found.items())
     ]  # fmt: skip

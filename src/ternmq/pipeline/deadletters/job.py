@@ -25,8 +25,9 @@ from ternmq.pipeline.deadletters.deadletters import (
 from ternmq.pipeline.job.job import Context, Outcome, Setting
 from ternmq.pipeline.job.packets import packed, unpacked
 from ternmq.pipeline.job.spread import SPARK_FROM_MB, spread
-from ternmq.pipeline.tables.datafile import DataFile, TableSpec
+from ternmq.pipeline.tables.datafile import DataFile
 from ternmq.pipeline.tables.folder import Folder
+from ternmq.pipeline.tables.spec import TableSpec
 from ternmq.pipeline.tables.table import Table, deciding_anew, read_files
 from ternmq.pipeline.trace.schema import TRACE
 

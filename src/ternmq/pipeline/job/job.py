@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ternmq.client.bulk import Bulk
 from ternmq.model.errors import DataLoss, OptionError
-from ternmq.pipeline.tables.datafile import TableSpec
 from ternmq.pipeline.tables.folder import Folder
+from ternmq.pipeline.tables.spec import TableSpec
 from ternmq.pipeline.tables.table import Table
 from ternmq.spark.broker.connecting import Broker
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import pyarrow as pa
 
 from ternmq.pipeline.job.described import described
 from ternmq.pipeline.job.job import Context, Setting
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 
@@ -69,7 +72,14 @@ def spread(
     if context.spark is None or few:
         yield from map(work, items)
         return
-    numbers = context.spark.range(0, len(items), 1, len(items))
-    with described(context.spark, what):
+    yield from on_workers(context.spark, what, work, items)
+
+
+def on_workers(
+    spark: SparkSession, what: str, work: Callable[[T], bytes], items: Sequence[T]
+) -> Iterator[bytes]:
+    """Yield the results of a function for items, called by Spark's workers, as ``spread`` does."""
+    numbers = spark.range(0, len(items), 1, len(items))
+    with described(spark, what):
         rows = numbers.mapInArrow(WorkerTask(work, tuple(items)), _RESULTS).collect()
     yield from (bytes(row["told"]) for row in sorted(rows, key=lambda row: int(row["number"])))

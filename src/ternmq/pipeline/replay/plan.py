@@ -11,10 +11,9 @@ import pyarrow.parquet as pq
 
 from ternmq.model.errors import UnknownTopic
 from ternmq.pipeline.archive.commit import ArchivedQueue
-from ternmq.pipeline.archive.rewrite import place_of_file
+from ternmq.pipeline.archive.rewrite import may_have, queues_in, topics_in
 from ternmq.pipeline.archive.schema import ARCHIVE
 from ternmq.pipeline.replay.select import Counted, Reading, Selection
-from ternmq.pipeline.tables.datafile import DataFile
 from ternmq.pipeline.tables.folder import Folder
 from ternmq.pipeline.tables.table import Table
 
@@ -29,9 +28,9 @@ class Source(msgspec.Struct, frozen=True):
         topic: Name of the topic.
         topic_number: Its number.
         queue: The queue.
-        files: Paths, in the order of their rows, with the first and last offset of each.
+        files: Paths, in the order of their rows, with the first and last selected offset of each.
         rows: Number of selected rows.
-        stop: Offset after the last row of the last file.
+        stop: Offset after the last selected row.
         window: Offsets per transaction.
         queues: Queues of the topic, as far as the archive knows.
         first_us: When the first selected row was stored, µs since 1970.
@@ -63,35 +62,35 @@ def plan(tables: Folder, selection: Selection) -> list[Source]:
         OptionError: A condition or expression fails.
     """
     table = Table.open(tables, ARCHIVE, create=False)
-    every = table.files(topic=selection.topic)
-    if not every:
-        raise _not_archived(table, selection.topic)
-    files = [one for one in every if selection.may_be_in(one)]
+    every = [one for one in table.files() if may_have(one, selection.topic)]
     queues: dict[int, int] = {}
-    for one in every:
-        _, number, queue = place_of_file(one)
-        queues[number] = max(queues.get(number, 0), queue + 1)
+    for topic, number, queue in (at for one in every for at in queues_in(table.folder, one)):
+        if topic == selection.topic:
+            queues[number] = max(queues.get(number, 0), queue + 1)
+    if not queues:
+        raise _not_archived(table, selection.topic)
     reading = Reading(table.folder, selection)
     try:
-        counted = {one.path: one for one in reading.counts(files)}
+        counted = reading.counts([one for one in every if selection.may_be_in(one)])
     finally:
         reading.close()
-    chosen = sorted((one for one in files if one.path in counted), key=_order)
+    counted.sort(key=lambda one: (one.topic_number, one.queue, one.first))
     found: list[Source] = []
-    for place, some in itertools.groupby(
-        chosen, key=lambda one: ArchivedQueue(*place_of_file(one))
+    for (number, queue), some in itertools.groupby(
+        counted, key=lambda one: (one.topic_number, one.queue)
     ):
         kept = list(some)
-        row_bytes = _row_bytes(table.folder, kept)
-        found.append(_source(place, kept, counted, queues[place.topic_number], row_bytes))
-    return sorted(found, key=lambda one: (one.topic_number, one.queue))
+        row_bytes = _row_bytes(table.folder, {one.path for one in kept})
+        place = ArchivedQueue(selection.topic, number, queue)
+        found.append(_source(place, kept, queues[number], row_bytes))
+    return found
 
 
-def _row_bytes(folder: Folder, files: Iterable[DataFile]) -> int:
+def _row_bytes(folder: Folder, paths: Iterable[str]) -> int:
     """Return the bytes per row of the row group with the largest rows."""
     most = 0
-    for one in files:
-        with folder.open(one.path) as source:
+    for path in paths:
+        with folder.open(path) as source:
             known = pq.ParquetFile(source).metadata
         for number in range(known.num_row_groups):
             group = known.row_group(number)
@@ -99,28 +98,10 @@ def _row_bytes(folder: Folder, files: Iterable[DataFile]) -> int:
     return most
 
 
-def _order(one: DataFile) -> tuple[ArchivedQueue, int]:
-    offset = one.low["offset"]
-    assert isinstance(offset, int)
-    return ArchivedQueue(*place_of_file(one)), offset
-
-
-def _source(
-    place: ArchivedQueue,
-    files: Sequence[DataFile],
-    counted: dict[str, Counted],
-    queues: int,
-    row_bytes: int,
-) -> Source:
-    some = [counted[one.path] for one in files]
+def _source(place: ArchivedQueue, some: Sequence[Counted], queues: int, row_bytes: int) -> Source:
     rows = sum(one.rows for one in some)
     most = max(1, min(_ROWS, _BYTES // max(1, row_bytes)))
-    spans: list[tuple[str, int, int]] = []
-    for one in files:
-        low, high = one.low["offset"], one.high["offset"]
-        assert isinstance(low, int)
-        assert isinstance(high, int)
-        spans.append((one.path, low, high))
+    spans = [(one.path, one.first, one.last) for one in some]
     stop = spans[-1][2] + 1
     # A window of offsets that probably holds ``most`` selected rows.
     window = max(most, most * (stop - spans[0][1]) // max(1, rows))
@@ -134,7 +115,7 @@ def _not_archived(table: Table, topic: str) -> UnknownTopic:
     from difflib import get_close_matches  # for a wrong name only
 
     error = UnknownTopic(f"the archive has no message of topic {topic!r}")
-    names = sorted({one.partition["topic"] for one in table.files()})
+    names = topics_in(table.folder, table.files())
     near = get_close_matches(topic, names, n=1, cutoff=0.6)
     if near:
         error.hint = f"did you mean {near[0]}?"

@@ -308,7 +308,8 @@ def rows_of(reading: Reading, source: Source, start: int) -> Iterator[pa.RecordB
     """Yield the selected rows of a queue, from an offset on, in order."""
     for path, low, high in source.files:
         if high >= start:
-            yield from reading.rows(path, max(start, low), high + 1)
+            place = source.topic_number, source.queue
+            yield from reading.rows(path, place, max(start, low), high + 1)
 
 
 def windows(

@@ -16,6 +16,8 @@ import duckdb
 import pyarrow as pa
 
 from ternmq.model.errors import InvalidRequest, OptionError, TableError
+from ternmq.pipeline.archive.finding import FILES
+from ternmq.pipeline.archive.rewrite import may_have
 from ternmq.pipeline.replay.sql import SETTABLE, condition, value
 from ternmq.pipeline.tables.database import reading
 from ternmq.pipeline.tables.datafile import DataFile
@@ -30,10 +32,10 @@ _SENT: Final = {
     "content_type": "content_type",
 }
 _FILES: Final = (
-    "select * replace ($topic as topic), try(decode(body)) as text "
-    "from read_parquet($files, filename = true, hive_partitioning = true)"
+    "select * replace (day::date as day), try(decode(body)) as text "  # noqa: S608 - ours
+    f"from {FILES} where topic = $topic"
 )
-"""The rows of files, with topic and day from their folders. A topic such as 007 stays a text."""
+"""The topic's rows of files, with the day from their folders."""
 _NO_HEADERS: Final = "map([]::varchar[], []::varchar[])"
 
 
@@ -76,7 +78,7 @@ class Selection:
 
     def may_be_in(self, one: DataFile) -> bool:
         """Return whether a file may hold any of them, according to the log."""
-        if one.partition["topic"] != self.topic:
+        if not may_have(one, self.topic):
             return False
         low, high = one.low.get("stored_time"), one.high.get("stored_time")
         if self.since_us is not None and isinstance(high, int) and high < self.since_us:
@@ -86,10 +88,25 @@ class Selection:
 
 @dataclass(frozen=True)
 class Counted:
-    """Number of selected rows of a file, and when the first and the last were stored."""
+    """The selected rows of a queue in a file.
+
+    Attributes:
+        path: Path of the file.
+        topic_number: Number of the topic.
+        queue: The queue.
+        rows: Number of rows.
+        first: Offset of the first row.
+        last: Offset of the last row.
+        first_us: When the first row was stored, µs since 1970.
+        last_us: When the last one was.
+    """
 
     path: str
+    topic_number: int
+    queue: int
     rows: int
+    first: int
+    last: int
     first_us: int
     last_us: int
 
@@ -116,7 +133,7 @@ class Reading:
         self._database.close()
 
     def counts(self, files: Sequence[DataFile]) -> list[Counted]:
-        """Return the number of selected rows of files; files without any are left out.
+        """Return the selected rows of files, by queue; what has none is left out.
 
         Raises:
             OptionError: A condition or expression fails.
@@ -126,9 +143,10 @@ class Reading:
         by_uri = {self._folder.uri_of(one.path): one.path for one in files}
         with _told():
             found = self._rows(
-                "filename, count(*), epoch_us(min(stored_time)), epoch_us(max(stored_time))",
+                'filename, topic_number, queue, count(*), min("offset"), max("offset"), '
+                "epoch_us(min(stored_time)), epoch_us(max(stored_time))",
                 list(by_uri),
-                "group by filename",
+                "group by filename, topic_number, queue",
             ).fetchall()
         return [Counted(by_uri[uri], *rest) for uri, *rest in found]
 
@@ -141,16 +159,24 @@ class Reading:
             found = self._rows('queue, "offset"', uris, 'order by queue, "offset"').fetchall()
         return [(queue, offset) for queue, offset in found]
 
-    def rows(self, path: str, start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Yield the selected rows of a file with offsets ``[start, stop)``, in order.
+    def rows(
+        self, path: str, place: tuple[int, int], start: int, stop: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the selected rows of a queue in a file with offsets ``[start, stop)``, in order.
 
-        The columns are ``offset``, and those that a writer of messages accepts.
+        ``place`` is the number of the topic, and the queue. The columns are ``offset``, ``queue``,
+        and those that a writer of messages accepts.
         """
         uri = self._folder.uri_of(path)
-        more: dict[str, object] = {"start": start, "stop": stop}
+        more: dict[str, object] = {
+            "number": place[0], "queue": place[1], "start": start, "stop": stop
+        }  # fmt: skip
         if self._selection.mark:
             more["mark"] = self._selection.mark
-        behind = 'and "offset" >= $start and "offset" < $stop'
+        behind = (
+            "and topic_number = $number and queue = $queue "
+            'and "offset" >= $start and "offset" < $stop'
+        )
         with _told():
             said = self._as_said(uri)
             sent = ", ".join(_sent(name, said) for name in _SENT)

@@ -15,8 +15,8 @@ from ternmq.pipeline.audit.schema import AUDIT
 from ternmq.pipeline.deadletters.deadletters import DEAD_LETTERS
 from ternmq.pipeline.stats import stats
 from ternmq.pipeline.stats.schema import COUNTS, STATS_DAY, STATS_HOUR, STATS_MINUTE
-from ternmq.pipeline.tables.datafile import TableSpec
 from ternmq.pipeline.tables.folder import Folder
+from ternmq.pipeline.tables.spec import TableSpec
 from ternmq.pipeline.tables.table import Table
 
 _MINUTE_US: Final = 60_000_000

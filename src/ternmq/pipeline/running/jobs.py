@@ -11,7 +11,7 @@ from typing import Final
 from ternmq.model.errors import OptionError
 from ternmq.pipeline.archive.schema import ARCHIVE, ERASED, GAPS
 from ternmq.pipeline.job.job import Job
-from ternmq.pipeline.tables.datafile import TableSpec
+from ternmq.pipeline.tables.spec import TableSpec
 
 
 def _archive() -> Job:

@@ -16,15 +16,17 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ternmq.client.bulk import Bulk
 from ternmq.model.errors import DataLoss, OptionError, TableConflict, TernMQError
 from ternmq.pipeline.job.job import Context, Job, Outcome, Scalar, Stopped, told
+from ternmq.pipeline.running.converting import convert_tables
 from ternmq.pipeline.running.owner import check_owner
-from ternmq.pipeline.tables.datafile import TableSpec
 from ternmq.pipeline.tables.folder import Folder
+from ternmq.pipeline.tables.spec import TableSpec
 from ternmq.pipeline.tables.table import Table
 from ternmq.spark.broker.bulk_port import reach
 from ternmq.spark.broker.connecting import SERVERS, Broker
@@ -139,15 +141,25 @@ class Runner:
     def open(self) -> None:
         """Check that the broker answers and all tables are ours; create those that are missing.
 
+        Tables of an earlier version are converted. A stop that is requested meanwhile ends that;
+        the next run does it.
+
         Raises:
             CannotConnect, Unauthenticated: From the broker.
             TableError: A folder is not ours; nothing was created.
+            TableConflict: Another process changed a table while it was converted.
         """
         with reach(self._broker):
             pass
         check_tables(
             [spec for job in self._jobs for spec in job.tables], self._tables, self._storage
         )
+        with suppress(Stopped):
+            convert_tables(self._tables, self._storage, self._spark, self._progress, self._check)
+
+    def _check(self) -> None:
+        if self._stopping():
+            raise Stopped
 
     def use(self, spark: SparkSession) -> None:
         """Give the jobs a session from now on."""

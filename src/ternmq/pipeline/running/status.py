@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from ternmq.pipeline.archive.commit import Archive, ArchivedQueue
 from ternmq.pipeline.archive.schema import ARCHIVE
 from ternmq.pipeline.tables import deltalog
-from ternmq.pipeline.tables.datafile import DataFile, TableSpec
+from ternmq.pipeline.tables.datafile import DataFile
 from ternmq.pipeline.tables.folder import Folder
 from ternmq.pipeline.tables.retention import DATED
+from ternmq.pipeline.tables.spec import TableSpec
 from ternmq.pipeline.tables.table import Table
 from ternmq.wire.control import TopicInfo
 

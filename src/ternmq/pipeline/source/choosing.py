@@ -12,8 +12,9 @@ import pyarrow as pa
 from ternmq.model.errors import OptionError
 from ternmq.model.words import nearest
 from ternmq.pipeline.running.jobs import all_tables
-from ternmq.pipeline.tables.datafile import DataFile, TableSpec
+from ternmq.pipeline.tables.datafile import DataFile
 from ternmq.pipeline.tables.folder import Folder
+from ternmq.pipeline.tables.spec import TableSpec
 from ternmq.pipeline.tables.table import Table
 
 TABLES: Final = "TERNMQ_TABLES"
@@ -133,9 +134,13 @@ def tasks(choice: Choice) -> list[tuple[DataFile, ...]]:
 def _may_have(file: DataFile, choice: Choice) -> bool:
     """Return whether a file may have selected rows."""
     for column, values in choice.selected.items():
-        if column in choice.spec.partition_by:
+        if column in file.partition:
             kind = choice.spec.schema.field(column).type
             if pa.scalar(file.partition[column]).cast(kind).as_py() not in values:
+                return False
+        elif column in file.low:
+            low, high = file.low[column], file.high[column]
+            if low is not None and not any(low <= value <= high for value in values):
                 return False
     return True
 

@@ -23,8 +23,9 @@ from ternmq.pipeline.job.packets import packed, unpacked
 from ternmq.pipeline.job.spread import SPARK_FROM_MB, spread
 from ternmq.pipeline.stats import stats
 from ternmq.pipeline.stats.schema import STATS_DAY, STATS_HOUR, STATS_MINUTE, STEPS_US
-from ternmq.pipeline.tables.datafile import DataFile, TableSpec
+from ternmq.pipeline.tables.datafile import DataFile
 from ternmq.pipeline.tables.folder import Folder
+from ternmq.pipeline.tables.spec import TableSpec
 from ternmq.pipeline.tables.table import Table, deciding_anew, read_files
 
 _APP: Final = "stats"

@@ -6,47 +6,98 @@ from typing import Final
 
 import pyarrow as pa
 
-from ternmq.pipeline.archive.schema import INSTANT
-from ternmq.pipeline.tables.datafile import TableSpec
+from ternmq.pipeline.tables.spec import INSTANT, VERSION, Column, TableSpec
 
-COUNTS: Final = (
-    "stored", "stored_bytes", "delivered", "redelivered", "done", "released", "retried", "dead",
-    "expired", "skipped",
-)  # fmt: skip
+_COUNTS: Final = {
+    "stored": "number of messages stored",
+    "stored_bytes": "size of their batches; for messages of a committed transaction, size of the "
+    "records that hold its prepared batches",
+    "delivered": "number of deliveries",
+    "redelivered": "number of deliveries that were not the first of their message",
+    "done": "number of deliveries that ended as done",
+    "released": "number of deliveries whose message was given back",
+    "retried": "number of deliveries that failed, and are tried again",
+    "dead": "number of deliveries that ended as dead letters; includes held messages",
+    "expired": "number of dead letters whose retention was over",
+    "skipped": "number of messages that a filter excluded, or that an operator skipped",
+}
+COUNTS: Final = tuple(_COUNTS)
 """Columns with counts, which are summed."""
-LATENCIES: Final = ("end_to_end", "handling")
+_LATENCIES: Final = {
+    "end_to_end": "times from born to done, in µs, of messages that are done",
+    "handling": "times from delivery to done, in µs, of messages that are done",
+}
+LATENCIES: Final = tuple(_LATENCIES)
 """Columns with a sketch each, beside ``_p50_us``, ``_p90_us``, ``_p99_us``, ``_max_us``."""
 SHARES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 KEY: Final = ("begin", "topic", "group", "app")
 
 
-def _schema(part: str) -> pa.Schema:
-    fields: list[tuple[str, pa.DataType]] = [
-        ("begin", INSTANT),
-        ("topic", pa.string()),
-        ("group", pa.string()),
-        ("app", pa.string()),
-        *[(name, pa.int64()) for name in COUNTS],
-        ("lag", pa.int64()),
+def _spec(name: str, step: str, part: Column) -> TableSpec:
+    columns = [
+        Column("begin", INSTANT, f"start of the {step}"),
+        Column("topic", pa.string(), "name of the topic"),
+        Column(
+            "group",
+            pa.string(),
+            "name of the group; null in the row that counts the messages that were stored",
+            null=True,
+        ),
+        Column(
+            "app",
+            pa.string(),
+            "app that received or settled the messages; null in the row with the `lag` of the "
+            "group, which also counts what belongs to no app",
+            null=True,
+        ),
+        *[Column(one, pa.int64(), about) for one, about in _COUNTS.items()],
+        Column(
+            "lag",
+            pa.int64(),
+            f"messages that were not yet delivered to the group at the end of the {step}; only in "
+            "the row of the group without an app",
+            null=True,
+        ),
     ]
-    for name in LATENCIES:
-        fields.append((name, pa.binary()))
-        fields += [(f"{name}_{one}_us", pa.int64()) for one in (*SHARES, "max")]
-    fields += [
-        ("keys", pa.binary()),
-        ("distinct_keys", pa.int64()),
-        (part, pa.string()),
-        ("schema_version", pa.int32()),
+    for one, about in _LATENCIES.items():
+        columns.append(Column(one, pa.binary(), f"sketch of the {about}", null=True))
+        columns += [
+            Column(
+                f"{one}_{share}_us",
+                pa.int64(),
+                f"{share[1:]} % of these times are not longer; the error is at most 1 %",
+                null=True,
+            )
+            for share in SHARES
+        ]
+        columns.append(Column(f"{one}_max_us", pa.int64(), "the longest of them", null=True))
+    columns += [
+        Column(
+            "keys",
+            pa.binary(),
+            "sketch of the keys of stored messages, if there is an archive; only for hours and "
+            "days",
+            null=True,
+        ),
+        Column(
+            "distinct_keys",
+            pa.int64(),
+            "number of distinct keys, computed from the sketch; its standard error is 1.6 %",
+            null=True,
+        ),
+        part,
+        VERSION,
     ]
-    return pa.schema(fields)
+    return TableSpec(name, 2, tuple(columns), (part.name,), ("begin",))
 
 
-STATS_MINUTE: Final = TableSpec("stats_minute", 1, _schema("hour"), ("hour",), ("begin",))
-"""Partitioned by hour (``2026-11-21T12``)."""
-STATS_HOUR: Final = TableSpec("stats_hour", 1, _schema("day"), ("day",), ("begin",))
-"""Partitioned by day (``2026-11-21``)."""
-STATS_DAY: Final = TableSpec("stats_day", 1, _schema("month"), ("month",), ("begin",))
-"""Partitioned by month (``2026-11``)."""
+STATS_MINUTE: Final = _spec(
+    "stats_minute", "minute", Column("hour", pa.string(), "hour of `begin`: `2026-11-21T12`")
+)
+STATS_HOUR: Final = _spec("stats_hour", "hour", Column("day", pa.date32(), "day of `begin`"))
+STATS_DAY: Final = _spec(
+    "stats_day", "day", Column("month", pa.string(), "month of `begin`: `2026-11`")
+)
 STEPS_US: Final = {
     "stats_minute": 60_000_000,
     "stats_hour": 3_600_000_000,

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from ternmq.pipeline.stats.schema import COUNTS, KEY, LATENCIES, SHARES, STATS_MINUTE, STEPS_US
 from ternmq.pipeline.stats.sketches import Distinct, Logs
-from ternmq.pipeline.tables.datafile import TableSpec
 from ternmq.pipeline.tables.numbers import NULL, Numbers, from_position, member, numbers
+from ternmq.pipeline.tables.spec import TableSpec
 
 _MINUTE_US: Final = STEPS_US["stats_minute"]
 _KINDS: Final = ("stored", "resolved", "pulled", "skipped", "settled", "ended")

@@ -1,4 +1,4 @@
-"""Descriptions of a table and of its files, independent of how either is stored."""
+"""Descriptions of the files of a table, independent of how they are stored."""
 
 from __future__ import annotations
 
@@ -9,33 +9,8 @@ from datetime import date, datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Value = int | str | None
+Value = bool | int | str | None
 """A bound; a time is µs since 1970."""
-
-
-@dataclass(slots=True, frozen=True)
-class TableSpec:
-    """Description of a table.
-
-    Attributes:
-        name: Name of the table and of its folder.
-        version: Version of the schema; stored in the table's properties and in each row.
-        schema: All columns, including those of the partition.
-        partition_by: Columns whose values are in the names of folders, not in the files.
-        bounds: Columns whose smallest and largest value the log keeps for each file. Never one
-            with a user's content: the log would keep it longer than the file does.
-    """
-
-    name: str
-    version: int
-    schema: pa.Schema
-    partition_by: tuple[str, ...] = ()
-    bounds: tuple[str, ...] = ()
-
-    @property
-    def stored(self) -> pa.Schema:
-        """The columns that are in the files."""
-        return pa.schema([one for one in self.schema if one.name not in self.partition_by])
 
 
 @dataclass(slots=True, frozen=True)
@@ -103,4 +78,10 @@ def plain(value: object) -> Value:
         seconds = int(value.replace(microsecond=0).timestamp())
         return seconds * 1_000_000 + value.microsecond
     assert value is None or isinstance(value, int | str)
+    return value
+
+
+def int_of(value: Value) -> int:
+    """Return a bound that is a number."""
+    assert isinstance(value, int)
     return value

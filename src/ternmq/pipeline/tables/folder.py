@@ -102,15 +102,24 @@ class Folder:
             path: The path given to ``begin``.
             name: A different final path; used where a rename is made, objects keep their own.
             durable: On this machine, sync the bytes to the disk first.
+
+        Raises:
+            TableError: Another process removed the file.
         """
         system, _ = self._system()
         if self.local:
             begun = Path(self._full(temporary(path)))
             path = name or path
             full = Path(self._full(path))
-            if durable:
-                sync(begun)
-            begun.replace(full)
+            try:
+                if durable:
+                    sync(begun)
+                begun.replace(full)
+            except FileNotFoundError:
+                raise TableError(
+                    f"{self.uri_of(path)} was removed while it was written, as an erasure does; "
+                    "run the job again"
+                ) from None
             if durable:
                 self._sync_up(full.parent)
         info = system.get_file_info(self._full(path))

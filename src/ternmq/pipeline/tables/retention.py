@@ -16,7 +16,13 @@ _DAY_US: Final = 86_400_000_000
 DATED: Final = ("day", "hour")
 
 
-def expire(table: Table, now_us: int, keep_days: int, **partition: str) -> list[DataFile]:
+def oldest_kept(now_us: int, keep_days: int) -> str:
+    """Return the oldest day that is kept, as ``2026-11-21``."""
+    oldest_us = now_us - keep_days * _DAY_US
+    return datetime.fromtimestamp(oldest_us // 1_000_000, UTC).date().isoformat()
+
+
+def expire(table: Table, now_us: int, keep_days: int) -> list[DataFile]:
     """Remove what is older than ``keep_days`` from a table; return the files that left it.
 
     They stay in the folder until they are cleaned up.
@@ -25,7 +31,6 @@ def expire(table: Table, now_us: int, keep_days: int, **partition: str) -> list[
         table: A table that is partitioned by ``day`` or ``hour``.
         now_us: Now, µs since 1970.
         keep_days: Days to keep besides today.
-        partition: Only this one, such as a ``topic``.
 
     Raises:
         InvalidRequest: The table is not partitioned by time, or ``keep_days`` is negative.
@@ -36,12 +41,11 @@ def expire(table: Table, now_us: int, keep_days: int, **partition: str) -> list[
             f"the table {table.spec.name} cannot be cut to the last {keep_days} days: "
             + ("keep 0 or more" if column else "it is not divided by time")
         )
-    oldest_us = now_us - keep_days * _DAY_US
-    oldest = datetime.fromtimestamp(oldest_us // 1_000_000, UTC).date().isoformat()
+    oldest = oldest_kept(now_us, keep_days)
 
     def attempt() -> list[DataFile]:
         # ISO dates, with or without an hour, sort in the order of time.
-        old = [one for one in table.files(**partition) if one.partition[column] < oldest]
+        old = [one for one in table.files() if one.partition[column] < oldest]
         table.commit(remove=old)
         return old
 

@@ -8,7 +8,8 @@ and its caller decides again (tests check this for the installed release). The s
 commit that adds files while another removes rows; it succeeds at the second attempt.
 
 Only tables that declare themselves ours in their properties are used: ``ternmq.owner`` is
-``ternmq``, and ``ternmq.schema_version`` is one that this program knows.
+``ternmq``, and ``ternmq.schema_version`` is the version of this program, or an earlier one. A table
+of an earlier version can be read, but not written: ``migration`` brings it to the newest version.
 """
 
 from __future__ import annotations
@@ -29,15 +30,20 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 
 from ternmq.model.errors import TableConflict, TableError
 from ternmq.pipeline.tables import deltalog
-from ternmq.pipeline.tables.datafile import DataFile, TableSpec, Value, bounds, parts, plain, text
+from ternmq.pipeline.tables.datafile import DataFile, Value, bounds, parts, plain, text
 from ternmq.pipeline.tables.folder import Folder
+from ternmq.pipeline.tables.spec import VERSION, TableSpec
 
 T = TypeVar("T")
 
 OWNER: Final = "ternmq"
-_OWNER: Final = "ternmq.owner"
-_VERSION: Final = "ternmq.schema_version"
-_REMOVALS: Final = "ternmq/removals"
+OWNED: Final = "ternmq.owner"
+SCHEMA_VERSION: Final = "ternmq.schema_version"
+FILES_VERSION: Final = "ternmq.files_version"
+"""Version of the schema of the files, if it is not that of the table: see ``migration``."""
+BEFORE: Final = "ternmq.before_conversion"
+"""Version of the log that has the files of before, while the table is converted."""
+REMOVALS: Final = "ternmq/removals"
 COMPRESSION: Final = {"compression": "zstd", "compression_level": 1}
 
 
@@ -47,6 +53,7 @@ class Table:
     Attributes:
         spec: Its description.
         folder: Its folder.
+        schema_version: Version of the schema of its files.
     """
 
     def __init__(
@@ -54,9 +61,23 @@ class Table:
     ) -> None:
         self.spec = spec
         self.folder = folder
-        self._delta = delta
         self._storage = storage
         self._files: list[DataFile] | None = None
+        self._see(delta)
+
+    def _see(self, delta: DeltaTable) -> None:
+        """Use the newest state of the log; of a table that is being converted, the one before."""
+        self.schema_version = _version(self.spec, self.folder, delta)
+        before = delta.metadata().configuration.get(BEFORE)
+        if self.outdated and before:
+            delta = DeltaTable(self.folder.uri, int(before), storage_options=self.options)
+        self._delta = delta
+        self._files = None
+
+    @property
+    def options(self) -> dict[str, str] | None:
+        """Options of the Delta library for an object store."""
+        return dict(self._storage) if self._storage else None
 
     @classmethod
     def open(
@@ -77,7 +98,7 @@ class Table:
 
         Raises:
             TableError: It does not exist and ``create`` is not set; or the folder holds something
-                else, a foreign table, or a table with another schema version.
+                else, a foreign table, or a table with a later schema version.
         """
         folder = tables.inside(spec.name)
         options = dict(storage) if storage else None
@@ -89,13 +110,24 @@ class Table:
                     f"there is no table {spec.name} in {tables.uri}",
                 ) from None
             delta = _made(spec, folder, options)
-        _check(spec, folder, delta.metadata().configuration)
         return cls(spec, folder, delta, options)
 
     def refresh(self) -> None:
         """Load commits made since."""
-        self._delta.update_incremental()
-        self._files = None
+        if self.outdated:
+            self._delta = self.newest()
+        else:
+            self._delta.update_incremental()
+        self._see(self._delta)
+
+    def newest(self) -> DeltaTable:
+        """Return the newest state of the log, for ``migration``."""
+        return DeltaTable(self.folder.uri, storage_options=self.options)
+
+    @property
+    def outdated(self) -> bool:
+        """Whether its schema is of an earlier version: it can be read, but not written."""
+        return self.schema_version < self.spec.version
 
     @property
     def version(self) -> int:
@@ -117,6 +149,7 @@ class Table:
 
     def files(self, **partition: str) -> list[DataFile]:
         """Return its files, by path; only those of a partition if one is named."""
+        assert set(partition) <= set(self._delta.metadata().partition_columns), partition
         if self._files is None:
             self._files = self._listed()
         wanted = partition.items()
@@ -128,18 +161,27 @@ class Table:
 
     def _listed(self) -> list[DataFile]:
         listed = pa.table(self._delta.get_add_actions(flatten=True))
-        rows = listed.to_pylist()
-        found = [
-            DataFile(
-                path=unquote(row["path"]),
-                size=row["size_bytes"],
-                rows=row["num_records"] or 0,
-                partition={name: text(row[f"partition.{name}"]) for name in self.spec.partition_by},
-                low={name: plain(row.get(f"min.{name}")) for name in self.spec.bounds},
-                high={name: plain(row.get(f"max.{name}")) for name in self.spec.bounds},
+        # Those of the table: an earlier version may have had others.
+        divided = self._delta.metadata().partition_columns
+        found = []
+        for row in listed.to_pylist():
+            partition = {name: text(row[f"partition.{name}"]) for name in divided}
+            found.append(
+                DataFile(
+                    path=unquote(row["path"]),
+                    size=row["size_bytes"],
+                    rows=row["num_records"] or 0,
+                    partition=partition,
+                    low={
+                        name: partition.get(name, plain(row.get(f"min.{name}")))
+                        for name in self.spec.bounds
+                    },
+                    high={
+                        name: partition.get(name, plain(row.get(f"max.{name}")))
+                        for name in self.spec.bounds
+                    },
+                )
             )
-            for row in rows
-        ]
         return sorted(found, key=lambda one: one.path)
 
     def removed_since(self, time_us: int) -> set[str]:
@@ -167,17 +209,15 @@ class Table:
         Raises:
             TableConflict: A concurrent commit changed what this one depends on; ``refresh`` and
                 decide again. Nothing was changed.
-            TableError: A file to be added does not exist.
+            TableError: A file to be added does not exist; or the table is outdated.
         """
+        if self.outdated:
+            raise TableError(
+                f"{self.folder.uri} has schema version {self.schema_version}, and this TernMQ "
+                f"writes {self.spec.version}: run `ternmq pipeline run` once, which converts it"
+            )
         now_ms = time.time_ns() // 1_000_000
-        actions: list[AddAction | RemoveAction] = []
-        for one in add:
-            if self.folder.size(one.path) != one.size:
-                raise TableError(
-                    f"{self.folder.uri_of(one.path)} was to be added to the table and is not there "
-                    "any more as it was written"
-                )
-            actions.append(self._adding(one, now_ms, changes=changes))
+        actions = self.additions(add, now_ms, changes=changes)
         added = len(actions)
         actions += [
             RemoveAction(one.path, changes, now_ms, one.size, dict(one.partition)) for one in remove
@@ -186,7 +226,7 @@ class Table:
         if len(actions) > added:
             # The library does not detect that two commits remove the same file if one of them
             # declares its rows unchanged. It does detect two that store a number for the same app.
-            numbers.append(Transaction(_REMOVALS, self.version + 1))
+            numbers.append(Transaction(REMOVALS, self.version + 1))
         if not actions and not numbers:
             return
         try:
@@ -198,12 +238,34 @@ class Table:
                 commit_properties=CommitProperties(app_transactions=numbers or None),
             )
         except CommitFailedError as error:
-            self.refresh()
-            raise TableConflict(
-                f"the table {self.folder.uri} was changed by somebody else at once: {error}"
-            ) from error
+            raise self.conflict(error) from error
         self.folder.sync_log()
         self.refresh()
+
+    def conflict(self, error: object) -> TableConflict:
+        """Load what another process committed; return the error to raise."""
+        self.refresh()
+        return TableConflict(
+            f"the table {self.folder.uri} was changed by somebody else at once: {error}"
+        )
+
+    def additions(
+        self, files: Iterable[DataFile], now_ms: int, *, changes: bool
+    ) -> list[AddAction | RemoveAction]:
+        """Return what a commit says to add files.
+
+        Raises:
+            TableError: One does not exist, or is not as it was written.
+        """
+        actions: list[AddAction | RemoveAction] = []
+        for one in files:
+            if self.folder.size(one.path) != one.size:
+                raise TableError(
+                    f"{self.folder.uri_of(one.path)} was to be added to the table and is not there "
+                    "any more as it was written"
+                )
+            actions.append(self._adding(one, now_ms, changes=changes))
+        return actions
 
     def _adding(self, one: DataFile, now_ms: int, *, changes: bool) -> AddAction:
         stats = {
@@ -233,21 +295,7 @@ class Table:
 
         For tables of modest size; the archive writes its own files.
         """
-        rows = rows.select(self.spec.schema.names).cast(self.spec.schema)
-        return [
-            self._staged(part, partition, durable=durable)
-            for partition, part in parts(rows, self.spec.partition_by)
-        ]
-
-    def _staged(self, rows: pa.Table, partition: dict[str, str], *, durable: bool) -> DataFile:
-        folders = [f"{name}={quote(value, safe='')}" for name, value in partition.items()]
-        path = "/".join([*folders, f"{self.spec.name}-{secrets.token_hex(8)}.parquet"])
-        stored = rows.select(self.spec.stored.names)
-        with self.folder.begin(path) as sink:
-            pq.write_table(stored, sink, **COMPRESSION)
-        done = self.folder.finish(path, durable=durable)
-        low, high = bounds(rows, self.spec.bounds)
-        return DataFile(done.path, done.size, len(rows), partition, low, high)
+        return staged(self.folder, self.spec, rows, durable=durable)
 
     def append(self, rows: pa.Table, remember: Mapping[str, int] | None = None) -> None:
         """Add rows and store numbers, all or nothing."""
@@ -281,6 +329,31 @@ class Table:
         return read_files(self.folder, self.spec, files, columns)
 
 
+def staged(
+    folder: Folder, spec: TableSpec, rows: pa.Table, *, durable: bool = True
+) -> list[DataFile]:
+    """Write rows to files of their partitions, for a later commit; needs no log.
+
+    Args:
+        folder: Folder of the table.
+        spec: The table.
+        rows: Rows with all columns.
+        durable: On this machine, sync files to the disk before they get their names.
+    """
+    rows = rows.select(spec.schema.names).cast(spec.schema)
+    spec.check(rows)
+    found = []
+    for partition, part in parts(rows, spec.partition_by):
+        folders = [f"{name}={quote(value, safe='')}" for name, value in partition.items()]
+        path = "/".join([*folders, f"{spec.name}-{secrets.token_hex(8)}.parquet"])
+        with folder.begin(path) as sink:
+            pq.write_table(part.select(spec.stored.names), sink, **COMPRESSION)
+        done = folder.finish(path, durable=durable)
+        low, high = bounds(part, spec.bounds)
+        found.append(DataFile(done.path, done.size, len(part), partition, low, high))
+    return found
+
+
 def read_files(
     folder: Folder,
     spec: TableSpec,
@@ -297,18 +370,43 @@ def read_files(
     """
     names = list(columns or spec.schema.names)
     chosen = pa.schema([spec.schema.field(name) for name in names])
-    stored = [name for name in names if name not in spec.partition_by]
     found = []
     for one in files:
         with folder.open(one.path) as source:
-            part = pq.ParquetFile(source).read(stored)
-        for name in spec.partition_by:
-            if name in names:
-                kind = spec.schema.field(name).type
-                value = pa.scalar(one.partition[name]).cast(kind)
-                part = part.append_column(name, pa.repeat(value, one.rows))
-        found.append(part.select(names).cast(chosen))
+            part = pq.ParquetFile(source).read(
+                [name for name in names if name not in one.partition]
+            )
+        found.append(completed(part, one, chosen))
     return pa.concat_tables(found) if found else chosen.empty_table()
+
+
+def completed(rows: pa.Table | pa.RecordBatch, file: DataFile, chosen: pa.Schema) -> pa.Table:
+    """Return rows of a file with the columns of its partition, in a schema.
+
+    Rows of an earlier version of the schema become rows of this one.
+    """
+    arrays = [
+        pa.repeat(pa.scalar(file.partition[one.name]).cast(one.type), rows.num_rows)
+        if one.name in file.partition
+        else rows[one.name].cast(one.type)
+        for one in chosen
+    ]
+    return pa.table(arrays, schema=chosen)
+
+
+def renewed(rows: pa.Table, file: DataFile, spec: TableSpec, chosen: pa.Schema) -> pa.Table:
+    """Return rows of a file of an earlier version as if the newest had written them.
+
+    Args:
+        rows: All columns of the file.
+        file: The file.
+        spec: The table.
+        chosen: The columns to return.
+    """
+    rows = completed(rows, file, chosen)
+    version = pa.repeat(pa.scalar(spec.version, pa.int32()), len(rows))
+    at = rows.schema.get_field_index(VERSION.name)
+    return rows.set_column(at, rows.schema.field(at), version).combine_chunks()
 
 
 def deciding_anew(table: Table, attempt: Callable[[], T]) -> T:
@@ -339,10 +437,10 @@ def _made(spec: TableSpec, folder: Folder, options: dict[str, str] | None) -> De
     try:
         made = DeltaTable.create(
             folder.uri,
-            Schema.from_arrow(spec.schema),
+            Schema.from_arrow(spec.declared),
             partition_by=list(spec.partition_by),
             name=spec.name,
-            configuration={_OWNER: OWNER, _VERSION: str(spec.version)},
+            configuration={OWNED: OWNER, SCHEMA_VERSION: str(spec.version)},
             raise_if_key_not_exists=False,
             storage_options=options,
         )
@@ -353,14 +451,21 @@ def _made(spec: TableSpec, folder: Folder, options: dict[str, str] | None) -> De
     return made
 
 
-def _check(spec: TableSpec, folder: Folder, properties: Mapping[str, str | None]) -> None:
-    if properties.get(_OWNER) != OWNER:
+def _version(spec: TableSpec, folder: Folder, delta: DeltaTable) -> int:
+    """Return the version of the schema of a table.
+
+    Raises:
+        TableError: The table is not ours, or of a later version.
+    """
+    properties = delta.metadata().configuration
+    if properties.get(OWNED) != OWNER:
         raise TableError(
             f"{folder.uri} is a table that TernMQ did not make; name another folder for the tables"
         )
-    made = properties.get(_VERSION)
-    if made != str(spec.version):
+    made = properties.get(SCHEMA_VERSION) or ""
+    if not made.isdecimal() or not 1 <= int(made) <= spec.version:
         raise TableError(
             f"{folder.uri} has schema version {made}, and this TernMQ writes {spec.version}: use "
             "the version that made it, or another folder"
         )
+    return int(properties.get(FILES_VERSION) or made)

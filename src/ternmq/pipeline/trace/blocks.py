@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ternmq.pipeline.tables.datafile import DataFile, Value, parts
+from ternmq.pipeline.tables.datafile import DataFile, int_of, parts
 from ternmq.pipeline.tables.numbers import Numbers, numbers
 from ternmq.pipeline.tables.table import Table
 
@@ -35,18 +35,12 @@ _SAME: Final = frozenset({"topic", "topic_number", "queue", "offset", "group_num
 
 def blocks_of(file: DataFile) -> tuple[int, int]:
     """Return the first and the last block of a file."""
-    return number(file.low["offset"]) >> BLOCK_BITS, number(file.high["offset"]) >> BLOCK_BITS
+    return int_of(file.low["offset"]) >> BLOCK_BITS, int_of(file.high["offset"]) >> BLOCK_BITS
 
 
 def is_open(file: DataFile) -> bool:
     """Return whether a file has open rows."""
-    return number(file.high["open"]) > 0
-
-
-def number(value: Value) -> int:
-    """Return a bound that is a number."""
-    assert isinstance(value, int)
-    return value
+    return int_of(file.high["open"]) > 0
 
 
 def rewrite(

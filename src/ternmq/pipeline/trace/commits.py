@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from ternmq.pipeline.stats import stats
 from ternmq.pipeline.stats.schema import STATS_MINUTE, STEPS_US
-from ternmq.pipeline.tables.datafile import TableSpec
 from ternmq.pipeline.tables.numbers import Numbers, numbers
+from ternmq.pipeline.tables.spec import TableSpec
 from ternmq.pipeline.tables.table import Table
 from ternmq.pipeline.trace.fold import TracedQueue
 from ternmq.pipeline.trace.known import PIPELINE, Known, Queue, Subscription, of_catalog

@@ -14,7 +14,7 @@ from ternmq.model.words import counted
 from ternmq.pipeline.job.described import described
 from ternmq.pipeline.job.job import Context, Outcome, Setting
 from ternmq.pipeline.stats.schema import STATS_MINUTE
-from ternmq.pipeline.tables.datafile import TableSpec
+from ternmq.pipeline.tables.spec import TableSpec
 from ternmq.pipeline.trace.commits import TracePass, tells
 from ternmq.pipeline.trace.feed import Feed, groups_before
 from ternmq.pipeline.trace.schema import KNOWN, TRACE

@@ -56,7 +56,8 @@ class TraceLookup:
             return []
         uris = [self._table.folder.uri_of(one.path) for one in files]
         found = self._database.sql(
-            f"select * from read_parquet($files) where {where} "  # noqa: S608
+            f'select * replace ("open"::boolean as "open") from read_parquet($files) '  # noqa: S608
+            f"where {where} "
             f'order by topic_number, queue, "offset", "group" limit {MAX_ROWS}',
             params={"files": uris, **given},
         )

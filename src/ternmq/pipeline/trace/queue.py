@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 
 from ternmq.pipeline.stats import stats
 from ternmq.pipeline.stats.schema import STEPS_US
-from ternmq.pipeline.tables.datafile import DataFile
+from ternmq.pipeline.tables.datafile import DataFile, int_of
 from ternmq.pipeline.tables.numbers import NULL, Numbers, from_position, member, numbers
 from ternmq.pipeline.tables.table import Table
-from ternmq.pipeline.trace.blocks import is_open, number, rewrite
+from ternmq.pipeline.trace.blocks import is_open, rewrite
 from ternmq.pipeline.trace.fold import OF_GROUPS, OF_MESSAGES, Group, TracedQueue, fold
 from ternmq.pipeline.trace.known import PIPELINE, Queue
 
@@ -102,10 +102,8 @@ def files_of(files: Iterable[DataFile]) -> dict[Queue, list[DataFile]]:
     """Return files of the trace by queue."""
     found: dict[Queue, list[DataFile]] = {}
     for one in files:
-        topic, queue = one.low["topic_number"], one.low["queue"]
-        assert isinstance(topic, int)
-        assert isinstance(queue, int)
-        found.setdefault((topic, queue), []).append(one)
+        place = int_of(one.low["topic_number"]), int_of(one.low["queue"])
+        found.setdefault(place, []).append(one)
     return found
 
 
@@ -170,7 +168,7 @@ def touched(work: Work, events: pa.Table) -> list[DataFile]:
     stops = np.array([one[1] for one in spans], np.int64)
     found = []
     for file in work.files:
-        low, high = number(file.low["offset"]), number(file.high["offset"])
+        low, high = int_of(file.low["offset"]), int_of(file.high["offset"])
         if (
             high >= everything_from
             or (low < open_below and is_open(file))

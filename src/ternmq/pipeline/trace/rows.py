@@ -246,7 +246,7 @@ class Lives:
             "deliveries": self.deliveries,
             "attempts": self.attempts,
             "round": self.round,
-            "open": (self.state < DONE).astype(np.int32),
+            "open": self.state < DONE,
         }
         made = {name: column(values, kinds.field(name).type) for name, values in told.items()}
         made["position"] = column(messages.position[at], pa.int64(), -1)

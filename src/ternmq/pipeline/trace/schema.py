@@ -1,16 +1,17 @@
 """The tables of the trace: the state of every message in every group.
 
-A change of a table's columns raises its version, here and in ``docs/reference/tables.md``.
+A change of a table's columns raises its version.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 
-from ternmq.pipeline.archive.schema import INSTANT
-from ternmq.pipeline.tables.datafile import TableSpec
+from ternmq.pipeline.archive.schema import ID, PLACE
+from ternmq.pipeline.tables.spec import INSTANT, VERSION, Column, TableSpec, unsigned
 
 STORED: Final = 0
 LEASED: Final = 1
@@ -41,68 +42,127 @@ FAILURES_KEPT: Final = 50
 
 TRACE: Final = TableSpec(
     name="trace",
-    version=1,
-    schema=pa.schema(
-        [
-            ("topic", pa.string()),
-            ("topic_number", pa.int64()),
-            ("queue", pa.int32()),
-            ("offset", pa.int64()),
-            ("group", pa.string()),
-            ("group_number", pa.int64()),
-            ("message_id", pa.string()),
-            ("producer_id", pa.int64()),
-            ("sequence", pa.int64()),
-            ("born_time", INSTANT),
-            ("stored_time", INSTANT),
-            ("position", pa.int64()),
-            ("first_delivered", INSTANT),
-            ("last_delivered", INSTANT),
-            ("deliveries", pa.int32()),
-            ("attempts", pa.int32()),
-            ("first_client", pa.string()),
-            ("last_client", pa.string()),
-            ("last_app", pa.string()),
-            ("state", pa.string()),
-            ("state_time", INSTANT),
-            ("end_to_end_us", pa.int64()),
-            ("handling_us", pa.int64()),
-            ("last_cause", pa.string()),
-            ("last_reason", pa.string()),
-            ("failures", pa.list_(FAILURE)),
-            ("round", pa.int32()),
-            ("open", pa.int32()),
-            ("hour", pa.string()),
-            ("schema_version", pa.int32()),
-        ]
+    version=2,
+    columns=(
+        *PLACE,
+        Column("group", pa.string(), "name of the group; null if no group receives it", null=True),
+        Column(
+            "group_number",
+            pa.int64(),
+            "number of the group; a group that is deleted and created again has another number",
+            null=True,
+        ),
+        replace(ID, null=True),
+        unsigned("producer_id", "first half of the id", null=True),
+        unsigned("sequence", "second half of the id", null=True),
+        Column(
+            "born_time",
+            INSTANT,
+            "time at which the sender sent the message, by the sender's clock",
+            null=True,
+        ),
+        Column(
+            "stored_time",
+            INSTANT,
+            "time at which the broker stored the message; null, as the ids are, if the part of the "
+            "journal with the message was already removed",
+            null=True,
+        ),
+        Column(
+            "position", pa.int64(), "position of the message's record in the journal", null=True
+        ),
+        Column(
+            "first_delivered",
+            INSTANT,
+            "time of the first delivery; null: never delivered",
+            null=True,
+        ),
+        Column("last_delivered", INSTANT, "time of the last delivery", null=True),
+        Column("deliveries", pa.int32(), "number of deliveries, in all rounds"),
+        Column(
+            "attempts", pa.int32(), "number of attempts in this round; the retry policy limits them"
+        ),
+        Column("first_client", pa.string(), "client of the first delivery", null=True),
+        Column("last_client", pa.string(), "client of the last delivery", null=True),
+        Column("last_app", pa.string(), "app of the last delivery", null=True),
+        Column(
+            "state",
+            pa.string(),
+            "`stored`: not delivered yet. `leased`. `waiting`: it waits for its next attempt, or "
+            "for another message of its key. `released`: given back. `held`: it failed, and waits "
+            "for an operator. `done`. `dead`. `skipped`: a filter, a reset, a skip or an operator "
+            "excluded it, or its group was deleted. `expired`",
+        ),
+        Column("state_time", INSTANT, "time since which it has this state", null=True),
+        Column(
+            "end_to_end_us",
+            pa.int64(),
+            "of a message that is done: time from `born_time` to done",
+            null=True,
+        ),
+        Column(
+            "handling_us",
+            pa.int64(),
+            "of a message that is done: time from its last delivery to done",
+            null=True,
+        ),
+        Column("last_cause", pa.string(), "cause of the last failure", null=True),
+        Column("last_reason", pa.string(), "reason of the last failure", null=True),
+        Column(
+            "failures",
+            pa.list_(FAILURE),
+            "the newest 50, oldest first; `outcome` is `retry`, `dead` or `held`",
+            null=True,
+        ),
+        Column(
+            "round",
+            pa.int32(),
+            "how often the group's queue was reset, or its messages were replayed, before the last "
+            "event of this message",
+        ),
+        Column("open", pa.bool_(), "the state can still change (`stored` to `held`)"),
+        Column(
+            "hour",
+            pa.string(),
+            "hour of `stored_time`, in UTC: `2026-11-21T12`. If `stored_time` is null: hour of the "
+            "first known event of the message",
+        ),
+        VERSION,
     ),
     partition_by=("hour",),
     bounds=("topic_number", "queue", "offset", "position", "state_time", "open"),
 )
 """One row for each message and group; for a message that no group receives, one without a group.
-``hour`` is that of the stored time, in UTC (``2026-11-21T12``). Each file has rows of one queue and
-of one block of offsets (``blocks``)."""
+Each file has rows of one queue and of one block of offsets (``blocks``). In version 1, ``open`` was
+0 or 1."""
 
 KNOWN: Final = TableSpec(
     name="trace_known",
-    version=1,
-    schema=pa.schema(
-        [
-            ("kind", pa.string()),
-            ("position", pa.int64()),
-            ("gone", pa.int64()),
-            ("topic", pa.string()),
-            ("topic_number", pa.int64()),
-            ("queue", pa.int32()),
-            ("group", pa.string()),
-            ("group_number", pa.int64()),
-            ("cursors", pa.list_(pa.int64())),
-            ("number", pa.int64()),
-            ("producer_id", pa.int64()),
-            ("sequence", pa.int64()),
-            ("born_time", INSTANT),
-            ("schema_version", pa.int32()),
-        ]
+    version=2,
+    columns=(
+        Column(
+            "kind",
+            pa.string(),
+            "`group`, `topic`, `prepared`, `end` (of a queue), `cursor` (of a group)",
+        ),
+        Column("position", pa.int64(), "position of the record that created it", null=True),
+        Column("gone", pa.int64(), "position of the record that ended it", null=True),
+        *[replace(one, null=True) for one in PLACE[:3]],
+        Column("group", pa.string(), "name of the group", null=True),
+        Column("group_number", pa.int64(), "number of the group", null=True),
+        Column(
+            "cursors", pa.list_(pa.int64()), "where the group started, for each queue", null=True
+        ),
+        Column(
+            "number",
+            pa.int64(),
+            "end of the queue, cursor, or time at which a group ended",
+            null=True,
+        ),
+        unsigned("producer_id", "first half of the id of the first prepared message", null=True),
+        unsigned("sequence", "second half of this id", null=True),
+        Column("born_time", INSTANT, "born time of the prepared messages", null=True),
+        VERSION,
     ),
 )
 """State that a fold needs besides its events: ``group`` (its topic, when and where it began),

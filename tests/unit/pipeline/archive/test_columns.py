@@ -49,7 +49,7 @@ def test_headers_become_maps_and_empty_ones_null(headers):
 
 def test_rows_of_the_archive():
     taken = made.rows(10, 20)
-    found = columns.archived(taken, 7)
+    found = columns.archived(taken, "orders", 7)
     assert found.schema == ARCHIVE.stored
     found.validate(full=True)
     row = found.to_pylist()[1]

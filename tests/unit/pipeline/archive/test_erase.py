@@ -14,8 +14,9 @@ from ternmq.pipeline.archive import rewrite
 from ternmq.pipeline.archive.commit import Archive, ArchivedQueue
 from ternmq.pipeline.archive.compaction import compact
 from ternmq.pipeline.archive.erase import Request, erase, find
+from ternmq.pipeline.archive.file import Sizes
 from ternmq.pipeline.archive.lookup import Lookup
-from ternmq.pipeline.archive.ranges import RangeWriter, write_range
+from ternmq.pipeline.archive.ranges import OpenFiles, RangeWriter, write_range
 from ternmq.pipeline.archive.schema import ERASED
 from ternmq.pipeline.tables.table import Table
 from tests.unit.pipeline import made
@@ -170,13 +171,13 @@ def test_files_that_compaction_replaced_and_tasks_gave_up_are_searched_too(archi
     batch = made.rows(0, 30, **with_secret(0, 30, {4, 15}))
     write_range(archive.table.folder, made.span(0, 10), [batch.slice(0, 10)])
     write_range(archive.table.folder, made.span(0, 30), [batch])
-    killed = RangeWriter(archive.table.folder, made.span(0, 30))
-    killed.write(batch)
+    span = made.span(0, 30)
+    killed = OpenFiles(archive.table.folder, span.place, Sizes(), durable=False)
+    RangeWriter(killed, span).write(batch)
     erase(archive, erased, BY_KEY, NOW)
     assert SECRET not in bytes_of(tables)
     assert files_there(archive) == files_known(archive)
-    assert killed._open is not None
-    killed._open.abandon()
+    killed.abandon()
 
 
 def test_a_file_that_may_still_be_committed_stays(archive, erased):

@@ -58,7 +58,7 @@ def test_a_message_by_its_place_whole(lookup):
     assert one.body == made.body(41, 1)
     assert one.stored_time == datetime(2026, 11, 21, 12, 0, 0, 41_000, UTC)
     assert one.born_time == datetime(2026, 11, 21, 12, 0, 0, 36_000, UTC)
-    assert (one.day, one.topic_number, one.schema_version) == (date(2026, 11, 21), 7, 1)
+    assert (one.day, one.topic_number, one.schema_version) == (date(2026, 11, 21), 7, 2)
 
 
 def test_every_message_by_its_id(lookup):

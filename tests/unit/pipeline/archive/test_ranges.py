@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from ternmq.model.errors import DataLoss
 from ternmq.pipeline.archive.file import Named, Sizes, file_name, named_rows
-from ternmq.pipeline.archive.ranges import Missing, Written, write_range
+from ternmq.pipeline.archive.ranges import Bundle, Missing, Written, write_range
 from ternmq.pipeline.archive.schema import ARCHIVE
 from tests.unit.pipeline import made
 from tests.unit.pipeline.made import span
@@ -34,14 +34,14 @@ def test_a_range_becomes_a_file_with_its_rows(folder):
     (file,) = written.files
     assert offsets(folder, file) == list(range(5, 1005))
     assert (file.rows, written.missing) == (1000, ())
-    assert file.partition == {"topic": "orders", "day": "2026-11-21"}
+    assert file.partition == {"day": "2026-11-21"}
     assert file.low == {
-        "topic_number": 7, "queue": 0, "offset": 5, "position": 4596,
+        "topic": "orders", "topic_number": 7, "queue": 0, "offset": 5, "position": 4596,
         "stored_time": made.NOON + 5000, "born_time": made.NOON,
     }  # fmt: skip
     assert file.high["offset"] == 1004
     assert names(folder) == [file.path]
-    assert file.path.startswith("topic=orders/day=2026-11-21/orders-7-0-")
+    assert file.path.startswith("day=2026-11-21/orders-7-0-")
     assert named_rows(file.path) == Named("orders", 7, 0, 5, 1005)
 
 
@@ -163,7 +163,8 @@ def test_two_attempts_at_a_range_do_not_replace_each_others_files(folder):
 
 def test_what_was_written_travels_as_text(folder):
     written = write_range(folder, span(0, 20), [made.rows(2, 20)], lenient=True)
-    assert Written.of_json(written.to_json()) == written
+    bundle = Bundle((written,))
+    assert Bundle.of_json(bundle.to_json()) == bundle
 
 
 @pytest.mark.parametrize("topic", ["orders", "a-b.c", "1-2-3", "-"])

@@ -3,7 +3,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import defaultdict
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 import pytest
 
@@ -188,6 +188,6 @@ def one_by_one(rows, day):
             "exception": cause.exception or None, "message": cause.message,
             "cause": first["cause"], "count": len(some), "first": first["time"],
             "last": some[-1][1]["time"], "day_before": 0, "sample_ids": ids[:5],
-            "sample_reason": first["reason"], "day": f"1970-01-0{day + 1}", "schema_version": 1,
+            "sample_reason": first["reason"], "day": date(1970, 1, day + 1), "schema_version": 2,
         })  # fmt: skip
     return told

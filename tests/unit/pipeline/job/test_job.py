@@ -150,9 +150,14 @@ def test_a_job_ends_where_it_asks(tables):
 
 @pytest.mark.parametrize("pieces", [1, 2, 3, 7, 1000])
 def test_ranges_are_cut_without_losing_a_row(pieces):
-    spans = [span(5, 105), span(0, 10, queue=1), span(7, 8, queue=2)]
-    found = cut(spans, pieces)
-    assert [(one.queue, at) for one in found for at in range(one.start, one.stop)] == [
-        (one.queue, at) for one in spans for at in range(one.start, one.stop)
+    groups = [(span(5, 105),), (span(0, 10, queue=1), span(7, 8, queue=2))]
+    found = cut(groups, pieces)
+    assert [(one.queue, at) for some in found for one in some for at in rows_of(one)] == [
+        (one.queue, at) for some in groups for one in some for at in rows_of(one)
     ]
-    assert max(one.stop - one.start for one in found) <= -(-111 // pieces)
+    assert max(one.stop - one.start for (one,) in found[:-1]) <= -(-111 // pieces)
+    assert found[-1] == groups[-1]
+
+
+def rows_of(one):
+    return range(one.start, one.stop)

@@ -84,7 +84,7 @@ def test_the_plan_counts_and_says_when(tables):
     with pytest.raises(UnknownTopic, match="no message of topic 'others'"):
         plan(tables, Selection("others"))
     (only,) = plan(tables, Selection("orders", since_us=NOON + 50_000, until_us=NOON + 60_000))
-    assert (only.rows, len(only.files), only.stop) == (10, 1, 100)
+    assert (only.rows, len(only.files), only.stop) == (10, 1, 60)
 
 
 def test_files_of_other_times_are_not_opened(tables):

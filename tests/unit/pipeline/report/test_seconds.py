@@ -28,7 +28,7 @@ def row(offset: int, group: str | None, **told: object) -> dict[str, object]:
     return {
         "topic": "orders", "topic_number": 1, "queue": 0, "offset": offset, "group": group,
         "stored_time": stored, "deliveries": 0, "attempts": 0, "state": "stored",
-        "state_time": stored, "hour": f"{DAY}T10", "open": 1, "round": 0, "position": 8 * offset,
+        "state_time": stored, "hour": f"{DAY}T10", "open": True, "round": 0, "position": 8 * offset,
         "schema_version": 1, **told,
     }  # fmt: skip
 
@@ -37,7 +37,7 @@ def done(offset: int, group: str, after_us: int) -> dict[str, object]:
     at = TEN + offset * SECOND + after_us
     return row(
         offset, group, first_delivered=at - 1000, last_delivered=at - 1000, deliveries=1,
-        attempts=1, state="done", state_time=at, end_to_end_us=after_us, open=0,
+        attempts=1, state="done", state_time=at, end_to_end_us=after_us, open=False,
     )  # fmt: skip
 
 

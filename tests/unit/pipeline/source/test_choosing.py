@@ -14,20 +14,18 @@ from ternmq.pipeline.archive.schema import ARCHIVE
 from ternmq.pipeline.source import choosing
 from ternmq.pipeline.source.choosing import choose, tasks
 from ternmq.pipeline.source.reading import batches
-from ternmq.pipeline.tables.datafile import TableSpec
 from ternmq.pipeline.tables.folder import Folder
+from ternmq.pipeline.tables.spec import Column, TableSpec
 from ternmq.pipeline.tables.table import Table
 
 SPEC = TableSpec(
     "audit",
     1,
-    pa.schema(
-        [
-            ("bucket", pa.timestamp("us", "UTC")),
-            ("topic", pa.string()),
-            ("count", pa.int64()),
-            ("day", pa.date32()),
-        ]
+    (
+        Column("bucket", pa.timestamp("us", "UTC"), "a time"),
+        Column("topic", pa.string(), "a topic"),
+        Column("count", pa.int64(), "a number"),
+        Column("day", pa.date32(), "the day"),
     ),
     ("day",),
     ("bucket", "count"),

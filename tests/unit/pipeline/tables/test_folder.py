@@ -97,11 +97,11 @@ def test_every_file_and_folder_is_on_the_disk_before_a_commit_is_answered(tables
     written = [one for one in synced if ".tmp-orders-7-0-" in one]
     assert len(written) == 1
     for wanted in (
-        f"{at}/topic=orders/day=2026-11-21", f"{at}/topic=orders", at, "tables",
+        f"{at}/day=2026-11-21", at, "tables",
         f"{at}/_delta_log/00000000000000000001.json", f"{at}/_delta_log",
     ):  # fmt: skip
         assert wanted in synced[synced.index(written[0]) :], wanted
-    assert file.path.startswith("topic=orders/day=2026-11-21/")
+    assert file.path.startswith("day=2026-11-21/")
 
 
 def test_commits_of_others_below_ones_own_are_on_the_disk(tables, monkeypatch):

@@ -15,15 +15,20 @@ from deltalake import DeltaTable
 
 from ternmq.model.errors import TableConflict, TableError
 from ternmq.pipeline.tables import deltalog
-from ternmq.pipeline.tables.datafile import TableSpec
 from ternmq.pipeline.tables.folder import Folder
+from ternmq.pipeline.tables.spec import Column, TableSpec
 from ternmq.pipeline.tables.table import Table, deciding_anew
 
 WHEN = pa.timestamp("us", tz="UTC")
 SPEC = TableSpec(
     "things",
     3,
-    pa.schema([("day", pa.date32()), ("number", pa.int64()), ("at", WHEN), ("text", pa.string())]),
+    (
+        Column("day", pa.date32(), "the `day`"),
+        Column("number", pa.int64(), "a number"),
+        Column("at", WHEN, "a time", null=True),
+        Column("text", pa.string(), "a text", null=True),
+    ),
     ("day",),
     ("number", "at"),
 )
@@ -64,8 +69,8 @@ def test_any_reader_of_delta_reads_it(table):
 
 
 def test_a_value_that_no_path_takes_as_it_is(tables):
-    schema = pa.schema([("name", pa.string()), ("n", pa.int64())])
-    spec = TableSpec("odd", 1, schema, ("name",))
+    columns = Column("name", pa.string(), "a name"), Column("n", pa.int64(), "a number")
+    spec = TableSpec("odd", 1, columns, ("name",))
     table = Table.open(tables, spec)
     odd = ["a b", "50%", "a/b", "ä=ö", "$x", "a%20b"]
     table.append(pa.table({"name": odd, "n": range(len(odd))}))
@@ -254,8 +259,27 @@ def test_a_table_of_somebody_elses(tables):
 
 
 def test_a_table_of_another_version(tables, table):
-    with pytest.raises(TableError, match="schema version 3, and this TernMQ writes 4"):
-        Table.open(tables, replace(SPEC, version=4))
+    with pytest.raises(TableError, match="schema version 3, and this TernMQ writes 2"):
+        Table.open(tables, replace(SPEC, version=2))
+    later = Table.open(tables, replace(SPEC, version=4))
+    assert (later.schema_version, later.outdated, table.outdated) == (3, True, False)
+    with pytest.raises(TableError, match="schema version 3, and this TernMQ writes 4: run"):
+        later.append(rows(MONDAY, 1))
+    assert table.files() == []
+
+
+def test_a_row_without_what_every_row_has_is_not_written(table):
+    wrong = rows(MONDAY, 1, 2).set_column(1, "number", pa.array([1, None], pa.int64()))
+    with pytest.raises(TableError, match="a row for the table things has no number"):
+        table.append(wrong)
+    assert table.folder.exists()
+    assert [one.path for one in table.folder.list() if one.path.endswith(".parquet")] == []
+
+
+def test_the_log_describes_the_columns(table):
+    told = {one.name: one for one in DeltaTable(table.folder.uri).schema().fields}
+    assert (told["day"].nullable, told["text"].nullable) == (False, True)
+    assert told["day"].metadata == {"comment": "the day"}
 
 
 def test_names_with_a_scheme(tmp_path, table, tables):
