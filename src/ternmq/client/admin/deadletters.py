@@ -193,7 +193,9 @@ class DeadLetters:
         *,
         queue: int | None = None,
     ) -> list[Chosen]:
-        """Deliver messages that wait or are held now; return those that did neither.
+        """Deliver messages at once that wait for a retry or are held; return the others.
+
+        The others neither waited nor were held, so nothing happened to them.
 
         Args:
             topic: The topic.
