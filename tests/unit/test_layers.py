@@ -26,7 +26,7 @@ PIPELINE = (
     "The data pipeline asks a broker as every client does, and reads a journal's files by one door"
 )
 SPARK = "Only what hands things to Spark knows Spark; what decides can be tried without a Java"
-DELTA = "One module knows the library that writes the log of a table"
+DELTA = "Two modules know the library that writes the log of a table"
 ROOMS = "A room of {} imports only rooms below it"
 DEMO = "The demo is an application: it uses the public client library, nothing below it"
 

@@ -1,5 +1,5 @@
 """Running jobs.
 
 Reading order: ``jobs`` (which there are), ``runner``, ``owner`` (a folder belongs to one
-pipeline), ``health``, ``status``.
+pipeline), ``converting`` (tables of earlier versions), ``health``, ``status``.
 """

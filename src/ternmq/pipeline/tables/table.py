@@ -1,6 +1,6 @@
 """A table: Parquet files, and a Delta log that lists those that belong to it.
 
-The only module that uses the library which writes the log: that library renames things often. Used
+Only this module and ``migration`` use the library which writes the log: it renames things often. Used
 of it: creating a table, the list of files, and one kind of commit, which adds files, removes files
 and stores numbers (``app -> version``), all or nothing. Of two concurrent commits that store a
 number for the same app, or that remove files, only one succeeds: the other raises TableConflict,
