@@ -1,9 +1,9 @@
 """A table: Parquet files, and a Delta log that lists those that belong to it.
 
-Only this module and ``migration`` use the library which writes the log: it renames things often. Used
-of it: creating a table, the list of files, and one kind of commit, which adds files, removes files
-and stores numbers (``app -> version``), all or nothing. Of two concurrent commits that store a
-number for the same app, or that remove files, only one succeeds: the other raises TableConflict,
+Only this module and ``migration`` use the library that writes the log: it renames things often.
+Used of it: creating a table, the list of files, and one kind of commit, which adds files, removes
+files and stores numbers (``app -> version``), all or nothing. Of two concurrent commits that store
+a number for the same app, or that remove files, only one succeeds: the other raises TableConflict,
 and its caller decides again (tests check this for the installed release). The same holds for a
 commit that adds files while another removes rows; it succeeds at the second attempt.
 
