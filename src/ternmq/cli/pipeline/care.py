@@ -23,7 +23,12 @@ _SHOWN: Final = 20
 
 @click.command(cls=Command)
 @required_tables
-@click.option("--topic", type=NAME, metavar="TOPIC", help="Only files of this topic.")
+@click.option(
+    "--topic",
+    type=NAME,
+    metavar="TOPIC",
+    help="Only this topic; files that it shares with others are not merged.",
+)
 @click.option(
     "--keep-days",
     type=OFFSET,
