@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -45,4 +46,4 @@ def table_of(spec: TableSpec) -> str:
 
 def parts() -> dict[str, Callable[[], str]]:
     """Return what makes the part of each table, by the name of the part."""
-    return {f"table_{spec.name}": (lambda spec=spec: table_of(spec)) for spec in all_tables()}
+    return {f"table_{spec.name}": partial(table_of, spec) for spec in all_tables()}
