@@ -194,3 +194,26 @@ def _jars(package: str, folder: Path) -> str:
     ]
     assert any(one.startswith("delta-spark") for one in map(os.path.basename, found))
     return ",".join(found)
+
+
+@pytest.mark.row("R2", "R7")
+def test_rows_of_the_archive_are_sent_again_as_they_are(spark, tables):
+    from ternmq.testing import broker
+
+    archive = load(spark, tables, "archive", topic="parcels")
+    rows = archive.select("body", "key", "tag", "headers", "content_type")
+    with broker(manual=False) as real, ternmq.sync.connect(real.url) as client:
+        client.admin.create_topic("again")
+        servers = real.url.partition("://")[2]
+        told = {"bootstrap.servers": servers, "topic": "again", "writerId": "w"}
+        rows.write.format("ternmq").mode("append").options(**told).save()
+        found = (
+            spark.read.format("ternmq")
+            .options(**{"bootstrap.servers": servers, "subscribe": "again"})
+            .options(columns="body,key,tag,headers,content_type", headersType="map")
+            .load()
+        )
+        assert [one.dataType for one in found.schema] == [one.dataType for one in rows.schema]
+        sent, again = (sorted(map(str, one.collect())) for one in (rows, found))
+        assert sent == again
+        assert len(sent) == 500

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
-_KINDS: Final = {
+_MAP: Final = "map<string,string>"
+_KINDS: dict[str, str] = {
     "key": "binary",
     "value": "binary",
     "topic": "string",
@@ -34,19 +35,36 @@ _KINDS: Final = {
     "priority": "int",
     "expires_at": "timestamp",
 }
+ALIASES: Final = {
+    "body": "value",
+    "queue": "partition",
+    "stored_time": "timestamp",
+    "born_time": "born_timestamp",
+    "tag": "tags",
+    "ordering_key": "order_key",
+}
+"""The names that the pipeline's tables have for these columns, which can be used instead."""
+_KINDS |= {alias: _KINDS[name] for alias, name in ALIASES.items()}
 FIELDS: Final = tuple(_KINDS)
 """All columns that can be read; the first six are the default."""
 METADATA: Final = FIELDS[7:]
 """Columns of the option ``metadataFields``."""
+_BYTES: Final = ("binary", "string")
+_EITHER: Final = {"key": _BYTES, "value": _BYTES, "body": _BYTES, "headers": (_HEADERS, _MAP)}
+"""Columns that can have one of several types."""
 RANGES: Final = {"topic": "string", "partition": "int", "start": "bigint", "end": "bigint"}
 """The columns of ``emit=ranges``."""
 
 
 def kinds(
-    columns: Sequence[str], key_type: str = "binary", value_type: str = "binary"
+    columns: Sequence[str],
+    key_type: str = "binary",
+    value_type: str = "binary",
+    headers_type: str = "array",
 ) -> dict[str, str]:
     """Return the type of each column, as Spark writes it."""
-    own = {"key": key_type, "value": value_type}
+    own = {"key": key_type, "value": value_type, "body": value_type}
+    own["headers"] = _MAP if headers_type == "map" else _HEADERS
     return {name: own.get(name, _KINDS[name]) for name in columns}
 
 
@@ -65,6 +83,7 @@ def _arrow_kinds() -> dict[str, pa.DataType]:
         "int": pa.int32(),
         "bigint": pa.int64(),
         "timestamp": pa.timestamp("us", tz="UTC"),
+        _MAP: pa.map_(pa.string(), pa.string()),
         _HEADERS: pa.list_(
             pa.field(
                 "element",
@@ -90,7 +109,7 @@ def projected(
     Args:
         chosen: Names and types as Spark writes them (``simpleString``).
         offered: Columns that the options offer; ``key`` and ``value`` are allowed as binary and as
-            string.
+            string, ``headers`` as an array and as a map.
         others: Also allow other columns of messages, which no option requested.
 
     Raises:
@@ -103,7 +122,7 @@ def projected(
             raise OptionError(
                 f"schema: there is no column {name!r}; there are {', '.join(offered)}"
             )
-        either = name in {"key", "value"} and kind in {"binary", "string"}
+        either = kind in _EITHER.get(name, ())
         if kind != wanted and not either:
             raise OptionError(f"schema: column {name!r} is of type {wanted}, not {kind}")
         found[name] = kind

@@ -39,6 +39,7 @@ _SOURCES: Final[dict[str, tuple[str, ...]]] = {
     "priority": ("priority",),
     "expires_at": ("expiry_time",),
 }
+_SOURCES.update({alias: _SOURCES[name] for alias, name in schema.ALIASES.items()})
 """Sources of each column; names of columns of ``record.coalesce``."""
 
 
@@ -153,11 +154,13 @@ def _producers(batch: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
 def _headers(batch: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
     import pyarrow as pa
 
-    rows: list[list[tuple[str, bytes]] | None] = []
+    rows: list[list[tuple[str, bytes | str]] | None] = []
+    texts = pa.types.is_map(kind)
     try:
         for packed in batch.column("headers").to_pylist():
             pairs = _unpack(packed) if packed else {}
-            rows.append([(key, value.encode()) for key, value in pairs.items()] or None)
+            row = [(key, value if texts else value.encode()) for key, value in pairs.items()]
+            rows.append(row or None)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"headers of a message are no map of texts: {error}") from error
     return pa.array(rows, kind)

@@ -74,6 +74,7 @@ class ReadOptions:
     columns: tuple[str, ...] = ()
     key_type: str = "binary"
     value_type: str = "binary"
+    headers_type: str = "array"
     emit: str = "messages"
     batch_rows: int = 10_000
     batch_bytes: int = 4 << 20
@@ -90,7 +91,7 @@ class ReadOptions:
     @property
     def offered(self) -> dict[str, str]:
         """The columns that these options offer, with their types as Spark writes them."""
-        return _offered(self.columns, self.key_type, self.value_type)
+        return _offered(self.columns, self.key_type, self.value_type, self.headers_type)
 
 
 @dataclass(slots=True, frozen=True)
@@ -131,6 +132,7 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
         columns=_columns(given, emit),
         key_type=given.get("keyType", "binary"),
         value_type=given.get("valueType", "binary"),
+        headers_type=given.get("headersType", "array"),
         emit=emit,
         batch_rows=given.get("batchRows", 10_000),
         batch_bytes=given.get("batchBytes", 4 << 20),
@@ -159,11 +161,14 @@ def read_columns(options: Mapping[str, str]) -> dict[str, str]:
         _columns(given, given.get("emit", "messages")),
         given.get("keyType", "binary"),
         given.get("valueType", "binary"),
+        given.get("headersType", "array"),
     )
 
 
-def _offered(columns: tuple[str, ...], key_type: str, value_type: str) -> dict[str, str]:
-    return kinds(columns, key_type, value_type) if columns else dict(RANGES)
+def _offered(
+    columns: tuple[str, ...], key_type: str, value_type: str, headers_type: str
+) -> dict[str, str]:
+    return kinds(columns, key_type, value_type, headers_type) if columns else dict(RANGES)
 
 
 def _fits(given: Given, found: ReadOptions, *, stream: bool) -> None:
@@ -245,14 +250,21 @@ def _columns(given: Given, emit: str) -> tuple[str, ...]:
     added: list[str] = ["headers"] if given.get("includeHeaders", False) else []
     added += given.get("metadataFields", ())
     if emit == "ranges":
-        for name in ("columns", "includeHeaders", "metadataFields", "keyType", "valueType"):
+        for name in (
+            "columns",
+            "includeHeaders",
+            "metadataFields",
+            "keyType",
+            "valueType",
+            "headersType",
+        ):
             if name in given.parsed:
                 raise OptionError(f"option {name}: useless with emit=ranges")
         return ()
     if not chosen:
         base = [one for one in FIELDS[:6] if emit == "messages" or one != "value"]
         return (*base, *added)
-    if emit == "index" and "value" in chosen:
+    if emit == "index" and {"value", "body"} & set(chosen):
         raise OptionError("option columns: emit=index has no column value")
     return (*chosen, *(one for one in added if one not in chosen))
 

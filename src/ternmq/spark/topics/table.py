@@ -185,6 +185,8 @@ TABLE: Final = CONNECTION + tuple(
         ("metadataFields", Use.READ, _words(METADATA), "none", "columns to add"),
         ("keyType", Use.READ, _choice("binary", "string"), "`binary`", "type of `key`"),
         ("valueType", Use.READ, _choice("binary", "string"), "`binary`", "type of `value`"),
+        ("headersType", Use.READ, _choice("array", "map"), "`array`",
+         "type of `headers`: `array` as in Kafka's source, `map` as in the pipeline's tables"),
         ("emit", Use.READ, _choice("messages", "ranges", "index"), "`messages`",
          "`ranges`: a row per range of offsets; `index`: messages without `value`"),
         ("batchRows", Use.READ, values.count, "10000", "rows of an Arrow batch, about"),

@@ -24,6 +24,7 @@ from ternmq.model.errors import OptionError, TernMQError, UnknownTopic
 from ternmq.spark.broker.bulk_port import connect as connect_bulk
 from ternmq.spark.broker.connecting import Broker
 from ternmq.spark.broker.port import CommittedError, Port, TopicFacts, Transaction
+from ternmq.spark.topics.columns import named
 from ternmq.spark.topics.options import WriteOptions
 from ternmq.spark.topics.stage import Stage
 
@@ -106,7 +107,7 @@ class Writing:
         port = self.connect(self.options.broker)
         try:
             stage = Stage(self.options, self.columns, _Facts(port))
-            batches = stage.batches(tables)
+            batches = stage.batches(map(named, tables))
             ids: list[int] = []
             if self.options.exactly_once:
                 try:

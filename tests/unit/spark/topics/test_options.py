@@ -83,7 +83,7 @@ def test_bootstrap_servers_may_have_the_prefix():
         ({"batchRows": "0"}, "option batchRows='0': a whole number from 1 on"),
         ({"batchBytes": "many"}, "option batchBytes='many': a size"),
         ({"minPartitions": "-1"}, "option minPartitions='-1'"),
-        ({"columns": "key,body"}, "option columns='key,body': 'body' is none of"),
+        ({"columns": "key,bodies"}, "option columns='key,bodies': 'bodies' is none of"),
         ({"columns": "key,key"}, "twice"),
         ({"metadataFields": "value"}, "option metadataFields='value'"),
         ({"emit": "ranges", "columns": "key"}, "option columns: useless with emit=ranges"),

@@ -62,6 +62,18 @@ def test_rows_are_what_was_sent(broker):
     assert broker.open == 0
 
 
+def test_columns_by_the_names_of_the_tables(broker):
+    row = Row(b"one", key="k", tag="t", headers={"a": "ä"}, ordering_key="o")
+    broker.put("orders", row, Row(b"two"))
+    names = ",".join([*schema.ALIASES, *schema.ALIASES.values(), "headers"])
+    found = rows(reading(broker, columns=names, headersType="map", valueType="string"))
+    for one in found:
+        for alias, name in schema.ALIASES.items():
+            assert one[alias] == one[name]
+    assert (found[0]["body"], found[0]["tag"], found[0]["ordering_key"]) == ("one", "t", "o")
+    assert [one["headers"] for one in found] == [[("a", "ä")], None]
+
+
 @pytest.mark.parametrize("few", [1, 3, 15, 16, 17, 100])
 def test_every_column_of_every_size_of_batch(broker, few):
     for compression in (Compression.NONE, Compression.ZSTD):

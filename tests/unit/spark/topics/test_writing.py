@@ -15,6 +15,7 @@ from ternmq.model.errors import (
 )
 from ternmq.record.batch.batch import Batch
 from ternmq.record.batch.hashes import key_hash
+from ternmq.record.fact import messages
 from ternmq.spark.broker.port import TopicFacts, Transaction
 from ternmq.spark.topics.columns import written
 from ternmq.spark.topics.options import write_options
@@ -73,6 +74,31 @@ def test_a_wrong_column_is_named(columns, told, said):
 def test_columns_that_are_no_part_may_be_left_out():
     found = written({"price": "int", "value": "string"}, options(ignoreUnknownColumns="true"))
     assert found == ("value",)
+
+
+def test_a_column_that_is_given_by_two_names_is_refused():
+    with pytest.raises(OptionError, match="column tag: it is the same as tags; drop one"):
+        written({"value": "binary", "tags": "string", "tag": "string"}, options())
+    with pytest.raises(OptionError, match="column queue: its type is string; int or"):
+        written({"body": "binary", "queue": "string"}, options())
+
+
+def test_rows_of_the_archive_are_written_as_they_are(broker):
+    given = {"body": "binary", "key": "string", "tag": "string", "headers": "map<string,string>"}
+    columns = written({**given, "queue": "int"}, options())
+    assert columns == ("value", "key", "tags", "headers", "partition")
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array([b"x"]), pa.array(["k"]), pa.array(["t"]),
+            pa.array([[("a", "1")]], pa.map_(pa.string(), pa.string())), pa.array([0], pa.int32()),
+        ],
+        names=[*given, "queue"],
+    )  # fmt: skip
+    one = writing(broker, columns)
+    one.commit([one.write([batch], TASK)], TASK.batch_id)
+    (stored,) = broker.queue("orders", 0).batches
+    found = Batch(messages.of_record(stored.record).batch)
+    assert (found.bodies(), found.keys(), found.headers()) == ([b"x"], ["k"], [{"a": "1"}])
 
 
 # -- staging
