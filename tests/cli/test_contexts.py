@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ternmq.cli.reach import connection, contexts
 from ternmq.cli.reach.contexts import Context, Contexts
 from ternmq.cli.terminal.exits import Failed
+from ternmq.client.connection.address import parse
 from tests.cli.conftest import CommandLine
 
 
@@ -125,3 +128,16 @@ def test_where_app_and_token_come_from(
 def test_a_context_that_is_not_there(environment: dict[str, str]) -> None:
     with pytest.raises(Failed, match="no context 'nowhere'"):
         connection.resolve(None, None, None, "nowhere")
+
+
+def test_paths_of_a_context_hold_in_every_folder(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = ("--url", "ternmqs://localhost:1?ca=my ca.pem", "--tables", "tables")
+    cli("context", "add", "here", *told)
+    kept = contexts.read().contexts["here"]
+    assert kept.tables == str(tmp_path / "tables")
+    assert parse(kept.url).ca == str(tmp_path / "my ca.pem")
+    cli("context", "add", "store", "--url", cli.url, "--tables", "s3://bucket/tables")
+    assert contexts.read().contexts["store"].tables == "s3://bucket/tables"

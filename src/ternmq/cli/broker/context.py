@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from urllib.parse import quote
 
 import click
 
@@ -59,7 +61,10 @@ def add(
         token = sys.stdin.readline().strip()
     elif app and not token and sys.stdin.isatty():
         token = click.prompt(f"token of {app}", hide_input=True, err=True)
-    bare = str(address) + (f"?ca={address.ca}" if address.ca else "")
+    # A context serves every folder, so its paths are whole.
+    bare = str(address) + (f"?ca={quote(str(Path(address.ca).absolute()))}" if address.ca else "")
+    if tables and "://" not in tables:
+        tables = str(Path(tables).absolute())
     kept.contexts[name] = Context(bare, app, token or "", tables or "")
     if use or not kept.current:
         kept.current = name
