@@ -382,7 +382,7 @@ class Core:
         What clients did meanwhile waits in the sockets, and is read first: an acknowledgement or an
         extension counts before the end of its lease.
         """
-        if late_us < _FROZEN_US:
+        if late_us < _FROZEN_US or not isinstance(self.clocks, SystemClocks):  # others may jump
             self._frozen_until = 0.0
             return False
         now = time.monotonic()
