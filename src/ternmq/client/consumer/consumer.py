@@ -108,6 +108,8 @@ class Consumer(Member):
         self._lines: dict[str, deque[Delivery]] = {}  # ordered: keys with a delivery in hand
         self._keys: dict[tuple[Lease, int], str] = {}  # ordered: the key of each unsettled row
         self._overdue: set[Lease] = set()
+        self.handed_out = 0.0
+        """Monotonic time at which the last message was handed out."""
 
     # -- start and end
 
@@ -180,7 +182,8 @@ class Consumer(Member):
             while ready:
                 delivery = ready.popleft()
                 lease = delivery.lease
-                if lease.lost or monotonic() >= lease.late:
+                self.handed_out = now = monotonic()
+                if lease.lost or now >= lease.late:
                     # The broker's word may still be under way.
                     self._puller.settler.lose(lease)
                 else:

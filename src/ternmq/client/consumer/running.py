@@ -60,10 +60,10 @@ class Running:
     error: BaseException | None = None
     left: bool = False
 
-    def __init__(self, handler: Named, delivery: Delivery, lease: Lease) -> None:
+    def __init__(self, handler: Named, delivery: Delivery, lease: Lease, began: float) -> None:
         self.handler = handler
         self.delivery = delivery
-        self.began = monotonic()
+        self.began = began
         lease.running.add(delivery.offset)
 
     def __str__(self) -> str:

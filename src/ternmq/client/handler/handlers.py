@@ -166,7 +166,7 @@ class Handler:
                     self._reject(delivery, error)
                     continue
             consumer.before(delivery)
-            run = running[message] = Running(self, delivery, lease)
+            run = running[message] = Running(self, delivery, lease, consumer.handed_out)
             try:
                 if plain and not (tracing.enabled and delivery.headers):
                     result = await function(value)
