@@ -286,8 +286,8 @@ class Sender:
         failures, further, uncounted = self._producer.take_failures()
         unheard = [failure for holder, failure in failures if not _noticed(holder)]
         more = sum([not _noticed(holder) for holder in further])
+        more += uncounted
         if unheard or more:
-            more += uncounted
             count = len(unheard) + more
             named = [_named(one) for one in unheard[:_MOST_NAMED]]
             if count > len(named):

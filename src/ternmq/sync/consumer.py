@@ -50,11 +50,11 @@ class Consumer:
             with contextlib.suppress(IndexError):  # other threads, and the loop, take from it too
                 while True:
                     delivery = self._ready.popleft()
-                    lease = delivery.lease
-                    if lease.lost:
-                        continue
-                    if monotonic() < lease.late:
+                    lease, consumer = delivery.lease, self._consumer
+                    if not lease.lost and (
+                        not consumer.doubts(lease, monotonic())
+                        or self._portal.call(consumer.still_held(delivery))
+                    ):
                         return BlockingDelivery(delivery, self._portal)
-                    lease.settler.lose_soon(lease)  # the broker's word may still be under way
             if not self._portal.call(self._consumer.take(self._ready)):
                 raise StopIteration

@@ -167,12 +167,12 @@ def run(
             stack.callback(spark.stop)
             runner.use(spark)
         stack.enter_context(stop.signals())
-        runner.open()
         numbers = Numbers(every_s)
         if place is not None:
             port = _listen(place, numbers, HealthPort)
             stack.callback(port.close)
             output.note(f"health is served on port {port.port}")
+        runner.open()
         _rounds(runner, numbers, stop, spark, once=once, every_s=every_s, as_json=as_json)
 
 

@@ -1,8 +1,8 @@
-"""How long what is read now may have waited: a process that is frozen reads late.
+"""Whether the process was frozen: then its leases may have ended, and answers have waited.
 
 While a process is stopped (SIGSTOP, a suspended machine, a blocked event loop), answers of the
-broker wait in the socket, and the leases in them run. A timer notes that the loop runs; if the last
-note is old, what is read now may have arrived just after it.
+broker wait in the socket, and leases run. A timer notes that the loop runs; if the last note is
+old, the process did not run since. What is read then may have arrived just after the note.
 """
 
 from __future__ import annotations
@@ -18,23 +18,34 @@ _LATE_S: Final = 1.0
 
 
 class Awake:
-    """Notes that the client's loop runs. Not thread-safe: use it in this loop.
+    """Notes that the client's loop runs. Not thread-safe: use it in this loop, except as noted.
 
     Args:
         loop: The loop.
         ended: Returns whether to stop.
+
+    Attributes:
+        thawed: Monotonic time at which the last freeze was noticed; for any thread.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ended: Callable[[], bool]) -> None:
         self._loop = loop
         self._ended = ended
         self._seen = time.monotonic()
+        self.thawed = 0.0
         loop.call_later(_TICK_S, self._tick)
 
     def _tick(self) -> None:
+        self.look(time.monotonic())
         self._seen = time.monotonic()
         if not self._ended():
             self._loop.call_later(_TICK_S, self._tick)
+
+    def look(self, now: float) -> float:
+        """Return ``thawed`` as of now; callable from any thread."""
+        if now - self._seen >= _LATE_S and self.thawed < self._seen:
+            self.thawed = now
+        return self.thawed
 
     def arrived(self) -> float:
         """Return the earliest monotonic time at which what is read now may have arrived."""

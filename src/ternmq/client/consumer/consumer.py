@@ -26,6 +26,7 @@ from typing import Final, Self
 
 from ternmq.client.connection.link import Link
 from ternmq.client.connection.session import Member
+from ternmq.client.consumer.awake import Awake
 from ternmq.client.consumer.deliveries import Leased
 from ternmq.client.consumer.delivery import Delivery
 from ternmq.client.consumer.lease import Lease
@@ -34,7 +35,13 @@ from ternmq.client.consumer.puller import LONGEST_WAIT, Puller, give_back, pull_
 from ternmq.client.content.codecs import Codecs
 from ternmq.client.content.validation import whole
 from ternmq.client.declaration.source import Source
-from ternmq.model.errors import InvalidRequest, TernMQError
+from ternmq.model.errors import (
+    InvalidRequest,
+    LeaseExpired,
+    TernMQError,
+    UnknownGroup,
+    UnknownTopic,
+)
 from ternmq.model.specs import Mode
 from ternmq.record.fact.facts import Outcome
 from ternmq.wire import bodies
@@ -108,6 +115,7 @@ class Consumer(Member):
         self._lines: dict[str, deque[Delivery]] = {}  # ordered: keys with a delivery in hand
         self._keys: dict[tuple[Lease, int], str] = {}  # ordered: the key of each unsettled row
         self._overdue: set[Lease] = set()
+        self._awake: Awake | None = None
         self.handed_out = 0.0
         """Monotonic time at which the last message was handed out."""
 
@@ -130,6 +138,7 @@ class Consumer(Member):
         self._loop = self._session.bind()
         joined = await self._puller.join(self.source)
         self._ordered = joined.spec.mode is Mode.ORDERED
+        self._awake = self._puller.awake
         self._running = True
         self._session.members.append(self)
         self._pull_on(self._workers)
@@ -182,11 +191,10 @@ class Consumer(Member):
             while ready:
                 delivery = ready.popleft()
                 lease = delivery.lease
-                self.handed_out = now = monotonic()
-                if lease.lost or now >= lease.late:
-                    # The broker's word may still be under way.
-                    self._puller.settler.lose(lease)
-                else:
+                self.handed_out = monotonic()
+                if not lease.lost and (
+                    not self.doubts(lease, self.handed_out) or await self.still_held(delivery)
+                ):
                     if self._prefetch is not None and self._prefetch.due:
                         self._time(self._prefetch, delivery)
                     return delivery
@@ -210,6 +218,38 @@ class Consumer(Member):
                 elif self._ready:
                     self._wake(1)  # this task was woken for a message: another takes it
                 raise
+
+    def doubts(self, lease: Lease, now: float) -> bool:
+        """Return whether the process was frozen since the broker's last word about a lease.
+
+        Then it may have ended. Callable from any thread.
+        """
+        awake = self._awake
+        return awake is not None and lease.confirmed < awake.look(now)
+
+    async def still_held(self, delivery: Delivery) -> bool:
+        """Ask the broker whether a message is still leased, before it is handed out."""
+        lease, settler = delivery.lease, self._puller.settler
+        try:
+            await settler.extend(lease, max(lease.duration, lease.until - monotonic()))
+        except (LeaseExpired, UnknownGroup, UnknownTopic):
+            settler.lose(lease)
+            return False
+        except TernMQError as error:  # no connection: perhaps others have it
+            log.debug("a lease of %s cannot be extended now: %s", lease.topic, error)
+            self._put_back(delivery)
+            await asyncio.sleep(_PAUSE)
+            return False
+        except BaseException:
+            self._put_back(delivery)
+            raise
+        return not (lease.lost or delivery.settled)
+
+    def _put_back(self, delivery: Delivery) -> None:
+        if self._running:
+            self._ready.appendleft(delivery)
+        elif not (delivery.lost or delivery.settled):
+            delivery.settle_soon(Outcome.RELEASED)
 
     def before(self, delivery: Delivery) -> None:
         """Prepare for a handler's start: for a redelivered message, send pending settles first.

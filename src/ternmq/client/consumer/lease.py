@@ -26,7 +26,6 @@ RowSettle = tuple[int, int | None, str]
 """Outcome, delay in µs (None: by the retry policy), reason."""
 
 _NONE: Final[dict[int, str]] = {}  # of every lease that lost no row; stays empty
-_MARGIN: Final = 0.1
 _RELEASED: Final[RowSettle] = (int(Outcome.RELEASED), None, "")
 
 
@@ -77,9 +76,8 @@ class Lease:
         left: Number of rows that are not settled.
         until: Monotonic time at which it ends; readable from any thread.
         until_us: The same in broker time; readable from any thread.
-        late: Monotonic time from which no row is begun: a tenth of its length before its end, since
-            the answer with it was under way for a while. A client that runs has extended it long
-            before. Readable from any thread.
+        confirmed: Monotonic time from which on the broker's word about it is newer; readable from
+            any thread.
         began: Monotonic time at which it arrived, at the earliest.
         gone: Rows that were lost singly: offset -> reason; "" if their settle was refused, else see
             ``ordering``. They are in ``settled`` as well, since they need no settle.
@@ -91,9 +89,9 @@ class Lease:
     """
 
     __slots__ = (
-        "__weakref__", "acked", "began", "dirty", "duration", "epoch", "failures", "gone", "group",
-        "late", "left", "loop", "lost", "number", "owner", "queue", "rows", "running", "settled",
-        "settler",
+        "__weakref__", "acked", "began", "confirmed", "dirty", "duration", "epoch", "failures",
+        "gone", "group", "left", "loop", "lost", "number", "owner", "queue", "rows", "running",
+        "settled", "settler",
         "spans", "topic", "until", "until_us", "verdicts", "waiters",
     )  # fmt: skip
 
@@ -124,7 +122,7 @@ class Lease:
         self.began = time.monotonic() if began is None else began
         self.duration = (until_us - now_us) / 1e6
         self.until = self.began + self.duration
-        self.late = self.until - self.duration * _MARGIN
+        self.confirmed = self.began
         self.until_us = until_us
         self.lost = False
         self.owner: LeaseOwner | None = None
@@ -161,7 +159,7 @@ class Lease:
         left = (until_us - now_us) / 1e6
         self.until_us = until_us
         self.until = asked + left
-        self.late = self.until - left * _MARGIN
+        self.confirmed = asked
 
     def ack(self, offset: int) -> None:
         """Record that a row is done; it is reported to the broker with the next settles.

@@ -49,7 +49,7 @@ class Puller:
         self._making = making
         self._joined: dict[tuple[object, ...], tuple[int, control.GroupJoined]] = {}
         """By what was stated: ``Session.anew`` at the join, and its answer."""
-        self._awake: Awake | None = None
+        self.awake: Awake | None = None
 
     async def join(self, source: Source) -> control.GroupJoined:
         """Join the group, and create it if it is missing; one request for each stated source.
@@ -58,8 +58,8 @@ class Puller:
             GroupSettingsMismatch: A stated setting differs from the group's.
             UnknownTopic, Forbidden, ModeNotAllowed: The group cannot be joined.
         """
-        if self._awake is None:
-            self._awake = Awake(self.session.loop, lambda: self.session.closed)
+        if self.awake is None:
+            self.awake = Awake(self.session.loop, lambda: self.session.closed)
         known = self._joined.get(source.stated)
         if known is not None and known[0] == self.session.anew:
             return known[1]
@@ -212,7 +212,7 @@ class Puller:
             told.lease_until_us,
             told.now_us,
             told.failures,
-            None if self._awake is None else self._awake.arrived(),
+            None if self.awake is None else self.awake.arrived(),
         )
         self.settler.began(lease)
         return Leased(lease, chunks)

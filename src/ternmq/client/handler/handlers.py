@@ -13,12 +13,10 @@ import contextvars
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from time import monotonic
 from typing import Final
 
 from ternmq.client.consumer.consumer import Consumer
 from ternmq.client.consumer.delivery import Delivery, Identity, conclude, identity_of
-from ternmq.client.consumer.lease import Lease
 from ternmq.client.consumer.puller import Puller
 from ternmq.client.consumer.running import Running, Threads, failure_of
 from ternmq.client.content import tracing
@@ -207,11 +205,6 @@ class Handler:
         self, run: Running, error: BaseException, worker: asyncio.Task[object] | None
     ) -> bool:
         """Settle the message of a call that raised; return whether the worker continues."""
-        if isinstance(error, _NotBegunError):
-            del self._running[identity_of(run.delivery)]
-            run.ended()
-            run.delivery.lease.settler.lose_soon(run.delivery.lease)
-            return True
         # A closing loop closes its coroutines: this error is not the handler's.
         closed = isinstance(error, GeneratorExit) and _current() is not worker
         self._ended(run, error if closed else failure_of(error))
@@ -276,13 +269,12 @@ class Handler:
         with tracing.received(delivery.headers):
             context = contextvars.copy_context()
         told: asyncio.Future[object] = loop.create_future()
-        function, lease = self._function, delivery.lease
+        function = self._function
 
         def work() -> None:
             result: object = None
             error: BaseException | None = None
             try:
-                _check_held(lease)
                 watch_begins()
                 result = context.run(function, *arguments)
                 _check_result(result)
@@ -327,20 +319,6 @@ class Handler:
         if not signature.delivery:
             return (value,)
         return (value, given) if signature.body else (given,)
-
-
-class _NotBegunError(Exception):
-    """The process was frozen between the hand-out of a message and the call in a thread."""
-
-
-def _check_held(lease: Lease) -> None:
-    """Check that a call may begin. Callable from any thread.
-
-    Raises:
-        _NotBegunError: The lease is over.
-    """
-    if monotonic() >= lease.late:
-        raise _NotBegunError("the lease ended before the handler began")
 
 
 def _current() -> asyncio.Task[object] | None:

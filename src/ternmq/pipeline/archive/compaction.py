@@ -10,20 +10,23 @@ same time.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from ternmq.model.errors import TableConflict, TableError
 from ternmq.pipeline.archive.file import Sizes
-from ternmq.pipeline.archive.rewrite import queue_of, rewritten
+from ternmq.pipeline.archive.rewrite import Inside, Place, inside, queue_of, rewritten
 from ternmq.pipeline.tables.datafile import DataFile, int_of
 from ternmq.pipeline.tables.folder import Folder
 from ternmq.pipeline.tables.table import Table
 
+_SORTED_BYTES: Final = 256 << 20
+"""Most bytes of columns of files that are sorted in memory, not compressed."""
 _TIER_BITS: Final = 4
 """Files of several queues are of similar size if it differs by less than a factor of 16."""
 _PIECE_BYTES: Final = 4 << 30
@@ -117,15 +120,23 @@ def compact(
     done = Compacted()
     table.refresh()
     join = Join(table.folder, sizes)
-    files = [
-        one
-        for one in table.files()
-        if topic is None or (one.low["topic"], one.high["topic"]) == (topic, topic)
-    ]
-    for some in _pieces(groups(files, today, when, sizes)):
+    look = cache_of(partial(inside, table.folder))
+    for some in _pieces(groups(table.files(), today, when, sizes, look, topic)):
         for group, told in zip(some, joining(join, some), strict=True):
             _commit(table, group, made(told), done)
     return done
+
+
+def cache_of(look: Look) -> Look:
+    """Return a function that reads each file once."""
+    known: dict[str, Inside] = {}
+
+    def looked(one: DataFile) -> Inside:
+        if one.path not in known:
+            known[one.path] = look(one)
+        return known[one.path]
+
+    return looked
 
 
 def _pieces(chosen: Iterable[list[DataFile]]) -> Iterator[list[list[DataFile]]]:
@@ -147,45 +158,122 @@ def size_of(files: Iterable[DataFile]) -> int:
     return sum(one.size for one in files)
 
 
+Look = Callable[[DataFile], Inside]
+"""Reads what a file contains."""
+
+
 def groups(
-    files: Iterable[DataFile], today: str, when: When, sizes: Sizes
+    files: Iterable[DataFile],
+    today: str,
+    when: When,
+    sizes: Sizes,
+    look: Look,
+    topic: str | None = None,
 ) -> Iterator[list[DataFile]]:
-    """Yield groups of files to join, each of one day: of one queue, or of any queues."""
+    """Yield groups of files to join, each of one day: of one queue, or of any queues.
+
+    In no queue do rows of another file lie between those of a group: so the files of a queue can
+    always be read one after the other.
+    """
     by_day = sorted(files, key=lambda one: one.partition["day"])
     for day, some in itertools.groupby(by_day, key=lambda one: one.partition["day"]):
-        over = day < today
-        least = when.files_of_past_day if over else when.files
-        of_queues: dict[tuple[str, int, int], list[DataFile]] = {}
-        others: list[DataFile] = []
-        alone: list[DataFile] = []
-        for one in some:
+        yield from _of_day(list(some), when, sizes, look, topic, over=day < today)
+
+
+def _of_day(
+    files: Sequence[DataFile],
+    when: When,
+    sizes: Sizes,
+    look: Look,
+    topic: str | None,
+    *,
+    over: bool,
+) -> Iterator[list[DataFile]]:
+    least = when.files_of_past_day if over else when.files
+    if sum(one.size < when.small_bytes for one in files) < least:
+        return
+    order = Order(files, look)
+    of_queues: dict[Place, list[DataFile]] = {}
+    others: list[DataFile] = []
+    for one in files:
+        place = queue_of(one)
+        if topic is not None and (one.low["topic"], one.high["topic"]) != (topic, topic):
+            continue
+        if place is not None:
+            of_queues.setdefault(place, []).append(one)
+        elif one.size < when.small_bytes:
+            others.append(one)
+    alone: list[DataFile] = []
+    for place in sorted(of_queues):
+        for group in _adjacent(of_queues[place], when, sizes, order):
+            if len(group) >= least:
+                yield group
+            elif over:
+                alone += group
+    many = len(alone) >= when.files
+    mixed = {place for one in others for place in order.ranges(one)}
+    others += [one for one in alone if many or queue_of(one) in mixed]
+    # While a day grows, files of similar size are joined: so no row is written often.
+    tiers: dict[int, list[DataFile]] = {}
+    for one in others:
+        tiers.setdefault(0 if over else one.size.bit_length() // _TIER_BITS, []).append(one)
+    for tier in sorted(tiers):
+        yield from _of_any(tiers[tier], least, when, sizes, order, look)
+
+
+class Order:
+    """The order of the rows of each queue in files.
+
+    Args:
+        files: All files of a day.
+        look: Reads what a file contains.
+    """
+
+    def __init__(self, files: Iterable[DataFile], look: Look) -> None:
+        self._ranges: dict[str, Mapping[Place, tuple[int, int]]] = {}
+        for one in files:
             place = queue_of(one)
             if place is not None:
-                of_queues.setdefault(place, []).append(one)
-            elif one.size < when.small_bytes:
-                others.append(one)
-        for place in sorted(of_queues):
-            for group in _adjacent(of_queues[place], when, sizes):
-                if len(group) >= least:
-                    yield group
-                elif over:
-                    alone += group
-        if len(alone) >= when.files:
-            others += alone
-        # While a day grows, files of similar size are joined: so no row is written often.
-        tiers: dict[int, list[DataFile]] = {}
-        for one in others:
-            tiers.setdefault(0 if over else one.size.bit_length() // _TIER_BITS, []).append(one)
-        for tier in sorted(tiers):
-            yield from _of_any(tiers[tier], least, when, sizes)
+                span = int_of(one.low["offset"]), int_of(one.high["offset"])
+                self._ranges[one.path] = {place: span}
+            else:
+                self._ranges[one.path] = look(one).ranges
+        starts: dict[Place, list[tuple[int, str]]] = {}
+        for path, ranges in self._ranges.items():
+            for place, (first, _) in ranges.items():
+                starts.setdefault(place, []).append((first, path))
+        self._rank = {
+            (path, place): rank
+            for place, some in starts.items()
+            for rank, (_, path) in enumerate(sorted(some))
+        }
+
+    def ranges(self, one: DataFile) -> Mapping[Place, tuple[int, int]]:
+        """Return the first and the last offset of each queue in a file."""
+        return self._ranges[one.path]
+
+    def follows(self, one: DataFile, group: Iterable[DataFile]) -> bool:
+        """Return whether no other file has rows between those of a group and of a file."""
+        last: dict[Place, int] = {}
+        for member in group:
+            for place in self._ranges[member.path]:
+                rank = self._rank[member.path, place]
+                last[place] = max(rank, last.get(place, rank))
+        return all(
+            place not in last or self._rank[one.path, place] == last[place] + 1
+            for place in self._ranges[one.path]
+        )
 
 
-def _adjacent(files: Iterable[DataFile], when: When, sizes: Sizes) -> Iterator[list[DataFile]]:
+def _adjacent(
+    files: Iterable[DataFile], when: When, sizes: Sizes, order: Order
+) -> Iterator[list[DataFile]]:
     """Yield groups of adjacent small files of a queue, in order."""
     group: list[DataFile] = []
     for one in sorted(files, key=lambda one: int_of(one.low["offset"])):
         small = one.size < when.small_bytes
-        if small and sum(member.rows for member in group) + one.rows <= sizes.file_rows:
+        fits = sum(member.rows for member in group) + one.rows <= sizes.file_rows
+        if small and fits and order.follows(one, group[-1:]):
             group.append(one)
             continue
         yield group
@@ -194,17 +282,24 @@ def _adjacent(files: Iterable[DataFile], when: When, sizes: Sizes) -> Iterator[l
 
 
 def _of_any(
-    files: Sequence[DataFile], least: int, when: When, sizes: Sizes
+    files: Iterable[DataFile], least: int, when: When, sizes: Sizes, order: Order, look: Look
 ) -> Iterator[list[DataFile]]:
     """Yield groups of small files of any queues; they are sorted in memory."""
     group: list[DataFile] = []
+    raw = 0
     for one in sorted(files, key=lambda one: int_of(one.low["position"])):
-        fits = sum(member.rows for member in group) + one.rows <= sizes.file_rows
-        if group and not (fits and size_of(group) + one.size <= when.small_bytes):
+        size = look(one).raw
+        fits = (
+            sum(member.rows for member in group) + one.rows <= sizes.file_rows
+            and size_of(group) + one.size <= when.small_bytes
+            and raw + size <= _SORTED_BYTES
+        )
+        if group and not (fits and order.follows(one, group)):
             if len(group) >= least:
                 yield group
-            group = []
+            group, raw = [], 0
         group.append(one)
+        raw += size
     if len(group) >= least:
         yield group
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +18,9 @@ from ternmq.pipeline.tables.table import renewed
 _EPOCH: Final = date(1970, 1, 1)
 _BATCH_ROWS: Final = 16_384
 _ORDER: Final = ("topic_number", "queue", "offset")
+_PLACE: Final = ("topic", "topic_number", "queue")
+Place = tuple[str, int, int]
+"""Topic, its number, and queue."""
 
 Keep = Callable[[pa.RecordBatch], pa.Array]
 """Returns a mask without nulls: the rows that stay."""
@@ -38,7 +41,8 @@ def rewritten(
 
     Args:
         folder: Folder of the archive.
-        files: Files of one day: of one queue, in order of their rows, or of any queues.
+        files: Files of one day: of one queue, in order of their rows; or of any queues, with
+            together few rows.
         keep: The rows to keep; None: all.
         sizes: Size limits of the new files.
         durable: On this machine, sync the files to the disk before they get their names.
@@ -48,7 +52,7 @@ def rewritten(
     place = queue_of(files[0])
     alike = all(queue_of(one) == place for one in files)
     rows = _kept(folder, files, keep)
-    if not alike or (place is None and len(files) > 1):
+    if len(files) > 1 and (not alike or place is None):
         rows = _sorted(rows)
     return written(folder, files[0], rows, place if alike else None, sizes, durable=durable)
 
@@ -69,7 +73,7 @@ def written(
     folder: Folder,
     like: DataFile,
     rows: Iterator[pa.RecordBatch],
-    place: tuple[str, int, int] | None,
+    place: Place | None,
     sizes: Sizes | None = None,
     *,
     durable: bool = True,
@@ -108,10 +112,9 @@ def written(
     return done
 
 
-def queue_of(one: DataFile) -> tuple[str, int, int] | None:
+def queue_of(one: DataFile) -> Place | None:
     """Return the topic, its number, and the queue of a file's rows; None: they are of several."""
-    names = ("topic", "topic_number", "queue")
-    if any(one.low[name] != one.high[name] for name in names):
+    if any(one.low[name] != one.high[name] for name in _PLACE):
         return None
     return str(one.low["topic"]), int_of(one.low["topic_number"]), int_of(one.low["queue"])
 
@@ -122,16 +125,50 @@ def may_have(one: DataFile, topic: str | None) -> bool:
     return topic is None or low <= topic <= high
 
 
-def queues_in(folder: Folder, one: DataFile) -> list[tuple[str, int, int]]:
+def queues_in(folder: Folder, one: DataFile) -> list[Place]:
     """Return the topic, its number, and the queue of all rows of a file, each once."""
     place = queue_of(one)
     if place is not None:
         return [place]
-    names = ["topic", "topic_number", "queue"]
     with folder.open(one.path) as source:
-        rows = pq.ParquetFile(source).read(names)
-    found = rows.group_by(names).aggregate([]).to_pylist()
+        rows = pq.ParquetFile(source).read(list(_PLACE))
+    found = rows.group_by(list(_PLACE)).aggregate([]).to_pylist()
     return sorted((row["topic"], row["topic_number"], row["queue"]) for row in found)
+
+
+class Inside(NamedTuple):
+    """What a file contains.
+
+    Attributes:
+        raw: Bytes of its columns, not compressed.
+        ranges: First and last offset of each queue.
+    """
+
+    raw: int
+    ranges: Mapping[Place, tuple[int, int]]
+
+
+def inside(folder: Folder, one: DataFile) -> Inside:
+    """Read what a file contains; not its bodies."""
+    place = queue_of(one)
+    with folder.open(one.path) as source:
+        parquet = pq.ParquetFile(source)
+        known = parquet.metadata
+        raw = sum(known.row_group(at).total_byte_size for at in range(known.num_row_groups))
+        if place is not None:
+            return Inside(raw, {place: (int_of(one.low["offset"]), int_of(one.high["offset"]))})
+        rows = parquet.read([*_PLACE, "offset"])
+    found = rows.group_by(list(_PLACE)).aggregate([("offset", "min"), ("offset", "max")])
+    return Inside(
+        raw,
+        {
+            (row["topic"], row["topic_number"], row["queue"]): (
+                row["offset_min"],
+                row["offset_max"],
+            )
+            for row in found.to_pylist()
+        },
+    )
 
 
 def topics_in(folder: Folder, files: Iterable[DataFile]) -> list[str]:

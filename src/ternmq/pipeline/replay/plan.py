@@ -102,7 +102,7 @@ def _source(place: ArchivedQueue, some: Sequence[Counted], queues: int, row_byte
     rows = sum(one.rows for one in some)
     most = max(1, min(_ROWS, _BYTES // max(1, row_bytes)))
     spans = [(one.path, one.first, one.last) for one in some]
-    stop = spans[-1][2] + 1
+    stop = max(last for _, _, last in spans) + 1
     # A window of offsets that probably holds ``most`` selected rows.
     window = max(most, most * (stop - spans[0][1]) // max(1, rows))
     return Source(
@@ -127,12 +127,16 @@ def _not_archived(table: Table, topic: str) -> UnknownTopic:
 def places(tables: Folder, selection: Selection, sources: Sequence[Source]) -> dict[int, list[int]]:
     """Return the offsets of the selected rows, by queue; used to replay to a group."""
     table = Table.open(tables, ARCHIVE, create=False)
-    wanted = {path for one in sources for path, _, _ in one.files}
+    paths = {path for one in sources for path, _, _ in one.files}
+    wanted = {(one.topic_number, one.queue) for one in sources}
     reading = Reading(table.folder, selection)
     found: dict[int, list[int]] = {}
     try:
-        for queue, offset in reading.offsets([f for f in table.files() if f.path in wanted]):
-            found.setdefault(queue, []).append(offset)
+        # A file may have rows of a deleted topic of the same name, too.
+        files = [one for one in table.files() if one.path in paths]
+        for number, queue, offset in reading.offsets(files):
+            if (number, queue) in wanted:
+                found.setdefault(queue, []).append(offset)
     finally:
         reading.close()
     return found

@@ -150,14 +150,15 @@ class Reading:
             ).fetchall()
         return [Counted(by_uri[uri], *rest) for uri, *rest in found]
 
-    def offsets(self, files: Sequence[DataFile]) -> list[tuple[int, int]]:
-        """Return (queue, offset) of all selected rows, in order."""
+    def offsets(self, files: Sequence[DataFile]) -> list[tuple[int, int, int]]:
+        """Return (topic number, queue, offset) of all selected rows, in order."""
         if not files:
             return []
         uris = [self._folder.uri_of(one.path) for one in files]
         with _told():
-            found = self._rows('queue, "offset"', uris, 'order by queue, "offset"').fetchall()
-        return [(queue, offset) for queue, offset in found]
+            columns = 'topic_number, queue, "offset"'
+            found = self._rows(columns, uris, f"order by {columns}").fetchall()
+        return [(number, queue, offset) for number, queue, offset in found]
 
     def rows(
         self, path: str, place: tuple[int, int], start: int, stop: int

@@ -137,6 +137,9 @@ def fence(table: Table) -> int:
         TableConflict: A concurrent commit changed the table.
     """
     newest = table.newest()
+    table.refresh()
+    if not table.outdated:
+        raise table.conflict("it was converted just now")
     told = {SCHEMA_VERSION: str(table.spec.version), FILES_VERSION: str(table.schema_version)}
     try:
         newest.alter.set_table_properties(told, raise_if_not_exists=False)

@@ -145,7 +145,9 @@ class Core:
     """
 
     _frozen_until = 0.0
-    """Monotonic time at which timers run again after the process was frozen; 0: it was not."""
+    """Monotonic time at which timers run again after the process was frozen."""
+    _turned_at = 0.0
+    """Monotonic time of the end of the last turn."""
 
     def __init__(
         self,
@@ -329,6 +331,7 @@ class Core:
         self.on_turn()
         self._arm(broker.next_deadline_us())
         self._now_us = 0
+        self._turned_at = time.monotonic()
         self.turns += 1
         took = time.perf_counter() - began
         if took > self.longest_turn_s:
@@ -382,11 +385,10 @@ class Core:
         What clients did meanwhile waits in the sockets, and is read first: an acknowledgement or an
         extension counts before the end of its lease.
         """
-        if late_us < _FROZEN_US or not isinstance(self.clocks, SystemClocks):  # others may jump
-            self._frozen_until = 0.0
-            return False
         now = time.monotonic()
-        if not self._frozen_until:
+        # No turn since the timer was due: under load there are turns, only late ones.
+        slept = late_us >= _FROZEN_US and now - late_us / 1e6 > self._turned_at
+        if slept and isinstance(self.clocks, SystemClocks):  # others may jump
             self._frozen_until = now + _CATCH_UP_S
             self.touch_later(_CATCH_UP_S)
         return now < self._frozen_until

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ternmq.model.errors import DataLoss
+from ternmq.pipeline.archive import compaction
 from ternmq.pipeline.archive.commit import Archive, ArchivedQueue
 from ternmq.pipeline.archive.compaction import Compacted, When, compact
 from ternmq.pipeline.archive.erase import Request, erase, find
@@ -29,8 +30,9 @@ from ternmq.pipeline.archive.ranges import (
     bundled,
     write_ranges,
 )
-from ternmq.pipeline.archive.rewrite import queue_of, queues_in
+from ternmq.pipeline.archive.rewrite import inside, queue_of, queues_in
 from ternmq.pipeline.archive.schema import ERASED
+from ternmq.pipeline.replay.plan import places as places_of
 from ternmq.pipeline.replay.plan import plan
 from ternmq.pipeline.replay.replay import rows_of
 from ternmq.pipeline.replay.select import Reading, Selection
@@ -313,3 +315,79 @@ def test_a_replay_reads_the_rows_of_a_queue(archive, tables):
     assert {row["queue"] for row in read} == {0}
     assert read[0]["value"] == made.body(3)
     reading.close()
+
+
+def test_files_that_would_enclose_rows_of_another_file_are_not_joined(archive, tables):
+    put(archive, span(1, 0, 10), span(2, 0, 10))
+    fill(archive, 10, 9000, 0, topic(1), 1, sizes=Sizes())
+    fill(archive, 10, 9000, 0, topic(2), 2, sizes=Sizes())
+    put(archive, span(1, 9000, 9010), span(2, 9000, 9010))
+    put(archive, span(1, 9010, 9020), span(2, 9010, 9020))
+    big = min(one.size for one in archive.table.files() if one.rows > 100)
+    done = compact(archive.table, NOW, when=When(small_bytes=big))
+    assert (done.before, done.after) == (2, 1)
+    assert replayed(archive, tables, "t01") == list(range(9020))
+    assert compact(archive.table, NOW).before == 4  # now the large ones are small enough, too
+    assert len(archive.table.files()) == 1
+    assert replayed(archive, tables, "t01") == list(range(9020))
+    assert replayed(archive, tables, "t02") == list(range(9020))
+
+
+def replayed(archive, tables, name):
+    """Return the offsets of the queue 0 of a topic in the order in which a replay reads them."""
+    (source,) = plan(tables, Selection(name))
+    reading = Reading(archive.table.folder, Selection(name))
+    try:
+        found = [row["offset"] for one in rows_of(reading, source, 0) for row in one.to_pylist()]
+    finally:
+        reading.close()
+    assert source.stop == found[-1] + 1
+    return found
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 10**9))
+def test_however_files_are_joined_a_queue_is_read_in_order(tmp_path_factory, seed):
+    chance = random.Random(seed)
+    tables = Folder(str(tmp_path_factory.mktemp("t")))
+    archive = Archive(tables)
+    ends = [0, 0, 0]
+    for _ in range(12):
+        shared = []
+        for number in range(3):
+            first, ends[number] = ends[number], ends[number] + chance.choice([0, 3, 10, 60])
+            if ends[number] - first == 60:
+                fill(archive, first, ends[number], 0, topic(number), number)
+            elif ends[number] > first:
+                shared.append(span(number, first, ends[number]))
+        if shared:
+            put(archive, *shared)
+        if chance.random() < 0.4:
+            size = chance.choice([1 << 12, 1 << 14, 1 << 26])
+            compact(archive.table, NOW, when=When(small_bytes=size, files=chance.choice([2, 16])))
+        if chance.random() < 0.1:
+            expire_topic(archive.table, NOW + made.DAY, 0, topic(2))
+    for number in range(2):
+        if ends[number]:
+            assert replayed(archive, tables, topic(number)) == list(range(ends[number]))
+            lookup = Lookup(tables)
+            at = chance.randrange(ends[number])
+            assert lookup.at(topic(number), 0, at) is not None
+            lookup.close()
+
+
+def test_files_that_are_too_much_to_sort_in_memory_are_not_joined(archive, monkeypatch):
+    for at in range(0, 40, 10):
+        put(archive, *[span(n, at, at + 10) for n in range(5)])
+    raw = inside(archive.table.folder, archive.table.files()[0]).raw
+    monkeypatch.setattr(compaction, "_SORTED_BYTES", 5 * raw // 2)
+    done = compact(archive.table, NOW)
+    assert (done.before, done.after) == (4, 2)
+    assert compact(archive.table, NOW) == Compacted()
+
+
+def test_a_replay_to_a_group_leaves_out_a_deleted_topic_of_the_same_name(archive, tables):
+    old, new = made.span(0, 10, 0, "orders", 3), made.span(0, 4, 0, "orders", 7)
+    put(archive, old, new)
+    sources = [one for one in plan(tables, Selection("orders")) if one.topic_number == 7]
+    assert places_of(tables, Selection("orders"), sources) == {0: [0, 1, 2, 3]}

@@ -276,3 +276,12 @@ def test_a_stop_ends_it_between_files(old):
     table = Table.open(old, ARCHIVE, create=False)
     assert table.outdated
     assert rows_of(table) == rows_told(old, ARCHIVE)
+
+
+def test_a_table_that_another_has_converted_is_not_fenced_again(old):
+    ours, theirs = (Table.open(old, TRACE, create=False) for _ in range(2))
+    assert migrate(theirs, REWRITES)
+    with pytest.raises(TableConflict, match="it was converted just now"):
+        migration.fence(ours)
+    assert not ours.outdated
+    assert not Table.open(old, TRACE, create=False).outdated
