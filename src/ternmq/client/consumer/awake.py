@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 _TICK_S: Final = 0.5
-_LATE_S: Final = 1.0
+LATE_S: Final = 1.0
 """A note of this age is old: the loop was not merely busy."""
 
 
@@ -25,29 +25,30 @@ class Awake:
         ended: Returns whether to stop.
 
     Attributes:
+        seen: Monotonic time of the last note; for any thread.
         thawed: Monotonic time at which the last freeze was noticed; for any thread.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ended: Callable[[], bool]) -> None:
         self._loop = loop
         self._ended = ended
-        self._seen = time.monotonic()
+        self.seen = time.monotonic()
         self.thawed = 0.0
         loop.call_later(_TICK_S, self._tick)
 
     def _tick(self) -> None:
         self.look(time.monotonic())
-        self._seen = time.monotonic()
+        self.seen = time.monotonic()
         if not self._ended():
             self._loop.call_later(_TICK_S, self._tick)
 
     def look(self, now: float) -> float:
         """Return ``thawed`` as of now; callable from any thread."""
-        if now - self._seen >= _LATE_S and self.thawed < self._seen:
+        if now - self.seen >= LATE_S and self.thawed < self.seen:
             self.thawed = now
         return self.thawed
 
     def arrived(self) -> float:
         """Return the earliest monotonic time at which what is read now may have arrived."""
         now = time.monotonic()
-        return now if now - self._seen < _LATE_S else self._seen
+        return now if now - self.seen < LATE_S else self.seen

@@ -26,7 +26,7 @@ from typing import Final, Self
 
 from ternmq.client.connection.link import Link
 from ternmq.client.connection.session import Member
-from ternmq.client.consumer.awake import Awake
+from ternmq.client.consumer.awake import LATE_S, Awake
 from ternmq.client.consumer.deliveries import Leased
 from ternmq.client.consumer.delivery import Delivery
 from ternmq.client.consumer.lease import Lease
@@ -115,7 +115,7 @@ class Consumer(Member):
         self._lines: dict[str, deque[Delivery]] = {}  # ordered: keys with a delivery in hand
         self._keys: dict[tuple[Lease, int], str] = {}  # ordered: the key of each unsettled row
         self._overdue: set[Lease] = set()
-        self._awake: Awake | None = None
+        self._awake: Awake  # from the start on
         self.handed_out = 0.0
         """Monotonic time at which the last message was handed out."""
 
@@ -138,6 +138,7 @@ class Consumer(Member):
         self._loop = self._session.bind()
         joined = await self._puller.join(self.source)
         self._ordered = joined.spec.mode is Mode.ORDERED
+        assert self._puller.awake is not None  # since the join
         self._awake = self._puller.awake
         self._running = True
         self._session.members.append(self)
@@ -190,10 +191,12 @@ class Consumer(Member):
             ready = self._ready
             while ready:
                 delivery = ready.popleft()
-                lease = delivery.lease
-                self.handed_out = monotonic()
+                lease, awake = delivery.lease, self._awake
+                self.handed_out = now = monotonic()
                 if not lease.lost and (
-                    not self.doubts(lease, self.handed_out) or await self.still_held(delivery)
+                    (now - awake.seen < LATE_S and lease.confirmed >= awake.thawed)
+                    or not self.doubts(lease, now)
+                    or await self.still_held(delivery)
                 ):
                     if self._prefetch is not None and self._prefetch.due:
                         self._time(self._prefetch, delivery)
@@ -224,8 +227,7 @@ class Consumer(Member):
 
         Then it may have ended. Callable from any thread.
         """
-        awake = self._awake
-        return awake is not None and lease.confirmed < awake.look(now)
+        return lease.confirmed < self._awake.look(now)
 
     async def still_held(self, delivery: Delivery) -> bool:
         """Ask the broker whether a message is still leased, before it is handed out."""
