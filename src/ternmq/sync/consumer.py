@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from time import monotonic
 from types import TracebackType
 from typing import Self
 
@@ -52,7 +51,7 @@ class Consumer:
                     delivery = self._ready.popleft()
                     lease, consumer = delivery.lease, self._consumer
                     if not lease.lost and (
-                        not consumer.doubts(lease, monotonic())
+                        not consumer.doubts(lease)
                         or self._portal.call(consumer.still_held(delivery))
                     ):
                         return BlockingDelivery(delivery, self._portal)

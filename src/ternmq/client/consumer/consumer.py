@@ -195,7 +195,7 @@ class Consumer(Member):
                 self.handed_out = now = monotonic()
                 if not lease.lost and (
                     (now - awake.seen < LATE_S and lease.confirmed >= awake.thawed)
-                    or not self.doubts(lease, now)
+                    or not self.doubts(lease)
                     or await self.still_held(delivery)
                 ):
                     if self._prefetch is not None and self._prefetch.due:
@@ -222,12 +222,12 @@ class Consumer(Member):
                     self._wake(1)  # this task was woken for a message: another takes it
                 raise
 
-    def doubts(self, lease: Lease, now: float) -> bool:
+    def doubts(self, lease: Lease) -> bool:
         """Return whether the process was frozen since the broker's last word about a lease.
 
         Then it may have ended. Callable from any thread.
         """
-        return lease.confirmed < self._awake.look(now)
+        return lease.confirmed < self._awake.look(monotonic())
 
     async def still_held(self, delivery: Delivery) -> bool:
         """Ask the broker whether a message is still leased, before it is handed out."""
