@@ -51,8 +51,8 @@ class Consumer:
                     delivery = self._ready.popleft()
                     lease, consumer = delivery.lease, self._consumer
                     if not lease.lost and (
-                        not consumer.doubts(lease)
-                        or self._portal.call(consumer.still_held(delivery))
+                        not engine.doubts(consumer, lease)
+                        or self._portal.call(engine.still_held(consumer, delivery))
                     ):
                         return BlockingDelivery(delivery, self._portal)
             if not self._portal.call(self._consumer.take(self._ready)):

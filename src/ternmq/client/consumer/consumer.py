@@ -195,8 +195,8 @@ class Consumer(Member):
                 self.handed_out = now = monotonic()
                 if not lease.lost and (
                     (now - awake.seen < LATE_S and lease.confirmed >= awake.thawed)
-                    or not self.doubts(lease)
-                    or await self.still_held(delivery)
+                    or not self._doubts(lease)
+                    or await self._still_held(delivery)
                 ):
                     if self._prefetch is not None and self._prefetch.due:
                         self._time(self._prefetch, delivery)
@@ -222,14 +222,14 @@ class Consumer(Member):
                     self._wake(1)  # this task was woken for a message: another takes it
                 raise
 
-    def doubts(self, lease: Lease) -> bool:
+    def _doubts(self, lease: Lease) -> bool:
         """Return whether the process was frozen since the broker's last word about a lease.
 
         Then it may have ended. Callable from any thread.
         """
         return lease.confirmed < self._awake.look(monotonic())
 
-    async def still_held(self, delivery: Delivery) -> bool:
+    async def _still_held(self, delivery: Delivery) -> bool:
         """Ask the broker whether a message is still leased, before it is handed out."""
         lease, settler = delivery.lease, self._puller.settler
         try:
@@ -565,6 +565,16 @@ class Consumer(Member):
         """Raise the refusal from the iteration: no connection will come."""
         self._error = error
         self._wake_all()
+
+
+def doubts(consumer: Consumer, lease: Lease) -> bool:
+    """Return whether a lease may have ended in a freeze. Callable from any thread."""
+    return consumer._doubts(lease)  # noqa: SLF001 - of a class of this module
+
+
+async def still_held(consumer: Consumer, delivery: Delivery) -> bool:
+    """Ask the broker whether a message is still leased, before it is handed out."""
+    return await consumer._still_held(delivery)  # noqa: SLF001 - of a class of this module
 
 
 def _place(delivery: Delivery) -> tuple[int, int, int]:
