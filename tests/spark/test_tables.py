@@ -210,7 +210,9 @@ def test_rows_of_the_archive_are_sent_again_as_they_are(spark, tables):
         found = (
             spark.read.format("ternmq")
             .options(**{"bootstrap.servers": servers, "subscribe": "again"})
-            .options(columns="body,key,tag,headers,content_type", headersType="map")
+            .options(
+                columns="body,key,tag,headers,content_type", headersType="map", keyType="string"
+            )
             .load()
         )
         assert [one.dataType for one in found.schema] == [one.dataType for one in rows.schema]

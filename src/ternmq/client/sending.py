@@ -225,7 +225,8 @@ class Sender:
             # The topic and the key may be of any type: here nothing may fail, or the future of
             # ``send_soon`` would never be done.
             name = topic.name if isinstance(topic, Topic) else safe_str(topic)
-            log.warning("not sent: %s", printable(_named(Failure(message, 0, error, name))))
+            log.warning("not sent: %s: %s: %s",
+                        _which(name, message), type(error).__name__, error)  # fmt: skip
             size = len(message.body) if isinstance(message.body, str | bytes) else 0
             self._producer.keep(Unheard(holder, Failure(message, 0, error, name)), size)
         holder.set_exception(error)
@@ -311,12 +312,16 @@ def _noticed(holder: object) -> bool:
 
 def _named(failure: Failure) -> str:
     """Return a description of an unsent message and its error, without its body."""
-    told = [f"topic={failure.topic}"]
-    message = failure.message
+    return f"{_which(failure.topic, failure.message)}: {failure.error}"
+
+
+def _which(topic: str, message: object) -> str:
+    """Return a description of a message, without its body."""
+    told = [printable(f"topic={topic}")]
     if isinstance(message, Message):
         names = ("key", message.key), ("ordering_key", message.ordering_key), ("id", message.id)
         told += [printable(f"{name}={safe_str(value):.80}") for name, value in names if value]
-    return f"{' '.join(told)}: {failure.error}"
+    return " ".join(told)
 
 
 def _copy_of(item: object) -> Message:
