@@ -145,9 +145,10 @@ class Core:
     """
 
     _frozen_until = 0.0
-    """Monotonic time at which timers run again after the process was frozen."""
+    """Time of ``perf_counter`` at which timers run again after the process was frozen; 0: it never
+    was."""
     _turned_at = 0.0
-    """Monotonic time of the end of the last turn."""
+    """Time of ``perf_counter`` at the end of the last turn."""
 
     def __init__(
         self,
@@ -331,9 +332,9 @@ class Core:
         self.on_turn()
         self._arm(broker.next_deadline_us())
         self._now_us = 0
-        self._turned_at = time.monotonic()
+        self._turned_at = ended = time.perf_counter()
         self.turns += 1
-        took = time.perf_counter() - began
+        took = ended - began
         if took > self.longest_turn_s:
             self.longest_turn_s = took
 
@@ -385,7 +386,7 @@ class Core:
         What clients did meanwhile waits in the sockets, and is read first: an acknowledgement or an
         extension counts before the end of its lease.
         """
-        now = time.monotonic()
+        now = time.perf_counter()
         # No turn since the timer was due: under load there are turns, only late ones.
         slept = late_us >= _FROZEN_US and now - late_us / 1e6 > self._turned_at
         if slept and isinstance(self.clocks, SystemClocks):  # others may jump
@@ -443,7 +444,9 @@ class Core:
         """Schedule a turn for the next deadline."""
         if self._reading and deadline_us == 0:
             deadline_us = None  # a woken pull waits for a read, which ends in a turn
-        if deadline_us is None or time.monotonic() < self._frozen_until:
+        if deadline_us is None:
+            return
+        if self._frozen_until and time.perf_counter() < self._frozen_until:
             return
         if self._cancel_deadline is not None:
             if deadline_us >= self._armed_us:
