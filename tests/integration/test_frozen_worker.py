@@ -48,6 +48,26 @@ with ternmq.sync.connect({url!r}) as client:
             with contextlib.suppress(ternmq.LeaseExpired):
                 delivery.ack()
 """
+PULL = """
+import contextlib, ternmq, ternmq.sync
+with ternmq.sync.connect({url!r}) as client:
+    while True:
+        for delivery in client.pull("orders", group="g", max_messages=400, wait=30):
+            print("start", delivery.value, delivery.maybe_redelivered, flush=True)
+            with contextlib.suppress(ternmq.LeaseExpired):
+                delivery.ack()
+"""
+BATCHES = """
+import asyncio, contextlib, ternmq
+async def main():
+    async with ternmq.connect({url!r}) as client:
+        async for batch in client.consume_batches("orders", group="g", max_messages=400):
+            for delivery in batch:
+                print("start", delivery.value, delivery.maybe_redelivered, flush=True)
+                with contextlib.suppress(ternmq.LeaseExpired):
+                    await delivery.ack()
+asyncio.run(main())
+"""
 COUNT = 300
 
 
@@ -90,9 +110,51 @@ def test_nothing_is_begun_whose_lease_is_over(real, tmp_path, code, concurrency)
     assert stale == []
 
 
+@pytest.mark.timeout(120)
+@pytest.mark.row("F6")
+@pytest.mark.parametrize("code", [PULL, BATCHES])
+def test_a_batch_that_came_in_the_freeze_is_not_handed_out_when_its_lease_is_over(
+    real, tmp_path, code
+):
+    told = tmp_path / "told"
+    with ternmq.sync.connect(real.url) as client, told.open("wb") as out:
+        client.admin.create_topic("orders")
+        client.admin.create_group("orders", "g", start="earliest", lease=1)
+        worker = subprocess.Popen([sys.executable, "-c", code.format(url=real.url)], stdout=out)
+        try:
+            wait_until(lambda: group(client).members, "its pull waits in the broker")
+            worker.send_signal(signal.SIGSTOP)
+            client.send_many("orders", list(range(COUNT)))
+            wait_until(lambda: leased(client), "the frozen worker has rows")
+            done = set[int]()
+            until = time.monotonic() + 60
+            while time.monotonic() < until and len(done) < COUNT:
+                for one in client.pull("orders", group="g", max_messages=50, wait=1):
+                    done.add(one.value)
+                    one.ack()
+            assert len(done) == COUNT, "the others of the group took it all"
+            worker.send_signal(signal.SIGCONT)
+            client.send("orders", COUNT)
+            wait_until(lambda: b"start %d " % COUNT in told.read_bytes(), "it works again")
+        finally:
+            worker.kill()
+            worker.wait()
+    lines = [line.split()[1:] for line in told.read_text(encoding="utf-8").splitlines()]
+    stale = [number for number, again in lines if int(number) in done and again == "False"]
+    assert stale == []
+
+
+def group(client):
+    (found,) = client.admin.groups("orders")
+    return found
+
+
+def leased(client):
+    return any(one.leased for one in group(client).queues)
+
+
 def settled(client):
-    (group,) = client.admin.groups("orders")
-    return all(not one.lag and not one.leased for one in group.queues)
+    return all(not one.lag and not one.leased for one in group(client).queues)
 
 
 async def test_an_outage_that_is_longer_than_the_lease_is_no_freeze(real) -> None:

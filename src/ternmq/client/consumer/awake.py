@@ -8,13 +8,19 @@ old, the process did not run since. What is read then may have arrived just afte
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ternmq.client.consumer.lease import Lease
 
 _TICK_S: Final = 0.5
 LATE_S: Final = 1.0
 """A note of this age is old: the loop was not merely busy."""
+_READING_S: Final = 1.0
+"""After a freeze, what waited in the sockets is read within this time."""
 
 
 class Awake:
@@ -33,7 +39,8 @@ class Awake:
         self._loop = loop
         self._ended = ended
         self.seen = time.monotonic()
-        self.thawed = 0.0
+        self.thawed = -math.inf
+        self._last = 0.0  # the last note before the freeze
         loop.call_later(_TICK_S, self._tick)
 
     def _tick(self) -> None:
@@ -44,11 +51,23 @@ class Awake:
 
     def look(self, now: float) -> float:
         """Return ``thawed`` as of now; callable from any thread."""
-        if now - self.seen >= LATE_S and self.thawed < self.seen:
-            self.thawed = now
+        seen = self.seen
+        if now - seen >= LATE_S and self.thawed < seen:
+            self._last, self.thawed = seen, now
         return self.thawed
 
+    def doubts(self, lease: Lease) -> bool:
+        """Return whether the process was frozen since the broker's last word about a lease.
+
+        Then it may have ended. Callable from any thread.
+        """
+        return lease.confirmed < self.look(time.monotonic())
+
     def arrived(self) -> float:
-        """Return the earliest monotonic time at which what is read now may have arrived."""
+        """Return the earliest monotonic time at which what is read now may have arrived.
+
+        A loop may run its timers before it reads its sockets, so what is read shortly after the
+        end of a freeze counts as having arrived in it.
+        """
         now = time.monotonic()
-        return now if now - self.seen < LATE_S else self.seen
+        return self._last if now - self.look(now) < _READING_S else now

@@ -37,10 +37,7 @@ from ternmq.client.content.validation import whole
 from ternmq.client.declaration.source import Source
 from ternmq.model.errors import (
     InvalidRequest,
-    LeaseExpired,
     TernMQError,
-    UnknownGroup,
-    UnknownTopic,
 )
 from ternmq.model.specs import Mode
 from ternmq.record.fact.facts import Outcome
@@ -195,7 +192,7 @@ class Consumer(Member):
                 self.handed_out = now = monotonic()
                 if not lease.lost and (
                     (now - awake.seen < LATE_S and lease.confirmed >= awake.thawed)
-                    or not self._doubts(lease)
+                    or not awake.doubts(lease)
                     or await self._still_held(delivery)
                 ):
                     if self._prefetch is not None and self._prefetch.due:
@@ -222,21 +219,11 @@ class Consumer(Member):
                     self._wake(1)  # this task was woken for a message: another takes it
                 raise
 
-    def _doubts(self, lease: Lease) -> bool:
-        """Return whether the process was frozen since the broker's last word about a lease.
-
-        Then it may have ended. Callable from any thread.
-        """
-        return lease.confirmed < self._awake.look(monotonic())
-
     async def _still_held(self, delivery: Delivery) -> bool:
         """Ask the broker whether a message is still leased, before it is handed out."""
-        lease, settler = delivery.lease, self._puller.settler
+        lease = delivery.lease
         try:
-            await settler.extend(lease, max(lease.duration, lease.until - monotonic()))
-        except (LeaseExpired, UnknownGroup, UnknownTopic):
-            settler.lose(lease)
-            return False
+            return await self._puller.still_held(lease) and not delivery.settled
         except TernMQError as error:  # no connection: perhaps others have it
             log.debug("a lease of %s cannot be extended now: %s", lease.topic, error)
             self._put_back(delivery)
@@ -245,7 +232,6 @@ class Consumer(Member):
         except BaseException:
             self._put_back(delivery)
             raise
-        return not (lease.lost or delivery.settled)
 
     def _put_back(self, delivery: Delivery) -> None:
         if self._running:
@@ -569,7 +555,7 @@ class Consumer(Member):
 
 def doubts(consumer: Consumer, lease: Lease) -> bool:
     """Return whether a lease may have ended in a freeze. Callable from any thread."""
-    return consumer._doubts(lease)  # noqa: SLF001 - of a class of this module
+    return consumer._awake.doubts(lease)  # noqa: SLF001 - of a class of this module
 
 
 async def still_held(consumer: Consumer, delivery: Delivery) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from time import monotonic
 from typing import Final
 
 from ternmq.client.connection.link import Link
@@ -20,6 +21,7 @@ from ternmq.model.errors import (
     CannotConnect,
     ClientClosed,
     ConnectionLost,
+    LeaseExpired,
     TernMQError,
     UnknownGroup,
     UnknownTopic,
@@ -165,12 +167,40 @@ class Puller:
                 continue
             finally:
                 ends.cancel()
-            if leased is not None:
+            if leased is not None and (not self.doubts(leased.lease) or await self._kept(leased)):
                 return self._in_hand(source, leased)
             if loop.time() >= until or session.closed:
                 return None
             if session.draining:
                 continue
+
+    def doubts(self, lease: Lease) -> bool:
+        """Return whether a lease may have ended in a freeze. Callable from any thread."""
+        return self.awake is not None and self.awake.doubts(lease)
+
+    async def still_held(self, lease: Lease) -> bool:
+        """Ask the broker whether a lease goes on; if not, lose it.
+
+        Raises:
+            TernMQError: The broker cannot be asked now: perhaps another client has the rows.
+        """
+        try:
+            await self.settler.extend(lease, max(lease.duration, lease.until - monotonic()))
+        except (LeaseExpired, UnknownGroup, UnknownTopic):
+            self.settler.lose(lease)
+        return not lease.lost
+
+    async def _kept(self, leased: Leased) -> bool:
+        """Return whether rows that came before a freeze may be handed out; else give them back."""
+        try:
+            return await self.still_held(leased.lease)
+        except TernMQError as error:
+            log.debug("a lease of %s cannot be extended now: %s", leased.lease.topic, error)
+            give_back(leased.lease)
+            return False
+        except BaseException:
+            give_back(leased.lease)
+            raise
 
     def _in_hand(self, source: Source, leased: Leased) -> Leased:
         """Keep the order of keys within rows that are handed out as a batch."""
@@ -242,6 +272,9 @@ class Puller:
                 parts.append(leased)
                 count += leased.lease.rows
                 until = until or loop.time() + max_wait
+            for part in [one for one in parts if self.doubts(one.lease)]:
+                if not await self._kept(part):
+                    parts.remove(part)
         except BaseException:
             for part in parts:
                 give_back(part.lease)
