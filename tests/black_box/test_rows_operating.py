@@ -66,3 +66,9 @@ def test_the_status_says_how_the_broker_is(broker: BrokerProcess) -> None:
         assert status.metrics['ternmq_group_lag{group="billing",topic="orders"}'] == 700
         wait_until(lambda: client.admin.status().sent_a_second > 10, "messages a second")
         wait_until(lambda: client.admin.status().delivered_a_second > 3, "and handed out")
+
+
+def test_the_log_ends_with_the_end(tmp_path: Path) -> None:
+    with BrokerProcess("serve", tmp_path / "broker", segment="4MiB") as broker:
+        assert broker.stop() == 0
+        assert broker.log.splitlines()[-1].endswith("stopped")

@@ -47,6 +47,8 @@ def test_a_group_is_made_listed_shown_changed_and_deleted(cli: CommandLine, fill
     assert said.startswith(f"changed group billing on {filled}; retry is off: ")
     said = cli("group", "set", filled, "billing", "--retry").err
     assert said == f"changed group billing on {filled}\n"
+    said = cli("group", "set", filled, "billing", "--retry").err
+    assert said == f"group billing on {filled} had these settings before\n"
     said = cli("group", "set", filled, "billing", "--exhausted", "hold").err
     assert "group billing is not ordered: its messages become dead letters" in said
     shown = cli("group", "show", filled, "billing", "--json").json

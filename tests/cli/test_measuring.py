@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -79,3 +80,38 @@ def test_bench_says_that_it_has_no_ordering_keys(cli: CommandLine, topic: str) -
         said = cli("bench", what, "--topic", topic, code=2).err
         assert f"topic '{topic}' is ordered, and bench sends no ordering keys" in said
         assert "--ordering-key" not in said
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("free", "total", "state", "wanted"),
+    [
+        (GIB, 100 * GIB, "ok", ""),
+        (GIB - 1, 100 * GIB, "warn", "1GiB"),
+        (GIB // 4, 100 * GIB, "warn", "1GiB"),
+        (GIB // 4 - 1, 100 * GIB, "fail", "1GiB"),
+        (GIB // 4, GIB, "ok", ""),  # a small disk: a quarter of it is enough
+        (GIB // 4 - 1, GIB, "warn", "256MiB"),
+        (GIB // 16 - 1, GIB, "fail", "256MiB"),
+    ],
+)
+def test_how_much_space_doctor_wants(
+    cli: CommandLine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    free: int,
+    total: int,
+    state: str,
+    wanted: str,
+) -> None:
+    usage = SimpleNamespace(total=total, used=total - free, free=free)
+    monkeypatch.setattr("ternmq.cli.broker.doctor.shutil.disk_usage", lambda _folder: usage)
+    code = 8 if state == "fail" else 0
+    told = cli("doctor", "--data", tmp_path, "--json", code=code).json
+    (space,) = [one for one in told if one["name"] == "space"]
+    assert space["state"] == state
+    assert str(tmp_path) in space["said"]
+    tail = f"; a broker needs {wanted} to work without shortage" if wanted else str(tmp_path)
+    assert space["said"].endswith(tail)

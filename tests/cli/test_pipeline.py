@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import tarfile
 import urllib.request
 from pathlib import Path
 
@@ -379,3 +380,16 @@ def test_ctrl_c_ends_what_waits_for_its_next_round(
         if process.poll() is None:
             process.kill()
             process.communicate()
+
+
+def test_health_is_served_before_tables_are_converted(
+    processes: Processes, tables: Path, sent: str
+) -> None:
+    golden = Path(__file__).parents[1] / "golden" / "tables_v1.tar.xz"
+    with tarfile.open(golden) as packed:
+        packed.extractall(tables.parent, filter="data")
+    done = processes.run(
+        *RUN, "--once", "--progress", "--jobs", "compaction", "--health-port", free_port()
+    )
+    served = done.err.index("health is served on port")
+    assert served < done.err.index("schema version 1 becomes 2")

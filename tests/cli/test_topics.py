@@ -20,7 +20,9 @@ def test_a_topic_is_made_listed_shown_changed_and_deleted(cli: CommandLine, topi
     assert shown["queues"] == [{"queue": n, "first": 0, "next": 0} for n in range(3)]
     assert "plain" in cli("topic", "show", topic).out
 
-    cli("topic", "set", topic, "--queues", 4, "--retention", "7d", "--keep-until-consumed")
+    seven = ("--queues", 4, "--retention", "7d", "--keep-until-consumed")
+    assert cli("topic", "set", topic, *seven).err == f"changed topic {topic}\n"
+    assert cli("topic", "set", topic, *seven).err == f"topic {topic} had these settings before\n"
     shown = cli("topic", "show", topic, "--json").json
     assert (len(shown["queues"]), shown["retention_s"]) == (4, 7 * 86_400)
     assert (shown["durability"], shown["keep_until_consumed"]) == ("fast", True)

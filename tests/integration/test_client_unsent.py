@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +20,7 @@ from ternmq.client.producer import producer as producing
 from ternmq.testing import InProcessBroker
 from ternmq.wire.commands import Command
 from tests.asynchronous import until
+from tests.fault.processes import wait_until
 from tests.integration.client_shapes import API
 from tests.unit.client.fake import FakeBroker
 
@@ -286,3 +290,41 @@ async def test_failures_beyond_those_that_are_kept_are_counted(
     first = error.failures[0].message
     assert isinstance(first, ternmq.Message)
     assert first.id == "id-0"
+
+
+@pytest.mark.parametrize("heard", [False, True])
+async def test_failures_that_are_not_kept_are_counted(
+    real: InProcessBroker, monkeypatch: pytest.MonkeyPatch, heard: bool
+) -> None:
+    monkeypatch.setattr(producing, "KEPT_FAILURES", 2)
+    monkeypatch.setattr(producing, "KEPT_HOLDERS", 3)
+    async with ternmq.connect(real.url) as client:
+        await client.send("t", "one", id="a")
+        soon = [client.send_soon("t", f"{n}", id="a") for n in range(10)]
+        await until(lambda: all(one.done() for one in soon))
+        if heard:  # of those that are not even held, it cannot be known
+            assert all(one.exception() for one in soon)
+        with pytest.raises(ternmq.UnsentMessages) as raised:
+            await client.flush()
+        failures, more = (0, 5) if heard else (2, 8)
+        assert (len(raised.value.failures), raised.value.more) == (failures, more)
+        said = str(raised.value)
+        assert said.startswith(f"{failures + more} messages were not sent: ")
+        assert f"and {more} more" in said
+        await client.flush()  # they are forgotten
+
+
+def test_the_log_names_a_message_that_the_buffer_has_no_room_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refused() -> list[str]:
+        return [one for one in caplog.messages if one.startswith("not sent: ")]
+
+    options = replace(ternmq.sync.connect("ternmq://127.0.0.1:9").options, buffer_bytes=1000)
+    client = ternmq.sync.connect(options=options)  # nobody listens there
+    for n in range(20):
+        client.send_soon("t", bytes(200), id=f"order-{n}", key="k")
+    wait_until(lambda: bool(refused()), "a message is refused")
+    assert re.match(r"not sent: topic=t key=k id=order-\d+: BufferFull: ", refused()[0])
+    with contextlib.suppress(ternmq.UnsentMessages):
+        client.close(timeout=0)

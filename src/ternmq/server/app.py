@@ -480,6 +480,7 @@ async def run(settings: Settings, *, announce: bool = True, new_admin_token: boo
         return EXIT_FAILED
     log.info("stopping")
     await server.close()
+    log.info("stopped")
     return EXIT_OK
 
 

@@ -214,12 +214,16 @@ async def set_(
     if not own and not changes:
         raise click.UsageError("name at least one option to change", click.get_current_context())
     off = False
+    before = (await client.admin.group(topic, group)).spec
     if changes:
-        now = RetryPolicy.of((await client.admin.group(topic, group)).spec.retry)
+        now = RetryPolicy.of(before.retry)
         own["retry"] = changed = dataclasses.replace(now, **changes)
         off = not changed.enabled and bool(_OF_RETRIES & changes.keys())
-    await client.admin.change_group(topic, group, **own)
-    output.note(f"changed group {group} on {topic}" + (f"; {_RETRY_IS_OFF}" if off else ""))
+    changed = await client.admin.change_group(topic, group, **own) != before
+    done = f"changed group {group} on {topic}" if changed else (
+        f"group {group} on {topic} had these settings before"
+    )  # fmt: skip
+    output.note(done + (f"; {_RETRY_IS_OFF}" if off else ""))
     if policy["exhausted"] == Exhausted.HOLD.value:
         info = await client.admin.group(topic, group)
         if info.spec.mode is not Mode.ORDERED:

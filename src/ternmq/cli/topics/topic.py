@@ -176,8 +176,9 @@ async def set_(client: AdminClient, topic: str, **changes: Any) -> None:
     stated = given(**changes)
     if not stated:
         raise click.UsageError("name at least one option to change", click.get_current_context())
-    await client.admin.change_topic(topic, **stated)
-    output.note(f"changed topic {topic}")
+    before = (await client.admin.topic(topic)).spec
+    changed = await client.admin.change_topic(topic, **stated) != before
+    output.note(f"changed topic {topic}" if changed else f"topic {topic} had these settings before")
 
 
 @topic.command()

@@ -124,3 +124,15 @@ def test_commits_of_others_below_ones_own_are_on_the_disk(tables, monkeypatch):
     fill(ours, 20, 30)
     assert {"00000000000000000002.json", "00000000000000000003.json"} <= set(synced)
     assert "00000000000000000001.json" not in synced
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_file_that_another_process_removed_while_it_was_written(folder, durable):
+    with folder.begin("a/b") as sink:
+        sink.write(b"x")
+        (begun,) = folder.list()
+        folder.remove([begun.path])
+    with pytest.raises(TableError, match="t/a/b was removed while it was written") as raised:
+        folder.finish("a/b", durable=durable)
+    assert raised.value.__cause__ is None
+    assert list(folder.list()) == []
