@@ -219,10 +219,10 @@ async def set_(
         now = RetryPolicy.of(before.retry)
         own["retry"] = changed = dataclasses.replace(now, **changes)
         off = not changed.enabled and bool(_OF_RETRIES & changes.keys())
-    changed = await client.admin.change_group(topic, group, **own) != before
-    done = f"changed group {group} on {topic}" if changed else (
-        f"group {group} on {topic} had these settings before"
-    )  # fmt: skip
+    if await client.admin.change_group(topic, group, **own) == before:
+        done = f"group {group} on {topic} had these settings before"
+    else:
+        done = f"changed group {group} on {topic}"
     output.note(done + (f"; {_RETRY_IS_OFF}" if off else ""))
     if policy["exhausted"] == Exhausted.HOLD.value:
         info = await client.admin.group(topic, group)
