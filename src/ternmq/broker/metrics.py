@@ -141,7 +141,7 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         (
             "holds_blocking",
             int(moving.blocked_by_hold and broker.ledger.room.blocked),
-            "1: sends are refused: the disk is at its limit, and a hold keeps the oldest file.",
+            "1: sends are refused, as the disk is at its limit and a hold keeps the oldest file.",
         ),
         (
             "gone_names",
@@ -151,7 +151,7 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         (
             "sends_blocked",
             int(broker.ledger.room.blocked),
-            "1: sends are refused: the disk is at its limit, and the oldest file must be kept.",
+            "1: sends are refused, as the disk is at its limit and the oldest file must be kept.",
         ),
     ]
     counters = [

@@ -23,7 +23,7 @@ from ternmq.model.version import __version__
 @click.version_option(__version__, prog_name=PROGRAM)
 @connection_options
 def ternmq(**connection: object) -> None:
-    """A message broker that you pip install.
+    """A message broker that you install with pip.
 
     `ternmq dev` starts a broker to try it out. Options that select a broker can be given before or
     after the command.

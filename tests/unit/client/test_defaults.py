@@ -96,7 +96,7 @@ def tables() -> dict[str, list[tuple[str, str]]]:
                     f"{limits.dedup_batches:,} batches at most"
                 ),
             ),
-            ("queue", "that of the ordering key, of the key, or the next queue for each batch"),
+            ("queue", "by ordering key or key; without a key, each batch goes to the next queue"),
             (
                 "unsent and unanswered messages in the client",
                 (
@@ -132,8 +132,8 @@ def tables() -> dict[str, list[tuple[str, str]]]:
             (
                 "`consume_batches`",
                 (
-                    f"{default(client.consume_batches, 'max_messages')} messages, "
-                    f"or those of {seconds(default(client.consume_batches, 'max_wait'))}"
+                    f"{default(client.consume_batches, 'max_messages')} messages at most, "
+                    f"collected for {seconds(default(client.consume_batches, 'max_wait'))} at most"
                 ),
             ),
             (
@@ -177,7 +177,7 @@ def bounds() -> list[tuple[str, str, str]]:
         ("`queues` of a topic", "1", "4,096"),
         ("`wait` of a pull", "0", "1d"),
         ("`timeout`, `connect_timeout`, `max_processing_time`", "more than 0", "none"),
-        ("`drain_timeout`", "0: not at all", "none"),
+        ("`drain_timeout`", "0: no wait", "none"),
     ]
 
 

@@ -65,7 +65,7 @@ class Check(NamedTuple):
 @output.json_option
 @connection_options
 def doctor(data: Path, as_json: bool, **connection: object) -> None:
-    """Check disk, clock, limits and Python of this machine, and whether a broker takes sends.
+    """Check disk, clock, limits and Python of this machine, and whether a broker accepts sends.
 
     To measure the disk, the command writes a small file to the folder, syncs it 200 times, and
     removes it.

@@ -225,8 +225,8 @@ def verify(data: Path, as_json: bool) -> None:
 @click.option(
     "--cut",
     is_flag=True,
-    help="Do not ask: cut the journal at damage that the donor cannot repair, and lose what "
-    "follows.",
+    help="Do not ask: cut the journal at damage that the donor cannot repair, and lose all "
+    "records after it.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show the damage, and what a cut would lose.")
 @output.json_option

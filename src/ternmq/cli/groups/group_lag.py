@@ -95,9 +95,9 @@ async def lag(
     delivered to the group. Ready: messages that the group has reached already and that no consumer
     holds, because they were returned, or wait behind another message of their ordering key; on an
     ordered topic, most of a backlog is ready. Failed messages that wait for their retry, and dead
-    letters, are counted separately. A retry that is due counts as retrying until a consumer asks:
-    while a group has no members, lag, ready and retrying all wait. Holds on the journal are listed
-    with the bytes that they keep.
+    letters, are counted separately. A retry that is due counts as retrying until a consumer
+    fetches it: in a group without members, lag, ready and retrying all count messages that wait for
+    a consumer. Holds on the journal are listed with the bytes that they keep.
 
     With --watch, the column `left` estimates the time until no message waits: `done` if none waits,
     `grows` if the number increases, `unchanged` if it does not change.

@@ -68,7 +68,7 @@ async def set_(client: AdminClient, name: str, position: int, note: str, back: b
 @yes_option
 @administers
 async def delete(client: AdminClient, name: str, yes: bool) -> None:
-    """Delete a hold. The broker may then delete the journal that it kept."""
+    """Delete a hold. The broker may then delete the part of the journal that the hold kept."""
     if not any(one.name == name for one in await client.admin.holds()):
         raise Failed(
             f"there is no hold {name!r}; `ternmq hold list` lists the holds",

@@ -136,7 +136,7 @@ async def trace(
     `handed out`: a consumer has the message. `waits for a consumer`: it was returned, its retry is
     due, or it was not requested yet. `waits behind offset N of its ordering key`: offset N must be
     done first. `not owed`: the group is finished with it. It is done, skipped, deleted as a dead
-    letter, or excluded by the group's filter or start; the broker does not keep which.
+    letter, or excluded by the group's filter or start; the broker does not record which.
 
     Without --topic or a place, all topics that the app may read are searched. This needs the right
     `consume` on a topic and all its groups.

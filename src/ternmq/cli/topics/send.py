@@ -70,7 +70,7 @@ _BEHIND: Final = "it and the lines after it were not sent"
     "-o",
     "--ordering-key",
     default="",
-    help="Ordering key: on an ordered topic, messages with the same one are delivered in order.",
+    help="Ordering key: on an ordered topic, messages with the same key are delivered in order.",
 )
 @click.option(
     "-t", "--tag", default="", help="Tag: the kind of the message, for filters of groups."
@@ -87,8 +87,8 @@ _BEHIND: Final = "it and the lines after it were not sent"
 @click.option(
     "--id",
     "application_id",
-    help="Your own id, for a single message: sent again with the same id, it is stored only "
-    "once (for 10m by default).",
+    help="Your own id, for a single message. Several sends with the same id store the message "
+    "only once (for 10m by default).",
 )
 @click.option(
     "--content-type",
@@ -97,7 +97,7 @@ _BEHIND: Final = "it and the lines after it were not sent"
 @click.option(
     "--queue",
     type=QUEUE,
-    help="Queue number. Default: by ordering key or key; without one, each batch goes to the "
+    help="Queue number. Default: by ordering key or key; without a key, each batch goes to the "
     "next queue.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Do not print what was stored.")
@@ -124,7 +124,8 @@ async def send(
 
     Without BODY, --file and --lines, each line of standard input is a message. The command ends
     when all messages are stored; each message that was not stored is reported on standard error. An
-    empty input is no error: nothing is sent, and the exit status is 0, also without such a topic.
+    empty input is no error: nothing is sent, and the exit status is 0, even if there is no such
+    topic.
     """
     _check_headers(headers)
     properties = Message(

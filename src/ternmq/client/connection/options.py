@@ -37,7 +37,7 @@ class Options:
         batch_rows: Most messages in one batch.
         window_bytes: Most bytes of unanswered sends; the rest waits in the client.
         max_processing_time: How long leases are extended; while a handler runs, until it ends.
-        drain_timeout: How long a stopping client waits for running handlers; 0: not at all.
+        drain_timeout: How long a stopping client waits for running handlers; 0: it does not wait.
     """
 
     address: Address

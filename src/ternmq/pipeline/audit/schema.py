@@ -143,7 +143,7 @@ FINDINGS: Final = TableSpec(
             "first",
         ),
         Column("count", pa.int64(), "number of messages that the row describes", null=True),
-        Column("detail", pa.string(), "more about it", null=True),
+        Column("detail", pa.string(), "details of the finding", null=True),
         _DAY,
         VERSION,
     ),

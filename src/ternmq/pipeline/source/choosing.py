@@ -24,10 +24,10 @@ OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "path": ("", "name of the table; usually given to `load`"),
     "tables": (f"`${TABLES}`", "absolute path of the folder of the tables, or an object store's"),
     "columns": ("all", "these columns only, in this order"),
-    "topic": ("all", "rows of these topics only, as `orders,payments`"),
+    "topic": ("all", "rows of these topics only, such as `orders,payments`"),
     "day, hour, month": (
         "all",
-        "rows of these only, as `2026-11-26,2026-11-27`; of a table that has this column",
+        "rows of these only, such as `2026-11-26,2026-11-27`; the table must have this column",
     ),
 }
 """Name -> default, and what it does. Spark passes names in lower case."""

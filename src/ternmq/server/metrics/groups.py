@@ -43,7 +43,7 @@ FAMILIES: Final = (
     Family(
         "ternmq_group_retries_due", "gauge", ("topic", "group"),
         "Messages of `ternmq_group_retrying` whose retry is due and that no consumer has fetched;"
-        " of more than 4,096 in a queue, at least so many.",
+        " in a queue with more than 4,096 of them, at least 4,096 are counted.",
     ),
     Family("ternmq_group_dead_letters", "gauge", ("topic", "group"), "Dead letters."),
 )  # fmt: skip

@@ -90,7 +90,7 @@ class BrokerCollector:
         yield gauge("disk_total_bytes", "Size of the disk of the journal.", core.disk.total_bytes())
         yield gauge(
             "stalled_connections",
-            "Connections that the broker does not read from, as too much of theirs has no answer.",
+            "Connections that the broker does not read from, until it has answered more requests.",
             counters.stalled,
         )
         for name, text, value in (

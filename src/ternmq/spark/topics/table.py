@@ -47,8 +47,9 @@ _TOLD: Final = {
 
 
 _PUSHDOWN: Final = (
-    "filter while reading; requires `spark.sql.python.filterPushdown.enabled=true`. For one query "
-    "of a DataFrame: Spark keeps its filters for the next one, even if that has none"
+    "filter while reading; requires `spark.sql.python.filterPushdown.enabled=true`. Use it "
+    "for one query of a DataFrame only: Spark applies the filters of this query to the next one, "
+    "even if that query has none"
 )
 
 
@@ -158,17 +159,20 @@ TABLE: Final = CONNECTION + tuple(
         ("startingOffsets", Use.READ, _start, "stream `latest`, batch `earliest`",
          'start of a new query: `earliest`, `latest`, `group`, or `{"orders": {"0": 5}}`'),
         ("startingTimestamp", Use.READ, values.time_us, "none",
-         "instead: rows stored at or after this time; ms since 1970, or ISO 8601 with zone"),
+         ("instead of `startingOffsets`: rows stored at or after this time; ms since 1970, or "
+          "ISO 8601 with zone")),
         ("startingOffsetsByTimestamp", Use.READ, values.times, "none",
-         'instead: for each queue, `{"orders": {"0": 1700000000000}}`'),
+         'instead of `startingOffsets`: a time for each queue, `{"orders": {"0": 1700000000000}}`'),
         ("startingOffsetsByTimestampStrategy", Use.READ, _choice("error", "latest"), "`error`",
          "what to do with a queue that has no row since then"),
         ("endingOffsets", Use.BATCH_READ, _end, "`latest`", "`latest`, or offsets as above"),
-        ("endingTimestamp", Use.BATCH_READ, values.time_us, "none", "instead: rows before then"),
+        ("endingTimestamp", Use.BATCH_READ, values.time_us, "none",
+         "instead of `endingOffsets`: rows stored before this time"),
         ("endingOffsetsByTimestamp", Use.BATCH_READ, values.times, "none",
-         "instead: for each queue"),
+         "instead of `endingOffsets`: a time for each queue"),
         ("failOnDataLoss", Use.READ, values.flag, "true",
-         "if rows are no longer kept, or a topic was made again, the query fails; false: logged"),
+         ("if rows are no longer kept, or a topic was created again, the query fails; false: the "
+          "query logs this and continues")),
         ("maxOffsetsPerTrigger", Use.STREAM_READ, values.count, "1000000",
          "most rows of a batch, divided among the queues by their backlogs"),
         ("maxBytesPerTrigger", Use.STREAM_READ, values.size, "256m",
@@ -177,7 +181,7 @@ TABLE: Final = CONNECTION + tuple(
          "a batch waits for at least this number of rows"),
         ("maxTriggerDelay", Use.STREAM_READ, values.duration_ms, "15m",
          "the longest wait for `minOffsetsPerTrigger`"),
-        ("minPartitions", Use.READ, values.count, "none", "least number of tasks, about"),
+        ("minPartitions", Use.READ, values.count, "none", "approximate minimum number of tasks"),
         ("maxRecordsPerPartition", Use.READ, values.count, "2000000", "most rows of a task"),
         ("columns", Use.READ, _words(FIELDS), "the default ones",
          "these columns only, in this order"),
@@ -212,7 +216,7 @@ TABLE: Final = CONNECTION + tuple(
          "name of the writer of transactions; with it, a batch write is stored once"),
         ("delivery", Use.WRITE, _choice("exactly_once", "at_least_once"),
          "stream, and batch with `writerId`: `exactly_once`",
-         "whether a failure can store rows twice"),
+         "`at_least_once`: after a failure, rows can be stored twice"),
         ("ackMode", Use.WRITE, _choice("all"), "`all`",
          "no other value is allowed: every row is durable"),
         ("compression", Use.WRITE, _choice("zstd", "lz4", "none"), "`zstd`",
