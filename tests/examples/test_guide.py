@@ -26,7 +26,7 @@ from tests.pages.blocks import Step, agrees, steps
 from tests.pages.shell import Shell
 
 # `make demo` takes too long for a page; tests/demo runs it. Tables want Spark: tests/spark.
-_ELSEWHERE = {ROOT / "docs" / "guide" / name for name in ("demo.md", "tables.md")}
+_ELSEWHERE = {ROOT / "docs" / "guide" / name for name in ("analysis.md", "demo.md", "tables.md")}
 GUIDE = sorted({*(ROOT / "docs" / "guide").rglob("*.md")} - _ELSEWHERE)
 PAGES = [
     page

@@ -116,3 +116,38 @@ def test_two_runs_at_once(real, tables, monkeypatch):
     living.run(real, tables, TraceJob())
     assert others
     assert rows(tables) == living.reference(real).told()
+
+
+@pytest.mark.row("R7")
+def test_many_small_topics_become_few_files(real, tables):
+    topics = [f"small-{n:03}" for n in range(200)]
+    with ternmq.sync.connect(real.url) as client:
+        for n, topic in enumerate(topics):
+            client.admin.create_topic(topic, queues=1 + n % 2)
+            if n % 4:
+                client.admin.create_group(topic, "g")
+            client.send_many(topic, [ternmq.sync.Message(b"m", key=f"k{m}") for m in range(3)])
+        living.run(real, tables, TraceJob())
+        trace = Table.open(tables, TRACE, create=False)
+        first = {file.path for file in trace.files()}
+        assert len(first) <= 2 * 2  # an hour may have ended meanwhile
+        assert rows(tables) == living.reference(real).told()
+        for topic in topics[1:60:4]:
+            client.pull(topic, group="g", max_messages=2, wait=1).ack()
+        client.admin.create_group(topics[8], "late", start="earliest")
+        client.admin.delete_group(topics[9], "g")
+        assert living.run(real, tables, TraceJob()).rows > 0
+        trace.refresh()
+        assert len({file.path for file in trace.files()} - first) <= 3 * 2
+        assert rows(tables) == living.reference(real).told()
+        numbers = {one.spec.name: one.number for one in client.admin.topics()}
+        client.admin.delete_topic(topics[10])
+        living.run(real, tables, TraceJob())
+        found = rows(tables)
+    assert len({key[0] for key in found}) == 200
+    assert {row["state"] for key, row in found.items() if key[0] == numbers[topics[10]]} == {
+        "skipped"
+    }
+    assert {row["state"] for key, row in found.items() if key[0] == numbers[topics[11]]} == {
+        "stored"
+    }

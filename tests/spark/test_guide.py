@@ -1,9 +1,8 @@
-"""Every block of the page about tables is run, and prints what the page says."""
+"""Every block of the pages about tables is run, and prints what the page says."""
 
 from __future__ import annotations
 
-import re
-import shlex
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,31 +10,38 @@ from types import ModuleType
 
 import pytest
 
-from tests.pages.blocks import agrees, steps
+from tests.spark.delta_jars import delta_jars
+from tests.spark.running_page import run_page
 
-PAGE = Path(__file__).parents[2] / "docs" / "guide" / "tables.md"
+ROOT = Path(__file__).parents[2]
+GUIDE = ROOT / "docs" / "guide"
 
 
 @pytest.mark.timeout(900)
-def test_the_page(spark, real, monkeypatch, capsys, tmp_path):
+@pytest.mark.parametrize("page", ["tables.md", "analysis.md"])
+def test_the_page(spark, real, monkeypatch, tmp_path, page):
     monkeypatch.setenv("TERNMQ_URL", real.url)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.chdir(tmp_path)
     module = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)
-    found = steps(PAGE)
-    for step in found:
-        if step.kind == "console":
-            program, *arguments = shlex.split(step.code)
-            assert program == "ternmq"
-            ended = subprocess.run(
-                [sys.executable, "-m", "ternmq", *arguments],
-                capture_output=True, text=True, timeout=300, check=False,
-            )  # fmt: skip
-            assert ended.returncode == 0, ended.stderr
-            assert agrees(step.output, ended.stdout + ended.stderr), f"line {step.line}"
-            continue
-        code = re.sub(r"localhost:7117", f"127.0.0.1:{real.port}", step.code)
-        exec(compile("\n" * step.line + code, str(PAGE), "exec"), vars(module))
-        printed = capsys.readouterr().out
-        assert agrees(step.output, printed), f"line {step.line}: {printed}"
+    run_page(GUIDE / page, real.port, module)
+
+
+@pytest.mark.row("R7")
+@pytest.mark.timeout(900)
+def test_the_analysis_by_the_reader_of_delta(real, tmp_path):
+    """A process of its own, since jars are loaded only at the start of a session."""
+    jars = delta_jars(tmp_path)
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.spark.running_page", str(GUIDE / "analysis.md"),
+         str(real.port), jars],
+        env={
+            **os.environ, "TERNMQ_URL": real.url, "NO_COLOR": "1",
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        },
+        cwd=tmp_path, capture_output=True, text=True, timeout=800, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert ended.stdout.splitlines() == ["done 500", "stored 100"]

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,13 @@ from ternmq.model.errors import OptionError
 from ternmq.pipeline.archive.schema import ARCHIVE
 from ternmq.pipeline.running.jobs import all_tables
 from ternmq.pipeline.tables.folder import Folder
+from ternmq.pipeline.tables.retention import expire
 from ternmq.pipeline.tables.table import Table
+from ternmq.pipeline.trace.schema import TRACE
 from ternmq.spark.builder import DELTA, with_delta
+from tests.spark.delta_jars import delta_jars
 
 DELTA_SCRIPT = Path(__file__).parent / "delta_counts.py"
-_GET = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:"
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +119,19 @@ def test_files_of_other_topics_are_not_opened(spark, tables, tmp_path):
         load(spark, copy, "archive").count()
 
 
+@pytest.mark.row("R7")
+def test_the_files_themselves_still_have_rows_that_left_the_table(spark, tables, tmp_path):
+    copy = Folder(str(tmp_path / "tables"))
+    shutil.copytree(tables.uri, copy.uri)
+    trace = Table.open(copy, TRACE, create=False)
+    rows = len(trace.read())
+    assert load(spark, copy, "trace").count() == rows >= 1500
+    day_us = 86_400_000_000
+    assert sum(one.rows for one in expire(trace, time.time_ns() // 1000 + 3 * day_us, 1)) == rows
+    assert load(spark, copy, "trace").count() == 0
+    assert spark.read.parquet(copy.inside(TRACE.name).uri).count() == rows
+
+
 def test_what_cannot_be_asked(spark, tables):
     for asked, says in (
         (lambda: load(spark, tables, "traces"), "there is no table 'traces'"),
@@ -148,14 +164,7 @@ def test_settings_of_delta():
 @pytest.mark.row("R7")
 def test_delta_reads_every_table(tables, tmp_path):
     """A session of its own, since jars are loaded only at a start."""
-    import pyspark
-
-    line = pyspark.__version__.rpartition(".")[0]
-    if line not in DELTA:
-        pytest.skip(f"needs a Delta for Spark {line}")
-    if shutil.which("mvn") is None:
-        pytest.skip("needs mvn, to get Delta's jars")
-    jars = _jars(DELTA[line], tmp_path)
+    jars = delta_jars(tmp_path)
     found = subprocess.run(
         [sys.executable, str(DELTA_SCRIPT), tables.uri, jars],
         capture_output=True, text=True, timeout=600, check=False,
@@ -168,32 +177,6 @@ def test_delta_reads_every_table(tables, tmp_path):
         if tables.inside(spec.name).exists()
     }
     assert counts == wanted
-
-
-def _jars(package: str, folder: Path) -> str:
-    """Return the paths of Delta's jars, without Spark's own."""
-    group, artifact, version = package.split(":")
-    pom = folder / "pom.xml"
-    pom.write_text(
-        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-        "<groupId>x</groupId><artifactId>x</artifactId><version>1</version><dependencies>"
-        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-        f"<version>{version}</version></dependency></dependencies></project>"
-    )
-    got = subprocess.run(
-        ["mvn", "-B", "-q", "-f", str(pom), f"{_GET}copy-dependencies",
-         f"-DoutputDirectory={folder / 'jars'}", "-DexcludeGroupIds=org.apache.spark"],
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
-    if got.returncode:
-        pytest.skip(f"needs Delta's jars, which mvn could not get: {got.stdout[-300:]}")
-    found = [
-        str(one)
-        for one in sorted((folder / "jars").iterdir())
-        if one.name.startswith(("delta-", "unitycatalog-"))
-    ]
-    assert any(one.startswith("delta-spark") for one in map(os.path.basename, found))
-    return ",".join(found)
 
 
 @pytest.mark.row("R2", "R7")

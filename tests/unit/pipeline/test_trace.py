@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("deltalake", reason="needs the extra spark")
 
 from ternmq.pipeline.tables.table import Table
-from ternmq.pipeline.trace import blocks
+from ternmq.pipeline.trace import blocks, sharing
 from ternmq.pipeline.trace.commits import TracePass
 from tests.unit.pipeline.trace_reference import of_table
 from tests.unit.pipeline.trace_streams import NOON, Stream, table
@@ -38,22 +38,29 @@ def same(found, wanted):
 
 
 @pytest.mark.row("R7")
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(18))
 def test_any_life_folded_in_any_pieces_is_as_the_reference_says(tables, seed, monkeypatch):
+    shared = (0, 30, 1024)[seed % 3]
     monkeypatch.setattr(blocks, "BLOCK_BITS", (16, 3)[seed % 2])
     monkeypatch.setattr(blocks, "OPEN_BITS", (14, 2)[seed % 2])
     monkeypatch.setattr(blocks, "MOST_SMALL", 3)
+    monkeypatch.setattr(sharing, "SMALL_QUEUE", shared)
+    monkeypatch.setattr(sharing, "OPEN_ROWS", (4096, 7)[seed // 2 % 2])
+    monkeypatch.setattr(sharing, "QUIET_ROWS", (65_536, 9)[seed // 4 % 2])
     chance = random.Random(seed)
     stream = Stream(chance)
     for _ in range(150):
         stream.step()
     positions = sorted({one["position"] for one in stream.events})
-    cuts = chance.sample(positions, chance.randrange(4))
+    cuts = chance.sample(positions, chance.randrange(4 if not shared else 12))
     one = fold(tables, stream.events, cuts)
     same(one.trace.read(), stream.reference)
     for file in one.trace.files():
-        assert file.low["queue"] == file.high["queue"]
-        assert file.low["offset"] >> blocks.BLOCK_BITS == (file.high["offset"] >> blocks.BLOCK_BITS)
+        if not sharing.is_shared(file):
+            low, high = file.low["offset"], file.high["offset"]
+            assert low >> blocks.BLOCK_BITS == high >> blocks.BLOCK_BITS
+    assert any(map(sharing.is_shared, one.trace.files())) or shared < 1024
+    assert not any(map(sharing.is_shared, one.trace.files())) or shared
 
 
 @pytest.mark.row("R7")

@@ -1,6 +1,7 @@
-"""How rows of the trace are laid out in files, and which files a change replaces.
+"""How rows of a queue are laid out in its files, and which files a change replaces.
 
-A file has rows of one queue, of one hour and of one block of offsets. Rows that are over and rows
+A file has rows of one queue, of one hour and of one block of offsets; small queues share files
+(``sharing``). Rows that are over and rows
 that are open have files of their own, the open ones for smaller blocks: a row that is over hardly
 ever changes again, and a file is written anew only if one of its rows changed. So about as many
 rows are written as changed. If rounds are short, a block collects small files; they are joined
@@ -10,6 +11,7 @@ before there are many.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -43,51 +45,73 @@ def is_open(file: DataFile) -> bool:
     return int_of(file.high["open"]) > 0
 
 
-def rewrite(
-    table: Table,
-    files: Sequence[DataFile],
-    before: pa.Table,
-    after: pa.Table,
-    others: Iterable[DataFile],
-) -> tuple[list[DataFile], list[DataFile]]:
-    """Write new files for rows that changed; return them, and the files that they replace.
+@dataclass(slots=True)
+class Layer:
+    """Rows that become a file.
+
+    Attributes:
+        rows: The rows.
+        replaces: Files whose rows are among them.
+    """
+
+    rows: pa.Table
+    replaces: Sequence[DataFile] = ()
+
+
+def layers(table: Table, rows: pa.Table, kept: Iterable[DataFile]) -> Iterable[Layer]:
+    """Yield the files that rows of one queue become.
 
     Args:
         table: The trace.
-        files: The files whose rows were folded.
-        before: Their rows, in the order of the files.
-        after: All rows after the fold.
-        others: The other files of the same queue or cell.
+        rows: The rows.
+        kept: Files of the queue that stay; small ones are joined with the rows if they are many.
     """
-    changed, wanted = _changed(files, before, after)
-    remove = [one for one, is_changed in zip(files, changed, strict=True) if is_changed]
-    kept = [*others, *[one for one, gone in zip(files, changed, strict=True) if not gone]]
-    add: list[DataFile] = []
-    for hour, block, rows in _laid_out(after.filter(pa.array(wanted))):
+    kept = list(kept)
+    for hour, block, part in _laid_out(rows):
         if block is not None and (small := _small(kept, hour, block)):
-            remove += small
-            add += table.stage(pa.concat_tables([rows, table.read_files(small)]))
+            yield Layer(pa.concat_tables([part, table.read_files(small)]), small)
         else:
-            add += table.stage(rows)
-    return add, remove
+            yield Layer(part)
 
 
-def _changed(
-    files: Sequence[DataFile], before: pa.Table, after: pa.Table
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return which files have rows that changed, and which rows must be written."""
+@dataclass(slots=True)
+class Change:
+    """What a fold changed in the files of a queue.
+
+    Attributes:
+        rows: The rows to be written.
+        files: Which files they replace, or, of a shared file, replace the queue's rows of.
+    """
+
+    rows: pa.Table
+    files: npt.NDArray[np.bool_]
+
+
+def change(file: Numbers, count: int, before: pa.Table, after: pa.Table) -> Change:
+    """Return what must be written after a fold: all rows of a file, if one of them changed.
+
+    Args:
+        file: Number of the file of each row before the fold.
+        count: How many files there are.
+        before: The rows before the fold.
+        after: All rows after it.
+    """
+    differ, at = _different(before, after)
+    changed = np.bincount(file, weights=differ, minlength=count) > 0
     wanted = np.ones(len(after), bool)
-    file = np.repeat(np.arange(len(files)), [one.rows for one in files])
+    wanted[at[~changed[file]]] = False
+    return Change(after.filter(pa.array(wanted)), changed)
+
+
+def _different(before: pa.Table, after: pa.Table) -> tuple[npt.NDArray[np.bool_], Numbers]:
+    """Return which rows are not the same after a fold, and where each of them is then."""
     if not len(before):
-        return np.zeros(len(files), bool), wanted
+        return np.zeros(0, bool), np.zeros(0, np.int64)
     at = _places(before, after)
     there = np.flatnonzero(at >= 0)
     differ = at < 0
     differ[there] = _differ(before.take(pa.array(there)), after.take(pa.array(at[there])))
-    changed = np.bincount(file, weights=differ, minlength=len(files)) > 0
-    stays = there[~changed[file[there]]]
-    wanted[at[stays]] = False
-    return changed, wanted
+    return differ, at
 
 
 def _places(before: pa.Table, after: pa.Table) -> Numbers:

@@ -32,9 +32,11 @@ from ternmq.pipeline.trace.queue import (
     files_of,
     fold_queue,
     of_users,
+    share,
     steps,
 )
 from ternmq.pipeline.trace.schema import KNOWN, TRACE
+from ternmq.pipeline.trace.sharing import DROPPED, SHARED, SharedFiles, settle
 
 APP: Final = "trace"
 """The app under which the tables store positions."""
@@ -86,13 +88,15 @@ class TracePass:
         was = known.position
         known.learn(events, stop)
         cut = by_queue(about_queues(events.filter(of_users(events))))
+        files = SharedFiles(self.trace, self.trace.files())
         topics = {key[0]: known.topics.get(key[0], f"topic-{key[0]}") for key in cut}
         nothing = events.slice(0, 0)
         dones, moved = [], []
-        for work in self._works(known, was, begin, cut, topics):
+        for work in self._works(known, was, begin, cut, topics, files):
             some = cut.get((work.place.topic_number, work.place.queue), nothing)
-            dones.append(fold_queue(self.trace, work, some))
+            dones.append(fold_queue(self.trace, work, some, files))
             moved.append(steps(work, some))
+        dones.append(share(self.trace, dones))
         return self.commit(known, begin, stop, dones, moved)
 
     def counted(self, begin: int) -> int:
@@ -106,6 +110,7 @@ class TracePass:
         begin: int,
         queues: Iterable[Queue],
         topics: Mapping[int, str],
+        shared: SharedFiles,
     ) -> list[Work]:
         """Return the work for the queues with events.
 
@@ -115,10 +120,13 @@ class TracePass:
             begin: Where the piece begins.
             queues: The queues with events.
             topics: Names of topics, for those missing in ``known``.
+            shared: The files that queues share.
         """
         files = files_of(self.trace.files())
         turns = known.turns(begin)
-        wanted = sorted({*queues, *[key for key in files if key[0] in turns]})
+        turned = {key for key in files if key[0] in turns} | shared.queues(turns)
+        wanted = sorted({*queues, *turned})
+        beside = shared.open_of({key[0] for key in wanted})
         counted = self.counted(begin)
         cursors = known.cursors_of()
         told, names = known.told(), {**topics, **known.topics}
@@ -132,7 +140,8 @@ class TracePass:
                 known.ends.get(key, 0),
                 cursors.get(key, {}),
                 files.get(key, []),
-                told,
+                beside.get(key, SHARED.empty_table()),
+                prepared=told,
             )
             for key in wanted
         ]
@@ -171,8 +180,10 @@ class TracePass:
             self._known_table.commit(added, self._known_table.files(), {APP: stop})
         add = [file for one in dones for file in one.add]
         remove = [file for one in dones for file in one.remove]
-        self.trace.commit(add, remove, {APP: stop})
-        return sum(one.rows for one in dones)
+        dropped = pa.concat_tables([DROPPED.empty_table(), *[one.dropped for one in dones]])
+        settled = settle(self.trace, dropped, {file.partition["hour"] for file in add})
+        self.trace.commit([*add, *settled.add], [*remove, *settled.remove], {APP: stop})
+        return sum(one.rows for one in [*add, *settled.add])
 
     def _commit_stats(
         self, known: Known, stop: int, dones: Sequence[Done], moved: Sequence[Steps]

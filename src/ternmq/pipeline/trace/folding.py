@@ -20,12 +20,25 @@ from ternmq.pipeline.job.packets import packed, unpacked
 from ternmq.pipeline.stats import stats
 from ternmq.pipeline.stats.schema import STATS_MINUTE
 from ternmq.pipeline.tables.datafile import DataFile
-from ternmq.pipeline.tables.numbers import numbers
+from ternmq.pipeline.tables.numbers import Numbers, numbers
 from ternmq.pipeline.tables.table import Table
+from ternmq.pipeline.trace import blocks
 from ternmq.pipeline.trace.cells import EVERY, KNOWN, NAMES, STEPS, Cells
 from ternmq.pipeline.trace.fold import TracedQueue
 from ternmq.pipeline.trace.known import Known, Queue
-from ternmq.pipeline.trace.queue import Done, Steps, Work, by_queue, files_of, fold_queue, steps
+from ternmq.pipeline.trace.queue import (
+    FOREVER,
+    Done,
+    Steps,
+    Work,
+    by_queue,
+    files_of,
+    fold_queue,
+    reach_of,
+    share,
+    steps,
+)
+from ternmq.pipeline.trace.sharing import DROPPED, SHARED, SharedFiles
 
 _OF_ALL: Final = ("group", "topic", "prepared")
 _OF_STEPS: Final = "steps"
@@ -66,12 +79,14 @@ class Manifest(NamedTuple):
         stats: Statistics by minute.
         lags: ``Steps.lags`` of the queues.
         learnt: Events for ``Known.learn``; only of the first bucket.
+        dropped: Rows in shared files that changed.
     """
 
     told: str
     stats: bytes
     lags: bytes
     learnt: bytes
+    dropped: bytes
 
 
 def fold_bucket(table: Table, piece: Piece, bucket: int, facts: pa.Table) -> Manifest:
@@ -87,6 +102,7 @@ def fold_bucket(table: Table, piece: Piece, bucket: int, facts: pa.Table) -> Man
     learnt = facts.filter(pa.array(np.isin(block, (KNOWN, NAMES)))).drop_columns("block")
     folding = _Folding(table, piece, bucket, learnt, facts)
     dones = [*folding.cells()]
+    dones.append(share(table, dones))
     moved = [*folding.steps()]
     return _packed(dones, moved, learnt if not bucket else learnt.slice(0, 0))
 
@@ -109,6 +125,9 @@ class _Folding:
         self._cursors = self._known.cursors_of()
         self._turns = self._known.turns(piece.begin)
         self._files = files_of(table.files())
+        self._shared = SharedFiles(table, table.files())
+        turned = {place for place in self._files if place[0] in self._turns}
+        self._turned = turned | self._shared.queues(self._turns)
 
     def _known_rows(self) -> pa.Table:
         """Return the known rows that this bucket needs."""
@@ -120,30 +139,53 @@ class _Folding:
         )
 
     def cells(self) -> Iterable[Done]:
-        """Yield the cells with facts, and those with files in which a group began or ended."""
+        """Yield the cells with facts, and those with rows in which a group began or ended."""
         block = numbers(self._facts["block"])
         cut = self._cut(block >= EVERY)
         nothing = self._facts.slice(0, 0)
-        turned = [place for place in self._files if place[0] in self._turns]
-        for place in sorted({*cut, *turned}):
+        places = sorted({*cut, *self._turned})
+        beside = self._shared.open_of({place[0] for place in places})
+        for place in places:
             mine = cut.get(place, nothing)
             of = numbers(mine["block"])
             files = self._files_of(place)
+            shared = beside.get(place, SHARED.empty_table())
+            cells = self._cells_of(place, numbers(shared["offset"]))
             wanted = {*np.unique(of[of >= 0]).tolist()}
             if (of == EVERY).any() or place[0] in self._turns:
-                wanted |= files.keys()
+                whole = mine.filter(pa.array(of == EVERY))
+                wanted |= files.keys() | self._cells_with_rows(place, cells, whole)
             for cell in sorted(wanted):
                 some = mine.filter(pa.array((of == cell) | (of == EVERY))).drop_columns("block")
-                yield fold_queue(self._table, self._work(place, files.get(cell, [])), some)
+                work = self._work(
+                    place, files.get(cell, []), shared.filter(pa.array(cells == cell)), cell
+                )
+                yield fold_queue(self._table, work, some, self._shared)
+
+    def _cells_of(self, place: Queue, offset: Numbers) -> Numbers:
+        """Return the cells of offsets of a queue."""
+        topic, queue = np.full(len(offset), place[0]), np.full(len(offset), place[1])
+        return self._piece.cells.cell(topic, queue, offset >> blocks.BLOCK_BITS)
+
+    def _cells_with_rows(self, place: Queue, shared: Numbers, events: pa.Table) -> set[int]:
+        """Return the cells of this bucket with rows in shared files that events may be about.
+
+        Args:
+            place: The queue.
+            shared: Cells of its open rows.
+            events: Events about all of its cells.
+        """
+        start = reach_of(self._work(place, []), events).everything_from
+        quiet = self._shared.quiet_of(place, np.array([start]), np.array([FOREVER]))
+        found = np.unique(np.append(shared, self._cells_of(place, numbers(quiet["offset"]))))
+        bucket_of = self._piece.cells.bucket_of
+        return {one for one in found.tolist() if bucket_of(place, one) == self._bucket}
 
     def steps(self) -> Iterable[Steps]:
         """Yield the steps of the queues that take them from this bucket."""
         cut = self._cut(numbers(self._facts["block"]) == STEPS)
-        turned = [
-            place
-            for place in self._files
-            if place[0] in self._turns and self._piece.cells.bucket_of(place) == self._bucket
-        ]
+        bucket_of = self._piece.cells.bucket_of
+        turned = [place for place in self._turned if bucket_of(place) == self._bucket]
         nothing = self._facts.slice(0, 0)
         for place in sorted({*cut, *turned}):
             yield steps(self._work(place, []), cut.get(place, nothing))
@@ -161,7 +203,9 @@ class _Folding:
                 found.setdefault(cell, []).append(one)
         return found
 
-    def _work(self, place: Queue, files: list[DataFile]) -> Work:
+    def _work(
+        self, place: Queue, files: list[DataFile], shared: pa.Table | None = None, cell: int = 0
+    ) -> Work:
         known = self._known
         return Work(
             TracedQueue(known.topics.get(place[0], f"topic-{place[0]}"), *place),
@@ -172,6 +216,8 @@ class _Folding:
             known.ends.get(place, 0),
             self._cursors.get(place, {}),
             files,
+            SHARED.empty_table() if shared is None else shared,
+            lambda offset: self._cells_of(place, offset) == cell,
             self._prepared,
         )
 
@@ -183,7 +229,7 @@ def _packed(dones: list[Done], moved: list[Steps], learnt: pa.Table) -> Manifest
     told = {
         "dones": [
             {
-                "place": asdict(one.place),
+                "place": None if one.place is None else asdict(one.place),
                 "add": [_plain(file) for file in one.add],
                 "remove": [_plain(file) for file in one.remove],
                 "rows": one.rows,
@@ -209,6 +255,7 @@ def _packed(dones: list[Done], moved: list[Steps], learnt: pa.Table) -> Manifest
         packed(counts),
         packed(pa.concat_tables(lags)) if lags else b"",
         packed(learnt) if len(learnt) else b"",
+        packed(pa.concat_tables([DROPPED.empty_table(), *[one.dropped for one in dones]])),
     )
 
 
@@ -218,7 +265,7 @@ def of_manifest(one: Manifest) -> tuple[list[Done], list[Steps], pa.Table | None
     nothing = stats.complete(STATS_MINUTE.schema.empty_table())
     dones = [
         Done(
-            TracedQueue(**done["place"]),
+            TracedQueue(**done["place"]) if done["place"] else None,
             [DataFile(**file) for file in done["add"]],
             [DataFile(**file) for file in done["remove"]],
             done["rows"],
@@ -226,9 +273,9 @@ def of_manifest(one: Manifest) -> tuple[list[Done], list[Steps], pa.Table | None
         )
         for done in told["dones"]
     ]
-    counts = unpacked(one.stats)
-    if len(counts):
-        dones.append(Done(TracedQueue("", -1, -1), [], [], 0, counts))
+    common = Done(None, [], [], 0, unpacked(one.stats))
+    common.dropped = unpacked(one.dropped)
+    dones.append(common)
     lags = unpacked(one.lags) if one.lags else None
     of = numbers(lags[_OF_STEPS]) if lags is not None else None
     moved = []

@@ -44,7 +44,7 @@ class TraceLookup:
         files = [
             one
             for one in self._table.files()
-            if one.low["queue"] == queue and _inside(one, "offset", offset)
+            if _inside(one, "queue", queue) and _inside(one, "offset", offset)
         ]
         where = 'topic = $topic and queue = $queue and "offset" = $offset'
         return self._rows(files, where, {"topic": topic, "queue": queue, "offset": offset})

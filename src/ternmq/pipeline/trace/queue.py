@@ -7,7 +7,7 @@ what belongs to the table (``commits``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,15 +17,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ternmq.pipeline.stats import stats
-from ternmq.pipeline.stats.schema import STEPS_US
+from ternmq.pipeline.stats.schema import STATS_MINUTE, STEPS_US
 from ternmq.pipeline.tables.datafile import DataFile, int_of
 from ternmq.pipeline.tables.numbers import NULL, Numbers, from_position, member, numbers
 from ternmq.pipeline.tables.table import Table
-from ternmq.pipeline.trace.blocks import is_open, rewrite
+from ternmq.pipeline.trace import sharing
+from ternmq.pipeline.trace.blocks import change, is_open, layers
 from ternmq.pipeline.trace.fold import OF_GROUPS, OF_MESSAGES, Group, TracedQueue, fold
 from ternmq.pipeline.trace.known import PIPELINE, Queue
+from ternmq.pipeline.trace.sharing import DROPPED, FILE, SHARED, SharedFiles, Small, is_shared
 
-_FOREVER: Final = 1 << 62
+FOREVER: Final = 1 << 62
+"""An offset that no queue reaches."""
 KINDS: Final = (*OF_GROUPS, *OF_MESSAGES)
 """Kinds of events about a queue."""
 
@@ -42,7 +45,9 @@ class Work:
         known_from: Position from which on events move ``end`` and ``cursors``.
         end: Offset after its newest message, before the events.
         cursors: Cursors of groups, before the events.
-        files: Files of the table with rows of the queue or cell.
+        files: Files of the table with rows of nothing but the queue or cell.
+        shared: Open rows of the queue or cell in files that it shares; columns ``SHARED``.
+        within: Returns which offsets belong to the cell; None: all.
         prepared: As in ``fold.fold``.
     """
 
@@ -54,26 +59,32 @@ class Work:
     end: int = 0
     cursors: Mapping[int, int] = field(default_factory=dict)
     files: Sequence[DataFile] = ()
+    shared: pa.Table = field(default_factory=SHARED.empty_table)
+    within: Callable[[Numbers], npt.NDArray[np.bool_]] | None = None
     prepared: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Done:
-    """The rows of a queue or of one of its cells, folded.
+    """The rows of a queue or of one of its cells, folded; or what several of them have in common.
 
     Attributes:
-        place: The queue.
+        place: The queue; None: several.
         add: Files written.
         remove: Files that they replace.
         rows: Number of rows written.
         stats: Statistics by minute.
+        small: Rows that are not written yet, as they are few.
+        dropped: Rows in shared files that changed; columns ``DROPPED``.
     """
 
-    place: TracedQueue
+    place: TracedQueue | None
     add: list[DataFile]
     remove: list[DataFile]
     rows: int
     stats: pa.Table
+    small: Small | None = None
+    dropped: pa.Table = field(default_factory=DROPPED.empty_table)
 
 
 @dataclass(slots=True)
@@ -99,9 +110,11 @@ def of_users(events: pa.Table) -> pa.ChunkedArray:
 
 
 def files_of(files: Iterable[DataFile]) -> dict[Queue, list[DataFile]]:
-    """Return files of the trace by queue."""
+    """Return files of the trace by queue, without those that queues share."""
     found: dict[Queue, list[DataFile]] = {}
     for one in files:
+        if is_shared(one):
+            continue
         place = int_of(one.low["topic_number"]), int_of(one.low["queue"])
         found.setdefault(place, []).append(one)
     return found
@@ -127,55 +140,116 @@ def about_queues(events: pa.Table) -> pa.Table:
     )
 
 
-def fold_queue(table: Table, work: Work, events: pa.Table) -> Done:
+def fold_queue(table: Table, work: Work, events: pa.Table, files: SharedFiles) -> Done:
     """Fold the events of a queue, or of one of its cells.
 
     Args:
         table: The trace.
         work: The work to do.
         events: Its events, of ``KINDS``, in the order of the journal.
+        files: The shared files.
     """
-    old = touched(work, events)
+    reach = reach_of(work, events)
+    old = [one for one in work.files if reach.has(one)]
     rows = table.read_files(old)
+    beside = _beside(work, reach, events, rows, files)
+    rows = pa.concat_tables([rows, beside.drop_columns(FILE)])
     folded = fold(work.place, rows, events, work.groups, work.begin, work.prepared)
-    chosen = {one.path for one in old}
-    others = [one for one in work.files if one.path not in chosen]
-    add, remove = rewrite(table, old, rows, folded.rows, others)
+    own = np.repeat(np.arange(len(old)), [one.rows for one in old])
+    shared = len(old) + sharing.together(beside, len(work.shared))
+    number = np.concatenate([own, shared])
+    changed = change(number, len(old) + len(beside), rows, folded.rows)
+    kept = [one for one in work.files if one not in old]
+    remove: list[DataFile] = []
+    for one, gone in zip(old, changed.files.tolist()[: len(old)], strict=True):
+        (remove if gone else kept).append(one)
     counts = stats.of_events(work.place.topic, events, folded.done, work.counted)
-    return Done(work.place, add, remove, sum(one.rows for one in add), counts)
+    done = Done(work.place, [], remove, 0, counts)
+    done.dropped = beside.filter(pa.array(changed.files[shared])).select(DROPPED.names)
+    if len(changed.rows) < sharing.SMALL_QUEUE:
+        done.small = Small(changed.rows, kept)
+        return done
+    for layer in layers(table, changed.rows, kept):
+        done.add += table.stage(layer.rows)
+        done.remove += layer.replaces
+    done.rows = sum(one.rows for one in done.add)
+    return done
 
 
-def touched(work: Work, events: pa.Table) -> list[DataFile]:
-    """Return the files with rows that the events affect."""
+def _beside(
+    work: Work, reach: Reach, events: pa.Table, rows: pa.Table, files: SharedFiles
+) -> pa.Table:
+    """Return the rows in shared files that the events may be about; columns ``SHARED``."""
+    place = work.place.topic_number, work.place.queue
+    if not files.has_quiet(place):
+        return work.shared
+    start, stop = sharing.missing(events, pa.concat_tables([rows, work.shared.drop_columns(FILE)]))
+    if reach.everything_from < FOREVER:
+        start, stop = np.append(start, reach.everything_from), np.append(stop, FOREVER)
+    quiet = files.quiet_of(place, start, stop)
+    if work.within is not None:
+        quiet = quiet.filter(pa.array(work.within(numbers(quiet["offset"]))))
+    return pa.concat_tables([work.shared, quiet])
+
+
+def share(table: Table, dones: Iterable[Done]) -> Done:
+    """Write the rows of small queues, and return what they have in common."""
+    nothing = stats.complete(STATS_MINUTE.schema.empty_table())
+    files = sharing.share(table, [one.small for one in dones if one.small is not None])
+    return Done(None, files.add, files.remove, sum(one.rows for one in files.add), nothing)
+
+
+@dataclass(slots=True, frozen=True)
+class Reach:
+    """The rows that events affect.
+
+    Attributes:
+        start: First offsets of ranges, ascending.
+        stop: Offsets after their ends.
+        everything_from: All rows from this offset on.
+        open_below: Open rows below this offset.
+    """
+
+    start: Numbers
+    stop: Numbers
+    everything_from: int
+    open_below: int
+
+    def has(self, file: DataFile) -> bool:
+        """Return whether a file of the queue may have such rows."""
+        low, high = int_of(file.low["offset"]), int_of(file.high["offset"])
+        return (
+            high >= self.everything_from
+            or (low < self.open_below and is_open(file))
+            or bool(np.any((self.start <= high) & (self.stop > low)))
+        )
+
+
+def reach_of(work: Work, events: pa.Table) -> Reach:
+    """Return which rows events affect, and groups that begin or end."""
     start, stop = numbers(events["start"], 0), numbers(events["stop"], 0)
     kind = member(events["kind"], ("cursor",))
     reset = pc.fill_null(pc.equal(events["cause"], "reset"), False).to_numpy()
     cursor = numbers(events["cursor"], 0)
     cursors = kind == 0
     spans = list(_union(start[~cursors], stop[~cursors]))
-    everything_from, open_below = _FOREVER, 0
+    everything_from, open_below = FOREVER, 0
     if (cursors & reset).any():
         everything_from = int(cursor[cursors & reset].min())
-        open_below = _FOREVER
+        open_below = FOREVER
     if (cursors & ~reset).any():
         open_below = max(open_below, int(cursor[cursors & ~reset].max()))
     for group in work.groups:
         if group.since >= work.begin and group.cursor is not None:
             everything_from = min(everything_from, group.cursor)
         if group.gone is not None and group.gone >= work.begin:
-            open_below = _FOREVER
-    starts = np.array([one[0] for one in spans], np.int64)
-    stops = np.array([one[1] for one in spans], np.int64)
-    found = []
-    for file in work.files:
-        low, high = int_of(file.low["offset"]), int_of(file.high["offset"])
-        if (
-            high >= everything_from
-            or (low < open_below and is_open(file))
-            or bool(np.any((starts <= high) & (stops > low)))
-        ):
-            found.append(file)
-    return found
+            open_below = FOREVER
+    return Reach(
+        np.array([one[0] for one in spans], np.int64),
+        np.array([one[1] for one in spans], np.int64),
+        everything_from,
+        open_below,
+    )
 
 
 def _union(start: Numbers, stop: Numbers) -> Iterable[tuple[int, int]]:

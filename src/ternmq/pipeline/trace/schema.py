@@ -42,7 +42,11 @@ FAILURES_KEPT: Final = 50
 
 TRACE: Final = TableSpec(
     name="trace",
-    version=2,
+    # Raise it if columns or bounds change, or if a program of before would write the table wrongly;
+    # ``migration`` then converts tables file by file. See "a column of a table" in ARCHITECTURE.md.
+    # Version 3 has the same columns as 2: queues share files, which programs of version 2 would
+    # take for files of one queue.
+    version=3,
     columns=(
         *PLACE,
         Column("group", pa.string(), "name of the group; null if no group receives it", null=True),
@@ -130,11 +134,12 @@ TRACE: Final = TableSpec(
         VERSION,
     ),
     partition_by=("hour",),
-    bounds=("topic_number", "queue", "offset", "position", "state_time", "open"),
+    bounds=("topic_number", "queue", "offset", "group_number", "position", "state_time", "open"),
 )
 """One row for each message and group; for a message that no group receives, one without a group.
-Each file has rows of one queue and of one block of offsets (``blocks``). In version 1, ``open`` was
-0 or 1."""
+A file has rows of one queue and of one block of offsets (``blocks``), or small numbers of rows of
+many queues (``sharing``). In version 1, ``open`` was 0 or 1; before version 3, no file was shared.
+"""
 
 KNOWN: Final = TableSpec(
     name="trace_known",

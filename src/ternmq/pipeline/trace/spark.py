@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = 200_000
 """Events that a task cuts at a time."""
-MANIFESTS: Final = "told string, stats binary, lags binary, learnt binary"
+MANIFESTS: Final = "told string, stats binary, lags binary, learnt binary, dropped binary"
 _MANIFESTS: Final = pa.schema(
     [
         ("told", pa.string()), ("stats", pa.binary()), ("lags", pa.binary()),
-        ("learnt", pa.binary()),
+        ("learnt", pa.binary()), ("dropped", pa.binary()),
     ]
 )  # fmt: skip
 
