@@ -44,7 +44,7 @@ ACCURACY: Final = 0.01
 _GAMMA: Final = (1 + ACCURACY) / (1 - ACCURACY)
 _LOG: Final = float(np.log(_GAMMA))
 _BUCKETS: Final = 4096
-"""Enough for every i64: the last is 2200."""
+"""Enough for every i64: the last is 2185."""
 _MOST: Final = 2.0**63 - 1024
 _ONCE: Final = struct.Struct("<BBHIqQ")
 _ONCE_VERSION: Final = 1
