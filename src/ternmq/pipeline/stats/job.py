@@ -22,7 +22,7 @@ from ternmq.pipeline.job.job import Context, Outcome, Setting
 from ternmq.pipeline.job.packets import packed, unpacked
 from ternmq.pipeline.job.spread import SPARK_FROM_MB, spread
 from ternmq.pipeline.stats import stats
-from ternmq.pipeline.stats.schema import STATS_DAY, STATS_HOUR, STATS_MINUTE, STEPS_US
+from ternmq.pipeline.stats.schema import KEY, STATS_DAY, STATS_HOUR, STATS_MINUTE, STEPS_US
 from ternmq.pipeline.tables.datafile import DataFile
 from ternmq.pipeline.tables.folder import Folder
 from ternmq.pipeline.tables.spec import TableSpec
@@ -65,8 +65,7 @@ class StatsJob:
             )
             context.check()
         for month in sorted({day[:7] for day in changed}):
-            some = [one for one in hours.files() if one.partition["day"][:7] == month]
-            counted = _days(hours, some)
+            counted = _days(hours, days, month)
             rows += deciding_anew(
                 days,
                 partial(_put, days, counted, {"month": month}, {}),
@@ -144,8 +143,21 @@ def _of_day(context: Context, summing: Summing, day: str, parts: Sequence[Part])
     return stats.merge(_together([unpacked(one) for one in sums]), STATS_HOUR)
 
 
-def _days(hours: Table, files: Sequence[DataFile]) -> pa.Table:
-    return stats.merge(_together([hours.read_files(files)]), STATS_DAY)
+def _days(hours: Table, days: Table, month: str) -> pa.Table:
+    some = [one for one in hours.files() if one.partition["day"][:7] == month]
+    rows = hours.read_files(some)
+    counted = stats.merge(_together([rows]), STATS_DAY)
+    # Hours that were converted from version 2 have numbers of keys, and no sketches to be merged:
+    # what was counted of their days stays.
+    unmerged = pc.and_(pc.is_null(rows["keys"]), pc.is_valid(rows["distinct_keys"]))
+    begins = pc.floor_temporal(rows.filter(unmerged)["begin"], unit="day").combine_chunks()
+    before = days.read(month=month)
+    before = before.filter(pc.is_in(before["begin"], begins))
+    if not len(before):
+        return counted
+    again = pc.is_in(counted["begin"], before["begin"].combine_chunks())
+    whole = pa.concat_tables([counted.filter(pc.invert(again)), before])
+    return whole.sort_by([(name, "ascending") for name in KEY])
 
 
 def _together(rows: list[pa.Table]) -> pa.Table:

@@ -6,6 +6,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from ternmq.pipeline.stats.sketches import renewed_distinct, renewed_quantiles
 from ternmq.pipeline.tables.spec import INSTANT, VERSION, Column, TableSpec
 
 _COUNTS: Final = {
@@ -31,6 +32,10 @@ LATENCIES: Final = tuple(_LATENCIES)
 """Columns with a sketch each, beside ``_p50_us``, ``_p90_us``, ``_p99_us``, ``_max_us``."""
 SHARES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 KEY: Final = ("begin", "topic", "group", "app")
+SCHEMA_VERSION: Final = 3
+"""Version of the three tables. 2: columns described in the log, dates. 3: sketches are those of
+Apache DataSketches. To change it: the golden tables of the version before go to ``tests/golden``,
+and a column whose values have another meaning gets a ``renew``."""
 
 
 def _spec(name: str, step: str, part: Column) -> TableSpec:
@@ -60,7 +65,8 @@ def _spec(name: str, step: str, part: Column) -> TableSpec:
         ),
     ]
     for one, about in _LATENCIES.items():
-        columns.append(Column(one, pa.binary(), f"sketch of the {about}", null=True))
+        sketch = f"KLL sketch of the {about}"
+        columns.append(Column(one, pa.binary(), sketch, null=True, renew=renewed_quantiles))
         columns += [
             Column(
                 f"{one}_{share}_us",
@@ -75,9 +81,10 @@ def _spec(name: str, step: str, part: Column) -> TableSpec:
         Column(
             "keys",
             pa.binary(),
-            "sketch of the keys of stored messages, if there is an archive; only for hours and "
+            "HLL sketch of the keys of stored messages, if there is an archive; only for hours and "
             "days",
             null=True,
+            renew=renewed_distinct,
         ),
         Column(
             "distinct_keys",
@@ -88,7 +95,7 @@ def _spec(name: str, step: str, part: Column) -> TableSpec:
         part,
         VERSION,
     ]
-    return TableSpec(name, 2, tuple(columns), (part.name,), ("begin",))
+    return TableSpec(name, SCHEMA_VERSION, tuple(columns), (part.name,), ("begin",))
 
 
 STATS_MINUTE: Final = _spec(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,12 +22,15 @@ class Column:
         type: Its type.
         about: What it contains, for the table's log and the reference page.
         null: Whether a row may have no value.
+        renew: Makes values that any earlier version of the table wrote those of this version, when
+            a table is converted; None: they are the same. It leaves values of this version alone.
     """
 
     name: str
     type: pa.DataType
     about: str
     null: bool = False
+    renew: Callable[[pa.Array], pa.Array] | None = field(default=None, compare=False)
 
 
 VERSION: Final = Column(

@@ -406,7 +406,13 @@ def renewed(rows: pa.Table, file: DataFile, spec: TableSpec, chosen: pa.Schema) 
     rows = completed(rows, file, chosen)
     version = pa.repeat(pa.scalar(spec.version, pa.int32()), len(rows))
     at = rows.schema.get_field_index(VERSION.name)
-    return rows.set_column(at, rows.schema.field(at), version).combine_chunks()
+    rows = rows.set_column(at, rows.schema.field(at), version).combine_chunks()
+    for column in spec.columns:
+        at = rows.schema.get_field_index(column.name)
+        if column.renew is not None and at >= 0 and len(rows):
+            made = column.renew(rows.column(at).combine_chunks())
+            rows = rows.set_column(at, rows.schema.field(at), made)
+    return rows
 
 
 def deciding_anew(table: Table, attempt: Callable[[], T]) -> T:

@@ -1,13 +1,21 @@
 from __future__ import annotations
 
 import random
+import struct
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from ternmq.model.errors import TableError
-from ternmq.pipeline.stats.sketches import ACCURACY, Distinct, Logs
+from ternmq.pipeline.stats import kll
+from ternmq.pipeline.stats.sketches import (
+    ACCURACY,
+    Distinct,
+    Logs,
+    renewed_distinct,
+    renewed_quantiles,
+)
 
 
 def near(found, exact):
@@ -79,15 +87,45 @@ def test_a_union_counts_what_is_in_both_once():
     assert union.column() == whole.column()
 
 
-def test_another_version_is_refused():
+def test_a_sketch_has_one_value_for_each_bucket_and_the_bounds():
+    (data,) = made([5, 5, 0, 1001, 1000], [0] * 5, 1).column().to_pylist()
+    told = kll.unpacked(data)
+    assert (told.least, told.most) == (0, 1001)
+    pairs = sorted(zip(told.values.tolist(), told.counts.tolist(), strict=True))
+    assert pairs == [(0, 1), (5, 2), (1001, 2)]
+
+
+def test_the_value_of_a_bucket_is_in_the_bucket():
+    """So a sketch that is read has the counts of the one that was written, and is as accurate."""
+    values = [*range(20_000), *(int(1.003**n) for n in range(14_000) if 1.003**n < 2**63), 2**62]
+    (data,) = made(values, [0] * len(values), 1).column().to_pylist()
+    again = Logs.merged(pa.array([data]), np.zeros(1, np.int64), 1)
+    assert again.column().to_pylist() == [data]
+    assert again.values.tolist() == made(values, [0] * len(values), 1).values.tolist()
+    shown = np.unique(kll.unpacked(data).values)
+    above = np.minimum(np.searchsorted(shown, values), len(shown) - 1)
+    off = np.minimum(abs(shown[above] - values), abs(shown[np.maximum(above - 1, 0)] - values))
+    assert (off <= ACCURACY * np.array(values, float) + 0.5).all()
+
+
+@pytest.mark.row("R9")
+def test_sketches_that_tables_of_version_2_have():
+    """Their bytes: version, buckets, the largest value, values of 0 or less; buckets, counts."""
+    head = struct.pack("<BBHIqQ", 1, 0, 2, 0, 1000, 3)
+    old = head + struct.pack("<HH", 81, 346) + struct.pack("<QQ", 2, 1)
+    new = made([5, 5, 0, 0, -1, 1000], [0] * 6, 1).column()
+    column = renewed_quantiles(pa.array([old, None, new[0].as_py()]))
+    assert column.to_pylist() == [new[0].as_py(), None, new[0].as_py()]
+    lone = struct.pack("<BBHIqQ", 1, 0, 1, 0, 1010, 0) + struct.pack("<HQ", 346, 1)
+    told = kll.unpacked(renewed_quantiles(pa.array([lone]))[0].as_py())
+    assert (told.least, told.most, told.values.tolist()) == (1002, 1010, [1002])
+    keys = Distinct.of(np.zeros(2, np.int64), pa.array(["a", "b"]), 1).column()[0].as_py()
+    found = renewed_distinct(pa.array([b"\x01\x0c\x01\x00\x00\x00\x01", None, keys]))
+    assert found.to_pylist() == [None, None, keys]
+
+
+def test_other_formats_are_refused():
     (data,) = made([1], [0], 1).column().to_pylist()
-    with pytest.raises(TableError, match="a sketch of version 9 was found"):
-        Logs.merged(pa.array([b"\x09" + data[1:]]), np.zeros(1, np.int64), 1)
-
-
-def test_the_bytes_are_as_the_module_says():
-    (data,) = made([5, 5, 0], [0] * 3, 1).column().to_pylist()
-    assert data[:24] == bytes([1, 0, 1, 0, 0, 0, 0, 0]) + (5).to_bytes(8, "little") + (1).to_bytes(
-        8, "little"
-    )
-    assert data[24:] == (81).to_bytes(2, "little") + (2).to_bytes(8, "little")
+    for kind in (Logs, Distinct):
+        with pytest.raises(TableError, match=r"a sketch of .* has a format that this TernMQ does"):
+            kind.merged(pa.array([b"\x09" + data[1:]]), np.zeros(1, np.int64), 1)
