@@ -112,15 +112,15 @@ def test_nothing_is_begun_whose_lease_is_over(real, tmp_path, code, concurrency)
 
 @pytest.mark.timeout(120)
 @pytest.mark.row("F6")
-@pytest.mark.parametrize("code", [PULL, BATCHES])
-def test_a_batch_that_came_in_the_freeze_is_not_handed_out_when_its_lease_is_over(
-    real, tmp_path, code
-):
+@pytest.mark.parametrize("code", [PULL, BATCHES, ASYNC, BLOCKING, CONSUMER])
+def test_what_came_in_the_freeze_is_not_handed_out_when_its_lease_is_over(real, tmp_path, code):
     told = tmp_path / "told"
     with ternmq.sync.connect(real.url) as client, told.open("wb") as out:
         client.admin.create_topic("orders")
         client.admin.create_group("orders", "g", start="earliest", lease=1)
-        worker = subprocess.Popen([sys.executable, "-c", code.format(url=real.url)], stdout=out)
+        worker = subprocess.Popen(
+            [sys.executable, "-c", code.format(url=real.url, concurrency=8)], stdout=out
+        )
         try:
             wait_until(lambda: group(client).members, "its pull waits in the broker")
             worker.send_signal(signal.SIGSTOP)

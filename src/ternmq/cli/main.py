@@ -66,9 +66,16 @@ def _flushed(code: int) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
+    streams = sys.stdout, sys.stderr
     try:
         found = ternmq.main(arguments, PROGRAM, standalone_mode=False)
         return found if isinstance(found, int) else ExitCode.DONE
+    except SystemExit:
+        if sys.stdout is streams[0]:
+            raise
+        # click ends with 1 when the reader of the output is gone, and replaces both streams.
+        sys.stdout, sys.stderr = streams
+        raise BrokenPipeError from None
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.exceptions.NoArgsIsHelpError as asked:

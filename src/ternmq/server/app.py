@@ -56,8 +56,8 @@ EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 """The journal failed, or could not be opened."""
 
-_ENDS: Final = (signal.SIGTERM, signal.SIGINT)
-"""Signals that stop the broker."""
+_ENDS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that stop the broker; SIGHUP (the terminal was closed), unless it is ignored (nohup)."""
 _EVERY_INTERFACE: Final = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
 _SWEEP_S: Final = 1.0
 _LATE_S: Final = 1.0
@@ -464,7 +464,7 @@ async def run(settings: Settings, *, announce: bool = True, new_admin_token: boo
     server.each_second.append(own_process(lambda: core.asked).look)
     loop.set_exception_handler(_complain)
     told = asyncio.Event()
-    for number in _ENDS:
+    for number in _ends():
         loop.add_signal_handler(number, told.set)
     if early:
         told.set()
@@ -493,12 +493,16 @@ def _note_signals() -> list[int]:
 
     def note(number: int, _: FrameType | None) -> None:
         early.append(number)
-        for one in _ENDS:
+        for one in _ends():
             signal.signal(one, signal.SIG_DFL)
 
-    for one in _ENDS:
+    for one in _ends():
         signal.signal(one, note)
     return early
+
+
+def _ends() -> list[signal.Signals]:
+    return [one for one in _ENDS if signal.getsignal(one) != signal.SIG_IGN]
 
 
 def serve(settings: Settings, *, new_admin_token: bool = False) -> int:

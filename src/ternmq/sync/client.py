@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Final, Literal, NoReturn, Self, TypeVar, overload
 
@@ -48,6 +49,14 @@ _AT_EXIT_TIMEOUT: Final = 5.0
 
 
 @dataclass(slots=True, frozen=True)
+class _Stopped:
+    """A call of ``stop``: in which process, and its argument."""
+
+    pid: int
+    at_once: bool
+
+
+@dataclass(slots=True, frozen=True)
 class Life:
     """The parts of a client in one process; never changed, only replaced as a whole.
 
@@ -76,6 +85,7 @@ class Client:
         self.admin = Admin(lambda: self._part(lambda client: client.admin))
         self.deadletters = DeadLetters(lambda: self._part(lambda client: client.deadletters))
         self._life: Life | None = None
+        self._stopped: _Stopped | None = None
         self._locks: dict[int, threading.RLock] = {}
         self._closed = False
         self._declarations = Declarations()
@@ -472,6 +482,8 @@ class Client:
         if drain_timeout is not None:
             drain_timeout = drain_of(drain_timeout)
         thread, client = self.reach()
+        if self._stopped is not None and self._stopped.pid == os.getpid():
+            thread.post(partial(client.stop, at_once=self._stopped.at_once))
         client.serving.begin_run()
         try:
             with Signals(thread.post, lambda now: client.stop(at_once=now), wanted=signals):
@@ -487,6 +499,9 @@ class Client:
     def stop(self, *, at_once: bool = False) -> None:
         """End ``run``. Callable from any thread."""
         flag("at_once", at_once)
+        # Noted before it looks for a life, and ``run`` looks for the note after it has one: so
+        # one of the two sees the other.
+        self._stopped = _Stopped(os.getpid(), at_once)
         life = self._life
         if life is not None and life.pid == os.getpid():
             life.thread.post(lambda: life.engine.stop(at_once=at_once))

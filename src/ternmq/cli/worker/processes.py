@@ -8,7 +8,8 @@ handlers, and connects to no broker itself. Nothing is forked with connections o
 * A process that ends by itself (``client.stop()``) is not started again; one that ends with a
   status of ``FOR_GOOD`` ends all.
 * SIGTERM, SIGINT and SIGHUP are passed on as SIGTERM; the second signal as it came. The third one
-  kills. A process that ends by the first one was still starting: it had begun nothing.
+  kills, and so do 3 s after the second. A process that ends by the first one was still starting:
+  it had begun nothing.
 * Each process holds the reading end of a pipe, which ends when the supervisor is gone: then the
   process ends too.
 """
@@ -37,6 +38,8 @@ FOR_GOOD: Final = frozenset({ExitCode.USAGE, ExitCode.NOT_ALLOWED, ExitCode.UNSO
 _BACKOFF: Final = Backoff(1.0, 30.0)
 _HEALTHY: Final = 60.0
 """A process that lived this long counts as healthy: the next pause is the first one again."""
+_AT_ONCE: Final = 3.0
+"""Seconds after the second signal at which a process that has not ended is killed."""
 _LOOK_EVERY: Final = 0.5
 _SIGNAL_BASE: Final = 128
 
@@ -103,6 +106,9 @@ class _Supervisor:
         self._told.append(number)
         self._over.set()
         self._pass_on(number if len(self._told) <= 2 else signal.SIGKILL)
+        if len(self._told) == 2:
+            # One that is frozen, or in C code that keeps the GIL, does not handle a signal.
+            asyncio.get_running_loop().call_later(_AT_ONCE, self._pass_on, signal.SIGKILL)
 
     def _pass_on(self, number: int) -> None:
         for child in list(self._children):

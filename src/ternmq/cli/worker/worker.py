@@ -70,19 +70,17 @@ def find(target: str) -> Client | BlockingClient:
         missing = error.name or module
         if f"{module}.".startswith(f"{missing}."):
             raise click.UsageError(f"no module {missing!r} here; are you in its folder?") from error
-        at = _own_frames(error)[-1:]
-        where = f" ({at[0].filename}, line {at[0].lineno})" if at else ""
         raise click.UsageError(
-            f"module {module!r} imports {missing!r}, which was not found{where}; is it installed?"
+            f"module {module!r} imports {missing!r}, which was not found{_place(error)}; is it "
+            "installed?"
         ) from error
-    except AttributeError as error:
+    except (AttributeError, ValueError) as error:
         if _own_frames(error):
             raise _broken(module, error) from error
-        raise click.UsageError(f"module {module!r} has no {name!r}") from error
-    except ValueError as error:
-        if _own_frames(error):
-            raise _broken(module, error) from error
-        raise click.UsageError(f"{target!r} is not MODULE:CLIENT") from error
+        unnamed = isinstance(error, AttributeError)
+        raise click.UsageError(
+            f"module {module!r} has no {name!r}" if unnamed else f"{target!r} is not MODULE:CLIENT"
+        ) from error
     except TernMQError as error:
         # Show the application's line that caused it.
         own = takewhile(lambda one: not one.filename.startswith(_LIBRARY), _own_frames(error))
@@ -91,6 +89,11 @@ def find(target: str) -> Client | BlockingClient:
                 f"importing {module!r} failed in {frame.filename}, line {frame.lineno}:", err=True
             )
         raise
+    except SystemExit as error:
+        raise click.UsageError(
+            f"module {module!r} ends the process when it is imported{_place(error)}: put such code "
+            'below if __name__ == "__main__":'
+        ) from error
     except Exception as error:  # the application's code can raise anything
         raise _broken(module, error) from error
     if not isinstance(found, Client | BlockingClient):
@@ -106,6 +109,12 @@ def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
     frames = traceback.extract_tb(error.__traceback__)
     own = dropwhile(lambda one: one.filename.endswith(_IMPORTING), frames)
     return [one for one in own if not one.filename.startswith("<frozen ")]
+
+
+def _place(error: BaseException) -> str:
+    """Return the last of the application's lines of an error, in brackets; "" if there is none."""
+    at = _own_frames(error)[-1:]
+    return f" ({at[0].filename}, line {at[0].lineno})" if at else ""
 
 
 def _broken(module: str, error: Exception) -> Failed:

@@ -16,7 +16,7 @@ from ternmq.client.admin.places import by_queue, queue_count, queue_meant
 from ternmq.client.connection.session import Session
 from ternmq.client.consumer.causes import in_words
 from ternmq.client.content.codecs import Codecs
-from ternmq.client.content.validation import real, whole
+from ternmq.client.content.validation import real, unsigned, whole
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.client.handler.unawaited import looked_after
 from ternmq.model.errors import InvalidRequest, LeaseExpired
@@ -116,7 +116,7 @@ class DeadLetters:
         """
         topic = name_of(topic)
         check_name(group, "group")
-        offset = whole("offset", offset)
+        offset = unsigned("offset", offset)
         queue = await queue_meant(self._session, topic, queue)
         for dead in (False, True):
             asked = control.FailedList(

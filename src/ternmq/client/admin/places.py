@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Final, Protocol, TypeVar, runtime_checkable
 
 from ternmq.client.connection.session import Session
 from ternmq.client.content.validation import whole
@@ -37,6 +37,8 @@ class Placed(Protocol):
         """Its content, if it is still kept."""
 
 
+MOST_NAMED: Final = 1_000_000
+"""Most messages that one call names: more would keep the client's loop busy for long."""
 Named = TypeVar("Named", bound="int | Placed")
 
 
@@ -77,7 +79,7 @@ async def by_queue(
 
     Raises:
         InvalidRequest: It is neither; the queue is ambiguous, or a message is of another queue or
-            topic.
+            topic; there are more than ``MOST_NAMED``.
     """
     given: object = named
     if not isinstance(given, Iterable) or isinstance(given, str | bytes):
@@ -89,8 +91,13 @@ async def by_queue(
         whole("queue", queue)
     meant = queue
     found: dict[int, dict[int, Named]] = {}
-    for one in named:
-        if isinstance(one, Placed):
+    if isinstance(given, range) and given[MOST_NAMED:]:  # len() may be too small for it
+        raise _too_many()
+    for count, one in enumerate(named):
+        if count >= MOST_NAMED:
+            raise _too_many()
+        # The test of a protocol takes microseconds.
+        if not isinstance(one, int) and isinstance(one, Placed):
             at, offset = one.queue, one.offset
             _check(one, topic, queue)
         else:
@@ -100,6 +107,12 @@ async def by_queue(
             at = meant
         found.setdefault(at, {})[offset] = one
     return {at: dict(sorted(found[at].items())) for at in sorted(found)}
+
+
+def _too_many() -> InvalidRequest:
+    return InvalidRequest(
+        f"more than {MOST_NAMED:,} messages are named: call this for some at a time"
+    )
 
 
 def _check(one: Placed, topic: str, queue: int | None) -> None:
