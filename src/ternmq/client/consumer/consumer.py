@@ -35,10 +35,7 @@ from ternmq.client.consumer.puller import LONGEST_WAIT, Puller, give_back, pull_
 from ternmq.client.content.codecs import Codecs
 from ternmq.client.content.validation import whole
 from ternmq.client.declaration.source import Source
-from ternmq.model.errors import (
-    InvalidRequest,
-    TernMQError,
-)
+from ternmq.model.errors import InvalidRequest, TernMQError
 from ternmq.model.specs import Mode
 from ternmq.record.fact.facts import Outcome
 from ternmq.wire import bodies
