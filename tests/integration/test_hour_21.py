@@ -20,10 +20,11 @@ from tests.fault.processes import wait_until
 TERNMQ = [sys.executable, "-m", "ternmq"]
 
 
-def test_stop_before_run_ends_it_without_a_connection(real: InProcessBroker) -> None:
+@pytest.mark.parametrize("at_once", [False, True])
+def test_stop_before_run_ends_it_without_a_connection(real: InProcessBroker, at_once: bool) -> None:
     client = ternmq.sync.connect(real.url)
     client.handler("o", group="g")(lambda body: None)
-    client.stop()
+    client.stop(at_once=at_once)
     thread = threading.Thread(target=client.run, kwargs={"signals": False}, daemon=True)
     thread.start()
     thread.join(30)
