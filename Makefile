@@ -95,6 +95,8 @@ mutants: venv ## plant known bugs; the simulator must find each
 bench: venv ## measure the core, a broker process with its clients, and others beside it
 	$(BIN)/python bench/core.py
 	$(BIN)/python bench/broker.py
+	$(BIN)/python bench/schedule.py
+	$(BIN)/python bench/transactions.py
 	$(BIN)/python bench/peers.py
 
 bench-large: venv ## measure the core with a large journal (gigabytes of disk), and a broker that is overloaded

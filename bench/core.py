@@ -12,9 +12,11 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import core_checked
 import core_delivery
 import core_memory
 import core_operations
+import core_schedule
 import core_start
 import core_turns
 from runner import Suite, run
@@ -25,6 +27,8 @@ SUITE: Final = Suite(
     (
         *core_operations.MEASUREMENTS,
         *core_delivery.MEASUREMENTS,
+        *core_schedule.MEASUREMENTS,
+        *core_checked.MEASUREMENTS,
         *core_memory.MEASUREMENTS,
         *core_start.MEASUREMENTS,
         *core_turns.MEASUREMENTS,

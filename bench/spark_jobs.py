@@ -160,7 +160,7 @@ def executors(name: str, rows: int, size: int) -> Any:
 
 
 def aggregate(settings: Settings) -> Figures:
-    """Count and sum a topic by key, and the same rows of Parquet files."""
+    """Count a topic by key, with and without the option ``columns``; and the same of Parquet."""
     count = settings.scaled(2_000_000, 20_000)
     with broker(settings) as one, folder(settings) as path, spark() as session:
         with ternmq.sync.connect(one.url) as client:
@@ -172,10 +172,14 @@ def aggregate(settings: Settings) -> Figures:
                 ]
                 client.send_many(TOPIC, some, queue=first // 500 % 4)
         address = one.url.partition("://")[2]
-        told = session.read.format("ternmq").option("bootstrap.servers", address)
-        topic = told.option("subscribe", TOPIC).load().select("key", "value")
+
+        def topic(**options: str) -> Any:
+            told = session.read.format("ternmq").option("bootstrap.servers", address)
+            read = told.option("subscribe", TOPIC).options(**options).load()
+            return read.select("key", "value")
+
         files = str(path / "parquet")
-        topic.write.parquet(files)
+        topic().write.parquet(files)
 
         def seconds(table: Any) -> float:
             least = float("inf")
@@ -185,8 +189,14 @@ def aggregate(settings: Settings) -> Figures:
                 least = min(least, time.perf_counter() - began)
             return least
 
-        ours, parquet = seconds(topic), seconds(session.read.parquet(files))
-    return {"rows_a_second": count / ours, "of_parquet": parquet / ours}
+        every, two = seconds(topic()), seconds(topic(columns="key,value"))
+        parquet = seconds(session.read.parquet(files))
+    return {
+        "rows_a_second": count / every,
+        "rows_a_second_of_columns": count / two,
+        "of_parquet": parquet / every,
+        "of_parquet_with_columns": parquet / two,
+    }
 
 
 def versions() -> dict[str, str]:
@@ -218,7 +228,9 @@ SUITE: Final = Suite(
             _shape(2_000_000, 100),
         ),
         Measurement(
-            "aggregate", "count by key: a topic beside Parquet files with the same rows",
+            "aggregate",
+            "count by key: a topic, with and without the option columns, beside Parquet files with "
+            "the same rows",
             aggregate, (Target("of_parquet", 0.4, at_least=True),),
             {"rows": 2_000_000, "body_bytes": 100, "keys": 1000, "queues": 4},
         ),

@@ -13,7 +13,7 @@ from shop import Mailer, make_client
 import ternmq
 from ternmq.testing import InProcessBroker
 
-INVOICE = {"to": "ada@example.org", "text": "12.50"}
+INVOICE = {"number": "7", "to": "ada@example.org", "text": "12.50"}
 
 
 class MailerOfATest(Mailer):
@@ -68,6 +68,38 @@ def test_it_is_mailed_two_hours_later(ternmq_broker: InProcessBroker) -> None:
             await asyncio.to_thread(ternmq_broker.clock.advance, minutes=119)
             assert mailer.tries == 1
             await asyncio.to_thread(ternmq_broker.clock.advance, minutes=2)
+            assert mailer.mails == ["ada@example.org: 12.50"]
+
+    asyncio.run(scenario())
+
+
+def test_two_weeks_later_there_is_a_reminder(ternmq_broker: InProcessBroker) -> None:
+    mailer = MailerOfATest()
+
+    async def scenario() -> None:
+        async with running(ternmq_broker.url, mailer) as client:
+            await client.send("invoices", INVOICE)
+            await asyncio.to_thread(ternmq_broker.wait_idle, "invoices", "mailing")
+            await asyncio.to_thread(ternmq_broker.clock.advance, days=13)
+            assert mailer.mails == ["ada@example.org: 12.50"]
+            await asyncio.to_thread(ternmq_broker.clock.advance, days=2)
+            assert mailer.mails[1:] == ["ada@example.org: please pay 12.50"]
+
+    asyncio.run(scenario())
+
+
+def test_a_paid_invoice_has_no_reminder(ternmq_broker: InProcessBroker) -> None:
+    mailer = MailerOfATest()
+
+    async def scenario() -> None:
+        async with running(ternmq_broker.url, mailer) as client:
+            await client.send("invoices", INVOICE)
+            await asyncio.to_thread(ternmq_broker.wait_idle, "invoices", "mailing")
+            await asyncio.to_thread(ternmq_broker.clock.advance, days=3)
+            await client.send("payments", {"number": "7"})
+            await asyncio.to_thread(ternmq_broker.wait_idle, "payments", "reminding")
+            assert await client.admin.scheduled("reminders") == []  # it was cancelled
+            await asyncio.to_thread(ternmq_broker.clock.advance, days=30)
             assert mailer.mails == ["ada@example.org: 12.50"]
 
     asyncio.run(scenario())

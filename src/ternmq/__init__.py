@@ -1,4 +1,4 @@
-"""TernMQ: a message broker that you ``pip install``. This is what applications import.
+"""TernMQ: a message broker in one Python package. This is what applications import.
 
 ``connect`` makes a client; everything else here is what it takes, returns and raises, listed in
 ``client.surface``. The same, blocking: ``ternmq.sync``. A broker in a test: ``ternmq.testing``.
@@ -19,8 +19,8 @@ else:
     def __getattr__(name: str) -> object:
         """Import the client when it is asked for: the broker and ``--help`` need none of it."""
         # A part of the package is asked for here before it is imported as a module: none of these
-        # names has a capital, and of what applications import only `connect` has none.
-        if name.islower() and name not in {"connect", "__all__"}:
+        # names has a capital, and of what applications import only two have none.
+        if name.islower() and name not in {"connect", "delay_level", "__all__"}:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from ternmq.client import surface
 

@@ -17,8 +17,11 @@ from pathlib import Path
 import pytest
 
 import ternmq.sync
+from tests.asynchronous import pytest_pyfunc_call
 from tests.black_box.process import BrokerProcess
 from tests.black_box.stranger import Stranger
+
+__all__ = ["pytest_pyfunc_call"]
 
 TOKEN = "the-token-of-the-admin-of-this-test"
 _topics = count(1)

@@ -15,6 +15,10 @@ TRANSACTION_COMMIT, TRANSACTION_ABORT, TRANSACTION_LIST = 80, 81, 82
 TOPIC_CREATE, TOPIC_LIST, GROUP_JOIN, APP_PUT = 30, 33, 40, 70
 GROUP_LIST, GROUP_COMMIT = 43, 46
 QUEUE_RANGES, HOLD_PUT, HOLD_DELETE, HOLD_LIST, JOURNAL_CATALOG = 90, 91, 92, 93, 94
+TRANSACTION_PREPARE, TRANSACTION_READ, TRANSACTION_SETTLE, TRANSACTION_MOVE = 17, 18, 19, 48
+TRANSACTION_DECIDE, TRANSACTION_SHOW, CHECKER_OFFER, TRANSACTION_CHECK_AGAIN = 83, 84, 85, 89
+PRODUCER_GROUP_PUT, PRODUCER_GROUP_LIST, PRODUCER_GROUP_DELETE = 86, 87, 88
+SCHEDULE_CANCEL, SCHEDULE_LIST, SCHEDULE_HOURS = 95, 96, 97
 ANSWER, REFUSAL, ONE_WAY, PUSH = 1, 3, 4, 8
 DRAIN = 100
 ANY = 2**32 - 1
@@ -361,6 +365,23 @@ def prepare_body(
     """Return the body of a PREPARE."""
     head = struct.pack("<I", queue) + sizes(topic, writer, part)[:4] + struct.pack("<Q", batch_id)
     return head + names(topic, writer, part) + batch
+
+
+def transaction_body(
+    topic: str,
+    group: str,
+    counter: int,
+    batch: bytes,
+    number: int = 0,
+    *,
+    producer: int = 7,
+    query: str = "",
+    check_after_us: int = 0,
+) -> bytes:
+    """Return the body of a TRANSACTION_PREPARE for any queue."""
+    head = struct.pack("<I", ANY) + sizes(topic, group, query)[:4]
+    head += struct.pack("<QQQQ", producer, counter, number, check_after_us)
+    return head + names(topic, group, query) + batch
 
 
 def pull_body(topic: str, group: str, wait_ms: int = 0, most: int = 100) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -19,14 +20,21 @@ from tests.black_box.process import BrokerProcess
 from tests.black_box.requests import OF_THE_CONNECTION, Listed, listed, sound_requests
 from tests.black_box.stranger import (
     APP_PUT,
+    CHECKER_OFFER,
     GROUP_JOIN,
     TOPIC_CREATE,
     TRANSACTION_ABORT,
     TRANSACTION_COMMIT,
+    TRANSACTION_DECIDE,
+    TRANSACTION_PREPARE,
+    TRANSACTION_READ,
+    TRANSACTION_SHOW,
     Ended,
     Refused,
     Stranger,
+    make_batch,
     pack,
+    transaction_body,
 )
 
 TOKEN = "the-token-of-the-admin-of-this-test"
@@ -34,7 +42,9 @@ APP_DELETE, STATUS = 71, 61
 PROTOCOL, UNAUTHENTICATED, FORBIDDEN, UNKNOWN_COMMAND = 300, 150, 151, 153
 RIGHTS: Final = ("produce", "consume", "manage", "audit")
 TOPIC, GROUP = "orders.eu", "billing.a"
+OPERATORS: Final = "; or manage on every topic and group"
 TRANSACTIONS: Final = {TRANSACTION_COMMIT, TRANSACTION_ABORT}
+CHECKED: Final = {TRANSACTION_DECIDE, TRANSACTION_SHOW, TRANSACTION_READ}
 
 Grant = dict[str, Any]
 COMMANDS: Final = [one for one in listed() if one.name not in OF_THE_CONNECTION]
@@ -57,11 +67,12 @@ def place_of(command: Listed) -> tuple[str, str]:
     """Return the topic and the group that the least grant names, by the page's words."""
     gone = ".gone"  # what is deleted has a name of its own
     topic = TOPIC + gone * (command.name == "TOPIC_DELETE")
-    if command.who.endswith("on the topic and group"):
+    who = command.who.removesuffix(OPERATORS)
+    if who.endswith("on the topic and group"):
         return topic, GROUP + gone * (command.name == "GROUP_DELETE")
-    if command.who.endswith("on every topic and group") and "belongs" not in command.who:
+    if who.endswith("on every topic and group"):
         return "*", "*"
-    assert re.search(r"on (the|each|every) topic( of the transaction;.*)?$", command.who), command
+    assert re.search(r"on (the|each|every) topic( of the transaction;.*)?$", who), command
     return topic, "*"
 
 
@@ -84,8 +95,8 @@ def not_enough(command: Listed) -> Iterator[list[Grant]]:
     rights = rights_of(command)
     topic, group = place_of(command)
     others = [right for right in RIGHTS if right not in rights]
-    if command.number == TRANSACTION_ABORT:
-        others.remove("manage")  # who may manage everything may roll back
+    if command.who.endswith(OPERATORS):
+        others.remove("manage")
     yield []
     yield grants_of(*others)
     near = [("*", "billing.*"), ("orders.*", "*")]
@@ -190,11 +201,23 @@ def test_grants_that_come_near_are_refused_and_the_least_is_enough(
     enough = [grants_of(right, topic=topic, group=group) for right in rights_of(command)]
     with house.enter(app, grants_of("produce", topic=TOPIC)) as one:
         bodies = requests_of(command)
+        if command.number == TRANSACTION_PREPARE:
+            bodies = bodies[:1]  # the other one names no topic: a right on any is enough
         if command.number in TRANSACTIONS:
             prepared, _ = one.prepare(TOPIC, [b"x"], 1000 + command.number, 0, app, 1)
             asked = {"writer": app, "batch_id": 1}
             more = {"ids": [prepared], "digest": 7} if command.number == TRANSACTION_COMMIT else {}
             bodies = [pack(asked | more)]
+        if command.number in CHECKED:
+            one.control(CHECKER_OFFER, groups=[app])
+            batch = make_batch(TOPIC, [b"x"], 1000 + command.number, 0)
+            opened = one.ask(
+                TRANSACTION_PREPARE, transaction_body(TOPIC, app, command.number, batch)
+            )
+            (number,) = struct.unpack_from("<Q", opened)
+            read = command.number == TRANSACTION_READ
+            named = pack({"transaction": number, "commit": True})
+            bodies = [struct.pack("<QQII", number, 0, 0, 0) if read else named]
         for grants in not_enough(command):
             house.put(app, grants)
             for body in bodies:

@@ -44,6 +44,7 @@ def test_a_time_range_is_delivered_again_to_one_group_only(tmp_path: Path, topic
             batch = client.pull(topic, group="g", wait=10)
             assert [one.offset for one in batch] == [4, 5, 6, 7]
             assert [one.attempt for one in batch] == [1] * 4
+            assert [(one.deliveries, one.maybe_redelivered) for one in batch] == [(2, True)] * 4
             batch.ack()
             assert drained(client, topic) == drained(client, topic, "other") == []
             future = since + timedelta(days=1)

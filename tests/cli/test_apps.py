@@ -141,7 +141,8 @@ def test_a_dry_run_promises_nothing_that_the_app_may_not(
     assert "A topic on which the app has no right looks as if it did not exist" in said
     said = admin("apply", f"{name}:client", *as_nobody, code=5).err
     assert missing in said
-    assert f"Nothing was changed: {lacks}: ask an administrator of the broker\n" in said
+    remedy = f"`ternmq app set no-{topic} --grant manage:{topic}` gives it"
+    assert f"Nothing was changed: {lacks.partition(';')[0]}: {remedy}\n" in said
     admin("app", "set", f"no-{topic}", "--grant", f"produce:{topic}")
     said = admin("apply", f"{name}:client", "--dry-run", *as_nobody, code=5).err
     assert lacks in said

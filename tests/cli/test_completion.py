@@ -46,6 +46,10 @@ def test_commands_options_and_names_are_completed(
     assert "--retention" in words("ternmq topic create --re")
     assert words(f"ternmq topic show {topic}-") == [f"{topic}-completed"]
     assert words(f"ternmq group show {topic}-completed b") == ["billing"]
+    assert words("ternmq del") == ["delay"]
+    assert words("ternmq delay ") == ["list", "cancel"]
+    assert words(f"ternmq delay cancel {topic}-") == [f"{topic}-completed"]
+    assert words("ternmq send x --del") == ["--delay", "--delay-level"]
 
 
 def test_nothing_is_completed_without_a_broker(

@@ -77,6 +77,16 @@ def test_dead_letters(cli: CommandLine, failed: str, tmp_path: Path) -> None:
     cli("send", failed, "--json-in", "--lines", file)
     assert cli("tail", failed, "-n", 3, "--raw").out == "message 0\nmessage 1\nmessage 2\n"
 
+    for command, question in (
+        ("delete", f"delete 3 dead letters of billing on {failed}?"),
+        ("redrive", f"hand 3 dead letters of {failed} to billing again?"),
+    ):  # without a terminal, what would be done is shown
+        ended = cli("deadletter", command, failed, "billing", "--all", code=1)
+        assert ended.err.splitlines() == [
+            "3 dead letters: 0/0, 0/1, 0/2",
+            question,
+            "ternmq: nothing was changed: add --yes to do it",
+        ]
     assert "add --yes" in cli("deadletter", "delete", failed, "billing", "0-1", code=1).err
     cli("deadletter", "delete", failed, "billing", "0-1", "--yes")
     ended = cli("deadletter", "delete", failed, "billing", 1, 2, "--yes", "--json", code=4)
@@ -226,7 +236,9 @@ def test_places_that_have_none_are_named_whole(cli: CommandLine, failed: str) ->
 def test_messages_that_wait_are_deleted(cli: CommandLine, failed: str) -> None:
     assert "add --yes" in cli("retry", "delete", failed, "billing", "0/3", code=1).err
     said = cli("retry", "delete", failed, "billing", "0/3", "-y").err
-    assert said == f"deleted 1 message of billing on {failed}\n"
+    assert said == (
+        f"1 message of {failed} is not delivered to billing again; other groups are not affected\n"
+    )
     assert [row[0] for row in cli("retry", "list", failed, "billing").rows] == ["0/4", "0/5"]
     ended = cli("retry", "delete", failed, "billing", "0/3", 4, "-y", "--json", code=4)
     assert (ended.json, ended.err) == (

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import re
+from typing import Any, cast
 
+import msgspec
 import pytest
 
 import ternmq
 import ternmq.sync
-from ternmq.cli.groups.group_lag import Rates, speed_of
+from ternmq.cli.groups.group_lag import Rates, by_backlog, speed_of
+from ternmq.cli.topics.consume import _Pulls
 from tests.black_box.process import BrokerProcess, wait_until
 from tests.cli.conftest import CommandLine, Processes
 
@@ -102,8 +106,33 @@ def test_pausing_and_resuming(cli: CommandLine, filled: str) -> None:
     said = cli("consume", filled, "-g", "billing", "--wait", "0", code=7)
     assert said.out == ""
     assert said.err.count("group resume") == 1
+    said = cli("consume", filled, "-g", "billing", "--wait", "50ms", code=7)
+    assert said.err.splitlines() == [
+        f"ternmq: group 'billing' is paused on {filled!r}: `ternmq group resume` resumes it"
+    ]
     cli("group", "resume", filled, "billing")
     assert len(cli("consume", filled, "-g", "billing", "--wait", "0").out.splitlines()) == 10
+
+
+def test_consume_waits_for_a_group_that_is_paused(capsys: pytest.CaptureFixture[str]) -> None:
+    answers: list[object] = [
+        ternmq.GroupPaused("x"), ternmq.GroupPaused("x"), "batch", ternmq.GroupPaused("x"), "more",
+    ]  # fmt: skip
+
+    class Paused:
+        async def pull(self, topic: str, **settings: object) -> object:
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    async def consumed() -> list[object]:
+        pulls = _Pulls(cast("Any", Paused()), "t", "g", {}, None, paused=True)
+        return [await pulls.next(1, at_once=False) for _ in range(2)]
+
+    assert asyncio.run(consumed()) == ["batch", "more"]
+    note = "group g is paused on t: `ternmq group resume` resumes it\n"
+    assert capsys.readouterr().err == 2 * note, "once for each time that it is paused"
 
 
 def test_what_is_asked_of_an_unknown_group_ends_in_one_way(cli: CommandLine, filled: str) -> None:
@@ -124,8 +153,8 @@ def test_lag_of_a_group_without_members_notes_its_retries(
 ) -> None:
     client.pull(filled, group="billing", max_messages=1)[0].retry(delay=3600)
     note = (
-        f"group billing on {filled} has no member: its 1 retrying message waits for a consumer "
-        "that asks for messages, even when the time of the retry is over"
+        f"group billing on {filled} has no members: its 1 retrying message stays undelivered "
+        "until a consumer asks for messages, also when the retry is due"
     )
 
     def noted() -> bool:
@@ -212,6 +241,45 @@ def test_a_backlog_behind_a_key_is_not_done(cli: CommandLine, client: ternmq.syn
     assert speed_of(info, rates.of([info], 4.0)["behind", "billing"]) == (0, 2, "done")
 
 
+@pytest.fixture
+def retrying(client: ternmq.sync.Client, topic: str) -> str:
+    """A topic with a group `waits` that has three retries and no member, and a group `behind`."""
+    client.admin.create_topic(topic)
+    client.admin.create_group(topic, "waits", start="earliest")
+    client.send_many(topic, [1, 2, 3])
+    client.admin.create_group(topic, "behind", start="earliest")
+    client.send(topic, 4)
+    client.pull(topic, group="waits", max_messages=3).retry(delay=3600)
+    for one in client.pull(topic, group="waits"):
+        one.ack()
+    return topic
+
+
+def test_retries_without_members_wait(client: ternmq.sync.Client, retrying: str) -> None:
+    behind, info = client.admin.groups(retrying)
+    alone = msgspec.structs.replace(info, members=[])
+    joined = msgspec.structs.replace(info, members=["one"])
+    still = (0.0, 0.0)
+    assert speed_of(joined, still)[2] == "done"
+    assert speed_of(alone, still)[2] == "unchanged"
+    assert by_backlog([joined, alone, behind], {}) == [behind, alone, joined]
+    busy = msgspec.structs.replace(joined, group="a")
+    other = msgspec.structs.replace(joined, group="b")
+    speed = {(retrying, "a"): (0.0, 1.0), (retrying, "b"): (0.0, 2.0)}
+    assert by_backlog([busy, other], speed) == [other, busy]
+
+
+def test_watching_notes_a_group_without_members_once(retrying: str, processes: Processes) -> None:
+    watch = processes.start("group", "lag", retrying, "-w", "--interval", "50ms")
+    assert watch.stdout is not None
+    seen = [watch.stdout.readline() for _ in range(9)]
+    watch.terminate()
+    _, err = watch.communicate(timeout=30)
+    assert sum(b"waits" in line for line in seen) >= 3
+    assert err.count(b"group waits on") == 1
+    assert b"has no members: its 3 retrying messages stay undelivered" in err
+
+
 def test_a_reset_shows_what_it_does_and_does_it_when_told(cli: CommandLine, filled: str) -> None:
     cli("group", "create", filled, "billing")
     cli("consume", filled, "-g", "billing", "-n", 4)
@@ -238,6 +306,14 @@ def test_a_reset_shows_what_it_does_and_does_it_when_told(cli: CommandLine, fill
     assert cli("group", "lag", filled).rows[0][2] == "3"
     cli("group", "reset", filled, "billing", "--to", "1h", "-y")
     assert cli("group", "lag", filled).rows[0][2] == "10"
+    cli("consume", filled, "-g", "billing", "-n", 4)
+    cli("group", "replay", filled, "billing", "--offset", "0-2", "--yes")
+    preview = cli("group", "reset", filled, "billing", "--to", "latest", "--dry-run")
+    assert preview.rows == [["0", "4", "10", "6", "0", "3"]]
+    assert (
+        "forgotten: 3 messages that consumers hold, that are ready, or that wait for a retry; "
+        "those below the new position are not delivered again"
+    ) in preview.err
 
 
 def test_a_reset_that_is_not_clear(cli: CommandLine, filled: str) -> None:

@@ -200,7 +200,7 @@ def test_records_and_index_are_printed_and_damage_is_reported(
         "topic": "orders", "topic_number": 1, "queue": 0, "first_offset": 0, "next_offset": 4
     }  # fmt: skip
     table = processes.run("journal", "index", data).out
-    assert "believed" in table.splitlines()[1]
+    assert table.splitlines()[1].endswith("valid")
     assert "orders" in table.splitlines()[1]
 
     assert processes.run("journal", "verify", data, "--json").json["sound"] is True
@@ -212,6 +212,7 @@ def test_records_and_index_are_printed_and_damage_is_reported(
         out.seek(kept[1]["position"] + 5000)
         out.write(b"damage")
     assert processes.run("journal", "index", data, "--json").lines[0]["believed"] is False
+    assert processes.run("journal", "index", data).out.splitlines()[1].endswith("invalid")
     found = processes.run("journal", "verify", data, "--json", code=8).json
     assert [one["start"] for one in found["damage"]] == [kept[1]["position"]]
     said = processes.run("journal", "dump", data, "--json").err

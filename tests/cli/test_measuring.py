@@ -1,24 +1,29 @@
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from tests.black_box.process import free_port
+from tests.black_box.process import BrokerProcess, free_port
 from tests.cli.conftest import CommandLine
 
 
 def test_doctor(cli: CommandLine, tmp_path: Path) -> None:
     told = cli("doctor", "--data", tmp_path, "--json").json
     names = [one["name"] for one in told]
-    assert names == ["python", "uvloop", "files", "space", "disk sync", "clock", "broker", "sends"]
+    assert names == [
+        "python", "uvloop", "files", "space", "disk sync", "clock", "broker", "broker time", "sends"
+    ]  # fmt: skip
     assert {one["state"] for one in told} <= {"ok", "warn"}
     assert "fdatasync" in told[4]["said"]
     assert cli.url in told[6]["said"]
-    assert told[7]["said"].startswith("accepted; ")
+    assert told[7]["said"].endswith("; broker time follows the clock")
+    assert told[8]["said"].startswith("accepted; ")
     assert [one.name for one in tmp_path.iterdir() if one.is_file()] == []
-    assert len(cli("doctor", "--data", tmp_path).out.splitlines()) == 8
+    assert len(cli("doctor", "--data", tmp_path).out.splitlines()) == 9
 
 
 def test_doctor_finds_what_is_wrong(cli: CommandLine, tmp_path: Path) -> None:
@@ -80,6 +85,39 @@ def test_bench_says_that_it_has_no_ordering_keys(cli: CommandLine, topic: str) -
         said = cli("bench", what, "--topic", topic, code=2).err
         assert f"topic '{topic}' is ordered, and bench sends no ordering keys" in said
         assert "--ordering-key" not in said
+
+
+def test_a_bench_without_the_rights_names_grants_for_every_run(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with BrokerProcess("serve", tmp_path, segment="4MiB") as guarded:
+        token = (guarded.data / "admin.token").read_text(encoding="ascii").strip()
+        monkeypatch.setenv("TERNMQ_URL", guarded.url)
+        admin = ("--app", "admin", "--token", token)
+        cli("topic", "create", "orders", *admin)
+        shop = (
+            "--app",
+            "shop",
+            "--token",
+            cli("app", "create", "shop", "--grant", "produce:orders", *admin).out.strip(),
+        )
+        for bench, lacking in (
+            (("send", "--duration", "50ms"), ["manage:bench-*", "produce:bench-*"]),
+            (("consume", "--count", 10), ["consume:bench-*"]),
+            (
+                ("consume", "--count", 10, "--topic", "orders"),
+                ["consume:orders:bench-*", "manage:orders:bench-*"],
+            ),
+        ):
+            said = cli("bench", *bench, *shop, code=5).err
+            told = re.search(r"`ternmq (app set shop .*)`", said)
+            assert told is not None, said
+            assert re.findall("--grant '([^']*)'", told[1]) == lacking
+            cli(*shlex.split(told[1]), *admin)
+            cli("bench", *bench, *shop)
+        cli("app", "set", "shop", "--deny", "manage:bench-*", *admin)
+        said = cli("bench", "send", *shop, code=5).err
+        assert "app 'shop' is denied to manage topic 'bench-*'" in said
 
 
 GIB = 1 << 30

@@ -10,8 +10,10 @@ import pytest
 
 pytest.importorskip("deltalake", reason="needs the extra spark")
 
+import ternmq
 import ternmq.sync
 from ternmq.cli.reach import archived
+from ternmq.cli.topics.message_trace import _NOW, trace
 from tests.black_box.process import wait_until
 from tests.cli.conftest import CommandLine
 
@@ -47,8 +49,14 @@ def of(told: Any) -> dict[str, Any]:
     return found
 
 
+def test_the_help_explains_every_state() -> None:
+    explained = " ".join((trace.help or "").split())
+    for state in (*_NOW.values(), "held", "dead", "waits behind offset N of its ordering key"):
+        assert f"`{state}`:" in explained
+
+
 def test_what_the_broker_says(cli: CommandLine, topic: str, ids: dict[int, str]) -> None:
-    assert of(cli(*TRACE, ids[0], "--json").json)["now"] == "not owed"
+    assert of(cli(*TRACE, ids[0], "--json").json)["now"] == "done or skipped"
     assert of(cli(*TRACE, ids[3], "--json").json)["now"] == "dead: no such customer"
     assert of(cli(*TRACE, ids[4], "--json").json)["now"] == "waits for a retry: later"
     assert of(cli(*TRACE, ids[9], "--json").json)["now"] == "not handed out yet"
@@ -95,16 +103,18 @@ def test_an_id_of_ones_own_that_reads_like_a_place(
 def test_what_a_group_does_not_get_is_not_called_settled(
     cli: CommandLine, topic: str, ids: dict[int, str]
 ) -> None:
-    """The broker keeps only that a message is not owed: not whether anybody handled it."""
+    """The broker keeps only that a message is over for a group: not whether anybody handled it."""
     cli("deadletter", "delete", topic, "billing", "--all", "--yes")
     cli("group", "create", topic, "latecomer", "--start", "latest")
     told = cli(*TRACE, ids[3], "--json").json[0]["groups"]
     assert [(one["group"], one["now"]) for one in told] == [
-        ("billing", "not owed"), ("latecomer", "not owed"),
+        ("billing", "done or skipped"), ("latecomer", "done or skipped"),
     ]  # fmt: skip
     said = cli(*TRACE, ids[3]).err
-    assert said.startswith("not owed: done, or skipped, or deleted")
-    assert "its filter or start" in said
+    assert said.startswith(
+        "done or skipped: the group does not receive it any more. It was acked, "
+    )
+    assert "or stored before the group's start; the broker does not keep which" in said
 
 
 def test_what_nobody_holds_is_not_called_handed_out(
@@ -154,7 +164,7 @@ def test_what_failed_before_is_known_while_it_is_handed_out_again(
     assert told == [("consumer", "later"), ("operator", "")]
     again.ack()
     found = of(cli(*TRACE, ids[4], "--json").json)
-    assert (found["now"], found["failures"]) == ("not owed", [])
+    assert (found["now"], found["failures"]) == ("done or skipped", [])
 
 
 @pytest.mark.row("R7")
@@ -169,7 +179,7 @@ def test_going_on_in_the_table(
     monkeypatch.setenv(archived.TABLES, str(tables))
     cli("pipeline", "run", "--once", "--engine", "local", "--jobs", "archive,trace")
     told = of(cli(*TRACE, ids[0], "--json").json)
-    assert (told["state"], told["deliveries"], told["now"]) == ("done", 1, "not owed")
+    assert (told["state"], told["deliveries"], told["now"]) == ("done", 1, "done or skipped")
     client.admin.delete_topic(topic)
     (life,) = cli(*TRACE, ids[3], "--json").json
     assert (life["kept"], life["topic"], life["offset"]) == (False, topic, 3)
@@ -197,6 +207,21 @@ def test_what_nobody_has(cli: CommandLine, tables: Path, topic: str, ids: dict[i
     assert "give one of an id or place, and --key" in cli(*TRACE, code=2).err
 
 
+def test_a_topic_that_is_not_there_is_named(
+    cli: CommandLine, tables: Path, topic: str, ids: dict[int, str]
+) -> None:
+    for of in (["1:1"], ["-k", "none"], ["nope/0/1"]):
+        said = cli(*TRACE, *of, "--topic", "nope", code=4).err
+        assert said.startswith("ternmq: there is no topic 'nope', or this app has no right on it: ")
+    assert "has no queue 7" in cli(*TRACE, f"{topic}/7/0", "--topic", topic, code=4).err
+    # An id may look like a place, and the tables keep messages of deleted topics.
+    for of in (["nope/0/1"], ["nope/0/1", "--topic", "nope", "--tables", str(tables)]):
+        said = cli(*TRACE, *of, code=4).err
+        assert said.startswith("ternmq: no message nope/0/1 is kept ")
+        assert "(no topic 'nope')" in said
+    assert cli(*TRACE, ids[0], "--topic", topic).out
+
+
 def test_a_held_message_and_what_stands_behind_it(
     cli: CommandLine, client: ternmq.sync.Client, topic: str
 ) -> None:
@@ -211,7 +236,7 @@ def test_a_held_message_and_what_stands_behind_it(
     assert of(cli(*TRACE, ids[1], "--json").json)["now"] == behind
 
 
-def test_what_the_filter_passed_over_is_not_owed(
+def test_what_the_filter_excludes_is_said_to_be_excluded(
     cli: CommandLine, client: ternmq.sync.Client, topic: str
 ) -> None:
     client.admin.create_topic(topic)
@@ -219,5 +244,29 @@ def test_what_the_filter_passed_over_is_not_owed(
     ids = [client.send(topic, b"x", tag=tag).id for tag in ("new", "paid", "paid")]
     held = client.pull(topic, group="billing", max_messages=1)
     said = [of(cli(*TRACE, one, "--json").json)["now"] for one in ids]
-    assert said == ["not owed", "handed out", "not handed out yet"]
+    excluded = "not for this group: its filter excludes it"
+    assert said == [excluded, "handed out", "not handed out yet"]
+    late = client.send(topic, b"x", tag="new").id  # the group has not come as far
+    assert of(cli(*TRACE, late, "--json").json)["now"] == excluded
+    assert cli(*TRACE, late).err == ""
     held.ack()
+
+
+def test_the_transactions_that_sent_and_settled_it(
+    cli: CommandLine, client: ternmq.sync.Client, topic: str, tables: Path
+) -> None:
+    sent, group = f"{topic}-sent", f"{topic}-pay"
+    client.checker(group)(lambda tx: ternmq.Decision.UNKNOWN)
+    client.send(topic, b"x")
+    (delivery,) = client.pull(topic, group="billing", wait=10)
+    with client.transaction(group) as tx:
+        tx.send(sent, b"y")
+        tx.ack(delivery)
+    cli("pipeline", "run", "--tables", tables, "--once", "--engine", "local", "--jobs", "trace")
+    with_tables = (*TRACE, "--tables", tables)
+    said = cli(*with_tables, f"{topic}/0/0", "--json").json
+    assert (said[0]["transaction"], of(said)["settled_by"]) == (None, tx.id)
+    assert tx.id in cli(*with_tables, f"{topic}/0/0").out
+    said = cli(*with_tables, f"{sent}/0/0", "--json").json
+    assert said[0]["transaction"] == tx.id
+    assert f"sent in transaction  {tx.id}" in cli(*with_tables, f"{sent}/0/0").out

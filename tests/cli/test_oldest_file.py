@@ -10,7 +10,7 @@ from ternmq.cli.broker.doctor import _sends
 from ternmq.wire.control import OldestFile, Status
 from tests.cli.conftest import CommandLine
 
-STATE = "kept until the broker's state is written after it"
+STATE = "kept, because the broker must write its state to a newer file first"
 
 
 def status_of(file: OldestFile, **metrics: float) -> Status:
@@ -28,21 +28,35 @@ def status_of(file: OldestFile, **metrics: float) -> Status:
 @pytest.mark.parametrize(
     ("file", "said"),
     [
-        (OldestFile(kept_by="active"), "the only one: what is sent is written to it"),
+        (
+            OldestFile(kept_by="active"),
+            "the only file of the journal: new messages are written to it",
+        ),
         (
             OldestFile(kept_by="retention", topic="orders", since_us=40_000_000),
-            "kept: the retention of topic orders is not over, for 1m",
+            "kept, because the retention of topic orders is not over (for the last 1m)",
         ),
         (
             OldestFile(kept_by="group", topic="orders", group="billing"),
-            "kept: group billing of topic orders has not finished it",
+            "kept, because group billing has not finished its messages of topic orders",
         ),
-        (OldestFile(kept_by="group"), "kept: a group of a topic has not finished it"),
+        (
+            OldestFile(kept_by="group"),
+            "kept, because a group has not finished its messages of a topic",
+        ),
         (OldestFile(kept_by="hold", name="archive"), "kept by hold archive"),
-        (OldestFile(kept_by="hold"), "kept by hold"),
+        (OldestFile(kept_by="hold"), "kept by a hold"),
+        (
+            OldestFile(kept_by="schedule"),
+            "kept, because scheduled messages are in it; they are copied after a day",
+        ),
+        (
+            OldestFile(kept_by="check-back"),
+            "kept, because undecided transactions are in it; they are copied after a day",
+        ),
         (
             OldestFile(kept_by="state", lacks_room=True),
-            f"{STATE}, for which the reserve has no room: free disk space",
+            f"{STATE}, but the reserve has no room for it: free disk space",
         ),
         (OldestFile(kept_by="what a newer broker says"), "what a newer broker says"),
     ],
@@ -63,7 +77,8 @@ def test_doctor_fails_where_sends_are_refused() -> None:
     assert (told.name, told.state) == ("sends", "fail")
     assert told.said == (
         "refused, because there is no room; 5MiB free of 0B on the broker's disk;"
-        " oldest file: kept: group billing of topic orders has not finished it"
+        " oldest file of the journal: kept, because group billing has not finished its messages of"
+        " topic orders"
     )
 
 

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 
 import click
 import pytest
 
-from ternmq.cli.reach.parameters import ranges_of, read_when
+from ternmq.cli.reach.parameters import ranges_of, read_ahead, read_due, read_when
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.percentiles import percentile
 from ternmq.model.printing import printable
@@ -91,6 +92,45 @@ def test_times_themselves() -> None:
 def test_times_that_are_none(text: str) -> None:
     with pytest.raises(ValueError, match="14:30"):
         read_when(text, NOW)
+
+
+def test_times_ahead_and_due() -> None:
+    assert read_ahead("10m", NOW).timestamp() == NOW + 600
+    assert read_ahead("now", NOW).timestamp() == read_due("now", NOW).timestamp() == NOW
+    for read in (read_ahead, read_due):
+        assert read("2031-01-31T14:30Z", NOW) == datetime(2031, 1, 31, 14, 30, tzinfo=UTC)
+    for text in ("soon", "25:00", "-10m", "", "2026-13-01", "99999999d"):
+        with pytest.raises(ValueError, match="from now"):
+            read_ahead(text, NOW)
+    for text in ("soon", "25:00", "-10m", "", "2026-13-01"):
+        with pytest.raises(ValueError, match="is not a time such as 14:30"):
+            read_due(text, NOW)
+    with pytest.raises(ValueError, match="is a duration: write --delay 10m"):
+        read_due("10m", NOW)
+
+
+def test_a_time_of_today_that_is_past_is_not_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    try:  # NOW is 2026-01-31T14:33:20Z
+        assert read_due("14:34", NOW) == datetime(2026, 1, 31, 14, 34, tzinfo=UTC)
+        with pytest.raises(ValueError, match="give the date too, as in 2026-01-31T14:33"):
+            read_due("14:33", NOW)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_a_time_of_today_has_the_offset_of_that_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+    time.tzset()
+    try:
+        noon = datetime(2026, 3, 29, 10, tzinfo=UTC).timestamp()  # after the change to summer time
+        assert read_when("01:30", noon) == datetime(2026, 3, 29, 0, 30, tzinfo=UTC)
+        assert read_when("13:00", noon) == datetime(2026, 3, 29, 11, 0, tzinfo=UTC)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_offsets() -> None:

@@ -95,6 +95,52 @@ def test_a_narrow_terminal_goes_without_columns_and_says_which() -> None:
     assert tuple(names.split()) == GROUP_COLUMNS
 
 
+@pytest.mark.parametrize("columns", [160, 100, 72, 60, 50, 40])
+def test_every_column_is_shown_or_named_at_any_width(columns: int) -> None:
+    rows: list[tuple[Cell, ...]] = [
+        (f"a-topic-{n}", "a-group", 2000, 100, 10, 1, 0, 25.5, 3, "running") for n in range(4)
+    ]
+    what = Page(FIGURES, (Part(GROUP_COLUMNS, rows, SPARE),),
+                "2026-01-31T14:30:00.000Z  q quits", turn=", space shows the next page",
+                )  # fmt: skip
+    lines = seen(what, Size(columns, 24))
+    (at,) = [at for at, line in enumerate(lines) if line.startswith("topic")]
+    text = " ".join(lines[at:])
+    assert [name for name in GROUP_COLUMNS if name not in text] == []
+    assert "q quits" in text
+    assert "space" not in text  # all rows are there
+    assert "…" not in text
+    assert "2000" in lines[at + 1]
+
+
+@pytest.mark.parametrize("columns", [120, 50, 40])
+def test_the_key_for_the_next_page_is_named_if_there_is_one(columns: int) -> None:
+    part = Part(("topic", "queues", "messages", "in/s"), TOPICS)
+    what = Page((), (part,), "now  q quits", turned=0, turn=", space shows the next page")
+    assert "q quits, space shows the next page" in " ".join(seen(what, Size(columns, 20)))
+    one_screen = seen(what, Size(columns, 50))
+    assert not [line for line in one_screen if "space" in line]
+    assert len([line for line in one_screen if line.startswith("a-topic-")]) == 40
+
+
+def test_texts_become_narrower_before_a_number_is_cut() -> None:
+    rows: list[tuple[Cell, ...]] = [("a-topic-with-a-long-name", "a-group", 123_456, 1.5)]
+    lines = seen(Page((), (Part(("topic", "group", "lag", "in/s"), rows),), "now"), Size(30, 24))
+    assert any(line.split()[1:] == ["a-group", "123456", "1.5"] for line in lines)
+
+
+def test_a_note_is_above_the_last_line() -> None:
+    part = Part(GROUP_COLUMNS, GROUPS[:2], SPARE)
+    lines = seen(Page((), (part,), "now", note="what readers should know " * 3), Size(40, 24))
+    assert lines[-5:] == [
+        "what readers should know what readers",
+        "should know what readers should know",
+        "no room for members, state, retrying,",
+        "leased, dead",
+        "now",
+    ]
+
+
 @pytest.mark.parametrize(
     ("wanted", "lines", "given"),
     [([3, 3], 10, [3, 3]), ([9, 1], 6, [5, 1]), ([1, 9], 6, [1, 5]), ([9, 9], 5, [3, 2]),

@@ -154,7 +154,9 @@ def test_finding_by_key_and_time(cli: CommandLine, filled: str) -> None:
     assert [one["body"] for one in found] == ["again", "message 3"]
     assert len(cli("message", "find", filled, "-k", "key-3", "-n", 1).out.splitlines()) == 1
     turned = cli("message", "find", filled, "--since", "1m", "--until", "2m", code=2)
-    assert "must be before --until" in turned.err
+    assert "is the start and must be before --until (20" in turned.err
+    assert "10m means 10 minutes ago, so --since takes the longer one" in turned.err
+    assert "message find TOPIC --since" in cli("tail", filled, "--until", "1h", code=2).err
     none = cli("message", "find", filled, "--key", "key-3", "--until", "1h")
     assert (none.out, none.err) == ("", f"no such message is kept in {filled}\n")
     assert len(cli("message", "find", filled, "--since", "1h").out.splitlines()) == 13

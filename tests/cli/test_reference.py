@@ -60,5 +60,10 @@ def test_every_exit_status_has_a_meaning() -> None:
     assert set(MEANING) == set(ExitCode)
 
 
+def test_the_help_of_the_program_names_each_exit_status_of_an_error() -> None:
+    named = [int(part.split()[0]) for part in (ternmq.epilog or "").partition(": ")[2].split(", ")]
+    assert named == [int(code) for code in MEANING if code < 128]
+
+
 if __name__ == "__main__":
     PAGE.write_text(reference(), encoding="utf-8")

@@ -42,5 +42,5 @@ def test_a_folder_that_is_there(processes: Processes) -> None:
     processes.environment |= {"TERNMQ_RESERVE": "1000000000GiB"}
     before = sorted((data / "journal").iterdir())
     ended = processes.run("serve", *START[:-1], data, code=2)
-    assert "is too much for this disk: the disk has " in ended.err
+    assert "is too much for this disk: the broker can use " in ended.err
     assert sorted((data / "journal").iterdir()) == before

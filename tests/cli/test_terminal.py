@@ -150,16 +150,15 @@ def test_old_figures_are_marked(
     terminal: Terminal, broker: BrokerProcess, filled: str, command: str
 ) -> None:
     words = ["top"] if command == "top" else ["group", "lag", filled, "--watch"]
-    end = "q quits" if command == "top" else "Ctrl-C ends it"
     terminal.run(*words, "--interval", "100ms")
-    terminal.wait("billing", end)
+    terminal.wait("billing", "q quits")
     assert broker.process is not None
     broker.process.send_signal(signal.SIGSTOP)
     try:
         terminal.wait("billing", "these figures are ", "old: the broker does not answer")
     finally:
         broker.process.send_signal(signal.SIGCONT)
-    terminal.wait("billing", end)
+    terminal.wait("billing", "q quits")
     terminal.keys("C-c")
     terminal.wait("ended:130")
 
@@ -177,12 +176,45 @@ def test_ctrl_c_ends_what_goes_on(terminal: Terminal, filled: str) -> None:
 
 def test_lag_is_watched(terminal: Terminal, cli: CommandLine, filled: str) -> None:
     terminal.run("group", "lag", filled, "--watch", "--interval", "100ms")
-    terminal.wait("billing", "in/s", "unchanged", "Ctrl-C ends it", " 9 ")
+    terminal.wait("billing", "in/s", "unchanged", "q quits", " 9 ")
     cli("consume", filled, "-g", "billing", "--wait", "0")
     seen = terminal.wait("done")
     assert seen.count("billing") == 1  # drawn over, not below
     terminal.keys("C-c")
     terminal.wait("ended:130")
+
+
+def test_all_groups_can_be_seen_while_lag_is_watched(
+    terminal: Terminal, cli: CommandLine, topic: str
+) -> None:
+    cli("send", topic, "x")
+    for n in range(20):
+        cli("group", "create", topic, f"group-{n:02}", "--start", "latest")
+    cli("group", "create", topic, "the-last")
+    terminal.resize(60, 15)
+    terminal.run("group", "lag", topic, "--watch", "--interval", "100ms")
+    seen = terminal.wait("q quits", "(page 1 of ", "the-last", "no room for members")
+    pages = int(seen.split("(page 1 of ")[1].split(")")[0])
+    for page in range(2, pages + 1):
+        terminal.keys("Space")
+        seen += terminal.wait(f"(page {page} of {pages})")
+    assert [n for n in range(20) if f"group-{n:02}" not in seen] == []
+    assert seen.index("the-last") < seen.index("group-00"), "the only one that is behind"
+    terminal.keys("q")
+    terminal.wait("ended:0")
+
+
+@pytest.mark.parametrize("columns", [72, 60, 50, 40])
+def test_no_row_of_clients_is_wrapped(
+    terminal: Terminal, client: ternmq.sync.Client, columns: int
+) -> None:
+    client.connect()
+    terminal.resize(columns, 40)
+    terminal.run("client", "list")
+    seen = terminal.wait("ended:0")
+    assert " connected" in seen
+    assert "no room for library" in seen
+    assert "or --json shows it" in " ".join(seen.split())
 
 
 def test_tables_have_weight_and_others_words_stay_words(terminal: Terminal, filled: str) -> None:
@@ -198,15 +230,104 @@ def test_tables_have_weight_and_others_words_stay_words(terminal: Terminal, fill
     assert "running" in seen  # no name is cut: lines are longer than the terminal
 
 
+def test_scheduled_messages_in_a_narrow_terminal(
+    terminal: Terminal, cli: CommandLine, topic: str
+) -> None:
+    for number in range(3):
+        cli("send", topic, "x", "-k", f"a-long-key-{number}", "--id", f"reminder-{number}",
+            "--delay", f"{number + 1}d")  # fmt: skip
+    terminal.run("delay", "list", topic, "--since", "now")
+    seen = terminal.wait("ended:0", "reminder-0")
+    assert [seen.index(f"reminder-{number}") for number in range(3)] == sorted(
+        seen.index(f"reminder-{number}") for number in range(3)
+    )
+    terminal.resize(70, 30)
+    terminal.run("delay", "list", topic, "--since", "now")
+    seen = terminal.wait("ended:0", "a-long-key-2", "no room for ordering key")
+    terminal.run("delay", "list", topic)
+    seen = terminal.wait("ended:0", "hour", "messages")
+    assert seen.count(":00Z") == 3
+    terminal.run("delay", "cancel", topic, "reminder-0", "reminder-9")
+    terminal.wait("cancelled 1 message of", "reminder-9: ", "1 of 2 messages was not", "ended:4")
+    terminal.run("topic", "delete", topic)
+    terminal.wait("with 0 messages and 2 scheduled messages;", "[y/N]:")
+    terminal.keys("n", "Enter")
+    terminal.wait("ended:1")
+
+
+NARROW = {
+    "group list {topic}": ("group", "running"),
+    "group show {topic} billing": ("queue", "cursor", "ready"),
+    "deadletter list {topic} billing": ("place", "reason", "card expired"),
+    "deadletter show {topic} billing 0": ("attempt", "cause", "card expired"),
+    "group reset {topic} billing --to earliest --dry-run": ("goes on at", "forgotten"),
+    "broker status": ("oldest file", "open messages"),
+}
+"""Commands, and words that are whole at any width."""
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_no_output_is_cut_or_wrapped_by_the_letter(
+    terminal: Terminal, client: ternmq.sync.Client, topic: str, columns: int
+) -> None:
+    """Columns are left out and named; a table that is wider still keeps its words whole."""
+    client.admin.create_topic(topic)
+    client.send(topic, b"x", key="customer-1", id="an-id-of-the-application")
+    client.pull(topic, group="billing").reject(reason="card expired")
+    terminal.resize(columns, 60)
+    for command, texts in NARROW.items():
+        terminal.run(*command.replace("{topic}", topic).split())
+        seen = terminal.wait("ended:0", *texts)
+        assert all(len(line) <= columns for line in seen.splitlines()), seen
+
+
+@pytest.mark.parametrize("command", ["deadletter", "retry"])
+def test_reasons_in_a_narrow_terminal(
+    terminal: Terminal, cli: CommandLine, topic: str, client: ternmq.sync.Client, command: str
+) -> None:
+    """The reason is what readers look for: other columns go before its words are broken."""
+    cli("topic", "create", topic, "--ordered")
+    for number in range(3):
+        client.send(topic, "x", key=f"customer-{number}", ordering_key=f"customer-{number}")
+    reason = "ValueError: this card was declined by the bank"
+    for one in client.pull(topic, group="billing"):
+        if command == "retry":
+            one.retry(3600, reason=reason)
+        else:
+            one.reject(reason)
+    terminal.resize(80, 30)
+    terminal.run(command, "list", topic, "billing")
+    seen = terminal.wait("ended:0", "no room for ordering key")
+    assert [word for word in reason.split() if seen.count(word) < 3] == []
+    assert "customer-2" in seen
+
+
+def test_a_group_that_is_paused_is_seen_in_a_narrow_terminal(
+    terminal: Terminal, cli: CommandLine, topic: str
+) -> None:
+    cli("topic", "create", topic)
+    for name in ("one-of-the-groups", "other-of-the-groups"):
+        cli("group", "create", topic, name)
+    terminal.resize(80, 24)
+    terminal.run("group", "lag", topic, "--watch", "--interval", "100ms")
+    seen = terminal.wait("q quits", "one-of-the-groups", "no room for members, state")
+    assert "space shows" not in seen
+    cli("group", "pause", topic, "other-of-the-groups")
+    terminal.wait("paused", "running", "no room for members, leased")
+    terminal.keys("q")
+    terminal.wait("ended:0")
+
+
 def test_long_lines_are_folded_between_words(
     terminal: Terminal, cli: CommandLine, topic: str
 ) -> None:
     words = [f"word-number-{n:03}" for n in range(40)]
     cli("send", topic, " ".join(words))
     terminal.resize(80, 30)
-    terminal.run("tail", topic)
-    seen = terminal.wait("ended:0")
-    assert [word for word in words if word not in seen] == []
+    for command in (("tail", topic), ("message", "find", topic, "--since", "1h")):
+        terminal.run(*command)
+        seen = terminal.wait("ended:0")
+        assert [word for word in words if word not in seen] == []
     terminal.run("doctor", "--data", "/dev/shm")  # a short path: what has no blanks stays whole
     seen = terminal.wait("ended:")
     for line in seen.splitlines():

@@ -28,7 +28,7 @@ def test_what_is_undecided_is_listed_and_then_the_writers(cli: CommandLine, fill
     assert [(row[0], row[1], row[3]) for row in rows] == [(filled, "3", "3"), (filled, "4", "1")]
     assert rows[0][-2:] == [filled, f"{filled}-b"]
     head, row = [line.split() for line in writers.splitlines()]
-    assert head == ["writer", "app", "heard_of", "batch", "decided", "rows", "decision"]
+    assert head == ["writer", "app", "last_active", "batch", "decided", "rows", "decision"]
     assert (row[0], row[3], row[-2:]) == (filled, "2", ["rolled", "back"])
     everything = cli("transaction", "list").out
     assert everything.count(f"\n{filled} ") == 3

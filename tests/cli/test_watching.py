@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import ternmq.sync
-from tests.cli.conftest import CommandLine
+from tests.black_box.process import wait_until
+from tests.cli.conftest import CommandLine, Processes
 
 
 def test_status(cli: CommandLine, topic: str) -> None:
@@ -38,9 +40,47 @@ def test_clients(cli: CommandLine, client: ternmq.sync.Client) -> None:
     client.admin.status()
     rows = cli("client", "list").rows
     assert {row[5] for row in rows} <= {"connected", "away"}
-    assert all("ternmq-python" in row[7] for row in rows)
+    assert all((row[5] == "connected") == (row[6] == "-") for row in rows)
+    # Another test may have left a client that says other things of itself, and is away.
+    assert all("ternmq-python" in row[8] for row in rows if row[5] == "connected")
     told = cli("client", "list", "--json").json
-    assert all(one["since"].endswith("Z") and one["pid"] > 0 for one in told)
+    assert all(one["since"].endswith("Z") for one in told)
+    assert all(one["pid"] > 0 for one in told if one["connected"])
+    assert all(one["connected"] == (one["away_since"] is None) for one in told)
+    assert any(one["language"].startswith("python") for one in told)
+
+
+def test_a_client_without_a_connection_is_away_since_it_lost_it(
+    cli: CommandLine, processes: Processes, topic: str
+) -> None:
+    def found(*options: str) -> list[dict[str, Any]]:
+        listed: list[dict[str, Any]] = cli("client", "list", "lost-shop", *options, "--json").json
+        return listed
+
+    consumer = processes.start("consume", topic, "--group", "g", "--app", "lost-shop")
+    try:
+        cli("send", topic, "x")
+        assert consumer.stdout is not None
+        consumer.stdout.readline()
+        (here,) = found("--topic", topic)
+        assert (here["connected"], here["away_since"], here["topics"]) == (True, None, [topic])
+        assert found("--away") == found("--topic", f"not-{topic}") == []
+        cli("client", "list", "--topic", topic, "--away", code=2)
+    finally:
+        consumer.kill()
+        consumer.communicate()
+    wait_until(lambda: bool(found("--away")), "the broker notices")
+    (gone,) = found("--away")
+    assert gone["session"] == here["session"]
+    assert gone["away_since"] > gone["since"] == here["since"]
+    (row,) = cli("client", "list", "lost-shop").rows
+    assert row[5] == "away"
+    assert row[6].endswith("s")
+
+
+def test_a_list_of_no_clients_is_not_an_error(cli: CommandLine) -> None:
+    assert cli("client", "list", "nobody").err == "no such client\n"
+    assert cli("client", "list", "nobody", "--json").json == []
 
 
 def test_top_prints_tables_where_there_is_no_terminal(cli: CommandLine, topic: str) -> None:

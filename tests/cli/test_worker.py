@@ -205,7 +205,7 @@ def test_what_it_says(start: Start, client: ternmq.sync.Client, topic: str) -> N
     )
     assert (
         f"handler quick: topic={topic} group=g mode=shared concurrency=2; "
-        "retry: 1s, then ×2 up to 5m, 16 attempts"
+        "retry: 1s x 2, cap 5m, jitter 20%, 16 attempts, then dead-letter"
     ) in lines
     assert lines[-1] == "stopped: no handler runs"
     stamps = [line.split(" ")[0] for line in worker.said.splitlines()]
@@ -416,6 +416,45 @@ def test_what_a_process_ended_with_comes_to_others(
     worker.says("stopped, but 1 handler call still runs: no other consumer gets the message before")
     (delivery,) = client.pull(topic, group="g", wait=DEADLINE)
     assert delivery.maybe_redelivered
+    delivery.ack()
+
+
+EXPORTING = """
+import atexit, pathlib, time
+
+@atexit.register
+def export() -> None:
+    pathlib.Path("exporting").touch()
+    while not pathlib.Path("exported").exists():
+        time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("code", [SLOW, BLOCKING])
+def test_a_message_is_handed_back_after_all_else_that_its_process_does_at_its_end(
+    start: Start, processes: Processes, client: ternmq.sync.Client, topic: str, code: str
+) -> None:
+    """Also after what was registered before TernMQ was imported, as by an agent for traces."""
+    client.admin.create_topic(topic)
+    client.admin.create_group(topic, "g", retry=ternmq.RetryPolicy(first=0.01))
+    client.send(topic, "one")
+    (processes.folder / "sitecustomize.py").write_text(EXPORTING)
+    before = processes.environment.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    processes.environment["PYTHONPATH"] = f"{processes.folder}{os.pathsep}{before}"
+    worker = start(code, "--drain-timeout", "100ms")
+    worker.has("begun")
+    worker.process.send_signal(signal.SIGTERM)
+    worker.has("exporting")
+    assert sum(one.leased for one in client.admin.group(topic, "g").queues) == 1
+    assert "still ran when its process ended" not in worker.said
+    (worker.folder / "exported").touch()
+    assert worker.process.wait(DEADLINE) == ExitCode.DONE
+    assert "still ran when its process ended: attempt 1 of 16: it is retried" in worker.said
+    (delivery,) = client.pull(topic, group="g", wait=DEADLINE)
+    assert (delivery.attempt, delivery.last_reason) == (
+        2,
+        "the worker stopped while the handler ran",
+    )
     delivery.ack()
 
 

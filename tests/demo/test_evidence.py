@@ -8,11 +8,11 @@ from typing import Self
 
 import pytest
 
-from ternmq.demo.evidence import Expectation, GroupJudge, Kills, Occurrence
 from ternmq.demo.flights import Event, Flight, Timetable
+from ternmq.demo.judge.evidence import Expectation, GroupJudge, Kills, Occurrence
+from ternmq.demo.judge.verdict import Fault, GroupVerdict
 from ternmq.demo.plan import ATTEMPTS, FLIGHTS, Consumers, Run, topic_of
 from ternmq.demo.records import Acked, DeadLetter, Handled, Unanswered
-from ternmq.demo.verdict import Fault, GroupVerdict
 
 ORDERED = Consumers("logbook", "", topics=(FLIGHTS,))
 BOARD = Consumers("board", "")

@@ -16,7 +16,7 @@ import pytest
 
 from ternmq.cli.main import run
 from ternmq.cli.terminal.exits import ExitCode
-from ternmq.demo.verdict import Fault, Verdict
+from ternmq.demo.judge.verdict import Fault, Verdict
 
 DEADLINE = 300.0
 """Longest that a run may take, on a machine that does much else."""
@@ -104,11 +104,21 @@ def test_two_days(start):
     assert verdict.ok
     assert (verdict.flights, verdict.messages) == (1_785, 3_555)
     assert verdict.sent == verdict.stored == verdict.messages
-    assert verdict.kills == ["board-1", "broker"]
+    assert verdict.kills == ["board-1", "cashier-1", "broker"]
     groups = {group.name: group for group in verdict.groups}
     assert {name: group.owed for name, group in groups.items()} == {
         "logbook": 3_553, "united": 668, "board": 3_555, "claims": 3_555,
+        "till": 2 * verdict.bookings.paid,
+        "gate": verdict.reminders.scheduled - verdict.reminders.cancelled,
     }  # fmt: skip
+    assert verdict.reminders.scheduled == 181
+    assert 0 < verdict.reminders.cancelled <= 35
+    assert verdict.reminders.cancelled + verdict.reminders.too_late == 35
+    bookings = verdict.bookings
+    assert bookings.finished == 1, "one that the killed cashier left"
+    assert bookings.again >= 1, "another one, in which a message was missing"
+    assert bookings.paid > 30
+    assert bookings.refused > 0
     for group in verdict.groups:
         assert group.delivered >= group.owed
         assert group.losses == group.duplicates == group.order_violations == 0
@@ -122,6 +132,10 @@ def test_two_days(start):
         "killed board-1",
         "killed the broker",
         "ok: no message lost",
+        "no reminder early",
+        "no booking in half",
+        "killed cashier-1 (SIGKILL) in 3 transactions",
+        "181 reminders were scheduled",
     ):
         assert line in err
     assert one.nothing_is_left()
@@ -140,6 +154,19 @@ def test_sabotage_is_found_and_named(start, fault):
     assert {finding.event for finding in verdict.findings} == {verdict.planted}
     assert f"{fault}: logbook: {verdict.planted}" in err
     assert f"the check found: {fault}" in err
+    assert one.nothing_is_left()
+
+
+def test_a_reminder_that_is_early_is_found_and_named(start):
+    one = start("--days", "1", "--speed", "0", "--sabotage", "early", "--json")
+    status, out, err = one.finish()
+    assert status == ExitCode.UNSOUND, err
+    verdict = msgspec.json.decode(out, type=Verdict)
+    assert verdict.faults == [Fault.EARLY], err
+    (finding,) = verdict.findings
+    assert (finding.group, finding.event) == ("gate", verdict.planted)
+    assert f"early: gate: {verdict.planted} was delivered" in err
+    assert "the check found: early" in err
     assert one.nothing_is_left()
 
 

@@ -165,7 +165,7 @@ def test_pytest_suite_of_a_user(environment: dict[str, str], tmp_path: Path) -> 
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 passed" in done.stdout
+    assert "5 passed" in done.stdout
 
 
 def test_a_program_without_a_broker_says_what_to_do(

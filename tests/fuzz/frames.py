@@ -142,11 +142,24 @@ _REQUESTS: Final[dict[str, Callable[[bytes], object]]] = {
     "read": _again(bodies.unpack_read, bodies.pack_read, exact=True),
     "journal-read": _again(bodies.unpack_journal_read, bodies.pack_journal_read, exact=True),
     "cancel": _again(bodies.unpack_cancel, bodies.pack_cancel, exact=True),
+    "transaction-prepare": _again(
+        bodies.unpack_transaction_prepare, bodies.pack_transaction_prepare, exact=True
+    ),
+    "transaction-settle": _again(
+        bodies.unpack_transaction_settle, bodies.pack_transaction_settle, exact=True
+    ),
+    "transaction-read": _again(
+        bodies.unpack_transaction_read, bodies.pack_transaction_read, exact=True
+    ),
     "nothing": bodies.unpack_nothing,
 }
 _ANSWERS: Final[dict[str, Callable[[bytes], object]]] = {
     "receipt": _again(bodies.unpack_receipt, bodies.pack_receipt, exact=False),
     "prepared": _again(bodies.unpack_prepared, examples.pack_prepared, exact=False),
+    "transaction-prepared": _again(
+        bodies.unpack_transaction_prepared, examples.pack_transaction_prepared, exact=False
+    ),
+    "transaction-rows": bodies.unpack_transaction_rows,
     "delivery": bodies.unpack_delivery,
     "settled": _again(bodies.unpack_settled, _spread(bodies.pack_settled), exact=True),
     "extended": _again(bodies.unpack_extended, _spread(bodies.pack_extended), exact=True),
@@ -235,6 +248,12 @@ def sown() -> Iterator[Input]:
     yield Input("prepare", every[Command.PREPARE].request)
     yield Input("prepare", bodies.pack_prepare(examples.PREPARE_ANY))
     yield Input("prepared", every[Command.PREPARE].answer)
+    yield Input("transaction-prepare", every[Command.TRANSACTION_PREPARE].request)
+    yield Input("transaction-prepare", bodies.pack_transaction_prepare(examples.TRANSACTION_OPEN))
+    yield Input("transaction-prepared", every[Command.TRANSACTION_PREPARE].answer)
+    yield Input("transaction-settle", every[Command.TRANSACTION_SETTLE].request)
+    yield Input("transaction-read", every[Command.TRANSACTION_READ].request)
+    yield Input("transaction-rows", every[Command.TRANSACTION_READ].answer)
     yield Input("pull", every[Command.PULL].request)
     yield Input("settle", every[Command.SETTLE].request)
     yield Input("settle", bodies.pack_settle(examples.SETTLE_ALL))

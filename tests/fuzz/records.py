@@ -13,6 +13,7 @@ from google_crc32c import extend, value
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.log.scan import RawRecord, Scanner, parse, scan
 from ternmq.journal.log.segment import segment_name
+from ternmq.journal.reader.page import without_bodies
 from ternmq.journal.recovery.ending import find_end
 from ternmq.journal.state.sets import StateKey, directory_of, load
 from ternmq.model.errors import CorruptJournal
@@ -25,7 +26,16 @@ from ternmq.record.batch.batch import (
     uncompressed,
     verify,
 )
-from ternmq.record.fact import control, facts, messages, moved, replay, transactions
+from ternmq.record.fact import (
+    checked,
+    control,
+    facts,
+    messages,
+    moved,
+    replay,
+    schedule,
+    transactions,
+)
 from ternmq.record.fact.header import HEADER, HEADER_BYTES, Kind
 from tests.fuzz.engine import Input, Target
 from tests.unit.record import test_batch_golden, test_records_golden
@@ -133,13 +143,44 @@ def unverified(data: bytes) -> None:
 
 
 def _messages(data: bytes) -> None:
-    found = messages.unpack(data)
-    packed = messages.pack(
-        found.topic, found.queue, found.first_offset, found.count, found.batch, found.runs
-    )
-    assert messages.unpack(packed) == found
+    _stored(data, messages.unpack_messages)
+
+
+def _stored(data: bytes, unpack: Callable[[bytes], messages.Messages]) -> messages.Messages:
+    found = unpack(data)
+    assert not (found.runs and (found.fulfils or found.origin))
+    assert not (found.fulfils and found.origin)
+    place = found.topic, found.queue, found.first_offset, found.count, found.batch
+    if found.fulfils is not None:
+        packed = messages.pack_fulfilled(*place, found.fulfils)
+    elif found.origin is not None:
+        packed = messages.pack_copy(*place, found.origin)
+    else:
+        packed = messages.pack(*place, found.runs)
+    assert unpack(packed) == found
     for offset in range(found.first_offset, found.first_offset + min(found.count, 20)):
         found.row_of(offset)
+    return found
+
+
+def _scheduled(data: bytes) -> None:
+    """Read SCHEDULED, and when its rows come due."""
+    found = _stored(data, messages.unpack_scheduled)
+    try:
+        verify(found.batch, SEED)
+    except BatchError:
+        return  # only what was verified is stored
+    due = schedule.due_times_us(found, 5)
+    since_us = 5 if found.origin is None else found.origin.time_us
+    assert len(due) == Batch(found.batch).count
+    assert min(due) >= since_us
+    light = messages.unpack(without_bodies(data))
+    assert (light.fulfils, light.origin) == (found.fulfils, found.origin)
+
+
+def _cancelled(data: bytes) -> None:
+    found = schedule.unpack_cancelled(data)
+    assert schedule.unpack_cancelled(schedule.pack_cancelled(found)) == found
 
 
 def _facts(unpack: Callable[[bytes], list[Any]], pack: Callable[[Any], bytes]) -> Any:
@@ -167,6 +208,7 @@ def _moved(data: bytes) -> None:
 
 def _prepared(data: bytes) -> None:
     found = transactions.unpack_prepared(data)
+    assert data[transactions.batch_start(data) :].startswith(found.batch)
     assert transactions.unpack_prepared(transactions.pack_prepared(found)) == found
 
 
@@ -175,9 +217,19 @@ def _resolved(data: bytes) -> None:
     assert transactions.unpack_resolved(transactions.pack_resolved(found)) == found
 
 
+def _checked(data: bytes) -> None:
+    found = checked.unpack_checked(data)
+    assert checked.unpack_checked(checked.pack_checked(found)) == found
+
+
 def _config(data: bytes) -> None:
     found = control.unpack_config(data)
     assert control.unpack_config(control.pack(found)) == found or "nan" in repr(found)
+
+
+def _alarm(data: bytes) -> None:
+    found = control.unpack_alarm(data)
+    assert control.unpack_alarm(control.pack(found)) == found
 
 
 def _counts(data: bytes) -> None:
@@ -190,6 +242,9 @@ PARTS: Final[dict[str, Callable[[bytes], object]]] = {
     "batch": batch,
     "unverified": unverified,
     "messages": _messages,
+    "scheduled": _scheduled,
+    "cancelled": _cancelled,
+    "checked": _checked,
     "pulled": _facts(facts.unpack_pulled, facts.pack_pulled),
     "settled": _facts(facts.unpack_settled, facts.pack_settled),
     "extended": _facts(facts.unpack_extended, facts.pack_extended),
@@ -201,7 +256,7 @@ PARTS: Final[dict[str, Callable[[bytes], object]]] = {
     "config": _config,
     "joined": control.unpack_joined,
     "left": control.unpack_left,
-    "alarm": control.unpack_alarm,
+    "alarm": _alarm,
     "counts": _counts,
 }
 _KINDS: Final = {
@@ -210,6 +265,7 @@ _KINDS: Final = {
     Kind.CONFIG: "config", Kind.JOINED: "joined", Kind.LEFT: "left", Kind.ALARM: "alarm",
     Kind.COUNTS: "counts", Kind.REPLAY: "replay",
     Kind.PREPARED: "prepared", Kind.RESOLVED: "resolved",
+    Kind.SCHEDULED: "scheduled", Kind.CANCELLED: "cancelled", Kind.CHECKED: "checked",
 }  # fmt: skip
 
 
@@ -217,16 +273,17 @@ _KINDS: Final = {
 
 
 @functools.cache
-def _golden() -> bytes:
-    return test_records_golden.BYTES.read_bytes()
+def _golden() -> tuple[bytes, ...]:
+    return tuple(one.bytes.read_bytes() for one in test_records_golden.GOLDEN)
 
 
 def sown() -> Iterator[Input]:
     """Yield sound inputs, of the golden files."""
-    yield Input("journal", _golden())
-    for record in scan(_disk(_golden()), 0):
-        if (part := _KINDS.get(Kind(record.kind))) is not None:
-            yield Input(part, record.body)
+    for data in _golden():
+        yield Input("journal", data)
+        for record in scan(_disk(data), 0):
+            if (part := _KINDS.get(Kind(record.kind))) is not None:
+                yield Input(part, record.body)
     for name in test_batch_golden.MAKERS:
         data = test_batch_golden.golden(name)
         yield Input("batch", data)
@@ -271,7 +328,11 @@ TARGET: Final = Target(
     allowed={
         **dict.fromkeys(PARTS, _BODY),
         "journal": (CorruptJournal,),  # UnknownRecordKind is one
-        **dict.fromkeys(("prepared", "resolved"), (*_BODY, CorruptJournal)),
+        # UnknownRecordKind is one
+        **dict.fromkeys(
+            ("prepared", "resolved", "messages", "scheduled", "cancelled", "checked"),
+            (*_BODY, CorruptJournal),
+        ),
         # Only the broker itself writes these; a body that nests is damage behind a right CRC.
         **dict.fromkeys(("config", "joined", "left", "alarm"), (*_BODY, RecursionError)),
         "batch": (BatchError,),

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import ternmq
 import ternmq.sync
-from ternmq.sync import Consumer, Deliveries, Delivery
+from ternmq.sync import Consumer, Deliveries, Delivery, Transaction
 
 _END = object()
 _ITERATORS = {"consume_batches", "read", "browse", "waiting"}
@@ -46,7 +46,7 @@ class BlockingAPI(API):
 
 def shape(value: Any) -> Any:
     """Return a value as the asynchronous client would have it."""
-    if isinstance(value, Deliveries | Delivery | Consumer):
+    if isinstance(value, Deliveries | Delivery | Consumer | Transaction):
         return Shaped(value)
     return value
 
@@ -78,11 +78,13 @@ class Shaped:
             "send_oneway",
             "to_arrow",
             "decode",
+            "checker",
         }:
             return value
         if name == "process":
             return lambda **settings: _Context(value(**settings))
-        if name == "consume":
+        client = isinstance(self._target, ternmq.sync.Client)
+        if name == "consume" or (name == "transaction" and client):
             return lambda *args, **kwargs: Shaped(value(*args, **kwargs))
         if name == "send_soon":
             return lambda *args, **kwargs: _awaited(self._target, value, args, kwargs)
@@ -90,6 +92,7 @@ class Shaped:
             return lambda *args, **kwargs: _iterate(value, args, kwargs)
 
         async def call(*args: Any, **kwargs: Any) -> Any:
+            args = tuple(getattr(one, "_target", one) for one in args)
             return shape(await asyncio.to_thread(value, *args, **kwargs))
 
         return call

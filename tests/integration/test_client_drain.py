@@ -16,7 +16,9 @@ import pytest
 
 import ternmq
 import ternmq.sync
+from ternmq.client.consumer.keeper import Keeper
 from ternmq.client.handler.draining import drain
+from ternmq.client.process import exiting
 from ternmq.testing import InProcessBroker
 from tests.asynchronous import until, until_true
 
@@ -116,6 +118,60 @@ async def test_a_thread_that_outlives_the_drain_keeps_its_message(
     assert gate.calls == ["slow"]
     fate = "attempt 1 of 16: it is retried by the" if fails else "its message is acked"
     await until(lambda: f"s) ended after its client was closed: {fate}" in caplog.text)
+
+
+async def test_the_end_of_a_process_waits_for_no_nap_of_the_keeper(
+    real: InProcessBroker, gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else the handlers run on while another consumer works on their messages."""
+    await prepare(real.url, "one", "two")
+    client = ternmq.connect(real.url, drain_timeout=0)
+    client.handler("orders", group="g", concurrency=2)(gate)
+    running = asyncio.ensure_future(client.run())
+    await gate.has_begun()
+    await gate.has_begun()
+    client.stop()
+    await running
+    (keeper,) = exiting._own()
+    assert isinstance(keeper, Keeper)
+    await until(lambda: keeper.connected)
+    nap = keeper._looks_at
+    await until(lambda: keeper._looks_at > nap)  # the next one, of up to a second
+
+    await asyncio.to_thread(exiting.tell)
+    assert keeper._thread is not None
+    assert not keeper._thread.is_alive()
+    assert (
+        caplog.text.count("still ran when its process ended: attempt 1 of 16: it is retried") == 2
+    )
+    await eventually(real.url, lambda one: one.waiting == 2)
+
+
+async def test_at_the_end_of_a_process_it_tries_again_at_a_broker_that_comes_back(
+    real: InProcessBroker, gate: Gate, caplog: pytest.LogCaptureFixture, monkeypatch: Any
+) -> None:
+    await prepare(real.url, "one")
+    client = ternmq.connect(real.url, drain_timeout=0)
+    client.handler("orders", group="g")(gate)
+    running = asyncio.ensure_future(client.run())
+    await gate.has_begun()
+    client.stop()
+    await running
+    (keeper,) = exiting._own()
+    assert isinstance(keeper, Keeper)
+    await until(lambda: keeper.connected)
+    failures = iter([ConnectionResetError("lost")] * 3)
+    once = Keeper._exchange
+
+    def lossy(self: Keeper, *arguments: Any) -> Any:
+        for error in failures:
+            raise error
+        return once(self, *arguments)
+
+    monkeypatch.setattr(Keeper, "_exchange", lossy)
+    await asyncio.to_thread(exiting.tell)
+    await eventually(real.url, lambda one: one.waiting == 1)
+    assert caplog.text.count("still ran when its process ended: attempt 1 of 16: it is") == 1
 
 
 async def test_a_run_has_a_drain_timeout_of_its_own(real: InProcessBroker, gate: Gate) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import ternmq
 import ternmq.sync
+from ternmq.client.consumer.consuming import engine_of
 from ternmq.testing import InProcessBroker
 from tests.asynchronous import until
 
@@ -140,8 +141,8 @@ async def test_what_its_key_lets_go_waits_no_longer_than_others(real: InProcessB
             delivery = await anext(deliveries)
             await delivery.ack()
         held = await anext(deliveries)
-        await until(lambda: deliveries._looking is None)
-        assert sum(map(len, deliveries._lines.values())) > 0
+        await until(lambda: engine_of(deliveries)._looking is None)
+        assert sum(map(len, engine_of(deliveries)._lines.values())) > 0
         await held.ack()
         (next_one,) = await free.pull("orders", group="g", max_messages=1, wait=30)
         assert next_one.body == b"201"
@@ -177,6 +178,6 @@ async def test_what_is_asked_for_by_number_stays(real: InProcessBroker) -> None:
         client.consume("orders", group="g", max_in_flight=50) as deliveries,
     ):
         await anext(deliveries)
-        assert deliveries._prefetch is None
-        assert deliveries._looking is None
+        assert engine_of(deliveries)._prefetch is None
+        assert engine_of(deliveries)._looking is None
         assert (await client.admin.group("orders", "g")).queues[0].leased == 50

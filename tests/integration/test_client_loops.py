@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import ternmq
-from ternmq.client.consumer.consumer import Consumer
+from ternmq.client.consumer.consuming import Consumer
 from ternmq.testing import InProcessBroker
 
 DEADLINE = 30.0
@@ -44,7 +44,7 @@ CALLS: dict[str, Call] = {
     "send_many": lambda client, *_: client.send_many("orders", [b"x"]),
     "flush": lambda client, *_: client.flush(),
     "pull": lambda client, *_: client.pull("orders", group="g"),
-    "consume": lambda client, *_: client.consume("orders", group="g").start(),
+    "consume": lambda client, *_: client.consume("orders", group="g").__aenter__(),
     "batches": lambda client, *_: _batches(client),
     "read": lambda client, *_: _read(client),
     "next": lambda _, __, consumer: anext(consumer),
@@ -75,7 +75,7 @@ async def opened(
     await client.send_many("orders", [b"a", b"b"])
     (delivery,) = await client.pull("orders", group="g", max_messages=1)
     consumer = client.consume("orders", group="g2")
-    await consumer.start()
+    await consumer.__aenter__()
     return delivery, consumer
 
 

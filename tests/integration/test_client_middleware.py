@@ -386,7 +386,32 @@ async def test_an_error_of_a_middleware_keeps_a_message_from_being_sent(
         await client.flush()
         with pytest.raises(LookupError):
             await client.send("orders", b"yes")
+        assert len([one async for one in client.read("orders")]) == 2  # both are stored
     assert "a send middleware failed after the send of a message to orders" in caplog.text
+
+
+async def test_an_error_of_a_middleware_behind_a_handler_has_the_message_tried_again(
+    real: InProcessBroker,
+) -> None:
+    attempts: list[int] = []
+    client = ternmq.connect(real.url)
+
+    @client.handler_middleware
+    async def fails_behind(delivery: ternmq.Delivery) -> AsyncIterator[None]:
+        yield
+        if delivery.attempt == 1:
+            raise LookupError("behind it")
+
+    @client.handler("orders", group="g", retry=ternmq.RetryPolicy(first=0.05))
+    async def handle(body: bytes, delivery: ternmq.Delivery) -> None:
+        attempts.append(delivery.attempt)
+        if len(attempts) == 2:
+            client.stop()
+
+    await client.send("orders", b"x")
+    async with asyncio.timeout(30):
+        await client.run()
+    assert attempts == [1, 2]
 
 
 def swallowed(whose: str) -> AbstractContextManager[object]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 import ternmq
 import ternmq.sync
 from ternmq.client.consumer.causes import in_words
@@ -37,6 +39,10 @@ async def test_a_lease_that_ended_is_a_reason_in_every_place(
         assert found.failures == dead.failures
         standing = await client.deadletters.standing("t", "g", 0)
         assert tuple(standing.failures) == dead.failures
+        with pytest.raises(ternmq.MessageNotFound, match="no message at offset 1 of queue 0 of"):
+            await client.deadletters.standing("t", "g", 1)
+        with pytest.raises(ternmq.InvalidRequest, match="offset is a whole number from 0"):
+            await client.deadletters.standing("t", "g", -1)
 
 
 def test_what_a_consumer_said_stays() -> None:

@@ -159,6 +159,42 @@ async def test_stopping_finishes_what_runs_and_gives_back_the_rest(real: InProce
         assert {one.attempt for one in batch} == {1}
 
 
+@pytest.mark.parametrize("blocking", [False, True])
+async def test_no_more_handlers_run_than_messages_may_be_in_flight(
+    real: InProcessBroker, caplog: pytest.LogCaptureFixture, *, blocking: bool
+) -> None:
+    """Tasks or threads that could never work are not made, and the log says why."""
+    caplog.set_level(logging.INFO, "ternmq")
+    await fill(real.url, 5)
+    client = ternmq.connect(real.url)
+    began: list[int] = []
+    go = threading.Event()
+
+    if blocking:
+
+        @client.handler("orders", group="g", max_in_flight=2)
+        def in_thread(order: Order) -> None:
+            began.append(order.number)
+            assert go.wait(60)
+
+    else:
+
+        @client.handler("orders", group="g", concurrency=3, max_in_flight=2)
+        async def in_loop(order: Order) -> None:
+            began.append(order.number)
+            await until(go.is_set)
+
+    running = asyncio.ensure_future(client.run())
+    await until(lambda: len(began) == 2)
+    (handler,) = client.serving.handlers
+    assert len(handler.tasks) == 2
+    assert "concurrency=2 (max_in_flight allows no more); retry" in caplog.text
+    go.set()
+    await until(lambda: len(began) == 5)
+    client.stop()
+    await running
+
+
 async def test_handlers_that_do_not_end_are_cancelled_and_given_back(real: InProcessBroker) -> None:
     await fill(real.url, 1)
     base = ternmq.connect(real.url).options

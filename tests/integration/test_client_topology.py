@@ -267,7 +267,10 @@ async def test_an_app_that_may_not_manage_runs_where_all_is_as_declared(api: API
             as_shop = {"app": "shop", "token": token}
             with pytest.raises(ternmq.TopologyMismatch, match=_NO_RIGHTS) as refused:
                 await run_until_member(declared(api, one.url, **as_shop), admin)
-            assert "a right to use it is enough" in refused.value.hint
+            # It has the right to use the topic, so the topic does not exist.
+            assert refused.value.hint == (
+                "run `ternmq apply MODULE:CLIENT` as an app that has the right to manage them"
+            )
 
             done = await declared(api, one.url).topology.apply(admin.admin)
             assert [str(change).partition(" with")[0] for change in done] == [
@@ -284,6 +287,56 @@ async def test_an_app_that_may_not_manage_runs_where_all_is_as_declared(api: API
             tagged = declared(api, one.url, {"tags": "a"}, **as_shop)
             with pytest.raises(ternmq.TopologyMismatch, match=r"tags '' -> 'a'.*no grant to man"):
                 await run_until_member(tagged, admin)
+
+
+async def test_an_app_without_a_right_is_told_the_smallest_one_first(
+    real: InProcessBroker,
+) -> None:
+    with broker(manual=False, settings={"auth": True, "admin_token": ADMIN}) as one:
+        async with ternmq.connect(one.url, app="admin", token=ADMIN) as admin:
+            await admin.admin.create_topic("parcels")
+            await admin.admin.create_topic("bills")
+            token = await admin.admin.put_app("mailer", ["consume:mails:mailer"])
+            client = ternmq.connect(one.url, app="mailer", token=token)
+            client.declare(ternmq.Topic("parcels"))
+
+            @client.handler("mails", group="mailer")
+            async def mail(body: object) -> None: ...
+
+            with pytest.raises(ternmq.TopologyMismatch) as told:
+                await client.run()
+            assert str(told.value) == (
+                "topic parcels: it does not exist, or app 'mailer' has no right on it. Nothing was "
+                "changed: app 'mailer' has no grant to manage topic 'parcels' for every group "
+                "('*') (if the topic exists, `ternmq app set mailer --grant produce:parcels` is "
+                "enough; otherwise run `ternmq apply MODULE:CLIENT` as an app that has the right "
+                "to manage them)"
+            )
+            client = ternmq.connect(one.url, app="mailer", token=token)
+            client.declare(ternmq.Topic("parcels"))
+            client.handler(ternmq.Topic("bills"), group="b")(mail)
+            with pytest.raises(ternmq.TopologyMismatch) as told:
+                await client.run()
+            assert told.value.hint.startswith(
+                "if these topics exist, `ternmq app set mailer --grant produce:parcels "
+                "--grant consume:bills:b` is enough; otherwise run "
+            )
+
+
+async def test_what_is_possible_is_not_told_as_a_problem(real: InProcessBroker) -> None:
+    client = ternmq.connect(real.url)
+
+    @client.handler(ternmq.Topic("d5", ordered=True), group="gg", tags="a")
+    async def handle(body: object) -> None: ...
+
+    with pytest.raises(ternmq.TopologyMismatch) as told:
+        await client.run()
+    said = str(told.value.args[0])
+    assert said.startswith("group gg on d5: tags 'a' is not possible: ")
+    assert said.endswith(
+        ". Nothing was changed. Possible, but not made either: topic d5: would be created with "
+        "ordered yes"
+    )
 
 
 async def test_a_group_that_is_missing_is_made_as_stated_by_whoever_may_consume(

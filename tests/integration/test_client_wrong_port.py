@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -59,6 +60,7 @@ async def test_the_http_port_is_said_to_be_one(api: API) -> None:
         for error in await told_by(api, f"ternmqs://127.0.0.1:{one.port}"):
             assert type(error) is ternmq.NotABroker
             assert "does not use TLS" in str(error)
+            assert f"connect to {one.url} if a broker without TLS listens there" in str(error)
 
 
 async def test_any_other_http_port_is_said_to_be_one(api: API) -> None:
@@ -76,7 +78,7 @@ async def test_another_protocol_is_shown(api: API) -> None:
     async with speaking(b"SSH-2.0-OpenSSH\x1b]0;x\x07\r\n") as port:
         for error in await told_by(api, f"ternmq://127.0.0.1:{port}"):
             assert type(error) is ternmq.NotABroker
-            assert "speaks another protocol: it began with b'SSH-2.0-" in str(error)
+            assert "not a broker listens there: its first bytes are b'SSH-2.0-" in str(error)
             assert "\x1b" not in str(error)
 
 
@@ -99,7 +101,10 @@ async def test_a_port_with_tls(api: API, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("http", ["off", "127.0.0.1:0"])
-async def test_http_on_the_port_for_clients_is_answered_with_a_line(http: str) -> None:
+async def test_http_on_the_port_for_clients_is_answered_with_a_line(
+    http: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "ternmq")
     with broker(settings={"http": http}) as one:
         for words in (b"GET / HTTP/1.0\r\n\r\n", b"POST /v1/x HTTP/1.1\r\nHost: x\r\n\r\n{}"):
             reader, writer = await asyncio.open_connection("127.0.0.1", one.port)
@@ -112,5 +117,14 @@ async def test_http_on_the_port_for_clients_is_answered_with_a_line(http: str) -
             where = f"http://127.0.0.1:{one.http_port}" if http != "off" else "HTTP is off"
             assert where in body
             assert body.count("\n") == 1
+        assert " broke the protocol: HTTP on the port for clients" in caplog.text
         async with ternmq.connect(one.url) as client:
             assert (await client.send("t", b"x")).durable
+
+
+async def test_the_log_says_that_a_client_tried_tls(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ternmq")
+    with broker() as one:
+        with pytest.raises(ternmq.NotABroker):
+            await ternmq.connect(one.url.replace("ternmq://", "ternmqs://")).connect()
+        assert " broke the protocol: a TLS handshake (ternmqs:// or https://), but" in caplog.text

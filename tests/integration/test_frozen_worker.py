@@ -68,6 +68,37 @@ async def main():
                     await delivery.ack()
 asyncio.run(main())
 """
+PULL_PROCESSED = """
+import time, ternmq.sync
+with ternmq.sync.connect({url!r}) as client:
+    while True:
+        for delivery in client.pull("orders", group="g", max_messages=400, wait=30):
+            with delivery.process():
+                print("start", delivery.value, delivery.maybe_redelivered, flush=True)
+                time.sleep(0.01)
+"""
+BATCHES_PROCESSED = """
+import asyncio, time, ternmq
+async def main():
+    async with ternmq.connect({url!r}) as client:
+        async for batch in client.consume_batches(
+            "orders", group="g", max_messages=400, max_wait=0.1
+        ):
+            for delivery in batch:
+                async with delivery.process():  # nothing here lets the loop run
+                    print("start", delivery.value, delivery.maybe_redelivered, flush=True)
+                    time.sleep(0.01)
+asyncio.run(main())
+"""
+BATCHES_AT_ONCE = """
+import time, ternmq.sync
+with ternmq.sync.connect({url!r}) as client:
+    for batch in client.consume_batches("orders", group="g", max_messages=400, max_wait=0.1):
+        with batch.process():
+            for delivery in batch:
+                print("start", delivery.value, delivery.maybe_redelivered, flush=True)
+                time.sleep(0.01)
+"""
 COUNT = 300
 
 
@@ -76,7 +107,15 @@ COUNT = 300
 @pytest.mark.row("F6")
 @pytest.mark.parametrize(
     ("code", "concurrency"),
-    [(ASYNC, 1), (ASYNC, 8), (BLOCKING, 1), (CONSUMER, 1)],
+    [
+        (ASYNC, 1),
+        (ASYNC, 8),
+        (BLOCKING, 1),
+        (CONSUMER, 1),
+        (PULL_PROCESSED, 1),
+        (BATCHES_PROCESSED, 1),
+        (BATCHES_AT_ONCE, 1),
+    ],
 )
 def test_nothing_is_begun_whose_lease_is_over(real, tmp_path, code, concurrency):
     told = tmp_path / "told"
@@ -91,13 +130,7 @@ def test_nothing_is_begun_whose_lease_is_over(real, tmp_path, code, concurrency)
             wait_until(lambda: told.read_bytes().count(b"\n") >= 20, "twenty begun")
             worker.send_signal(signal.SIGSTOP)
             begun = told.read_bytes().count(b"\n")
-            done = set[int]()
-            until = time.monotonic() + 60
-            while time.monotonic() < until and not settled(client):
-                for one in client.pull("orders", group="g", max_messages=50, wait=1):
-                    done.add(one.value)
-                    one.ack()
-            assert settled(client), "the others of the group took it all"
+            done = taken(client, lambda _: settled(client))
             worker.send_signal(signal.SIGCONT)
             # It is there again when it takes a message that is sent now.
             client.send("orders", COUNT)
@@ -126,13 +159,7 @@ def test_what_came_in_the_freeze_is_not_handed_out_when_its_lease_is_over(real, 
             worker.send_signal(signal.SIGSTOP)
             client.send_many("orders", list(range(COUNT)))
             wait_until(lambda: leased(client), "the frozen worker has rows")
-            done = set[int]()
-            until = time.monotonic() + 60
-            while time.monotonic() < until and len(done) < COUNT:
-                for one in client.pull("orders", group="g", max_messages=50, wait=1):
-                    done.add(one.value)
-                    one.ack()
-            assert len(done) == COUNT, "the others of the group took it all"
+            done = taken(client, lambda done: len(done) == COUNT)
             worker.send_signal(signal.SIGCONT)
             client.send("orders", COUNT)
             wait_until(lambda: b"start %d " % COUNT in told.read_bytes(), "it works again")
@@ -142,6 +169,18 @@ def test_what_came_in_the_freeze_is_not_handed_out_when_its_lease_is_over(real, 
     lines = [line.split()[1:] for line in told.read_text(encoding="utf-8").splitlines()]
     stale = [number for number, again in lines if int(number) in done and again == "False"]
     assert stale == []
+
+
+def taken(client, over):
+    """Do the work of another member of the group until it is over; return what this one took."""
+    done = set[int]()
+    deadline = time.monotonic() + 60
+    while not over(done):
+        assert time.monotonic() < deadline, "the others of the group took it all"
+        for one in client.pull("orders", group="g", max_messages=50, wait=1):
+            done.add(one.value)
+            one.ack()
+    return done
 
 
 def group(client):

@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ternmq
 import ternmq.sync
 from ternmq.testing import InProcessBroker
+from ternmq.wire.commands import Command
 from tests.black_box.process import free_port
 from tests.fault.processes import wait_until
 
@@ -40,6 +43,26 @@ def test_so_many_messages_are_refused_at_once(real: InProcessBroker) -> None:
                 call("o", "g", range(10**12))
         with pytest.raises(ternmq.InvalidRequest, match="offset is a whole number from 0 "):
             client.deadletters.get("o", "g", -1)
+
+
+async def test_the_last_report_waits_no_longer_than_the_timeout(
+    real: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk, the broker refuses the report, and the client tries again."""
+    client = await ternmq.connect(real.url, timeout=0.2)
+    await client.send("o", "x")
+    control, tried = client._session.control, list[float]()
+
+    async def full(command: Command, *arguments: Any) -> object:
+        if command is Command.REPORT:
+            tried.append(time.monotonic())
+            raise ternmq.DiskFull("the disk is full")
+        return await control(command, *arguments)
+
+    monkeypatch.setattr(client._session, "control", full)
+    await client.close()
+    assert tried
+    assert tried[-1] - tried[0] < 3, "for less than the usual 5 s"
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["completion", "bash"]])
@@ -73,10 +96,14 @@ def test_a_module_that_ends_the_process_is_named(
 
 def test_dev_whose_terminal_is_closed_leaves_nothing(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    process = subprocess.Popen(
-        [*TERNMQ, "dev", "--listen", f"127.0.0.1:{free_port()}"], env=environment,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run behind nohup
+    try:
+        process = subprocess.Popen(
+            [*TERNMQ, "dev", "--listen", f"127.0.0.1:{free_port()}"], env=environment,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+    finally:
+        signal.signal(signal.SIGHUP, before)
     try:
         wait_until(lambda: any(tmp_path.glob("ternmq-dev-*/*")), "its data is there")
         process.send_signal(signal.SIGHUP)
@@ -85,6 +112,12 @@ def test_dev_whose_terminal_is_closed_leaves_nothing(tmp_path: Path) -> None:
         process.kill()
         process.wait()
     assert list(tmp_path.glob("ternmq-dev-*")) == []
+
+
+def children(process: int) -> set[int]:
+    """Return the processes that a process started and that have not ended."""
+    listed = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii")
+    return set(map(int, listed.split()))
 
 
 @pytest.mark.slow
@@ -115,10 +148,10 @@ def handle(body: str) -> None:
         child = int(told.read_text(encoding="utf-8").split()[1])
         os.kill(child, signal.SIGSTOP)
         worker.send_signal(signal.SIGTERM)
-        with pytest.raises(subprocess.TimeoutExpired):  # it waits for the frozen one
-            worker.wait(3)
+        wait_until(lambda: children(worker.pid) == {child}, "only the frozen one is left")
+        assert worker.poll() is None, "it waits for the frozen one"
         worker.send_signal(signal.SIGTERM)
-        worker.wait(30)
+        assert worker.wait(30) == 137
         with pytest.raises(ProcessLookupError):
             os.kill(child, 0)
     finally:

@@ -594,7 +594,7 @@ def test_an_app_asks_which_rights_it_has() -> None:
         # Names that cannot be stand in no command that somebody may paste.
         (told_of,) = ask((Command.GROUP_JOIN, "orders; reboot", "g"))
         assert "`" not in told_of
-        for command in (0, Command.PING, Command.TRANSACTION_COMMIT, 99, Command.TOPIC_CHANGED):
+        for command in (0, Command.PING, Command.TRANSACTION_COMMIT, 250, Command.TOPIC_CHANGED):
             with pytest.raises(InvalidRequest):
                 ask((command, "orders", "g"))
         with pytest.raises(InvalidRequest):
@@ -624,8 +624,8 @@ def test_a_broken_frame_ends_its_connection_and_no_other(
 
 
 def test_an_unknown_command_is_refused_and_the_connection_goes_on(client: RawClient) -> None:
-    client.session._asked[999] = 99  # type: ignore[assignment]
-    client.socket.sendall(frames.pack(99, 0, 999, b""))
+    client.session._asked[999] = 250  # type: ignore[assignment]
+    client.socket.sendall(frames.pack(250, 0, 999, b""))
     with pytest.raises(UnknownCommand):
         client.wait(999)
     client.call(Command.PING)

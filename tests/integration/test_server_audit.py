@@ -7,9 +7,11 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from ternmq.model.errors import (
     Forbidden,
+    InvalidRequest,
     TernMQError,
     TransactionDecided,
     Unauthenticated,
@@ -153,6 +155,7 @@ def test_many_strangers_flood_no_log(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_no_command_that_changes_something_is_forgotten() -> None:
     asks = {Command.FAILED_LIST, Command.CLIENT_LIST, Command.APP_LIST, Command.HOLD_LIST}
+    asks |= {Command.ALARM_LIST, Command.PRODUCER_GROUP_LIST}
     # Holds move on every few seconds: only one that is made or moves back is told, by its handler.
     asks.add(Command.HOLD_PUT)
     asks.add(Command.GROUP_JOIN)  # likewise where it makes a group
@@ -249,3 +252,70 @@ def test_other_apps_transactions_that_are_rolled_back_are_told(
         ):
             with pytest.raises(error):
                 client.manage(Command.TRANSACTION_COMMIT, asked, control.TransactionDone)
+
+
+def test_who_may_send_cancels_and_an_operator_is_on_record(
+    guarded: InProcessBroker, admin: RawClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="ternmq.audit")
+    admin.create("orders")
+    grants = {
+        "shop": [control.GrantInfo(right="produce", topic="orders")],
+        "reader": [control.GrantInfo(right="consume", topic="orders")],
+        "clerk": [control.GrantInfo(right="manage", topic="orders")],
+        "op": [control.GrantInfo(right="manage")],
+    }
+    shop, reader, clerk, operator = (
+        RawClient(guarded.port, app=app, token=put(admin, app, *given))
+        for app, given in grants.items()
+    )
+    due_us = guarded.clock.now_us + 60_000_000
+
+    def cancel(client: RawClient, name: str) -> None:
+        asked = control.ScheduleCancel(topic="orders", application_id=name)
+        client.manage(Command.SCHEDULE_CANCEL, asked, control.Nothing)
+
+    with shop, reader, clerk, operator:
+        for number in range(3):
+            rows = [Row(b"x", application_id=f"id{number}", due_us=due_us)]
+            body = bodies.pack_send("orders", None, shop.batch("orders", rows))
+            receipt = bodies.unpack_receipt(shop.call(Command.SEND, body))
+            assert (receipt.scheduled, receipt.first_offset) == (True, None)
+        caplog.clear()
+        for client in (reader, clerk):
+            with pytest.raises(Forbidden):
+                cancel(client, "id0")
+        cancel(shop, "id0")
+        cancel(operator, "id1")
+        cancel(operator, "id1")  # repeated: nothing was done
+        asked = control.ScheduleList(topic="orders")
+        hours = control.ScheduleHours(topic="orders")
+        for client in (shop, clerk, operator):
+            with pytest.raises(Forbidden):
+                client.manage(Command.SCHEDULE_LIST, asked, control.ScheduledPage)
+            with pytest.raises(Forbidden):
+                client.manage(Command.SCHEDULE_HOURS, hours, control.ScheduledHours)
+        page = reader.manage(Command.SCHEDULE_LIST, asked, control.ScheduledPage)
+        assert [one.application_id for one in page.messages] == ["id2"]
+        found = [one for one in told(caplog) if one["command"] == "SCHEDULE_CANCEL"]
+        assert [(one["app"], one["outcome"], one.get("target")) for one in found] == [
+            ("reader", "Forbidden", None),
+            ("clerk", "Forbidden", None),
+            ("op", "done", "id1"),
+        ]
+        for wrong in ("x", "-1", "1" * 21, str(2**64)):
+            with pytest.raises(InvalidRequest):
+                reader.manage(
+                    Command.SCHEDULE_LIST, replace(asked, after=wrong), control.ScheduledPage
+                )
+            with pytest.raises(InvalidRequest):
+                reader.manage(
+                    Command.SCHEDULE_HOURS, replace(hours, after=wrong), control.ScheduledHours
+                )
+        for both in ({}, {"id": "1:1", "application_id": "x"}, {"id": "no id"}):
+            with pytest.raises(InvalidRequest):
+                shop.manage(
+                    Command.SCHEDULE_CANCEL,
+                    control.ScheduleCancel(topic="orders", **both),
+                    control.Nothing,
+                )

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 import ternmq
 import ternmq.sync
+from ternmq.journal.disk.memory import MemoryFile
 from ternmq.settings import SettingsError
 from ternmq.testing import InProcessBroker, ManualClock, broker
 from ternmq.testing.clock import START_US
 from tests.asynchronous import until
+from tests.fault.processes import patience
 
 DAY_US = 86_400_000_000
 
@@ -69,6 +73,85 @@ def test_what_is_due_on_the_way_happens_at_its_time(manual: InProcessBroker) -> 
         assert len(list(client.deadletters.browse("t", "g"))) == 1
         manual.clock.advance(timedelta(days=40))
         assert list(client.deadletters.browse("t", "g")) == []  # they are kept for 30 days
+
+
+SECONDS = (1, 3600, 30 * 86_400, 400 * 86_400)
+
+
+@pytest.mark.parametrize("slow", [False, True])
+async def test_scheduled_messages_come_at_their_times(
+    manual: InProcessBroker, slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A year in a leap, with stops where a message is due; also if a slow disk is read for them."""
+    times: list[int] = []
+    reads: list[int] = []
+    async with ternmq.connect(manual.url) as client:
+        for seconds in SECONDS:
+            await client.send("t", b"x", deliver_after=seconds)
+        if slow:
+            pread = MemoryFile.pread
+
+            def read_slowly(file: MemoryFile, length: int, offset: int) -> bytes:
+                if threading.current_thread().name == "ternmq-work":
+                    reads.append(offset)
+                    threading.Event().wait(0.03)
+                return pread(file, length, offset)
+
+            manual.restart()  # now their records are only on disk
+            monkeypatch.setattr(MemoryFile, "try_pread", lambda *_: None)
+            monkeypatch.setattr(MemoryFile, "pread", read_slowly)
+
+        async def work() -> None:
+            async with client.consume("t", group="g") as deliveries:
+                async for delivery in deliveries:
+                    times.append((manual.clock.now_us - START_US) // 1_000_000)
+                    await delivery.ack()
+
+        task = asyncio.create_task(work())
+        await until(lambda: manual._server.core.broker.parked_pulls == 1, "a pull that waits")
+        before, began = turns(manual), time.monotonic()
+        await asyncio.to_thread(manual.clock.advance, days=401)
+        assert times == list(SECONDS)
+        assert time.monotonic() - began < 5 * patience()
+        assert turns(manual) - before < 3000
+        assert bool(reads) is slow
+        task.cancel()
+
+
+async def test_a_handler_may_schedule_the_next_while_time_moves(manual: InProcessBroker) -> None:
+    times: list[int] = []
+    async with ternmq.connect(manual.url) as client:
+        await client.send("t", b"x", deliver_after=timedelta(days=10))
+
+        async def work() -> None:
+            async with client.consume("t", group="g") as deliveries:
+                async for delivery in deliveries:
+                    times.append((manual.clock.now_us - START_US) // 1_000_000)
+                    await client.send("t", b"x", deliver_after=timedelta(days=10))
+                    await delivery.ack()
+
+        task = asyncio.create_task(work())
+        await until(lambda: manual._server.core.broker.parked_pulls == 1, "a pull that waits")
+        await asyncio.to_thread(manual.clock.advance, timedelta(days=45))
+        assert times == [864_000 * number for number in (1, 2, 3, 4)]
+        task.cancel()
+
+
+def test_messages_in_many_hours_come_at_their_times(manual: InProcessBroker) -> None:
+    with ternmq.sync.connect(manual.url) as client:
+        messages = [
+            ternmq.Message(b"%d" % number, deliver_after=timedelta(minutes=37 * number))
+            for number in range(1, 301)
+        ]
+        client.send_many("t", messages)
+        manual.clock.advance(timedelta(days=3))
+        found: list[bytes] = []
+        while deliveries := client.pull("t", group="g", wait=0):
+            for delivery in deliveries:
+                assert delivery.stored_at == delivery.due_at
+                found.append(delivery.body)
+                delivery.ack()
+        assert found == [b"%d" % number for number in range(1, 4320 // 37 + 1)]
 
 
 async def test_each_attempt_comes_at_its_time(manual: InProcessBroker) -> None:
@@ -150,10 +233,31 @@ def test_a_leap_runs_what_is_due_in_order() -> None:
 def test_a_clock_takes_a_timedelta(wrong: object) -> None:
     with pytest.raises(ternmq.InvalidRequest, match=r"^delta is a timedelta"):
         ManualClock().advance(wrong)  # type: ignore[arg-type]
-    with pytest.raises(ternmq.InvalidRequest, match="no time"):
-        ManualClock().advance(seconds=float("nan"))
-    with pytest.raises(ValueError, match="back"):
-        ManualClock().advance(seconds=-1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"seconds": float("nan")}, "^seconds must be a finite time.*; it is nan"),
+        ({"hours": float("inf")}, "^hours must be a finite time"),
+        (
+            {"days": 1e12},
+            r"^days must be a finite time, and end before the year 9999; it is 1e\+12",
+        ),
+        ({"days": 10**400}, "^days is out of range"),
+        ({"minutes": "5"}, "^minutes is a number, not str"),
+        ({"days": 366 * 7973}, "^the clock cannot go beyond the year 9998"),
+        ({"seconds": -1}, "time does not go back"),
+        ({"delta": timedelta.max}, "^the clock cannot go beyond the year 9998"),
+    ],
+)
+def test_a_duration_that_cannot_be_names_the_argument(wrong: Any, says: str) -> None:
+    clock = ManualClock()
+    with pytest.raises(ternmq.InvalidRequest, match=says):
+        clock.advance(**wrong)
+    assert clock.monotonic_us() == 0
+    clock.advance(timedelta(milliseconds=1), days=0.5, seconds=-1)
+    assert clock.monotonic_us() == 43_199_001_000
 
 
 def test_a_broker_that_cannot_start_again_says_why_and_has_nothing_to_stop() -> None:

@@ -24,7 +24,7 @@ def test_the_broker_has_the_settings_of_the_module(ternmq_url: str) -> None:
 
 def test_a_folder_is_no_setting_of_a_broker_in_memory() -> None:
     with (
-        pytest.raises(ValueError, match=r"disk=RealDisk\(folder\)"),
+        pytest.raises(ternmq.InvalidRequest, match=r"'data'.*disk=RealDisk\(folder\)"),
         broker(settings={"data": "x"}),
     ):
         pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -77,3 +78,9 @@ def test_a_wait_takes_a_topic_as_declared_and_refuses_what_is_no_name() -> None:
 def test_settings_of_a_wrong_type(wrong: object) -> None:
     with pytest.raises(ternmq.InvalidRequest, match="settings are a mapping"):
         broker(settings=wrong).__enter__()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("wrong", "says"), [(7, "7 is an int"), (None, "None is a NoneType")])
+def test_names_of_settings_of_a_wrong_type(wrong: Any, says: str) -> None:
+    with pytest.raises(ternmq.InvalidRequest, match=f"name of a setting is a str, and {says}"):
+        broker(settings={wrong: 1}).__enter__()

@@ -28,6 +28,7 @@ def url() -> Iterator[str]:
 def client(url: str) -> Iterator[ternmq.sync.Client]:
     with ternmq.sync.connect(url) as client:
         client.send("t", b"x")
+        client.admin.create_topic("two", queues=2)
         yield client
 
 
@@ -84,22 +85,22 @@ def test_a_url_that_is_none(given: Any, says: str) -> None:
         (lambda c: c.pull("t", group="g", max_messages=0), ternmq.InvalidRequest, "1 or more"),
         (lambda c: c.pull("t", group="g", tags="a &&"), ternmq.InvalidRequest, "paid || refunded"),
         (lambda c: next(c.read("t")).ack(), ternmq.InvalidRequest, "cannot be settled"),
-        (lambda c: next(c.read("t", start="x")), ternmq.InvalidRequest, "earliest or latest"),
+        (lambda c: next(c.read("t", start="x")), ternmq.InvalidRequest, "'earliest' or 'latest'"),
         (
             lambda c: next(c.read("t", start=datetime(2026, 1, 1))),  # noqa: DTZ001
             ternmq.InvalidRequest,
             "names no time zone",
         ),
-        (lambda c: c.get("t"), ternmq.InvalidRequest, "give either id= or offset="),
+        (lambda c: c.get("t"), ternmq.InvalidRequest, "give id= or offset="),
         (lambda c: c.find("t", key=""), ternmq.InvalidRequest, "key is empty"),
         (
             lambda c: c.admin.create_topic("new", durability="always"),
             ternmq.InvalidRequest,
             "normal, strict, fast",
         ),
-        (lambda c: c.admin.reset_group("t", "g", 3), ternmq.InvalidRequest, "such as queue=0"),
+        (lambda c: c.admin.reset_group("two", "g", 3), ternmq.InvalidRequest, "such as queue=0"),
         (lambda c: c.admin.reset_group("t", "g", "x"), ternmq.InvalidRequest, "earliest"),
-        (lambda c: c.admin.group("t", "none"), ternmq.UnknownGroup, "when it first consumes"),
+        (lambda c: c.admin.group("t", "none"), ternmq.UnknownGroup, "begins to consume"),
         (lambda c: c.handler("t", group="g")(lambda: 0), ternmq.InvalidRequest, "a body, a del"),
     ],
 )

@@ -32,7 +32,7 @@ class Kind(enum.Enum):
 _GIVEN: dict[str, object] = {
     "topic": "t", "name": "t", "group": "g", "body": b"x", "offset": 0, "offsets": [0], "key": "k",
     "messages": [b"x"], "to": "earliest", "writer": "w", "batch_id": 1, "prepared": [], "digest": 1,
-    "app": "x", "position": 0, "queue": 0, "id": "x",
+    "app": "x", "position": 0, "queue": 0, "id": "x", "what": "t", "commit": True,
 }  # fmt: skip
 _NEEDED = {"skip": ("queue", "offset"), "reset_group": ("to",)}
 _SPOKEN = {"to": "to is an offset", "topic": "topic", "body": "Wrong"}

@@ -19,11 +19,17 @@ import msgspec
 import ternmq
 import ternmq.sync
 import ternmq.testing
+from ternmq.client.admin import admin, deadletters
 from ternmq.client.admin.admin import Admin
 from ternmq.client.admin.deadletters import DeadLetters
+from ternmq.client.connection.address import Address
+from ternmq.client.content import message
+from ternmq.client.handler import depends
 from ternmq.client.handler.unawaited import makes_coroutines
+from ternmq.client.transaction import transaction
 from ternmq.model import specs
 from ternmq.model.errors import TernMQError
+from ternmq.record.batch.row import Row
 from ternmq.wire import control
 from tests.unit.wire.control_tables import texts_of
 
@@ -43,6 +49,8 @@ _RETURNED: Final = (
     control.GrantInfo, control.ClientInfo, control.Status, control.Groups, control.HoldInfo,
     specs.TopicSpec, specs.SubscriptionSpec,
     control.Transactions, control.TransactionInfo, control.WriterInfo, control.DecisionInfo,
+    control.CheckedTransaction, control.ProducerGroupInfo,
+    control.AlarmInfo, control.ClockAccepted, control.OldestFile,
 )  # fmt: skip
 _FIRST_RETURNED: Final = f"## `ternmq.{_RETURNED[0].__name__}`\n"
 _RETURNED_TEXT: Final = """\
@@ -53,17 +61,30 @@ policy of a group `info.spec.retry`; `GrantInfo` is also what `admin.put_app` ta
 heading begins with `ternmq.` can be imported from there, as for annotations.
 
 """
+_ALIASES: Final = (
+    (deadletters, "Chosen"), (admin, "Place"), (depends, "Provider"), (message, "Queue"),
+    (transaction, "Settled"),
+)  # fmt: skip
+_ALIASES_TEXT: Final = """
+# Other names in signatures
+
+They stand for several types, or for a type that programs do not name themselves.
+
+* `Processing`, `BatchProcessing`: The contexts that `process()` returns.
+"""
+_BLOCKING: Final = re.compile(r"\bBlocking(Delivery|Processing)\b")
 _SECTION: Final = re.compile(r"(Args|Raises|Returns|Yields|Attributes):\Z")
 _WIDTH: Final = 92
 _INTERNAL: Final = frozenset({
-    "Client.after_fork", "Client.reach", "Client.refused_soon", "Client.serve",
+    "Client.after_fork", "Client.reach", "Client.refused_soon", "Client.serve", "Client.offer",
+    "Transaction.reach",
     "Admin.join_group",
     "Admin.refusals",
     "Delivery.lease", "Delivery.settle_soon", "Deliveries.settle_soon",
     "Deliveries.here",
-    "Consumer.opened", "Consumer.lost", "Consumer.refused", "Consumer.pushed", "Consumer.writable",
-    "Consumer.asking", "Consumer.closing", "Consumer.take", "Consumer.came", "Consumer.leased",
-    "Consumer.failed", "Consumer.pull_lost", "Consumer.settled", "Consumer.start", "Consumer.close",
+    "BlockingDelivery.conclude", "Options.backoff", "Address.ssl_context",
+    "TopicSpec.check", "SubscriptionSpec.check",
+    "Admin.make_topic", "ManualClock.leap",
     "ManualClock.monotonic_us", "ManualClock.wall_us", "ManualClock.call_at", "ManualClock.step",
     "ManualClock.settle_with", "InProcessBroker.clock",
 })  # fmt: skip
@@ -88,7 +109,10 @@ def ternmq_page() -> str:
         (f"ternmq.{one.__name__}" if one.__name__ in ternmq.__all__ else one.__name__, one)
         for one in _RETURNED
     ]
-    return _page(parts, named).replace(_FIRST_RETURNED, _RETURNED_TEXT + _FIRST_RETURNED)
+    named.insert(named.index(("ternmq.Options", ternmq.Options)) + 1, ("Address", Address))
+    named.insert(named.index(("ternmq.FoundMessage", ternmq.FoundMessage)) + 1, ("Row", Row))
+    page = _page(parts, named).replace(_FIRST_RETURNED, _RETURNED_TEXT + _FIRST_RETURNED)
+    return page + _aliases()
 
 
 def sync_page() -> str:
@@ -99,7 +123,7 @@ def sync_page() -> str:
         f"{_doc(ternmq.sync)}\n",
         _SYNC,
     ]
-    return _page(
+    page = _page(
         parts,
         [
             (f"ternmq.sync.{name}", found)
@@ -107,6 +131,7 @@ def sync_page() -> str:
             if (found := getattr(ternmq.sync, name)) is not getattr(ternmq, name, None)
         ],
     )
+    return _BLOCKING.sub(r"\1", page)  # their names for programs
 
 
 def bulk_page() -> str:
@@ -153,6 +178,24 @@ def _page(parts: list[str], named: list[tuple[str, Any]]) -> str:
         elif callable(found):
             parts += _function(f"## `{name}`", name, found)
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _aliases() -> str:
+    """Return the names of types in signatures that are no classes of the page."""
+    return _ALIASES_TEXT + "".join(_alias(module, name) for module, name in _ALIASES)
+
+
+def _alias(module: ModuleType, name: str) -> str:
+    source = inspect.getsource(module)
+    found = re.search(rf'^{name} = ([^\n]*)\n"""(.*?)"""', source, re.MULTILINE | re.DOTALL)
+    assert found is not None, name
+    stands = found[1]
+    one_of = re.fullmatch(r"TypeVar\(\"\w+\", (.*)\)", stands)
+    if one_of is not None:
+        stands = one_of[1].replace(", ", " | ")
+    stands = stands.replace("Selector", "Callable[[Message, Sequence[int]], int]")
+    text = " ".join(found[2].replace("``", "`").split())
+    return f"* `{name}`, that is `{stands}`: {text}\n"
 
 
 # ----------------------------------------------------------------------------------------- classes

@@ -23,31 +23,34 @@ from ternmq.record.fact.header import Kind
 _HEAD: Final = """\
 # Tables of the broker
 
-Made by `make docs` from what a broker has registered at its start: change it there. How a row is
-added to each table: [ARCHITECTURE](../../ARCHITECTURE.md#a-new-row-of-a-table). Paths are under
-`src/ternmq/`.
+This page is for people who work on the source. Made by `make docs` from what a broker has
+registered at its start: change it there. How to add a row to each table:
+[ARCHITECTURE](../../ARCHITECTURE.md#a-new-row-of-a-table). Paths are under `src/ternmq/`. A *row*
+of a queue is a message.
 """
 _RECORDS: Final = """\
 ## Kinds of records
 
-Registered in `broker/ledger/views.py` and `broker/ledger/resolving.py`. The bytes:
-[records](../format/records.md), [the journal](../format/journal.md).
+The journal is a sequence of records of these kinds. They are registered in `broker/ledger/views.py`
+and `broker/ledger/resolving.py`. [Records](../format/records.md) and
+[the journal](../format/journal.md) describe their bytes.
 """
 _STATE: Final = """
 ## Types of STATE objects
 
-Registered in `broker/start.py`, in the order in which a STATE set is written. The bytes:
-[STATE](../format/state.md).
+From time to time, the broker writes its state into the journal, as a set of these objects. They are
+registered in `broker/start.py`, in the order in which they are written.
+[STATE](../format/state.md) describes their bytes.
 """
 _TIMERS: Final = """
 ## Timers
 
-The kinds: `broker/clock/timers.py`. Registered in `broker/broker.py`.
+The kinds of timers are defined in `broker/clock/timers.py`, and registered in `broker/broker.py`.
 """
 _MODES: Final = """
 ## Group modes
 
-Registered in `broker/delivery/modes.py`.
+The modes are registered in `broker/delivery/modes.py`.
 """
 _OF_THE_JOURNAL: Final = {Kind.SEGMENT, Kind.PAD, Kind.MARK, Kind.STATE}
 
@@ -135,9 +138,7 @@ def _changes(kind: Kind, apply: Callable[..., Any] | None, *, known: bool) -> st
         return _function(apply)
     if known:
         return "nothing"
-    writer = (
-        "the journal writes it for itself" if kind in _OF_THE_JOURNAL else "nobody writes it yet"
-    )
+    writer = "the journal writes it for itself" if kind in _OF_THE_JOURNAL else "nobody writes it"
     return f"nothing: {writer}"
 
 

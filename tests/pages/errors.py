@@ -14,19 +14,20 @@ _HEAD: Final = """\
 Made by `make docs` from `src/ternmq/model/errors.py`: change it there.
 
 Every error is a `ternmq.TernMQError`. It has a number (`error.code`) that is never used for another
-error, and a name (its class). If you can do something about the error, `error.hint` describes it.
-`error.retriable` is true if the same call may succeed later. The client itself tries again within
-its `timeout`, and raises the error only after that.
+error, and a name (its class). If there is a remedy, `error.hint` describes it. `error.retriable` is
+true if the same call may succeed later. The client itself tries again within its `timeout`, and
+raises the error only after that.
 
-After three of these errors, it is not known whether the call was carried out: `SendTimeout`, `ConnectionLost` and
-`ClientStalled`. If you send a message again after one of them, use the same `id=` as before, so that it is not stored
-twice. `PartialSendError` and `UnsentMessages` describe several messages, so they are never `retriable`: look at the
-`error` of each of their `failures`.
+After four of these errors, it is not known whether the call was carried out: `SendTimeout`, `ConnectionLost`,
+`ClientStalled` and `OutcomeUnknown`. If you send a message again after one of them, use the same `id=` as before, so
+that it is not stored twice. `OutcomeUnknown` is about a transaction: ask for [its
+outcome](../guide/transactions.md#when-the-block-fails). `PartialSendError` and `UnsentMessages` describe several
+messages, so they are never `retriable`: look at the `error` of each of their `failures`.
 
 If an argument has a wrong value, the call raises `ternmq.InvalidRequest` or another subclass of `TernMQError`. Calls
-raise Python's own errors only for mistakes in the program: `TypeError` for an argument that the function does not have
-and for pickling a client, `IndexError` for a message that the batch does not have (`batch[99]`,
-`batch.ack(rows=[99])`).
+raise Python's own errors only for mistakes in the program. `TypeError`: the function does not have this argument, a
+client is pickled, or no body can be decoded as the type that `decode` gets (`delivery.decode("int")`). `IndexError`: the
+batch does not have this message (`batch[99]`, `batch.ack(rows=[99])`).
 
 ```python
 import asyncio
@@ -51,20 +52,20 @@ asyncio.run(ask())
 there is no topic 'oders', or this app has no right on it (create it with `ternmq topic create NAME`; `ternmq apply MODULE:CLIENT` creates what a program declares)
 ```
 
-Classes that `ternmq` exports are printed **bold**. You see the others in logs and in the protocol, or you catch them
-under their base class. The [protocol](../protocol/errors.md) has the same table for authors of clients.
+Classes that `ternmq` exports are printed **bold**. The others are in logs and in the protocol; if a call raises one of
+them, catch its base class. The [protocol](../protocol/errors.md) has the same table for authors of clients.
 """  # noqa: E501
 _REFUSED: Final = """\
-The broker refused the request. This is definite: nothing of the request was stored. Catch all of
-them as `ternmq.RefusedError`."""
+The broker refused the request. Nothing of the request was stored. To catch all of these errors,
+catch `ternmq.RefusedError`."""
 _JOURNAL: Final = """\
 The broker cannot continue, or has no room. Operators see these errors in the broker's log and on
 the command line. For a client, the connection ends."""
 _PROTOCOL: Final = """\
 The other side sent data that is not a valid frame of this protocol. The connection is closed."""
 _CLIENT: Final = """\
-The client itself raises these errors; they are not answers of the broker. Catch all of them as
-`ternmq.ClientError`."""
+The client itself raises these errors; they are not answers of the broker. To catch all of them,
+catch `ternmq.ClientError`."""
 _SETTINGS: Final = """\
 The broker does not start. The command prints the error and exits with status 2."""
 _FAMILIES: Final = {

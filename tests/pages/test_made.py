@@ -39,6 +39,31 @@ def test_every_name_of_the_package_is_told_of() -> None:
         assert f"`ternmq.{name}`" in pages or f"**{name}**" in pages or name.startswith("_"), name
 
 
+_OF_PYTHON = frozenset({
+    "Any", "AsyncGenerator", "AsyncIterator", "Callable", "Exception", "False", "Future",
+    "Iterable", "Iterator", "Literal", "Mapping", "None", "Self", "Sequence", "True",
+    "Disk",  # of the journal: for tests of TernMQ itself
+})  # fmt: skip
+
+
+def test_every_type_in_a_signature_of_the_api_is_described() -> None:
+    pages = [path.read_text(encoding="utf-8")
+             for path in (DOCS / "reference" / "api").glob("*.md")]  # fmt: skip
+    told = set(_OF_PYTHON)
+    for page in pages:
+        told |= {
+            name.rpartition(".")[2] for name in re.findall(r"^#+ `([\w.]+)`", page, re.MULTILINE)
+        }
+        for line in re.findall(
+            r"^\* (`[A-Z]\w+`(?:, `[A-Z]\w+`)*)(?::|, that is)", page, re.MULTILINE
+        ):
+            told |= set(re.findall(r"\w+", line))
+    for page in pages:
+        for block in re.findall(r"```py\n((?:async )?\w+\(.*?)```", page, re.DOTALL):
+            named = set(re.findall(r"(?<![\w.'\"])[A-Z]\w+", block))
+            assert named <= told, block
+
+
 def test_no_example_of_the_api_is_cut() -> None:
     """What is fenced is Python as a whole, and no sign of another markup is left beside it."""
     pages = list((DOCS / "reference" / "api").glob("*.md"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 
 import ternmq
+from ternmq.client.consumer.consuming import engine_of
 from ternmq.testing import InProcessBroker
 from tests.asynchronous import until
 
@@ -20,7 +21,7 @@ async def test_they_are_worked_on(real: InProcessBroker) -> None:
         async with client.consume("steps", group="g", max_in_flight=10) as deliveries:
             first = await anext(deliveries)
             await client.admin.reset_group("steps", "g", to="earliest")
-            await until(lambda: len(deliveries._leases) == 2, "leased again")
+            await until(lambda: len(engine_of(deliveries)._leases) == 2, "leased again")
             client._settler.lose(first.lease)
             seen: list[bytes] = []
             async with asyncio.timeout(5):
@@ -29,4 +30,4 @@ async def test_they_are_worked_on(real: InProcessBroker) -> None:
                     seen.append(delivery.body)
                     await delivery.ack()
             assert seen == [b"0", b"1", b"2"]
-            assert not deliveries._in_flight
+            assert not engine_of(deliveries)._in_flight

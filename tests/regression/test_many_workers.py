@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 import ternmq
+from ternmq.client.consumer.consuming import engine_of
 from ternmq.testing import InProcessBroker
 
 WORKERS = 300
@@ -67,7 +68,8 @@ async def test_who_is_cancelled_when_woken_wakes_another(
         async with client.consume("orders", group="billing") as deliveries:
             first = asyncio.ensure_future(anext(deliveries))
             second = asyncio.ensure_future(anext(deliveries))
-            wake = deliveries._wake
+            engine = engine_of(deliveries)
+            wake = engine._wake
 
             def wake_one_and_cancel_it(count: int) -> None:
                 monkeypatch.undo()
@@ -75,7 +77,7 @@ async def test_who_is_cancelled_when_woken_wakes_another(
                 first.cancel()
 
             await asyncio.sleep(0)  # both wait
-            monkeypatch.setattr(deliveries, "_wake", wake_one_and_cancel_it)
+            monkeypatch.setattr(engine, "_wake", wake_one_and_cancel_it)
             await client.send("orders", b"one")
             async with asyncio.timeout(10):
                 delivery = await second

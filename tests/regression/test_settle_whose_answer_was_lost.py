@@ -13,7 +13,7 @@ import logging
 import pytest
 
 import ternmq
-from ternmq.server.commands.settled import SettledLately
+from ternmq.server.desk.settled import SettledLately
 from ternmq.testing import InProcessBroker
 from tests.asynchronous import until, until_true
 from tests.integration.proxy import Proxy

@@ -439,6 +439,8 @@ class Consumer:
         group = world.reference.groups.get(held.key)
         if group is None:
             return None
+        if any(one < 1 << LEASE_BITS for one in group.leases):
+            return None  # rows behind one of their key that a transaction settles are refused
         lease = group.leases.get(held.epoch << LEASE_BITS | held.lease)
         if lease is None:
             return None if held.reign != world.reigns else 0

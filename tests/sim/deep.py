@@ -10,14 +10,22 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from functools import partial
+from typing import Final
 
 import msgspec
 
-from ternmq.broker.gate.replies import DoneReply, Reply
+from ternmq.broker.gate.replies import DecideReply, DoneReply, Reply
 from ternmq.journal.index.feed import add_record
 from ternmq.journal.index.index import Index
 from ternmq.journal.log.scan import scan
-from ternmq.model.errors import JournalFull, ResendTooOld, TernMQError, TransactionDecided
+from ternmq.model.errors import (
+    Busy,
+    DiskFull,
+    JournalFull,
+    ResendTooOld,
+    TernMQError,
+    TransactionDecided,
+)
 from ternmq.record.batch.batch import Batch
 from ternmq.record.fact import messages, moved
 from ternmq.record.fact.control import FLAG_CLEAN
@@ -25,15 +33,19 @@ from ternmq.record.fact.facts import Outcome
 from ternmq.record.fact.header import HEADER_BYTES, Kind
 from tests.sim.checks import Known, check_report, start
 from tests.sim.consumers import check_content
+from tests.sim.delays import DAY_US, answered_cancel
 from tests.sim.disk import ImageDisk
-from tests.sim.history import Tried, kept_from
+from tests.sim.history import Stored, Tried, kept_from
 from tests.sim.medium import Medium
 from tests.sim.portrait import difference, portrait
 from tests.sim.reference import DEAD, HELD, LEASED, WAITING
+from tests.sim.scheduled import PENDING
 from tests.sim.tape import Tape, Violation
 from tests.sim.world import Reign, World
 
-ROUNDS = 3000
+ROUNDS = 12_000
+IDLE_ROUNDS: Final = 300
+"""In so many rounds some of what is due becomes messages."""
 NEAR_DEADLINE = 0.2
 """Share of the rounds without progress, while rows wait to be tried again, behind which a pull
 comes shortly before a deadline."""
@@ -61,14 +73,23 @@ def use(
     world.history.tried = reign.tried
     world.history.asked = reign.asked
     world.history.named = reign.named
+    world.history.cancels = reign.cancels
+    world.history.openings = reign.openings
+    world.history.fates = {message: told for message, told in reign.fates.items() if told[1] <= end}
     fast_forward = chance.choice((0, 0, 100_000, 3_600_000_000))
+    if any(record.kind == Kind.SCHEDULED for record in known.tape.records):
+        fast_forward = chance.choice((fast_forward, DAY_US, 45 * DAY_US))
     world.monotonic_us = fast_forward
     world.begin(Medium(dict(files)), known.tape.prefix(end), reign)
     check_index(world)
     check_rows(world)
     check_resends(world, chance)
     check_decisions(world, end)
+    decide_all(world, chance)
+    check_cancels(world, chance)
     drain(world, chance)
+    while wait_for_due(world, chance):
+        drain(world, chance)
     check_sessions(world)
     check_index(world)
     stop(world)
@@ -113,12 +134,22 @@ def check_rows(world: World) -> None:
                     for one in range(max(offset, stored.first_offset), places.stop):
                         if one >= stored.first_offset + stored.count:
                             break
-                        if rows[one].tried.batch != stored.batch or rows[one].home != position:
+                        if not _holds(stored, one, rows[one]) or rows[one].home != position:
                             raise Violation(f"offset {one} of {number}/{queue} is another message")
                 offset = places.stop
     for key, group in world.reference.groups.items():
         for offset in group.rows:
             check_owed(world, key, offset)
+
+
+def _holds(record: messages.Messages, offset: int, row: Stored) -> bool:
+    """Return whether a record holds a row that has an offset in it."""
+    if record.fulfils is None:
+        return row.tried.batch == record.batch
+    at = offset - record.first_offset
+    batch = Batch(record.batch)
+    sequence = row.tried.first_sequence + row.at
+    return batch.first_sequence + at == sequence and batch.row(at) == row.row()
 
 
 def check_owed(world: World, key: tuple[int, int, int], offset: int) -> None:
@@ -142,6 +173,38 @@ def check_owed(world: World, key: tuple[int, int, int], offset: int) -> None:
         raise Violation(f"group {key}: {offset} was moved with another time")
 
 
+def decide_all(world: World, chance: random.Random) -> None:
+    """Every undecided transaction with check-back can be decided, once; every decision is known."""
+    opened = world.reference.opened
+    for number in sorted(world.broker.views.checked.by_number):
+        one = opened.open[number]
+        commit = chance.random() < 0.6
+        opened.asked[one.fact.producer, one.fact.batch_id].decisions.add((commit, 0))
+        reply = _decide(world, number, commit=commit)
+        if isinstance(reply, Busy | DiskFull):
+            return
+        if isinstance(reply, TernMQError) or reply.repeated:
+            raise Violation(f"transaction {number} is undecided; it was answered {reply!r}")
+        world.end_turn()
+        world.reached("deep decision")
+    for number, known in opened.decided.items():
+        if known.position < world.broker.journal.first:
+            continue
+        again = _decide(world, number, commit=known.committed)
+        if isinstance(again, TernMQError) or (again.rows, again.repeated) != (known.rows, True):
+            raise Violation(f"transaction {number} is decided; it was answered {again!r}")
+        other = _decide(world, number, commit=not known.committed)
+        if not isinstance(other, TransactionDecided):
+            raise Violation(f"transaction {number} was decided twice: {other!r}")
+        world.reached("deep decision repeated")
+
+
+def _decide(world: World, number: int, *, commit: bool) -> DecideReply | TernMQError:
+    return world.command(
+        lambda: world.broker.checking.decide(world.now_us(), "sim", number, commit=commit)
+    )
+
+
 def check_resends(world: World, chance: random.Random) -> None:
     """Batches that are stored, within the window, are recognised: the first receipt again."""
     limits = world.options.limits
@@ -155,19 +218,26 @@ def check_resends(world: World, chance: random.Random) -> None:
         current = world.broker.views.catalog.by_name.get(tried.topic)
         if current is None or current.number != tried.topic_number:
             continue
+        if tried.opened is not None:
+            continue
         if tried.transaction is not None:
             _prepare_again(world, tried, position)
             continue
-        time_us = next(
-            row.time_us for rows in topic.queues for row in rows if row.position == position
-        )
-        if now - time_us > min(limits.dedup_window_us, limits.producer_idle_us) - 2_000_000:
+        if now - tried.time_us > min(limits.dedup_window_us, limits.producer_idle_us) - 2_000_000:
             continue
-        reply = world.command(lambda: world.broker.send(now, tried.topic, batch))  # noqa: B023
+        reply = world.command(
+            lambda: world.broker.send(now, tried.topic, batch, tried.queue)  # noqa: B023
+        )
         if isinstance(reply, TernMQError):
             raise Violation(f"a resend was refused: {reply!r}")
         if not reply.duplicate:
             raise Violation(f"the batch at {position} was sent again and is stored twice")
+        if scheduled := world.reference.scheduled.by_record.get(position):
+            told = (reply.scheduled, reply.first_offset, reply.count)
+            if told != (True, None, len(scheduled)) and position >= world.broker.journal.first:
+                raise Violation(f"{len(scheduled)} rows were scheduled, a resend is told {told}")
+            world.reached("deep resend of a scheduled batch")
+            continue
         # Of what retention removed the place may be forgotten; that it was stored is not.
         if reply.first_offset is not None or position >= world.broker.journal.first:
             rows = topic.queues[reply.queue]
@@ -197,6 +267,54 @@ def _prepare_again(world: World, tried: Tried, position: int) -> None:
     if not reply.duplicate or reply.prepared != position:
         raise Violation(f"the batch at {position} was prepared again as {reply.prepared}")
     world.reached("deep prepare again")
+
+
+def check_cancels(world: World, chance: random.Random) -> None:
+    """What is pending can be cancelled; what was delivered cannot; what was cancelled still is."""
+    known = world.reference.scheduled.by_message
+    for message in chance.sample(sorted(known), min(8, len(known))):
+        topic = world.reference.topics.get(message[0])
+        if topic is None:
+            continue
+        world.history.cancels.add((topic.spec.name, *message[1:]))
+        now = world.now_us()
+        reply = world.command(
+            partial(world.broker.cancel_scheduled, now, topic.spec.name, *message[1:])
+        )
+        if isinstance(reply, Busy | DiskFull):
+            world.run(5)
+            continue
+        answered_cancel(world, [known[message]], reply)
+        world.reached("deep cancel")
+        world.end_turn()
+
+
+def wait_for_due(world: World, chance: random.Random) -> bool:
+    """Let time pass until some of the rows that are pending have come due, if any are.
+
+    Raises:
+        Violation: they do not become messages.
+    """
+    scheduled = world.reference.scheduled
+    keys = sorted(row.key for row in scheduled.rows.values() if row.fate == PENDING)
+    if not keys:
+        return False
+    due_us = chance.choice((keys[0], keys[len(keys) // 2], keys[-1]))[0]
+    if due_us > world.now_us():
+        world.leap(due_us - world.now_us() + chance.choice((0, 0, 1, 1000)))
+        world.reached("deep wait for what is due")
+    idle, left = 0, scheduled.pending
+    while idle < IDLE_ROUNDS:
+        world.end_turn()
+        world.run(1)
+        if not any(
+            row is not None and row.due_us <= due_us
+            for row in map(scheduled.first_due, world.reference.topics)
+        ):
+            return True
+        idle = idle + 1 if scheduled.pending == left else 0
+        left = scheduled.pending
+    raise Violation(f"rows that came due at {due_us} are pending: it is {world.now_us()}")
 
 
 def check_decisions(world: World, end: int) -> None:
@@ -324,6 +442,11 @@ def check_sessions(world: World) -> None:
 
 def _join(world: World) -> int:
     reply = world.command(lambda: world.broker.clients.join(world.now_us(), "sim", "drain"))
+    for _ in range(20):
+        if not isinstance(reply, JournalFull):
+            break
+        world.run(5)
+        reply = world.command(lambda: world.broker.clients.join(world.now_us(), "sim", "drain"))
     if isinstance(reply, TernMQError) or not isinstance(reply.value, int):
         raise Violation(f"a join was refused: {reply!r}")
     return reply.value

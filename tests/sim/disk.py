@@ -322,6 +322,10 @@ class SimDisk:
         """Return the size of the volume."""
         return self.faults.capacity
 
+    def size_bytes(self) -> int:
+        """Return the same: nothing is reserved."""
+        return self.faults.capacity
+
     def lock(self) -> None:
         """Nobody else is here."""
 
@@ -431,6 +435,10 @@ class ImageDisk:
 
     def total_bytes(self) -> int:
         """Return the size of the volume."""
+        return CAPACITY
+
+    def size_bytes(self) -> int:
+        """Return the same: nothing is reserved."""
         return CAPACITY
 
     def lock(self) -> None:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 EVERY_US: Final = 5_000
 PATIENCE: Final = 300
 """Turns of its own, with a look each; two STATE sets of a few objects a turn take some fifty."""
+OVERDUE_US: Final = 60_000_000
+"""How long rows that have come due may wait on a full disk."""
 _REFUSED: Final = "send refused DiskFull"
 
 
@@ -55,11 +57,25 @@ class Filling:
         if self.phase is Phase.FILL and refusals > self._refused:
             self.phase = Phase.DRAIN
             self.producer.left = 0
-        elif self.phase is Phase.DRAIN and self._drained():
-            self.phase = Phase.EXPECT
-            self.waited = 0
+        elif self.phase is Phase.DRAIN:
+            self._drain()
         elif self.phase is Phase.EXPECT:
             self._expect()
+
+    def _drain(self) -> None:
+        world = self.world
+        if self._drained():
+            self.phase = Phase.EXPECT
+            self.waited = 0
+        for number in world.reference.topics:
+            row = world.reference.scheduled.first_due(number)
+            since_us = world.now_us() if row is None else max(row.due_us, world.began_us)
+            if since_us < world.now_us() - OVERDUE_US:
+                moving = world.started.upkeep.moving
+                raise Violation(
+                    f"a full disk: a row that came due {world.now_us() - since_us} us ago is "
+                    f"pending; the oldest segment is kept by {moving.pinned.pin.value}"
+                )
 
     def _expect(self) -> None:
         world = self.world
@@ -84,7 +100,7 @@ class Filling:
 
     def _drained(self) -> bool:
         reference = self.world.reference
-        return all(
+        return not reference.scheduled.pending and all(
             not group.rows
             and not group.ahead
             and group.cursor >= len(reference.topics[key[1]].queues[key[2]])

@@ -26,10 +26,13 @@ class Tried:
         "answered",
         "batch",
         "born_us",
+        "opened",
         "producer",
+        "queue",
         "refused",
         "reign",
         "rows",
+        "scheduled",
         "sent",
         "time_us",
         "topic",
@@ -44,6 +47,8 @@ class Tried:
         self.rows = rows
         self.born_us = born
         self.topic_number = 0
+        self.opened: tuple[int, int] | None = None
+        """Name of the transaction with check-back that it is prepared in."""
         self.transaction: tuple[str, int, str] | None = None
         """Writer, batch id and part, if it is prepared and not sent."""
         self.time_us = 0
@@ -54,6 +59,15 @@ class Tried:
         """Every attempt so far was refused definitely: it must not be in the journal."""
         self.answered: tuple[int, int | None, int] | None = None
         """The first receipt: queue, first offset, count."""
+        self.queue: int | None = None
+        """The queue that its producer asks for, if any."""
+        self.scheduled: bool | None = None
+        """Whether the first receipt said that its rows come due later."""
+
+    @property
+    def first_sequence(self) -> int:
+        """The sequence of its first row."""
+        return int.from_bytes(self.batch[32:40], "little")
 
 
 class Stored:
@@ -100,6 +114,22 @@ class Asked:
         """What that answer rested on."""
 
 
+class Opening:
+    """What was asked for a transaction with check-back, and what was told."""
+
+    __slots__ = ("decisions", "number", "taken_up", "told")
+
+    def __init__(self) -> None:
+        self.decisions: set[tuple[bool, int]] = set()
+        """(commit, question that is answered; 0: none) of every decision that was asked for."""
+        self.told: tuple[bool, int] | None = None
+        """Whether it was committed, and its rows, once an answer said so."""
+        self.taken_up = 0
+        """How often somebody asked for the questions to begin anew."""
+        self.number = 0
+        """Once an answer told it."""
+
+
 def kept_from(rows: Sequence[Stored], first: int) -> int:
     """Return the lowest offset that is kept in order when the journal begins at ``first``."""
     for offset in range(len(rows) - 1, -1, -1):
@@ -136,6 +166,8 @@ class History:
         self.tried: dict[bytes, Tried] = {}
         self.named: dict[Name, Asked] = {}
         """Of transactions, what was asked and told."""
+        self.openings: dict[tuple[int, int], Opening] = {}
+        """Of transactions with check-back, by name."""
         self.seen: dict[GroupKey, Seen] = {}
         self.content: dict[tuple[int, int, int], tuple[bytes, int]] = {}
         """(topic, queue, offset) -> (batch, row): what was told of it first."""
@@ -147,6 +179,11 @@ class History:
         self.marked = 0
         self.asked: dict[GroupKey, set[int]] = {}
         """Rows that somebody asked to be handed out again."""
+        self.cancels: set[tuple[str, int, int]] = set()
+        """Topic's name, producer and sequence of what somebody asked to cancel."""
+        self.fates: dict[tuple[int, int, int], tuple[str, int]] = {}
+        """Topic, producer and sequence of scheduled messages of which an answer said what became of
+        them -> that, and what the answer rested on."""
 
     def begin_reign(self) -> None:
         """The log begins anew; what was relied upon stays."""
@@ -203,9 +240,7 @@ class History:
                 stored = rows[at]
                 at += 1
                 self.same_content(key[1], key[2], offset, stored.tried.batch, stored.at)
-                if resets != seen.resets:
-                    continue
-                if lease >= seen.acked.get(offset, lease + 1):
+                if resets == seen.resets and lease >= seen.acked.get(offset, lease + 1):
                     raise Violation(f"group {key}: {offset} was acked and comes again")
                 now = Told(lease, deliveries, reply.suspect_below)
                 known = seen.delivered.get(offset, now)
@@ -227,7 +262,6 @@ class History:
         seen = self.seen_of(key)
         seen.resets += 1
         seen.acked = {one: lease for one, lease in seen.acked.items() if one < offset}
-        seen.delivered = {one: told for one, told in seen.delivered.items() if one < offset}
 
     def replayed(self, key: GroupKey, offsets: set[int]) -> None:
         """A replay was asked for: these rows may come again, and no others."""
@@ -235,7 +269,6 @@ class History:
         seen = self.seen_of(key)
         for offset in offsets:
             seen.acked.pop(offset, None)
-            seen.delivered.pop(offset, None)
 
 
 OK: Final = "ok"

@@ -12,8 +12,17 @@ import struct
 from typing import Final, NamedTuple
 
 from ternmq.broker.broker import Broker
-from ternmq.broker.gate.replies import DoneReply, PrepareReply, ResolveReply, SendReply, SettleReply
+from ternmq.broker.gate.replies import (
+    CheckedPrepareReply,
+    DecideReply,
+    DoneReply,
+    PrepareReply,
+    ResolveReply,
+    SendReply,
+    SettleReply,
+)
 from ternmq.journal.log.scan import RawRecord
+from ternmq.journal.recovery.recovery import RecoveryReport
 from ternmq.journal.state.sets import begin_of_end
 from ternmq.model.errors import (
     GroupExists,
@@ -42,7 +51,9 @@ _RESTS_ON: Final[dict[type[RefusedError], frozenset[int]]] = {
     GroupPaused: frozenset({Kind.CONFIG}),
     UnknownSession: frozenset({Kind.LEFT}),
     UnknownApp: frozenset({Kind.CONFIG}),
-    LeaseExpired: frozenset({Kind.ENDED, Kind.SETTLED, Kind.CURSOR, Kind.REPLAY}),
+    LeaseExpired: frozenset(
+        {Kind.ENDED, Kind.SETTLED, Kind.CURSOR, Kind.REPLAY, Kind.PREPARED, Kind.RESOLVED}
+    ),
     TransactionDecided: frozenset({Kind.RESOLVED}),
     TransactionConflict: frozenset({Kind.RESOLVED}),
 }
@@ -77,6 +88,17 @@ class Oracles:
         self._last_us = max((record.time_us for record in tape.records), default=0)
         for record in tape.records:
             self._note_set(record)
+
+    def started(self, report: RecoveryReport, wall_us: int, jump_us: int) -> bool:
+        """A start has chosen its time; return whether the wall clock was too far ahead for it.
+
+        Raises:
+            Violation: it was, and was believed.
+        """
+        far = bool(self._last_us) and wall_us > self._last_us + jump_us
+        if far and report.time_us != self._last_us:
+            raise Violation(f"a start leapt {report.time_us - self._last_us} us ahead")
+        return far
 
     def serving(self, start_us: int, monotonic_us: int) -> None:
         """The broker answers from now on; broker time begins at ``start_us``."""
@@ -117,7 +139,10 @@ class Oracles:
             Violation: the reply rests on less.
         """
         end = broker.journal.end
-        waits = SendReply | SettleReply | DoneReply | PrepareReply | ResolveReply
+        waits = (
+            SendReply | SettleReply | DoneReply | PrepareReply | ResolveReply
+            | CheckedPrepareReply | DecideReply
+        )  # fmt: skip
         if end == end_before or not isinstance(reply, waits):
             return
         if reply.position < end:

@@ -6,13 +6,22 @@ parked pulls, and whatever retention changes (the oldest offset kept).
 
 from __future__ import annotations
 
+from hashlib import blake2b
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
 from ternmq.broker.dedup.dedup import Dedup
 from ternmq.broker.group.keyorder import KeyOrder
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import merge
 from ternmq.broker.ledger.views import Views
+from ternmq.broker.schedule.pending import Schedule
 
 Portrait = dict[object, object]
+TOLD_ROWS: Final = 40
+"""Scheduled rows of a page that a portrait names; of more it has a hash."""
 
 
 def portrait(views: Views, now_us: int = 0) -> Portrait:
@@ -26,9 +35,17 @@ def portrait(views: Views, now_us: int = 0) -> Portrait:
             sessions.next_number,
             views.writers.next_number,
             views.undecided.next_number,
+            views.schedule.next_entry,
         ),
+        "scheduled": schedule_portrait(views.schedule),
+        "due": {
+            number: (one.rows, one.cursor, sorted(one.hours.items()))
+            for number, one in sorted(views.schedule.topics.items())
+            if one.rows or one.cursor
+        },
         "apps": dict(catalog.apps),
         "holds": dict(views.holds),
+        "alarms": list(views.alarms.open.values()),
         "writers": {
             one.number: (
                 one.name,
@@ -50,6 +67,40 @@ def portrait(views: Views, now_us: int = 0) -> Portrait:
             )
             for one in views.undecided.by_number.values()
         },
+        "checked": {
+            one.number: (
+                one.name,
+                one.group,
+                one.query_id,
+                one.app,
+                one.session,
+                one.opened_us,
+                one.since_us,
+                one.attempt,
+                one.next_us,
+                one.parked,
+                one.asked,
+                one.count,
+                sorted(one.batches.items()),
+                sorted(one.settles.items()),
+                sorted([(at, tuple(moves)) for at, moves in one.moves.items()]),
+                one.rows,
+                one.due_rows,
+                one.bytes,
+                one.settle_runs,
+                one.settle_bytes,
+                one.settled_rows,
+            )
+            for one in views.checked.by_number.values()
+        },
+        "checked sums": (
+            views.checked.batches,
+            views.checked.bytes,
+            sorted(views.checked.parked),
+            dict(sorted(views.checked.of_group.items())),
+            sorted(views.checked._by_segment),
+        ),
+        "producer groups": dict(sorted(views.producer_groups.by_name.items())),
         "sessions": sorted([one.info for one in sessions.by_number.values()], key=_session),
     }
     for number, topic in catalog.topics.items():
@@ -70,11 +121,39 @@ def _session(info: object) -> int:
     return info.session  # type: ignore[attr-defined, no-any-return]
 
 
+def schedule_portrait(schedule: Schedule) -> object:
+    """Return the pending scheduled rows; those of deleted topics, which wait to be freed, not."""
+    gone = np.array(sorted(schedule.pages.gone), dtype=np.uint32)
+    found: list[tuple[int, object]] = []
+    for number in schedule.pages.numbers():
+        page = schedule.pages.by_number[number]
+        topics = np.frombuffer(page.topic, dtype=np.uint32)
+        due = np.frombuffer(page.due, dtype=np.int64)
+        pending = due != 0
+        if len(gone):
+            pending &= ~np.isin(topics, gone)
+        slots = np.flatnonzero(pending)
+        columns: list[npt.NDArray[Any]] = [slots, due[slots], topics[slots]]
+        columns += [
+            np.frombuffer(column, dtype=column.typecode)[slots]
+            for column in (page.position, page.row, page.queue)
+        ]
+        if not len(slots):
+            continue
+        if len(slots) <= TOLD_ROWS:
+            found.append((number, list(zip(*[one.tolist() for one in columns], strict=True))))
+        else:
+            told = blake2b(b"".join([one.tobytes() for one in columns]), digest_size=16)
+            found.append((number, (len(slots), told.hexdigest())))
+    return schedule.rows, found
+
+
 def held_portrait(progress: Progress) -> object:
     """Return one group queue."""
     return (
         progress.cursor,
         progress.round,
+        progress.given,
         progress.ahead.starts[:],
         progress.ahead.stops[:],
         sorted(

@@ -97,7 +97,28 @@ class Producer:
         self._send(self._make())
 
     def _make(self) -> Tried:
-        world, chance = self.world, self.world.chance
+        world = self.world
+        rows = self._made_rows()
+        batch = encode(
+            rows,
+            topic_seed=self.seed,
+            producer_id=self.number,
+            first_sequence=self.sequence,
+            born_us=world.monotonic_us,
+            keyed=self.keys > 0,
+            compression=self.compression,
+        )
+        if Batch(batch).compression is not Compression.NONE:
+            world.reached("compressed batch")
+        tried = Tried(self.topic, self.number, batch, rows, world.monotonic_us)
+        world.history.tried[batch] = tried
+        self.unanswered[self.sequence] = tried
+        self.sequence += len(rows)
+        return tried
+
+    def _made_rows(self) -> list[Row]:
+        """Return the rows of the next batch."""
+        chance = self.world.chance
         rows: list[Row] = []
         for _ in range(chance.randint(1, self.rows)):
             number = self.sequence + len(rows)
@@ -118,22 +139,7 @@ class Producer:
                     application_id=given,
                 )
             )
-        batch = encode(
-            rows,
-            topic_seed=self.seed,
-            producer_id=self.number,
-            first_sequence=self.sequence,
-            born_us=world.monotonic_us,
-            keyed=self.keys > 0,
-            compression=self.compression,
-        )
-        if Batch(batch).compression is not Compression.NONE:
-            world.reached("compressed batch")
-        tried = Tried(self.topic, self.number, batch, rows, world.monotonic_us)
-        world.history.tried[batch] = tried
-        self.unanswered[self.sequence] = tried
-        self.sequence += len(rows)
-        return tried
+        return rows
 
     def _conflict(self, tried: Tried) -> None:
         """Send other content under sequences that are used: it must be refused."""
@@ -167,7 +173,9 @@ class Producer:
         fresh = not tried.sent
         tried.sent += 1
         again = tried.answered is not None
-        reply = world.command(lambda: world.broker.send(world.now_us(), self.topic, tried.batch))
+        reply = world.command(
+            lambda: world.broker.send(world.now_us(), self.topic, tried.batch, tried.queue)
+        )
         if isinstance(reply, TernMQError):
             self._refused(tried, sequence, reply, fresh=fresh, again=again)
             return
@@ -183,11 +191,30 @@ class Producer:
         ):
             raise Violation("a batch that was answered is stored again")
         tried.reign = world.reigns
+        self._check_scheduled(tried, reply)
         world.hold(reply, lambda told: self._answered(tried, sequence, told))
 
     @staticmethod
     def _sequence(tried: Tried) -> int:
-        return int.from_bytes(tried.batch[32:40], "little")
+        return tried.first_sequence
+
+    def _check_scheduled(self, tried: Tried, reply: SendReply) -> None:
+        """A batch is scheduled if a row of it is due later, and stays so for whoever asks again."""
+        due_us = max(row.due_us for row in tried.rows)
+        if not reply.duplicate:
+            if reply.scheduled != (due_us > self.world.now_us()):
+                raise Violation(f"due at {due_us}, and scheduled is {reply.scheduled}")
+        elif tried.scheduled not in (None, reply.scheduled) and not self._gone(tried):
+            raise Violation(f"scheduled was {tried.scheduled}, a resend is told otherwise")
+        elif reply.scheduled and reply.count:
+            self.world.reached("dedup hit of a scheduled batch")
+        if reply.scheduled and reply.first_offset is not None:
+            raise Violation(f"a scheduled batch has offset {reply.first_offset}")
+
+    def _gone(self, tried: Tried) -> bool:
+        """Return whether the record of a batch went with its segment."""
+        world = self.world
+        return world.reference.stored.get(tried.batch, 0) < world.broker.journal.first
 
     def _refused(
         self, tried: Tried, sequence: int, error: TernMQError, *, fresh: bool, again: bool
@@ -219,6 +246,8 @@ class Producer:
         world = self.world
         self.unanswered.pop(sequence, None)
         self.recent = [*self.recent[-20:], tried]
+        if reply.count:
+            tried.scheduled = reply.scheduled
         world.tell("sent", sequence, reply.queue, reply.first_offset)
         if tried.rows[0].application_id or self.ids:
             self._answered_rows(tried, reply)
@@ -243,16 +272,18 @@ class Producer:
             if one.conflict:
                 self.world.reached("given id conflict")
             elif one.offset is not None:
-                rows = self._rows(reply)
+                rows = self._rows(reply, one.queue)
+                if not rows:
+                    continue  # the topic was deleted meanwhile
                 first, again = rows[one.offset].row(), tried.rows[one.row]
                 if first.application_id != again.application_id:
                     raise Violation("a left-out row was given another message's receipt")
                 if first.body != again.body:
                     raise Violation("another body under a known id was taken for a duplicate")
 
-    def _rows(self, reply: SendReply) -> list[Stored]:
+    def _rows(self, reply: SendReply, queue: int | None) -> list[Stored]:
         topic = self.world.reference.topics.get(reply.topic)
-        return [] if topic is None else topic.queues[reply.queue]
+        return [] if topic is None or queue is None else topic.queues[queue]
 
     def _check_stored(self, tried: Tried, reply: SendReply) -> None:
         topic = self.world.reference.topics.get(reply.topic)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ternmq.broker.group.failedrows import HELD_US
+from ternmq.broker.group.given import MOST_SPANS
 from ternmq.broker.group.lease import LEASE_BITS
 from ternmq.broker.group.progress import Progress
 from ternmq.journal.log.scan import RawRecord
@@ -21,9 +22,12 @@ from ternmq.record.batch.batch import Batch
 from ternmq.record.fact import control, facts, messages, moved, replay
 from ternmq.record.fact.facts import Cause, CursorMoved, Extended, Move, Outcome, Pulled, Settled
 from ternmq.record.fact.header import Kind
+from ternmq.record.fact.messages import Messages
 from ternmq.record.fact.replay import Replayed
 from tests.sim.decided import Decided
-from tests.sim.history import Asked, GroupKey, Name, Stored, Tried, kept_from
+from tests.sim.history import Asked, GroupKey, Name, Opening, Stored, Tried, kept_from
+from tests.sim.opened import Opened
+from tests.sim.scheduled import Scheduled
 from tests.sim.tape import Violation
 
 LEASED: Final = "leased"
@@ -71,12 +75,77 @@ class RefLease:
         self.rows: set[int] = set()
 
 
+class RefGiven:
+    """Which rows a group was given of a queue, row by row."""
+
+    def __init__(self, since: int) -> None:
+        self.since = since
+        self.earlier: set[int] = set()
+        """Before the last reset or a replay, as far as the broker remembers it."""
+        self.others: set[int] = set()
+        """Since the last reset, besides the rows from ``since`` to the cursor."""
+        self.handed: set[int] = set()
+        """Those that PULLED records name."""
+
+    def all(self, cursor: int) -> set[int]:
+        """Return all rows that the broker takes for given."""
+        return self.earlier | self.others | set(range(self.since, cursor))
+
+    def reset(self, before: int, cursor: int) -> None:
+        """The cursor was reset."""
+        self.earlier, self.others, self.since = few(self.all(before)), set(), cursor
+
+    def skipped(self, before: int, cursor: int) -> None:
+        """The cursor was moved forward, over rows that nobody was given."""
+        if cursor > before:
+            self.others = few(self.others | set(range(self.since, before)))
+            self.since = cursor
+
+    def replayed(self, rows: set[int], done: set[int], cursor: int) -> None:
+        """Rows are to be handed out again, or for the first time; of ``done`` no count is known."""
+        self.earlier = few(self.earlier | done)
+        new = rows - self.all(cursor)
+        if new:
+            self.others = few(self.others | new)
+
+    def differs(self, progress: Progress) -> str:
+        """Return what the broker's view has that is not so; empty if nothing."""
+        theirs = progress.given
+        if self.since != theirs.since:
+            return f"reads since {theirs.since}; should be {self.since}"
+        for name, ours, spans in (
+            ("earlier", self.earlier, theirs.earlier), ("others", self.others, theirs.others),
+        ):  # fmt: skip
+            edges = [one for start, stop in spans for one in (start, stop - 1)]
+            rows = sum(stop - start for start, stop in spans)
+            if len(ours) != rows or not ours.issuperset(edges):
+                return f"given {name} {spans}; should be {sorted(ours)}"
+        return ""
+
+
+def few(rows: set[int]) -> set[int]:
+    """Return the rows, with the smallest gaps closed if there are more spans than may be."""
+    starts = sorted(one for one in rows if one - 1 not in rows)
+    if len(starts) <= MOST_SPANS:
+        return rows
+    ends = sorted(one for one in rows if one + 1 not in rows)
+    gaps = sorted(
+        ((start - end, -at, end, start) for at, (end, start) in enumerate(
+            zip(ends, starts[1:], strict=False))),
+    )  # fmt: skip
+    closed = set(rows)
+    for _, _, end, start in gaps[: len(starts) - MOST_SPANS]:
+        closed.update(range(end, start))
+    return closed
+
+
 class RefGroup:
     """What one group holds of one queue."""
 
     def __init__(self, group: int, topic: int, queue: int, cursor: int) -> None:
         self.key = (group, topic, queue)
         self.cursor = cursor
+        self.given = RefGiven(cursor)
         self.round = 0
         self.ahead: set[int] = set()
         self.rows: dict[int, Row] = {}
@@ -126,13 +195,21 @@ class Reference:
     Args:
         tried: Every batch that any producer ever made, by its bytes.
         asked: What was asked for transactions.
+        openings: Likewise for those with check-back.
     """
 
-    def __init__(self, tried: dict[bytes, Tried], asked: dict[Name, Asked]) -> None:
+    def __init__(
+        self,
+        tried: dict[bytes, Tried],
+        asked: dict[Name, Asked],
+        openings: dict[tuple[int, int], Opening],
+    ) -> None:
         self.tried = tried
         self.asked: dict[GroupKey, set[int]] = {}
         """Rows that somebody asked to be handed out again."""
         self.decided = Decided(self, asked)
+        self.opened = Opened(self, openings)
+        self.scheduled = Scheduled(self)
         self.topics: dict[int, RefTopic] = {}
         self.groups: dict[tuple[int, int, int], RefGroup] = {}
         self.sessions: dict[int, control.Joined] = {}
@@ -153,6 +230,8 @@ class Reference:
         self.dedup_window_us = 0
         self.producer_idle_us = 0
         self.dead_letter_us = 0
+        self.suspect_below = 0
+        """Rows stored below it may have been handed out by pulls that a crash took away."""
         self.counts: dict[str, int] = {}
 
     def count(self, name: str) -> None:
@@ -167,22 +246,36 @@ class Reference:
         """
         kind = record.kind
         self.touched.clear()
+        self.scheduled.touched.clear()
+        self.opened.touched.clear()
         if kind == Kind.MESSAGES:
             self._messages(record)
         elif kind == Kind.CONFIG:
-            self._config(control.unpack_config(record.body))
+            self._config(record, control.unpack_config(record.body))
         elif kind == Kind.MOVED:
             self._moved(record, moved.unpack(record.body))
-        elif kind == Kind.PREPARED:
-            self.decided.prepared(record)
-        elif kind == Kind.RESOLVED:
-            self.decided.resolved(record)
+        elif kind in (Kind.PREPARED, Kind.RESOLVED, Kind.CHECKED):
+            self._transaction(record)
+        elif kind == Kind.SCHEDULED:
+            self.scheduled.stored(record)
+        elif kind == Kind.CANCELLED:
+            self.scheduled.cancelled(record)
         elif kind in (Kind.JOINED, Kind.LEFT):
             self._session(record)
         elif kind == Kind.COUNTS:
             self._counts(record)
         else:
             self._delivery(record)
+
+    def _transaction(self, record: RawRecord) -> None:
+        if record.kind == Kind.CHECKED:
+            self.opened.checked(record)
+        elif record.kind == Kind.PREPARED:
+            part: Decided | Opened = self.opened if record.body[40] == 2 else self.decided
+            part.prepared(record)
+        else:
+            part = self.opened if record.body[36] == 2 else self.decided
+            part.resolved(record)
 
     def _delivery(self, record: RawRecord) -> None:
         kind = record.kind
@@ -191,18 +284,22 @@ class Reference:
                 self._pulled(record, pulled)
         elif kind in (Kind.SETTLED, Kind.ENDED):
             for settled in facts.unpack_settled(record.body):
-                self._settled(record, settled)
+                self.settled(record, settled)
                 if kind == Kind.ENDED:
                     self._check_begun(record, settled)
             for key in self.touched:
-                self._check_lines(record, key)
+                self.check_lines(record, key)
         elif kind == Kind.EXTENDED:
             for extended in facts.unpack_extended(record.body):
                 self._extended(record, extended)
         elif kind == Kind.CURSOR:
-            self._cursor(record, facts.unpack_cursor(record.body))
+            self.moved_cursor(record, facts.unpack_cursor(record.body))
         elif kind == Kind.REPLAY:
             self._replayed(record, replay.unpack(record.body))
+        elif kind == Kind.EPOCH:
+            flags = control.EPOCH.unpack_from(record.body)[1]
+            if not flags & (control.EPOCH_CLEAN | control.EPOCH_FIRST):
+                self.suspect_below = record.position
 
     def _session(self, record: RawRecord) -> None:
         if record.kind == Kind.JOINED:
@@ -233,34 +330,60 @@ class Reference:
 
     def _messages(self, record: RawRecord) -> None:
         stored = messages.unpack(record.body)
+        if stored.fulfils is not None:
+            self.scheduled.fulfilled(record, stored, stored.fulfils)
+            return
+        tried = self.taken(record, stored)
+        rows = self.topics[stored.topic].queues[stored.queue]
+        if stored.first_offset != len(rows):
+            raise Violation(
+                f"offsets from {stored.first_offset} at {record.position}, {len(rows)} are next"
+            )
+        early_us = max(row.due_us for row in tried.rows) - record.time_us
+        if early_us > 0:
+            raise Violation(f"the batch at {record.position} is a message {early_us} us early")
+        rows += [
+            Stored(tried, row, record.position, record.end, record.time_us)
+            for row in self.kept(record, stored, tried)
+        ]
+
+    def taken(self, record: RawRecord, stored: Messages) -> Tried:
+        """Return the batch that was stored, as messages or to be delivered later.
+
+        Raises:
+            Violation: it may not have been.
+        """
         tried = self.tried.get(stored.batch)
         if tried is None:
             raise Violation(f"phantom: the batch at {record.position} was never sent")
-        if tried.transaction is not None:
+        if tried.transaction is not None or tried.opened is not None:
             raise Violation(f"the batch at {record.position} was prepared, not sent")
         if tried.refused:
             raise Violation(f"the batch at {record.position} was stored after a definite refusal")
         topic = self.topics.get(stored.topic)
         if topic is None or topic.spec.name != tried.topic:
             raise Violation(f"the batch at {record.position} landed in topic {stored.topic}")
-        rows = topic.queues[stored.queue]
-        if stored.first_offset != len(rows):
-            raise Violation(
-                f"offsets from {stored.first_offset} at {record.position}, {len(rows)} are next"
-            )
         before = self.stored.get(stored.batch)
         if before is not None and record.time_us - tried.time_us < self.producer_idle_us:
             raise Violation(f"stored twice: at {before} and at {record.position}")
         self.stored[stored.batch] = record.position
         tried.topic_number, tried.time_us = stored.topic, record.time_us
+        return tried
+
+    def kept(self, record: RawRecord, stored: Messages, tried: Tried) -> list[int]:
+        """Return the rows of a batch that were not left out for their ids.
+
+        Raises:
+            Violation: others should have been.
+        """
         runs = stored.runs or ((0, len(tried.rows)),)
-        named = {row for start, stop in runs for row in range(start, stop)}
+        named = [row for start, stop in runs for row in range(start, stop)]
+        kept = set(named)
         for row in range(len(tried.rows)):
-            self._given_id(record, stored.topic, tried, row, kept=row in named)
-            if row in named:
-                rows.append(Stored(tried, row, record.position, record.end, record.time_us))
+            self._given_id(record, stored.topic, tried, row, kept=row in kept)
         if len(named) != stored.count:
             raise Violation(f"the batch at {record.position} counts {stored.count} rows")
+        return named
 
     def _given_id(
         self, record: RawRecord, topic: int, tried: Tried, row: int, *, kept: bool
@@ -282,6 +405,20 @@ class Reference:
         """Let go what deduplication need not know any more."""
 
     # -- hand-outs --------------------------------------------------------------------------------
+
+    def group_of(self, key: tuple[int, int, int]) -> RefGroup | None:
+        """Return a group queue, which a record is about."""
+        return self._group(key)
+
+    @staticmethod
+    def lease_id(epoch: int, number: int) -> int:
+        """Return the id of a lease."""
+        return epoch << LEASE_BITS | number
+
+    @staticmethod
+    def new_lease(session: int, until_us: int) -> RefLease:
+        """Return a lease without rows."""
+        return RefLease(session, until_us)
 
     def _group(self, key: tuple[int, int, int]) -> RefGroup | None:
         self.touched.append(key)
@@ -307,6 +444,7 @@ class Reference:
         for start, stop, attempt, deliveries in fact.leased:
             for offset in range(start, stop):
                 row = self._lease_row(where, record, group, stored, offset, attempt, deliveries)
+                self._check_mark(where, group, stored[offset], offset, deliveries)
                 if offset >= group.cursor and offset not in group.ahead:
                     fresh.add(offset)
                 self._check_content(where, subscription, stored[offset])
@@ -359,10 +497,12 @@ class Reference:
         if row is None:
             if group.done(offset):
                 raise Violation(f"{where}: {offset} is done and comes again")
-            wanted = (1, 1)
+            wanted = (1, self._first_count(group, offset))
             row = group.rows[offset] = Row()
         elif row.state == READY:
             wanted = (row.attempt, row.deliveries + 1)
+            if not row.deliveries:
+                wanted = (row.attempt, self._first_count(group, offset))
             self.count("released and again")
         elif row.state == WAITING:
             wanted = (row.attempt + 1, row.deliveries + 1)
@@ -374,6 +514,24 @@ class Reference:
         if (attempt, deliveries) != wanted:
             raise Violation(f"{where}: {offset} has {(attempt, deliveries)}, not {wanted}")
         return row
+
+    def _first_count(self, group: RefGroup, offset: int) -> int:
+        """Return the count of deliveries of a row of which none is known since a reset."""
+        if offset in group.given.earlier:
+            self.count("read anew, was given before a reset")
+            return 2
+        if group.round:
+            self.count("read behind a reset, was never given")
+        return 1
+
+    def _check_mark(
+        self, where: str, group: RefGroup, stored: Stored, offset: int, deliveries: int
+    ) -> None:
+        """A row that the journal says was handed out before is handed out as such."""
+        handed = group.given.handed
+        if offset in handed and deliveries < 2 and stored.position >= self.suspect_below:
+            raise Violation(f"{where}: {offset} comes again as if new")
+        handed.add(offset)
 
     def _check_content(self, where: str, subscription: RefSubscription, stored: Stored) -> None:
         wanted = subscription.wanted
@@ -424,7 +582,12 @@ class Reference:
 
     # -- what became of rows ----------------------------------------------------------------------
 
-    def _settled(self, record: RawRecord, fact: Settled) -> None:
+    def settled(self, record: RawRecord, fact: Settled) -> None:
+        """Rows were settled.
+
+        Raises:
+            Violation: they may not have been.
+        """
         where = f"{Kind(record.kind).name} at {record.position}"
         group = self._group((fact.group, fact.topic, fact.queue))
         if group is None:
@@ -432,9 +595,10 @@ class Reference:
         lease_id = fact.lease_epoch << LEASE_BITS | fact.lease
         lease = group.leases.get(lease_id)
         self._check_cause(where, record, fact, lease)
+        if record.kind == Kind.SETTLED and fact.outcome in (Outcome.DONE, Outcome.DEAD):
+            self._check_closed(where, group, fact)
         if fact.round != group.round:
             raise Violation(f"{where}: round {fact.round}, it is {group.round}")
-        stored = self.topics[fact.topic].queues[fact.queue]
         spec = self.topics[fact.topic].subscriptions[fact.group].spec
         for start, stop, attempt, deliveries in fact.runs:
             for offset in range(start, stop):
@@ -445,17 +609,8 @@ class Reference:
                     if row is None or row.state != LEASED or row.lease != lease_id:
                         raise Violation(f"{where}: {offset} is not held under the lease")
                     lease.rows.discard(offset)
-                elif (
-                    fact.lease_epoch >= record.epoch
-                    or not group.cursor <= offset < len(stored)
-                    or offset in group.ahead
-                    or row is not None
-                ):
-                    raise Violation(f"{where}: a late settle of {offset} counted")
-                elif group.round:
-                    raise Violation(f"{where}: {offset} is settled by a word of an earlier round")
                 else:
-                    self.count("settle of a lost hand-out")
+                    self._check_late(where, record, fact, group, offset)
                 if row is None:
                     row = group.rows[offset] = Row()
                 elif (attempt, deliveries) != (row.attempt, row.deliveries):
@@ -483,14 +638,39 @@ class Reference:
             for key, group in self.groups.items()
             if key[:2] == (fact.group, fact.topic)
             for lease in group.leases.values()
-            if lease.session == fact.session
+            # In an ordered group, rows also wait behind those that a transaction holds.
+            if lease.session == fact.session or (not lease.session and spec.mode is Mode.ORDERED)
         )
         if not at_once:
             raise Violation(f"{where}: nobody said what was begun, and rows are released")
         if left < (at_once if spec.mode is not Mode.ORDERED else 1):
             raise Violation(f"{where}: {left} rows count, {at_once} may have been begun")
 
-    def _check_lines(self, record: RawRecord, key: tuple[int, int, int]) -> None:
+    def _check_late(
+        self, where: str, record: RawRecord, fact: Settled, group: RefGroup, offset: int
+    ) -> None:
+        """A settle of a lease that is not known counts for rows whose hand-out was lost."""
+        stored = self.topics[fact.topic].queues[fact.queue]
+        if (
+            fact.lease_epoch >= record.epoch
+            or not group.cursor <= offset < len(stored)
+            or offset in group.ahead
+            or offset in group.rows
+        ):
+            raise Violation(f"{where}: a late settle of {offset} counted")
+        if group.round:
+            raise Violation(f"{where}: {offset} is settled by a word of an earlier round")
+        self.count("settle of a lost hand-out")
+
+    def _check_closed(self, where: str, group: RefGroup, fact: Settled) -> None:
+        """No row is done behind one of its key that a transaction may give back."""
+        if fact.cause not in (Cause.OPERATOR, Cause.EXPIRED):
+            for start, stop, _, _ in fact.runs:
+                for offset in range(start, stop):
+                    if offset in group.rows:
+                        self.opened.check_closed(where, group, offset)
+
+    def check_lines(self, record: RawRecord, key: tuple[int, int, int]) -> None:
         """Of a key's rows nobody holds one that stands behind a row that is to come again."""
         group = self.groups[key]
         if self.topics[key[1]].subscriptions[key[0]].spec.mode is not Mode.ORDERED:
@@ -520,6 +700,11 @@ class Reference:
                 raise Violation(f"{where}: a lease ends {lease.until_us - record.time_us} us early")
             if cause in (Cause.DRAIN, Cause.KEY) and fact.outcome is not Outcome.RELEASED:
                 raise Violation(f"{where}: {cause.name} counts an attempt")
+            if not lease.session:
+                if cause is not Cause.KEY:
+                    raise Violation(f"{where}: a transaction's lease ends by {cause.name}")
+                self.count("taken out of a transaction behind a row of its key")
+                return
             if lease.session not in self.sessions:
                 if cause is Cause.SESSION:
                     raise Violation(f"{where}: session {lease.session} left, and an attempt counts")
@@ -608,7 +793,12 @@ class Reference:
         lease.until_us = fact.until_us
         self.count("extended")
 
-    def _cursor(self, record: RawRecord, fact: CursorMoved) -> None:
+    def moved_cursor(self, record: RawRecord, fact: CursorMoved) -> None:
+        """A cursor was moved.
+
+        Raises:
+            Violation: it may not have been, or not so.
+        """
         where = f"CURSOR at {record.position}"
         group = self._group((fact.group, fact.topic, fact.queue))
         if group is None:
@@ -619,6 +809,7 @@ class Reference:
         if fact.move is Move.RESET:
             if fact.round != group.round + 1 or fact.cursor > len(stored):
                 raise Violation(f"{where}: round {fact.round}, cursor {fact.cursor}")
+            group.given.reset(group.cursor, fact.cursor)
             group.round, group.cursor = fact.round, fact.cursor
             group.ahead.clear()
             group.leases.clear()
@@ -631,6 +822,8 @@ class Reference:
         if fact.move in (Move.SKIP, Move.COMMIT):
             if not group.cursor <= fact.cursor <= len(stored):
                 raise Violation(f"{where}: skip to {fact.cursor}")
+            if fact.move is Move.SKIP:
+                group.given.skipped(group.cursor, fact.cursor)
             group.cursor = fact.cursor
             group.ahead = {one for one in group.ahead if one >= fact.cursor}
             return
@@ -650,6 +843,9 @@ class Reference:
         if not fact.runs and not fact.ahead:
             raise Violation(f"{where}: it says nothing")
         group.round = fact.round
+        given = group.given.all(group.cursor)
+        done = {one for start, stop, _, _ in fact.runs for one in range(start, stop)}
+        done -= group.rows.keys()
         topic = self.topics[fact.topic]
         stored = topic.queues[fact.queue]
         subscription = topic.subscriptions[fact.group]
@@ -671,12 +867,19 @@ class Reference:
             self._come_again(group, offset, row, deliveries)
             if ordered:
                 group.rows[offset].key = _checked_hash(where, next(hashes), stored, offset)
+        told = {one for start, stop in fact.given or () for one in range(start, stop)}
+        if told != given & done:
+            raise Violation(f"{where}: {sorted(told)} were given, not {sorted(given & done)}")
+        self.counts["replayed: was never given"] = self.counts.get(
+            "replayed: was never given", 0
+        ) + len(done - given)
+        group.given.replayed({row[0] for row in named}, told, group.cursor)
         for offset in [one for start, stop in fact.ahead for one in range(start, stop)]:
             if offset not in group.ahead or offset in group.rows:
                 raise Violation(f"{where}: {offset} was not settled ahead of the cursor")
             group.ahead.discard(offset)
             self.count("replayed: settled ahead of the cursor")
-        self._check_lines(record, key)
+        self.check_lines(record, key)
 
     def _named(self, where: str, key: GroupKey, fact: Replayed) -> list[tuple[int, int, int]]:
         """Return the rows of the runs with attempt and deliveries, if they were asked for."""
@@ -707,7 +910,7 @@ class Reference:
 
     # -- settings ---------------------------------------------------------------------------------
 
-    def _config(self, change: control.Config) -> None:
+    def _config(self, record: RawRecord, change: control.Config) -> None:
         if isinstance(change, control.App):
             self.apps[change.name] = change
         elif isinstance(change, control.AppDeleted):
@@ -719,11 +922,16 @@ class Reference:
         elif isinstance(change, control.HoldDeleted):
             if self.holds.pop(change.name, None) is None:
                 raise Violation(f"hold {change.name} is deleted and was not there")
-        else:
-            self._topics(change)
+        elif isinstance(change, control.ProducerGroupPut):
+            self.opened.groups[change.spec.name] = change
+        elif isinstance(change, control.ProducerGroupDeleted):
+            del self.opened.groups[change.name]
+        elif not isinstance(change, control.ClockAccepted):
+            self._topics(record, change)
 
     def _topics(
         self,
+        record: RawRecord,
         change: control.TopicCreated
         | control.TopicChanged
         | control.TopicDeleted
@@ -745,6 +953,7 @@ class Reference:
                     self.groups[key] = RefGroup(*key, 0)
         elif isinstance(change, control.TopicDeleted):
             topic = self.topics.pop(change.number)
+            self.scheduled.drop_topic(change.number, record.time_us)
             for group in topic.subscriptions:
                 self._drop(group, change.number)
         elif isinstance(change, control.Subscribed):
@@ -797,6 +1006,8 @@ class Reference:
     def removed(self, first: int) -> None:
         """Retention took everything below ``first`` away: nothing owed may be lost with it."""
         self.first = first
+        self.scheduled.removed(first)
+        self.opened.removed(first)
         for hold in self.holds.values():
             if hold.position < first:
                 where = f"hold {hold.name} at {hold.position}"
@@ -851,6 +1062,9 @@ class Reference:
                 f"ahead {sorted(ahead)}; "
                 f"should be {group.cursor}, {group.round}, {sorted(group.ahead)}"
             )
+        wrong = group.given.differs(progress)
+        if wrong:
+            raise Violation(f"group {key}: {wrong}")
         if progress.leased_rows != sum(row.state == LEASED for row in group.rows.values()):
             raise Violation(f"group {key}: leased_rows is {progress.leased_rows}")
 

@@ -9,17 +9,22 @@ from tests.sim import deep
 from tests.sim.checks import Judged
 from tests.sim.crash import Count, Plan, Sweep
 from tests.sim.crowded import Removals
+from tests.sim.delays import DAY_US
 from tests.sim.medium import Medium
 from tests.sim.tape import Violation
 from tests.sim.workloads import KINDS
-from tests.sim.world import Stopped, World
+from tests.sim.world import FREED_US, Stopped, World
 
 ROTATION: Final = (
     "tiny", "faulty", "transactions", "rolls", "emptied", "crowded", "filled", "replayed",
+    "delayed", "cancels", "checked", "parked", "keyed",
     "returning", "pinned", "transactions", "old_rows", "rolls", "ordered", "filtered", "shared",
+    "burst", "due_copies", "due_filled",
     "old_rows", "transactions", "consumed", "aged", "settings", "faulty", "filled", "replayed",
+    "delayed",
     "given_ids", "fast", "transactions", "emptied", "crowded", "faulty", "pinned", "rolls",
     "replayed", "shared", "rolls", "faulty", "returning", "ordered", "settings", "replayed",
+    "keyed", "checked", "parked",
 )  # fmt: skip
 """Kinds in the order in which cases take them."""
 
@@ -30,6 +35,10 @@ QUIET_START: Final = 0.3
 """Share of the starts behind which nobody does anything for a while."""
 DIES_AT_REMOVAL: Final = 0.9
 """Share of the reigns of ``crowded`` that end as soon as a removal is not durable."""
+SCHEDULING: Final = ("delayed", "cancels", "burst", "due_copies")
+"""Kinds with scheduled rows: some of them also have a faulty disk."""
+FAULTY: Final = 0.15
+"""Share of the reigns of these in which the disk is."""
 PARTED: Final = ("ordered", "replayed", "returning", "shared")
 """Kinds whose reigns go on, when they are over, until a client has left and still holds rows."""
 PARTED_OPERATIONS: Final = 200
@@ -100,7 +109,9 @@ class Case:
         try:
             self.world = KINDS[self.kind](self.name)
             reigns = 1 + (self.kind != "tiny") * chance.choice((1, 2) if self.early else (0, 1, 2))
-            reigns += {"returning": 1, "crowded": 3}.get(self.kind, 0)
+            reigns += {"returning": 1, "crowded": 3, "delayed": 1, "checked": 1, "parked": 1}.get(
+                self.kind, 0
+            )
             for reign in range(reigns):
                 self.reign = reign
                 self.where = f"reign {reign} forward"
@@ -120,9 +131,12 @@ class Case:
         self._parted = False
         operations = chance.randint(15, 80) if self.kind == "tiny" else chance.randint(100, 500)
         if self.kind in (
-            "rolls", "aged", "consumed", "filled", "replayed", "old_rows", "pinned"
+            "rolls", "aged", "consumed", "filled", "replayed", "old_rows", "pinned", "due_filled",
+            "parked",
         ):  # fmt: skip
             operations = chance.randint(300, 700)
+        if self.kind == "delayed":  # it has more reigns than others
+            operations = chance.randint(80, 250)
         if self.kind == "emptied":  # its segments go from early on, and its images cost most
             operations = chance.randint(200, 450)
         if self.kind == "crowded":  # most reigns end long before
@@ -136,11 +150,14 @@ class Case:
         try:
             if quiet and not die_early:
                 self._quiet_start()
-            world.faults.plan(chance, on=self.kind == "faulty")
+            faulty = self.kind in SCHEDULING and chance.random() < FAULTY
+            world.faults.plan(chance, on=faulty or self.kind == "faulty")
             world.run(operations, until=removals.look if die_early else None)
             world.check_live()
             if world.faults.fired.keys() & {"no room for a segment"}:
                 self._calm(chance)
+            if world.broker.views.schedule.pages.gone:
+                self._wait_for_freeing()
             if self.kind in PARTED and not last:
                 world.run(PARTED_OPERATIONS, until=self._parting)
                 self._parted = not world.dead and self._parting()
@@ -192,6 +209,18 @@ class Case:
         if world.monotonic_us >= until:
             self.reached("calm after a full disk")
             world.check_live(calm=True)
+
+    def _wait_for_freeing(self) -> None:
+        """Scheduled rows of a deleted topic are freed by housekeeping."""
+        world = self.world
+        world.calm = True
+        until_us = world.now_us() + FREED_US + 100_000
+        world.after(until_us - world.now_us(), lambda: None)
+        world.run(3000, until=lambda: world.now_us() >= until_us)
+        world.calm = False
+        if world.now_us() >= until_us and not world.dead:
+            self.reached("scheduled rows of a deleted topic are freed")
+            world.check_live()
 
     def _plan(self) -> Plan:
         if self.first and self.kind != "tiny":
@@ -263,10 +292,17 @@ class Case:
         end = reign.tape.valid_end(files, first, reign.tape.end)
         if end < world.history.demand:
             raise Violation(f"loss: {end} of {world.history.demand} is there")
-        world.monotonic_us += chance.choice((1_000, 30_000, 200_000))
+        down_us = chance.choice(world.down_us)
+        world.monotonic_us += down_us
+        if down_us > DAY_US:
+            self.reached("down for more than a day")
         if chance.random() < 0.2:
-            world.wall_offset_us += chance.choice((-3_600_000_000, -5_000_000, 3_000_000))
+            jump_us = chance.choice(world.start_jumps_us)
+            world.wall_offset_us += jump_us
             self.reached("wall clock jumped")
+            if jump_us > 1000 * DAY_US:
+                world.start_jumps_us = (-DAY_US, DAY_US)  # once is enough
+                self.reached("a start with a wall clock in 2099")
         try:
             world.begin(medium, reign.tape.prefix(end), reign)
         except Stopped:

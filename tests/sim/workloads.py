@@ -8,12 +8,14 @@ from dataclasses import replace
 import msgspec
 
 from ternmq.broker.start import Options
+from ternmq.broker.upkeep.fulfilling import RECORD_WORK, ROW_WORK
 from ternmq.journal.log.retention import RetentionSpec
 from ternmq.model.specs import (
     Durability,
     Exhausted,
     Limits,
     Mode,
+    ProducerGroupSpec,
     RetryPolicy,
     SubscriptionSpec,
     TopicSpec,
@@ -21,13 +23,15 @@ from ternmq.model.specs import (
 from ternmq.record.batch.batch import Compression
 from tests.sim.consumers import Consumer, Returning, Straggler
 from tests.sim.crowded import Others
-from tests.sim.filling import Filling
+from tests.sim.delays import DAY_US, Burst, Canceller, Delayer, Leaper
+from tests.sim.filling import OVERDUE_US, Filling
 from tests.sim.medium import Medium
+from tests.sim.openers import APP, GROUP, Desk, Hasty, Keeper, Opener
 from tests.sim.operators import Operator
 from tests.sim.producers import Producer
 from tests.sim.replays import Replayer
 from tests.sim.tape import Tape
-from tests.sim.world import World
+from tests.sim.world import FAR_US, World
 from tests.sim.writers import Writer
 
 SMALL_LIMITS = Limits(
@@ -494,6 +498,10 @@ def replayed(seed: str) -> World:
         _client(world, Consumer(
             world, "o", "g", f"o{at}", every_us=every, fail=0.3, vanish=0.05))  # fmt: skip
     _client(world, Replayer(world, "o", "g", every_us=2 * every, acts=_AGAIN, back=20))
+    for topic in "to":
+        _client(world, Operator(
+            world, topic, "g", every_us=5 * every, acts=("skip", "skip", "reset"), back=10
+        ))  # fmt: skip
     return world
 
 
@@ -613,7 +621,305 @@ def pinned(seed: str) -> World:
     return world
 
 
+def _scheduling(world: World) -> None:
+    """Let time pass by days between two reigns, and wall clocks be far off."""
+    world.accepts = True
+    world.down_us = (1_000, 200_000, 3_600_000_000, DAY_US, 45 * DAY_US)
+    jumps = (3_600_000_000, DAY_US)
+    world.start_jumps_us = (*jumps, *[-jump for jump in jumps], FAR_US, FAR_US)
+    world.wall_jumps_us = (0, *jumps, *[-jump for jump in jumps], 3_000_000, -4_000_000)
+
+
+def delayed(seed: str) -> World:
+    """Due times from now to in 400 days, on several topics, one of them ordered; the broker stands
+    still and is down for long; topics with pending rows go."""
+    limits = msgspec.structs.replace(SMALL_LIMITS, scheduled_rows=150)
+    world = World(seed, options(16384, 4000, limits=limits, chunk_bytes=400))
+    world.patience = 0.6
+    _begin(world)
+    _scheduling(world)
+    broker, now = world.broker, world.now_us()
+    broker.administration.create_topic(now, TopicSpec(name="t", queues=3))
+    # A pull that finds nothing in one ordered queue, and has to wait for a read in the next one,
+    # may have parked rows of the first.
+    world.faults.slow = world.chance.choice((0.0, 0.02, 0.5))
+    queues = 1 if world.faults.slow else 2
+    broker.administration.create_topic(now, TopicSpec(name="o", ordered=True, queues=queues))
+    broker.administration.create_topic(now, TopicSpec(name="u"))
+    plain = SubscriptionSpec(retry=retry(3), lease_us=25_000, window=20)
+    for topic in "tu":
+        broker.administration.subscribe(now, topic, "g", plain)
+    broker.administration.subscribe(now, "o", "g")
+    broker.administration.change_subscription(
+        now, "o", "g", msgspec.structs.replace(plain, mode=Mode.ORDERED)
+    )
+    _client(world, Delayer(world, "t", 11, every_us=6_000, wishes=0.4))
+    _client(world, Delayer(world, "o", 12, every_us=9_000, keys=4))
+    _client(world, Delayer(world, "u", 13, every_us=9_000, ids=40, plain=0.3))
+    for at, topic in enumerate("tou"):
+        _client(world, Consumer(world, topic, "g", f"c{at}", every_us=5_000, fail=0.2, most=12))
+    _client(world, Operator(world, "u", "g", every_us=60_000, acts=("recreate", "grow", "pause")))
+    _client(world, Leaper(world, every_us=60_000))
+    return world
+
+
+def cancels(seed: str) -> World:
+    """Scheduled rows are cancelled: before they are due, then, after it, twice, by id."""
+    world = World(seed, options(16384, 3500, chunk_bytes=300))
+    world.patience = 0.5
+    _begin(world)
+    _scheduling(world)
+    broker, now = world.broker, world.now_us()
+    plain = SubscriptionSpec(retry=retry(2), lease_us=25_000, window=20)
+    for topic in "tu":
+        broker.administration.create_topic(now, TopicSpec(name=topic, queues=2))
+        broker.administration.subscribe(now, topic, "g", plain)
+    first = Delayer(world, "t", 11, every_us=6_000, rows=4)
+    second = Delayer(world, "u", 12, every_us=8_000, ids=60, plain=0.2)
+    for client in (first, second):
+        _client(world, client)
+    for _ in range(2):
+        _client(world, Canceller(world, (first, second), every_us=5_000))
+    for at, topic in enumerate("tu"):
+        _client(world, Consumer(world, topic, "g", f"c{at}", every_us=6_000, most=12))
+    _client(world, Operator(world, "u", "g", every_us=150_000, acts=("recreate",)))
+    _client(world, Leaper(world, every_us=150_000))
+    world.faults.slow = world.chance.choice((0.02, 0.5))
+    return world
+
+
+def burst(seed: str) -> World:
+    """Thousands of rows of several topics that come due at one moment."""
+    limits = msgspec.structs.replace(SMALL_LIMITS, session_grace_us=1_000_000)
+    world = World(seed, options(131072, 100_000, limits=limits, chunk_bytes=20_000))
+    world.patience = 0.5
+    world.backlog_us = 30_000_000
+    # Seven records or more: else most of a reign is one row after the other.
+    world.work_a_turn = max(world.work_a_turn, 7 * (RECORD_WORK + ROW_WORK))
+    _begin(world)
+    _scheduling(world)
+    broker, now = world.broker, world.now_us()
+    for at, topic in enumerate("tuv"):
+        broker.administration.create_topic(now, TopicSpec(name=topic, queues=1 + at))
+        broker.administration.subscribe(
+            now, topic, "g", SubscriptionSpec(lease_us=2_000_000, window=20)
+        )
+        client = Burst(world, topic, 11 + at, rows=100, body=20, every_us=25_000)
+        client.left = 12
+        _client(world, client)
+        _client(world, Consumer(
+            world, topic, "g", f"c{at}", every_us=20_000, most=20, fail=0.0, vanish=0.0, stay=True
+        ))  # fmt: skip
+    _client(world, Leaper(world, every_us=200_000))
+    world.faults.slow = world.chance.choice((0.02, 0.3))
+    return world
+
+
+def due_copies(seed: str) -> World:
+    """Small segments that go while rows in them are pending: their copies are delivered, cancelled,
+    and copied again."""
+    limits = msgspec.structs.replace(
+        ROLLING_LIMITS, session_grace_us=1_000_000, dedup_window_us=2_000_000
+    )
+    world = World(
+        seed,
+        options(8192, 4000, retention=RetentionSpec(max_bytes=3 * 8192), limits=limits),
+    )
+    world.patience = 0.8
+    # At times the loop is so busy that segments go while rows in them have come due.
+    world.tick_late_us = world.chance.choice(((), (500, 4_000_000, 4_000_000, 4_000_000)))
+    world.overdue_us = 12_000_000
+    _begin(world)
+    _scheduling(world)
+    broker, now = world.broker, world.now_us()
+    for topic in ("t", "u", "filler"):
+        broker.administration.create_topic(
+            now, TopicSpec(name=topic, retention_us=1_000, keep_until_consumed=False)
+        )
+    for topic in "tu":
+        broker.administration.subscribe(
+            now, topic, "g", SubscriptionSpec(lease_us=2_000_000, window=40)
+        )
+    first = Delayer(world, "t", 11, every_us=250_000, rows=4, soon=0.2, resend_us=300_000)
+    second = Delayer(world, "u", 12, every_us=250_000, rows=4, soon=0.2, ids=80, resend_us=300_000)
+    for client in (first, second):
+        client.soon_us = 4_000_000
+        client.past = 0.2
+        _client(world, client)
+    _client(world, Canceller(world, (first, second), every_us=200_000))
+    _client(world, Producer(world, "filler", 13, rows=1, every_us=150_000, body=4000))
+    for at, topic in enumerate("tu"):
+        _client(world, Consumer(
+            world, topic, "g", f"c{at}", every_us=60_000, most=20, fail=0.1, vanish=0.0, stay=True
+        ))  # fmt: skip
+    _client(world, Operator(world, "u", "g", every_us=4_000_000, acts=("recreate",)))
+    _client(world, Leaper(world, every_us=3_000_000))
+    world.sync_us = (300, 4000, 20_000)
+    world.job_us = (50, 500, 3000)
+    world.faults.slow = world.chance.choice((0.02, 0.3))
+    return world
+
+
+def due_filled(seed: str) -> World:
+    """A small disk that is filled with scheduled rows; they come due and are consumed, and it is
+    filled again."""
+    limits = msgspec.structs.replace(SMALL_LIMITS, session_grace_us=1_000_000)
+    chance = random.Random(f"due_filled {seed}")
+    retention = RetentionSpec(watermark=chance.choice((0.8, 1.0)))
+    chosen = options(8192, 1 << 40, retention=retention, limits=limits)
+    world = World(seed, replace(chosen, reserve_bytes=3 * 8192))
+    world.faults.capacity = chance.randint(6, 9) * 8192 + (24 << 10)
+    world.patience = 0.7
+    world.backlog_us = OVERDUE_US
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    broker.administration.create_topic(now, TopicSpec(name="t", retention_us=1_000))
+    broker.administration.subscribe(now, "t", "g", SubscriptionSpec(lease_us=2_000_000, window=60))
+    producer = Delayer(world, "t", 11, every_us=6_000, body=900, soon=1.0, plain=0.1)
+    producer.soon_us = chance.choice((100_000, 1_000_000, 5_000_000))
+    producer.past = 0.4
+    _client(world, producer)
+    _client(world, Filling(world, producer))
+    _client(
+        world,
+        Consumer(world, "t", "g", "c", every_us=8_000, most=50, fail=0.0, vanish=0.0, stay=True),
+    )
+    return world
+
+
+def checked(seed: str) -> World:
+    """Transactions with check-back: rows, settles, moves and due rows in them; decided, forgotten,
+    checked, given up, by changing policies."""
+    limits = msgspec.structs.replace(SMALL_LIMITS, session_grace_us=1_500_000)
+    world = World(seed, options(16384, 5000, limits=limits, chunk_bytes=400))
+    world.patience = 0.6
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    plain = SubscriptionSpec(retry=retry(3), lease_us=2_500_000, window=30)
+    broker.administration.create_topic(now, TopicSpec(name="t", queues=2))
+    broker.administration.create_topic(now, TopicSpec(name="o", ordered=True))
+    broker.administration.create_topic(now, TopicSpec(name="u", queues=2))
+    for topic in "tu":
+        broker.administration.subscribe(now, topic, "g", plain)
+    broker.administration.subscribe(now, "o", "g")
+    broker.administration.change_subscription(
+        now, "o", "g", msgspec.structs.replace(plain, mode=Mode.ORDERED)
+    )
+    _checks(world)
+    desk = Desk(world)
+    _client(world, desk)
+    _client(world, Producer(world, "t", 11, every_us=150_000))
+    _client(world, Producer(world, "o", 12, every_us=200_000, keys=3))
+    for at, topic in enumerate("oto"):
+        _client(world, Opener(
+            world, desk, topic, "g", f"x{at}", 21 + at, targets=("t", "o", "u"), keys=topic == "o",
+            every_us=60_000, offers=at < 2, answers=world.chance.choice((0.3, 0.9)),
+        ))  # fmt: skip
+    for at, topic in enumerate("ou"):
+        _client(world, Consumer(world, topic, "g", f"c{at}", every_us=80_000, most=8, fail=0.2))
+    _client(world, Operator(
+        world, "t", "g", every_us=1_500_000, acts=("reset", "pause", "commit", "grow", "policy")
+    ))  # fmt: skip
+    _client(world, Operator(world, "u", "g", every_us=4_000_000, acts=("recreate",)))
+    _client(world, Replayer(world, "t", "g", every_us=2_000_000, acts=_AGAIN, back=20))
+    world.faults.slow = world.chance.choice((0.0, 0.02, 0.3))
+    return world
+
+
+def parked(seed: str) -> World:
+    """Small segments that go while transactions are undecided: prepared rows are copied, and copied
+    again; what is parked is taken up, or decided long after."""
+    limits = msgspec.structs.replace(ROLLING_LIMITS, session_grace_us=1_500_000)
+    world = World(
+        seed,
+        options(8192, 4000, retention=RetentionSpec(max_bytes=4 * 8192), limits=limits),
+    )
+    world.patience = 0.8
+    world.overdue_us = 2_000_000
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    for topic in ("t", "u", "filler"):
+        broker.administration.create_topic(
+            now, TopicSpec(name=topic, retention_us=1_000, keep_until_consumed=topic == "t")
+        )
+    for topic in "tu":
+        broker.administration.subscribe(
+            now, topic, "g", SubscriptionSpec(retry=retry(3), lease_us=3_000_000, window=40)
+        )
+    _checks(world)
+    desk = Desk(world)
+    _client(world, desk)
+    _client(world, Producer(world, "t", 11, every_us=400_000, resend_us=300_000))
+    _client(world, Producer(world, "filler", 13, rows=1, every_us=250_000, body=4000))
+    for at in range(2):
+        _client(world, Opener(
+            world, desk, "t", "g", f"x{at}", 21 + at, targets=("t", "u"), forget=0.7,
+            every_us=90_000, answers=world.chance.choice((0.0, 0.3)),
+        ))  # fmt: skip
+    for at, topic in enumerate("ut"):
+        _client(world, Straggler(
+            world, topic, "g", f"d{at}", every_us=20_000, most=4, settle=0.1, stay=True
+        ))  # fmt: skip
+    _client(world, Consumer(world, "u", "g", "c", every_us=200_000, most=20, stay=True))
+    _client(world, Hasty(world, desk, every_us=10_000))
+    world.sync_us = (300, 4000, 20_000)
+    world.job_us = (50, 500, 3000)
+    world.faults.slow = world.chance.choice((0.02, 0.3))
+    return world
+
+
+def keyed(seed: str) -> World:
+    """Rows of few keys, some of them settled in transactions and some not, by several consumers."""
+    limits = msgspec.structs.replace(SMALL_LIMITS, session_grace_us=60_000)
+    world = World(seed, options(16384, 5000, limits=limits, chunk_bytes=400))
+    world.patience = 0.6
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    broker.administration.create_topic(now, TopicSpec(name="o", ordered=True))
+    broker.administration.create_topic(now, TopicSpec(name="t"))
+    exhausted = world.chance.choice((Exhausted.DEAD_LETTER, Exhausted.HOLD))
+    broker.administration.subscribe(now, "o", "g")
+    broker.administration.change_subscription(
+        now, "o", "g",
+        SubscriptionSpec(
+            mode=Mode.ORDERED, retry=retry(3, exhausted), lease_us=60_000, window=24
+        ),
+    )  # fmt: skip
+    broker.checking.put_group(now, APP, ProducerGroupSpec(name=GROUP, without_checker=True))
+    desk = Desk(world)
+    _client(world, desk)
+    _client(world, Producer(world, "o", 11, every_us=4_000, keys=2))
+    for at in range(3):
+        _client(world, Opener(
+            world, desk, "o", "g", f"x{at}", 21 + at, targets=("t", "o"), keys=True,
+            every_us=3_000, offers=False, forget=0.02, most=10, steps=(1, 2, 3, 4), parts=(0, 0, 1),
+            fail=world.chance.choice((0.1, 0.6)),
+        ))  # fmt: skip
+    _client(
+        world, Operator(world, "o", "g", every_us=20_000, acts=("retry_now", "delete", "reset"))
+    )
+    return world
+
+
+def _checks(world: World) -> None:
+    """Questions so soon and so few that most reigns see the end of some."""
+    quick = ProducerGroupSpec(
+        name=GROUP, first_us=1_000_000, cap_us=2_500_000, attempts=2, give_up_us=9_000_000
+    )
+    soon = msgspec.structs.replace(quick, attempts=6, give_up_us=3_000_000)
+    world.broker.checking.put_group(world.now_us(), APP, quick)
+    _client(world, Keeper(world, (quick, quick, soon), every_us=1_500_000))
+
+
 KINDS = {
+    "checked": checked,
+    "parked": parked,
+    "keyed": keyed,
+    "due_filled": due_filled,
+    "delayed": delayed,
+    "cancels": cancels,
+    "burst": burst,
+    "due_copies": due_copies,
     "pinned": pinned,
     "transactions": transactions,
     "old_rows": old_rows,

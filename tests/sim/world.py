@@ -22,6 +22,7 @@ from ternmq.broker.group.lease import LEASE_BITS
 from ternmq.broker.ledger.views import Views
 from ternmq.broker.operation.drains import Drain
 from ternmq.broker.start import Options, Started, new_views, open_broker
+from ternmq.broker.upkeep.fulfilling import PAGES_A_TIME
 from ternmq.journal.cache.cold import Job, WouldBlock
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.index.index import Index
@@ -29,15 +30,17 @@ from ternmq.journal.index.run_jobs import RunJob
 from ternmq.journal.log.journal import SyncJob
 from ternmq.journal.log.scan import RawRecord
 from ternmq.model.errors import DiskError, JournalError, JournalFailed, RefusedError, TernMQError
-from ternmq.model.types import Position
+from ternmq.model.types import DAY_US, HOUR_US, Position
 from ternmq.record.fact.control import EPOCH, FLAG_CLEAN
 from ternmq.record.fact.header import Kind
 from tests.sim.disk import Faults, SimDisk, SimFile
-from tests.sim.history import Asked, GroupKey, History, Name, Tried
+from tests.sim.history import Asked, GroupKey, History, Name, Opening, Tried
 from tests.sim.medium import Medium
 from tests.sim.oracles import Oracles
 from tests.sim.portrait import Portrait, difference, portrait
 from tests.sim.reference import Reference
+from tests.sim.scheduled import Message
+from tests.sim.schedules import check_schedule
 from tests.sim.tape import Tape, Violation
 
 T = TypeVar("T")
@@ -49,10 +52,19 @@ _FACTS = frozenset(
 
 
 OVERDUE_US = 1_500_000
+"""Leases over for so long must have been ended: ticks come late, a journal is full at times."""
 CALM_OVERDUE_US = 250_000
 """A timer that found no room comes again in 100 ms."""
-"""Leases over for so long must have been ended: ticks come late, a journal is full at times."""
+FREED_US = 2_500_000
+"""Scheduled rows of a topic that was deleted are freed within it: housekeeping is every second."""
 SYNC_US = (100, 300, 1000, 4000)
+WALL_JUMPS_US = (
+    0, 0, 100_000, -100_000, 3_000_000, -4_000_000, 3_600_000_000, -3_600_000_000,
+)  # fmt: skip
+START_JUMPS_US = (-3_600_000_000, -5_000_000, 3_000_000)
+FAR_US = 76 * 365 * DAY_US
+"""As far as a clock in the year 2099 is ahead: no start believes it."""
+DOWN_US = (1_000, 30_000, 200_000)
 
 
 class Stopped(Exception):
@@ -95,6 +107,9 @@ class Reign:
         self.tried: dict[bytes, Tried] = {}
         self.asked: dict[GroupKey, set[int]] = {}
         self.named: dict[Name, Asked] = {}
+        self.cancels: set[tuple[str, int, int]] = set()
+        self.fates: dict[Message, tuple[str, int]] = {}
+        self.openings: dict[tuple[int, int], Opening] = {}
 
 
 class World:
@@ -119,6 +134,8 @@ class World:
         """How long syncs take, one of these."""
         self.pace: tuple[int, ...] = (0, 0, 1, 2, 5, 1000)
         """How many pieces upkeep goes on for after its first in a turn, one of these."""
+        self.tick_late_us: tuple[int, ...] = ()
+        """How late a tick may be at most, one of these; none: by 0.5 ms."""
         self.overdue_us = OVERDUE_US
         self.began_us = 0
         """Broker time at which the broker began that runs."""
@@ -126,6 +143,20 @@ class World:
         """Nobody sends or pulls; what is out comes to its end."""
         self.wall_jump_us = 0
         """How far the wall clock is off for a while; it is right again at the next start."""
+        self.wall_jumps_us: tuple[int, ...] = WALL_JUMPS_US
+        """By how much it may be, one of these."""
+        self.start_jumps_us: tuple[int, ...] = START_JUMPS_US
+        """By how much the wall clock may be set anew before a start, one of these."""
+        self.accepts = False
+        """An operator may accept a wall clock that is an hour ahead while the broker runs."""
+        self.down_us: tuple[int, ...] = DOWN_US
+        """How long the broker is down before a start, one of these."""
+        self.backlog_us = 0
+        """How long what comes due at one moment may take to become messages."""
+        self.moment_us = 0
+        """When all rows of a burst come due."""
+        self.leapt_us = 0
+        """Broker time at which the broker went on that had stood still for long."""
         self.oracles = Oracles()
         self.events: list[tuple[int, int, Callable[[], None]]] = []
         self.event_count = 0
@@ -149,6 +180,7 @@ class World:
         self.drains: dict[Drain, Callable[[Reply], None]] = {}
         """What waits until leases have been given back."""
         self.work_a_turn = random.Random(f"{seed} work").choice((1, 7, 30, ENDED_ROWS_A_TURN))
+        self.pages_a_time = random.Random(f"{seed} pages").choice((1, 1, PAGES_A_TIME))
         self._at_once: list[Told] = []
         self._writes_back = self.chance.random() < 0.8
         self._syncing: SyncJob | None = None
@@ -191,12 +223,20 @@ class World:
         self.event_count += 1
         heappush(self.events, (self.monotonic_us + delay_us, self.event_count, what))
 
+    def leap(self, us: int) -> None:
+        """The broker stands still for so long: all that should happen meanwhile happens then."""
+        self.monotonic_us += us
+        self.leapt_us = self.now_us()
+        self.reached("the broker stood still")
+
     # -- a reign -----------------------------------------------------------------------------------
 
     def begin(self, medium: Medium, tape: Tape, old: Reign | None = None) -> Reign:
         """Start the broker on what a crash left; ``tape`` holds the records that are there."""
         reign = self.reign = Reign(medium.clone(), self.options)
-        reign.wall_us = self.monotonic_us + self.wall_offset_us
+        far = bool(tape.records) and self.chance.random() < 0.05
+        self.wall_jump_us = FAR_US if far else 0
+        reign.wall_us = self.monotonic_us + self.wall_offset_us + self.wall_jump_us
         reign.kept_records = len(tape.records)
         self.reigns += 1
         self.events = []
@@ -210,9 +250,11 @@ class World:
         reign.tried = self.history.tried
         reign.asked = self.history.asked
         reign.named = self.history.named
+        reign.cancels = self.history.cancels
+        reign.fates = self.history.fates
+        reign.openings = self.history.openings
         self._replay(reign, tape, old)
         self.oracles.restart(tape)
-        self.wall_jump_us = 0
         tape.on_record = self._on_record
         reign.tape = tape
         self.disk = reign.disk = medium.disk(self.faults, tape.write)
@@ -232,7 +274,10 @@ class World:
         self.clock = BrokerClock(
             max(self.started.report.time_us, self.broker.views.last_time_us), self.monotonic_us
         )
-        self.began_us = self.now_us()
+        if self.oracles.started(self.started.report, reign.wall_us, self.options.start_jump_us):
+            self.reached("wall clock of a start not believed")
+        self.began_us = self.leapt_us = self.now_us()
+        self.broker.fulfilling.pages_a_time = self.pages_a_time
         self.oracles.serving(self.began_us, self.monotonic_us)
         self._jump_later()
         self._seen_first = self.reference.first = self.broker.journal.first
@@ -248,17 +293,38 @@ class World:
     def _jump(self) -> None:
         """The wall clock is set: nothing may end sooner or later for it."""
         self._jump_later()
-        self.wall_jump_us = self.chance.choice(
-            (0, 0, 100_000, -100_000, 3_000_000, -4_000_000, 3_600_000_000, -3_600_000_000)
-        )
+        self.wall_jump_us = self.chance.choice(self.wall_jumps_us)
         self.reached("wall clock jumped while running")
+        if self.accepts and self.wall_jump_us == HOUR_US and self.chance.random() < 0.5:
+            self._accept()
+
+    def _accept(self) -> None:
+        """An operator accepts the wall clock: broker time leaps, as it may at a start."""
+        before_us = self.now_us()
+        if self.clock.gap_us < HOUR_US // 2:
+            return  # broker time is ahead already
+        try:
+            self.broker.journal.flush()  # what was decided before is of the time before
+        except JournalFailed as error:
+            self.stop()
+            raise Stopped from error
+        self.clock.accept()
+        now_us = self.now_us()
+        self.began_us = self.leapt_us = now_us
+        self.oracles.serving(now_us, self.monotonic_us)
+        reply = self.command(lambda: self.broker.administration.accept_clock(now_us, before_us))
+        if isinstance(reply, DoneReply):
+            self.reached("wall clock accepted")
+            self.hold(reply, lambda told: self.history.rely(self.disk.at, told.position))
 
     def _replay(self, reign: Reign, tape: Tape, old: Reign | None) -> None:
         """Bring shadow and reference to where the surviving records lead."""
         size = self.options.segment_bytes
         self.shadow = new_views(self.options.limits, Index(MemoryDisk(), segment_size=size))
-        self.reference = Reference(self.history.tried, self.history.named)
+        history = self.history
+        self.reference = Reference(history.tried, history.named, history.openings)
         self.reference.asked = self.history.asked
+        self.reference.scheduled.asked = self.history.cancels
         limits = self.options.limits
         self.reference.decided.transaction_us = limits.transaction_us
         self.reference.segment_size = size
@@ -280,6 +346,9 @@ class World:
         self.shadow.finish(Position(0))
         for key in self.reference.groups:
             self.reference.compare(key, self.shadow.progress.get(key))
+        self.reference.scheduled.compare(self.shadow.schedule)
+        self.reference.opened.compare(self.shadow.checked, list(self.reference.opened.open))
+        self.reference.scheduled.check_told(self.history.fates)
 
     def _on_record(self, record: RawRecord) -> None:
         kind = Kind(record.kind)
@@ -299,6 +368,12 @@ class World:
             self.reference.counts = before
             for key in self.reference.touched:
                 self.reference.compare(key, self.shadow.progress.get(key))
+            if self.reference.scheduled.touched:
+                scheduled = self.reference.scheduled
+                scheduled.compare(self.shadow.schedule, scheduled.touched)
+            if self.reference.opened.touched:
+                opened = self.reference.opened
+                opened.compare(self.shadow.checked, opened.touched)
             if record.kind in (Kind.CONFIG, Kind.EPOCH):
                 self.reference.compare_apps(self.shadow.catalog.apps)
                 for key in self.reference.groups:
@@ -409,7 +484,8 @@ class World:
         deadline = broker.next_deadline_us()
         if deadline is not None and (not self._armed_us or deadline < self._armed_us):
             self._armed_us = deadline
-            self.after(max(0, deadline - now) + self.chance.randrange(500), self._tick)
+            late_us = self.chance.choice(self.tick_late_us) if self.tick_late_us else 500
+            self.after(max(0, deadline - now) + self.chance.randrange(late_us), self._tick)
 
     def _may_go_on(self) -> Callable[[], bool]:
         left = self.chance.choice(self.pace)
@@ -433,6 +509,7 @@ class World:
 
     def _tick(self) -> None:
         self._armed_us = 0
+        schedule = self.broker.views.schedule
         try:
             self.ask(lambda: self.broker.tick(self.now_us()))
         except JournalFailed as error:
@@ -440,6 +517,10 @@ class World:
             raise Stopped from error
         except JournalError:
             self.reached("tick found the journal full")
+        if schedule._to_load is not None:
+            self.reached("the horizon is moved in pieces")
+        if len(schedule.pages.by_number) > 1:
+            self.reached("several pages of scheduled rows")
         for drain in self.broker.drains.over:
             then = self.drains.pop(drain, None)
             if then is not None:
@@ -517,19 +598,60 @@ class World:
         different = difference(portrait(self.shadow, now), portrait(self.broker.views, now))
         if different is not None:
             raise Violation(f"the live views differ from replay: {different}")
+        self.reference.scheduled.compare(self.broker.views.schedule)
+        check_schedule(self.broker, now)
+        self._check_delivered(now)
         if self.disk.full or (self.faults.fired and not calm):
             return
         late_us = CALM_OVERDUE_US if calm else self.overdue_us
+        if self.tick_late_us:
+            late_us = max(late_us, self.overdue_us)
         grace_us = self.broker.limits.session_grace_us
+        self._check_lateness(now, late_us)
+        self._check_questions(now, late_us)
         for key, group in self.reference.groups.items():
             for id_, lease in group.leases.items():
-                since_us = max(lease.until_us, self.began_us)  # nobody ends it while no broker runs
+                since_us = max(lease.until_us, self.leapt_us)  # nobody ends it while no broker runs
                 if id_ >> LEASE_BITS < self.broker.journal.epoch:  # and its client may come back
                     since_us = max(since_us, self.began_us + grace_us)
                 if since_us < now - late_us:
                     raise Violation(
                         f"group {key}: a lease should have ended {now - since_us} us ago"
                     )
+
+    def _check_delivered(self, now: int) -> None:
+        """Nothing that was scheduled is remembered by its delivery; rows of deleted topics go."""
+        deliveries = self.reference.scheduled.deliveries
+        for number, producer in self.broker.views.dedup.producers.items():
+            if not deliveries.isdisjoint(producer.positions):
+                raise Violation(f"producer {number}: deduplication knows a delivery")
+        gone = self.broker.views.schedule.pages.gone
+        for number, time_us in self.reference.scheduled.dropped.items():
+            if number in gone and max(time_us, self.leapt_us) < now - FREED_US:
+                raise Violation(f"scheduled rows of topic {number}, which is deleted, stay")
+
+    def _check_lateness(self, now: int, late_us: int) -> None:
+        """What has come due became messages."""
+        late_us = max(late_us, self.backlog_us)
+        for number in self.reference.topics:
+            row = self.reference.scheduled.first_due(number)
+            if row is not None and max(row.due_us, self.leapt_us) < now - late_us:
+                raise Violation(f"entry {row.entry} came due {now - row.due_us} us ago")
+
+    def _check_questions(self, now: int, late_us: int) -> None:
+        """Whom nobody asks about is asked about in time, if somebody can be, or given up."""
+        asking = self.broker.checking.asking
+        for number, one in self.reference.opened.open.items():
+            if one.parked:
+                continue
+            spec = self.reference.opened.spec(one.fact.group)
+            end_us = one.since_us + spec.give_up_us
+            due_us = end_us if number in asking._waits else min(one.next_us, end_us)
+            if asking.offers(one.fact.group, one.fact.app) and number in asking._waits:
+                raise Violation(f"transaction {number} waits, and a checker is there")
+            # The next in turn may wait for a second until a session is free.
+            if max(due_us, self.leapt_us, self.began_us) < now - late_us - 2_000_000:
+                raise Violation(f"transaction {number} should have been looked at {now - due_us}")
 
     def _issue_job(self) -> None:
         job = self.started.upkeep.next_job()

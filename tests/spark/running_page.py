@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from tests.pages.blocks import agrees, steps
+from tests.spark.sessions import delta_session
 
 _LOAD = re.compile(r"^def load\(name\):\n    return (.*)\n", re.MULTILINE)
 _INDENTED = re.compile(r"^    def load\(name\):\n        return (.*)\n", re.MULTILINE)
@@ -56,16 +57,7 @@ def run_page(page: Path, port: int, module: ModuleType, load: str = "") -> None:
 
 def main(page: str, port: str, jars: str) -> None:
     """Run a page with Delta's jars; print what its ``sql`` blocks return, a row a line."""
-    import ternmq.spark
-
-    spark = ternmq.spark.session(
-        "delta", master="local[2]", delta=True,
-        settings={
-            "spark.jars": jars, "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-        },
-    )  # fmt: skip
-    try:
+    with delta_session(jars) as spark:
         text = Path(page).read_text(encoding="utf-8")
         (load,) = _INDENTED.findall(text)
         module = sys.modules["page"] = ModuleType("page")
@@ -74,8 +66,6 @@ def main(page: str, port: str, jars: str) -> None:
             asked = query.replace("/data/tables", str(Path("tables").absolute()))
             for row in spark.sql(asked).collect():
                 print(*row)
-    finally:
-        spark.stop()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""Settings of the Spark sessions of the tests."""
+"""The Spark sessions of the tests: settings, and a session with Delta's own reader."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
 SETTINGS: Final = {
     "spark.driver.memory": "1g",
@@ -12,3 +14,28 @@ SETTINGS: Final = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 """Settings of each session."""
+
+
+@contextmanager
+def delta_session(jars: str) -> Iterator[Any]:
+    """Run a session that reads tables with Delta's own reader; a process has one session.
+
+    Args:
+        jars: Paths of Delta's jars, as ``delta_jars`` returns them.
+    """
+    import ternmq.spark
+
+    session = ternmq.spark.session(
+        "delta",
+        master="local[2]",
+        delta=True,
+        settings={
+            "spark.jars": jars,
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+        },
+    )
+    try:
+        yield session
+    finally:
+        session.stop()

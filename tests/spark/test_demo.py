@@ -19,8 +19,8 @@ import pytest
 
 pytest.importorskip("deltalake", reason="needs pyspark and a Java: pip install ternmq[spark]")
 from ternmq.demo.check import judge
+from ternmq.demo.judge.verdict import Fault, Verdict
 from ternmq.demo.plan import AGAIN, FLIGHTS
-from ternmq.demo.verdict import Fault, Verdict
 
 DEADLINE = 400.0
 
@@ -47,14 +47,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_everything_is_in_the_tables(made: Path) -> None:
     verdict = msgspec.json.decode((made / "verdict.json").read_bytes(), type=Verdict)
     assert verdict.ok
-    assert verdict.kills == ["board-1", "broker"]
+    assert verdict.kills == ["board-1", "cashier-1", "broker"]
     found = verdict.tables
     assert found is not None
     assert found.archived == found.wanted == found.counted == verdict.messages > 1000
     assert found.again == found.again_wanted > 50
     assert found.traced == sum(group.owed for group in verdict.groups)
     assert found.failures >= sum(group.retried for group in verdict.groups) > 0
-    assert found.audited == 6  # of the one topic that has any: stored, archived, four groups
+    # Flights: stored, archived, 4 groups; reminders: the same, 1, due; two topics of bookings.
+    assert found.audited == 16
     said = (made / "said").read_text()
     assert re.search(r"UA on 2013-01-01, .*: \d+ messages; second run: 0\n", said)
     assert re.search(r"tables made by Spark 4\.\d", said)

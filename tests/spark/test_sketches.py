@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ternmq.pipeline.stats import stats
 from ternmq.pipeline.stats.schema import STATS_DAY, STATS_HOUR, STEPS_US
-from ternmq.pipeline.stats.sketches import ACCURACY, Logs
+from ternmq.pipeline.stats.sketches import ACCURACY, Distinct, Logs
 from ternmq.pipeline.tables.folder import Folder
 from ternmq.pipeline.tables.table import Table
 
@@ -153,3 +153,42 @@ def test_times_are_merged_with_a_sketch_that_spark_made(views):
         ))
     """).first()
     assert (row.n, row.most) == (2 * 24 * 2000 + 1000, 9_000_000_000_000_000_999)
+
+
+EDGES = [1, 2, 7, 8, 24, 25, 384, 385, 4096, 4097]
+"""Numbers of different values at which the sketches change their form; the last two: ``kll.K``."""
+
+
+@pytest.mark.row("R9")
+def test_sketches_of_every_form_are_read_and_merged(spark):
+    """Of one value and of two, of equal values, and on both sides of each change of the form."""
+    rows = []
+    for count in EDGES:
+        texts, times = [f"k{n}" for n in range(count)] * 2, np.arange(count) * 1000
+        keys = Distinct.of(np.zeros(2 * count, np.int64), pa.array(texts), 1)
+        ours = Logs.of(np.zeros(count, np.int64), times, 1)
+        equal = Logs.of(np.zeros(count, np.int64), np.full(count, 2**62), 1)
+        columns = (one.column()[0].as_py() for one in (keys, ours, equal))
+        rows.append((count, *map(bytearray, columns)))
+    schema = "count int, keys binary, times binary, equal binary"
+    spark.createDataFrame(rows, schema).createOrReplaceTempView("edges")
+    found = spark.sql("""
+        select count, hll_sketch_estimate(keys) as keys, kll_sketch_get_n_bigint(times) as n,
+            kll_sketch_get_quantile_bigint(times, array(0.0D, 1.0D)) as ends,
+            kll_sketch_get_n_bigint(equal) as alike,
+            kll_sketch_get_quantile_bigint(equal, 0.5D) as middle
+        from edges order by count
+    """).collect()
+    for row in found:
+        exact = row["count"]
+        assert row["keys"] == (exact if exact <= 384 else pytest.approx(exact, rel=0.05))
+        assert (row.n, row.ends) == (exact, [0, (exact - 1) * 1000])
+        assert (row.alike, row.middle) == (exact, 2**62)
+    merged = spark.sql("""
+        select hll_sketch_estimate(hll_union_agg(keys)) as keys,
+            kll_sketch_get_n_bigint(kll_merge_agg_bigint(times)) as n,
+            kll_sketch_get_n_bigint(kll_merge_agg_bigint(equal)) as alike
+        from edges
+    """).first()
+    assert merged["keys"] == pytest.approx(EDGES[-1], rel=0.05)
+    assert (merged.n, merged.alike) == (sum(EDGES), sum(EDGES))

@@ -27,7 +27,7 @@ from ternmq.pipeline.trace.schema import TRACE
 from ternmq.spark.builder import DELTA, with_delta
 from tests.spark.delta_jars import delta_jars
 
-DELTA_SCRIPT = Path(__file__).parent / "delta_counts.py"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -166,8 +166,8 @@ def test_delta_reads_every_table(tables, tmp_path):
     """A session of its own, since jars are loaded only at a start."""
     jars = delta_jars(tmp_path)
     found = subprocess.run(
-        [sys.executable, str(DELTA_SCRIPT), tables.uri, jars],
-        capture_output=True, text=True, timeout=600, check=False,
+        [sys.executable, "-m", "tests.spark.delta_counts", tables.uri, jars],
+        cwd=ROOT, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert found.returncode == 0, found.stderr[-3000:]
     counts = json.loads(found.stdout.splitlines()[-1])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tests.spark.queries import finish
@@ -52,8 +54,8 @@ def test_the_topic_may_be_a_column(spark, real, client):
         (["'x' as value"], {"topic": "out", "mode": "overwrite"}, "mode overwrite: a topic is"),
         (
             ["'x' as value", "current_timestamp() as delay_until"],
-            {"topic": "out"},
-            "column delay_until: this broker does not keep",
+            {"topic": "out", "writerId": "w"},
+            "column delay_until: messages of a transaction cannot be scheduled yet",
         ),
     ],
 )
@@ -63,6 +65,31 @@ def test_what_cannot_be_written_is_one_clear_error(spark, real, client, columns,
         writer(spark.range(3).selectExpr(*columns), real, **options).save()
     assert said in str(raised.value)
     assert list(client.read("out")) == []
+
+
+@pytest.mark.row("R3")
+def test_messages_are_scheduled_and_read_when_they_are_due(spark, real, client):
+    client.admin.create_topic("out")
+    frame = spark.range(20).selectExpr(
+        "cast(id as string) value",
+        "if(id < 10, null, timestampadd(SECOND, if(id < 15, 2, 3600), current_timestamp()))"
+        " as delay_until",
+    )
+    writer(frame, real, topic="out", delivery="at_least_once").save()
+    assert {int(one.body) for one in client.read("out")} == set(range(10))
+    until = time.monotonic() + 60
+    while len(list(client.read("out"))) < 15:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    table = (
+        spark.read.format("ternmq").option("bootstrap.servers", f"127.0.0.1:{real.port}")
+        .option("subscribe", "out").option("metadataFields", "delay_until").load()
+    )  # fmt: skip
+    found = {int(bytes(row["value"])): row for row in table.collect()}
+    assert found.keys() == set(range(15))
+    for number, row in found.items():
+        assert (row["delay_until"] is None) == (number < 10)
+        assert row["delay_until"] is None or row["timestamp"] >= row["delay_until"]
 
 
 def test_a_stream_is_written_at_least_once(spark, real, client, tmp_path):

@@ -32,6 +32,11 @@ def test_every_measurement_of_the_issue_is_there():
         "append-batch",
         "pull-batch",
         "pull-singles",
+        "schedule-single",
+        "scheduled-1000000",
+        "scheduled-10000000",
+        "transaction-single",
+        "transaction-settle",
         "ordered-10",
         "ordered-1000",
         "ordered-100000",
@@ -50,6 +55,8 @@ def test_every_measurement_of_the_issue_is_there():
     [
         ("append-single", "append-batch", "pull-batch", "pull-singles"),
         ("ordered-10", "ordered-1000", "ordered-100000", "groups-70"),
+        ("schedule-single", "scheduled-1000000", "scheduled-10000000"),
+        ("transaction-single", "transaction-settle"),
         ("topics-40000", "replay"),
         ("start", "longest-turn", "longest-turn-retention"),
     ],
@@ -73,6 +80,40 @@ def test_a_smoke_run_measures_and_writes_what_figures_need(chosen, tmp_path):
             assert {"median", "spread", "values"} <= set(figure)
             assert len(figure["values"]) == 1
     assert not list((tmp_path / "data").iterdir())  # it cleans up
+
+
+@pytest.mark.slow
+def test_scheduled_messages_are_measured(tmp_path):
+    out = tmp_path / "schedule.json"
+    done = subprocess.run(
+        [sys.executable, str(BENCH.with_name("schedule.py")), "--quick", "--data",
+         str(tmp_path / "data"), "--out", str(out)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    written = json.loads(out.read_text())["measurements"]
+    assert set(written) == {"lateness", "burst-mixed", "burst-same"}
+    for result in written.values():
+        assert result["figures"]["stored"]["median"] > 0
+        assert result["figures"]["stored_early"]["median"] == 0
+        assert result["figures"]["out_of_order"]["median"] == 0
+    assert not list((tmp_path / "data").iterdir())
+
+
+@pytest.mark.slow
+def test_transactions_are_measured(tmp_path):
+    out = tmp_path / "transactions.json"
+    done = subprocess.run(
+        [sys.executable, str(BENCH.with_name("transactions.py")), "--quick", "--data",
+         str(tmp_path / "data"), "--out", str(out)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    written = json.loads(out.read_text())["measurements"]
+    assert set(written) == {"sending-1", "sending-256", "moving-1", "moving-256"}
+    for result in written.values():
+        assert result["figures"]["transactions_per_s"]["median"] > 0
+    assert not list((tmp_path / "data").iterdir())
 
 
 def test_measurements_that_were_not_run_keep_their_figures(tmp_path):

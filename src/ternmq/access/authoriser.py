@@ -73,8 +73,9 @@ class Authoriser:
         right = len(token) <= tokens.LONGEST and tokens.matches(known or _NOBODY, token)
         if known is not None and right:
             return
-        if token.startswith(tokens.PREFIX) and not tokens.is_whole(token):
-            raise Unauthenticated("the token is incomplete: it was not copied completely")
+        why = tokens.miscopied(token)
+        if why is not None:
+            raise Unauthenticated(why)
         raise Unauthenticated(f"app {_shown(app)} is not known, or the token is wrong")
 
     def check(

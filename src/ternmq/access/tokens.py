@@ -1,8 +1,8 @@
 """Tokens, with which apps authenticate, and the hashes that the broker stores.
 
 A token is ``tmq_``, 43 characters of base64url (32 random bytes) and 6 of a checksum. The checksum
-distinguishes a token that was copied in part from a wrong one; the prefix lets scanners of
-repositories find leaked tokens.
+distinguishes a token that was not copied exactly from one of another app or broker; the prefix lets
+scanners of repositories find leaked tokens.
 
 The broker stores the HMAC-SHA-256 of the text, keyed with a salt of 16 random bytes. Not scrypt or
 PBKDF2: those make guessing slow, which passwords need because people choose them; 256 random bits
@@ -24,6 +24,7 @@ import msgspec
 
 from ternmq.broker.catalog.apps import SALT_BYTES
 from ternmq.model.secret import Secret
+from ternmq.model.words import counted
 from ternmq.record.fact.control import App, Grant
 
 ADMIN: Final = "admin"
@@ -34,6 +35,7 @@ LONGEST: Final = 256
 """Longest text that is checked; longer ones are refused."""
 _CHECKED: Final = re.compile(r"tmq_[A-Za-z0-9_-]{43}[A-Za-z0-9_-]{6}\Z")
 _CHECKSUM_LENGTH: Final = 6
+_LENGTH: Final = len(PREFIX) + 43 + _CHECKSUM_LENGTH
 
 
 def new_token(random: bytes | None = None) -> Secret:
@@ -54,6 +56,18 @@ def is_whole(token: str) -> bool:
     if _CHECKED.match(token) is None:
         return False
     return token[-_CHECKSUM_LENGTH:] == _checksum(token[:-_CHECKSUM_LENGTH])
+
+
+def miscopied(token: str) -> str | None:
+    """Return how a text that begins as a token differs from all tokens; None: it does not."""
+    if not token.startswith(PREFIX) or is_whole(token):
+        return None
+    if len(token) < _LENGTH:
+        return "the token is incomplete: it was not copied completely"
+    if len(token) > _LENGTH:
+        more = counted(len(token) - _LENGTH, "character")
+        return f"the token was not copied exactly: it has {more} too many"
+    return "the token was not copied exactly: at least one character is wrong"
 
 
 def digest(token: str, salt: bytes) -> bytes:

@@ -8,9 +8,11 @@ Reading order, from the surface down; a room imports only rooms that are named b
 
 * ``broker`` (what the core can be asked), ``start`` (how it is put together), ``metrics``.
 * ``upkeep`` (work between commands), ``query`` (questions).
-* Decisions: ``intake`` (sends), ``operation`` (operators, sessions), ``delivery`` (pulls, settles).
+* Decisions: ``checkback`` (transactions that the broker asks about), ``intake`` (sends),
+  ``operation`` (operators, sessions), ``delivery`` (pulls, settles).
 * ``ledger``: how a decision becomes a record and a record changes the views.
-* Views: ``transaction``, ``dedup``, ``catalog`` (what exists), ``group`` (progress of groups).
+* Views: ``transaction``, ``schedule`` (rows that are due later), ``dedup``, ``catalog`` (what
+  exists), ``group`` (progress of groups).
 * ``gate`` (answers that wait for their records), ``clock``, ``containers``.
 
 Invariants: nothing but ``ledger`` appends a record or applies a fact, and no part takes the whole

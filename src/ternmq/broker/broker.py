@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from ternmq.broker.checkback.checking import Checking
 from ternmq.broker.clock.timers import Timer
 from ternmq.broker.delivery.leases import Leases
 from ternmq.broker.delivery.parking import Parking, Woken
@@ -38,12 +39,15 @@ from ternmq.broker.gate.replies import (
 from ternmq.broker.intake.commits import Transactions
 from ternmq.broker.intake.prepares import Preparing
 from ternmq.broker.intake.sends import Sending
+from ternmq.broker.ledger.alarms import Alarms
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.broker.operation.administration import Administration
 from ternmq.broker.operation.clients import Clients
 from ternmq.broker.operation.drains import Drains
 from ternmq.broker.operation.groups import Operating
 from ternmq.broker.operation.holds import Holding
+from ternmq.broker.upkeep.alarming import Alarming
+from ternmq.broker.upkeep.fulfilling import Fulfilling
 from ternmq.broker.upkeep.statesets import StateSets
 from ternmq.broker.upkeep.ticks import Ticking
 from ternmq.journal.state.sets import StateWriter
@@ -78,8 +82,12 @@ class Broker:
     Attributes:
         journal, views, store, index, limits, timers: Those of the ledger.
         state_sets: Writes the state into the journal.
+        alarms: Raises and clears alarms.
+        alarming: Finds reasons for alarms; the shell tells it the gap of the clock.
         administration: Takes the commands for topics, groups and apps.
+        checking: Takes the commands for transactions with check-back.
         clients: Takes the commands for sessions.
+        fulfilling: Makes messages of scheduled rows; has jobs, which read them.
         drains: Gives back the leases of a session in pieces; lists the drains that are finished.
         operating: Takes the commands of operators for a group.
         parking: Parked pulls; lists the followed queues that grew, and the pulls whose rows cannot
@@ -111,10 +119,18 @@ class Broker:
         )
         self.drains = Drains(ledger, self.leases, self.delivery)
         self.clients = Clients(ledger, self.leases, self.drains, self.parking)
-        self.ticking = Ticking(ledger, self.settling, self.leases, self.clients, self.transactions)
+        self.fulfilling = Fulfilling(ledger, self.sending, self.parking)
+        self.checking = Checking(ledger, self.sending, self.settling, self.parking)
+        self.alarms = Alarms(ledger)
+        self.alarming = Alarming(ledger, self.fulfilling, self.checking.asking)
+        self.ticking = Ticking(
+            ledger, self.settling, self.leases, self.clients, self.transactions, self.alarming
+        )
         self._register_timers()
         ledger.views.gone.forget_below(ledger.journal.first)
         self.ticking.start(now_us)
+        self.fulfilling.start(now_us)
+        self.checking.asking.start(now_us)
 
     def _register_timers(self) -> None:
         """Fill the table of timers: one line for each kind."""
@@ -126,6 +142,9 @@ class Broker:
         timers.on(Timer.PASSED, self.delivery.record_passed)
         timers.on(Timer.DRAIN, self.drains.step)
         timers.on(Timer.FREE, ticking.free)
+        timers.on(Timer.FULFIL, self.fulfilling.fulfil, timers.arm_scheduled)
+        timers.on(Timer.LOAD, self.fulfilling.load)
+        timers.on(Timer.CHECK, self.checking.asking.check)
 
     @property
     def parked_pulls(self) -> int:
@@ -139,9 +158,23 @@ class Broker:
         found = self.views.catalog.topic(topic)
         reply = self.sending.send(now_us, found, batch, queue)
         stored = found.queues[reply.queue]
-        if stored.watched:
+        if stored.watched and not reply.scheduled:
             self.parking.grew(stored)
         return reply
+
+    def cancel_scheduled(
+        self, now_us: int, topic: str, producer: int, sequence: int, *, operator: bool = False
+    ) -> DoneReply:
+        """Cancel a scheduled message by its message id; see ``Scheduling.cancel``."""
+        found = self.views.catalog.topic(topic)
+        return self.sending.scheduling.cancel(now_us, found, producer, sequence, operator=operator)
+
+    def cancel_scheduled_id(
+        self, now_us: int, topic: str, application_id: str, *, operator: bool = False
+    ) -> DoneReply:
+        """Cancel a scheduled message by its application id; see ``Scheduling.cancel_id``."""
+        found = self.views.catalog.topic(topic)
+        return self.sending.scheduling.cancel_id(now_us, found, application_id, operator=operator)
 
     # -- transactions -----------------------------------------------------------------------------
 
@@ -260,8 +293,13 @@ class Broker:
         return self.parking.cancel(token)
 
     def committed(self) -> None:
-        """Wake parked pulls for the rows below the durable mark, which has moved."""
+        """Wake parked pulls for the rows below the durable mark, which has moved.
+
+        Questions to checkers whose records are below it leave, too.
+        """
         self.parking.committed()
+        if self.checking.asking.unsent:
+            self.checking.committed()
 
     def woken_pulls(self, now_us: int) -> list[Woken]:
         """Return the parked pulls that are over, the oldest of each group first.
@@ -296,6 +334,8 @@ class Broker:
         subscription = self.views.catalog.subscription(topic, group)
         if not 0 <= queue < len(subscription.queues):
             raise UnknownQueue(f"topic {topic!r} has no queue {queue}")
+        if not epoch:  # the rows of a transaction: only its decision ends that
+            raise LeaseExpired(f"lease 0.{lease} of {group} is no lease of a consumer")
         if outcome is _HELD:
             raise InvalidRequest("held is not an outcome that a consumer may state")
         if spans is not None and not all(0 <= start < stop for start, stop in spans):
@@ -335,6 +375,8 @@ class Broker:
         subscription = self.views.catalog.subscription(topic, group)
         if not 0 <= queue < len(subscription.queues):
             raise UnknownQueue(f"topic {topic!r} has no queue {queue}")
+        if not epoch:
+            raise LeaseExpired(f"lease 0.{lease} of {group} is no lease of a consumer")
         if not 0 <= seconds_us <= _LONGEST_US:
             raise InvalidRequest("a lease lasts at most two years")
         return DoneReply(

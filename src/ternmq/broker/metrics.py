@@ -55,7 +55,7 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         (
             "ready_rows",
             figures.ready,
-            "Messages that were given back or wait behind a busy ordering key, of all groups.",
+            "Messages that were returned or wait behind another message of their ordering key.",
         ),
         (
             "waiting_rows",
@@ -66,66 +66,114 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         (
             "most_intervals",
             figures.most_open_runs(),
-            "Open runs of the group queue that has most of them; limit `limits.intervals`.",
+            "Largest number of separate ranges of a group in a queue; limit `limits.intervals`.",
         ),
         (
             "most_failures",
             figures.most_failures(),
-            "Failed rows of the group queue that has most of them; limit `limits.failures`.",
+            "Largest number of failed rows of a group in a queue; limit `limits.failures`.",
         ),
         (
             "most_parked",
             figures.most_parked(),
-            "Parked rows of the ordered group queue that has most of them; limit `limits.parked`.",
+            "Largest number of parked rows of an ordered group in a queue; limit `limits.parked`.",
         ),
         (
             "most_ready",
             figures.most_ready(),
-            "Ready rows of the group queue that has most; limits `limits.replay_[keyed_]rows`.",
+            (
+                "Largest number of ready rows of a group in a queue;"
+                " limits `limits.replay_[keyed_]rows`."
+            ),
         ),
         (
             "transactions",
             len(views.undecided.by_number),
-            "Undecided transactions; limit `limits.transactions`.",
+            "Undecided named transactions; limit `limits.transactions`.",
         ),
         (
             "transaction_batches",
             max([one.count for one in views.undecided.by_number.values()], default=0),
-            "Batches of the largest undecided transaction; limit `limits.transaction_batches`.",
+            (
+                "Batches of the largest undecided named transaction;"
+                " limit `limits.transaction_batches`."
+            ),
         ),
         (
             "prepared_batches",
             views.undecided.batches,
-            "Prepared batches of all undecided transactions; limit `limits.prepared_batches`.",
+            "Prepared batches of undecided named transactions; limit `limits.prepared_batches`.",
         ),
         (
             "prepared_bytes",
             views.undecided.bytes,
-            "Bytes of the prepared batches in the journal; limit `limits.prepared`.",
+            "Bytes of prepared batches of undecided named transactions; limit `limits.prepared`.",
         ),
         (
             "pinned_segments",
             views.undecided.segments,
-            "Files of the journal that undecided transactions keep.",
+            "Files of the journal that undecided named transactions keep.",
+        ),
+        (
+            "checked_transactions",
+            len(views.checked.by_number),
+            "Undecided transactions with check-back; limit `limits.open_transactions`.",
+        ),
+        (
+            "parked_transactions",
+            len(views.checked.parked),
+            "Undecided transactions that the broker no longer asks about: an operator must decide.",
+        ),
+        (
+            "checked_bytes",
+            views.checked.bytes,
+            "Bytes in the journal of the batches of undecided transactions with check-back.",
+        ),
+        (
+            "checked_settles",
+            views.checked.settles,
+            (
+                "Ranges of messages that undecided transactions with check-back settle, and moves "
+                "of cursors in them; limit `limits.prepared_settles`."
+            ),
+        ),
+        (
+            "producer_groups",
+            len(views.producer_groups.by_name),
+            "Producer groups; limit `limits.producer_groups`.",
         ),
         (
             "writers",
             len(views.writers.by_number),
-            "Writers of transactions that the broker remembers; limit `limits.writers`.",
+            "Writers of named transactions that the broker remembers; limit `limits.writers`.",
         ),
         (
             "most_decisions",
             max([len(one.decisions) for one in views.writers.by_number.values()], default=0),
             "Decided transactions of the writer that has most of them; limit `limits.decisions`.",
         ),
+        (
+            "scheduled_rows",
+            views.schedule.rows,
+            "Scheduled messages that are not due yet; limit `limits.scheduled_rows`.",
+        ),
+        (
+            "scheduled_segments",
+            views.schedule.segments,
+            "Files of the journal in which scheduled messages are stored.",
+        ),
         ("waiters", broker.parked_pulls, "Pulls that wait for messages; limit `limits.waiters`."),
         (
             "timers",
             len(broker.timers),
-            "Timers: ends of leases and sessions, due retries.",
+            "Timers: ends of leases and sessions, due retries and scheduled messages.",
         ),
         ("journal_first", journal.first, "Position of the oldest byte in the journal."),
-        ("journal_durable", journal.durable, "Position up to which everything is on the disk."),
+        (
+            "journal_durable",
+            journal.durable,
+            "Durable position: everything below it is synced to the disk.",
+        ),
         ("journal_end", journal.end, "Position of the next record."),
         (
             "journal_room",
@@ -136,7 +184,7 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         (
             "hold_lag_bytes",
             max([journal.durable - one.position for one in views.holds.values()], default=0),
-            "Bytes of the journal from the lowest hold to the durable end.",
+            "Bytes of the journal from the lowest hold to the durable position.",
         ),
         (
             "holds_blocking",
@@ -186,6 +234,26 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
             "expired_rows",
             views.expired_rows,
             "Unread messages removed with their file (topics with `keep_until_consumed=False`).",
+        ),
+        (
+            "fulfilled_rows",
+            broker.fulfilling.fulfilled_rows,
+            "Scheduled messages that came due and were stored in their queues.",
+        ),
+        (
+            "unreadable_scheduled_rows",
+            broker.fulfilling.unreadable_rows,
+            "Scheduled messages that were given up when they were due, as they cannot be read.",
+        ),
+        (
+            "copied_scheduled_rows",
+            moving.schedule_copies.copied_rows,
+            "Scheduled messages copied forward before their file was removed.",
+        ),
+        (
+            "alarms_forgotten",
+            views.alarms.forgotten,
+            "Open alarms that were forgotten, because more than 1,000 were open.",
         ),
         ("upkeep_stalls", upkeep.stalls, "How often the broker had no room for its own records."),
     ]

@@ -17,17 +17,22 @@ from ternmq.broker.catalog.stateobjects import (
     SubscriptionObjects,
     TopicObjects,
 )
+from ternmq.broker.clock.clock import START_JUMP_US
 from ternmq.broker.dedup.stateobjects import DedupObjects, ForgottenObjects
 from ternmq.broker.delivery.modes import MODES
 from ternmq.broker.group.mode import GroupModes
 from ternmq.broker.group.retry import Chance
-from ternmq.broker.ledger.heldobjects import HeldObjects, ShardObjects
+from ternmq.broker.ledger.heldobjects import GivenObjects, HeldObjects, ShardObjects
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.broker.ledger.resolving import TransactionViews
-from ternmq.broker.ledger.viewobjects import GlobalObject, HoldsObject
+from ternmq.broker.ledger.scheduling import ScheduleViews
+from ternmq.broker.ledger.viewobjects import AlarmsObject, GlobalObject, HoldsObject
 from ternmq.broker.ledger.views import Views
+from ternmq.broker.schedule.stateobjects import ScheduledRowsObjects, ScheduleObjects
 from ternmq.broker.transaction.stateobjects import (
+    CheckedObjects,
     PreparedRowsObjects,
+    ProducerGroupObjects,
     TransactionObjects,
     WriterObjects,
 )
@@ -71,6 +76,8 @@ class Options:
     chunk_bytes: int = CHUNK_BYTES
     retention: RetentionSpec = field(default_factory=RetentionSpec)
     look_every_us: int = LOOK_EVERY_US
+    start_jump_us: int = START_JUMP_US
+    """How far ahead of the last record the wall clock is believed at a start."""
     min_epoch: Epoch = Epoch(1)
     """Least epoch of this start: one above that of a journal that was lost, if there was one."""
 
@@ -91,7 +98,8 @@ def open_broker(
 
     Args:
         disk: The data root; the caller holds its lock.
-        wall_us: The wall clock.
+        wall_us: The wall clock. It is believed up to ``Options.start_jump_us`` ahead of the last
+            record.
         chance: Randomness, for jitter.
         options: See ``Options``.
 
@@ -142,6 +150,7 @@ def _open(disk: Disk, wall_us: int, chance: Chance, options: Options) -> Started
         reserve_bytes=options.reserve_bytes,
         tail_bytes=options.tail_bytes,
         min_epoch=options.min_epoch,
+        start_jump_us=options.start_jump_us,
     )
     views = made[0]
     store = RecordStore(journal, disk, cache)
@@ -158,7 +167,12 @@ def _open(disk: Disk, wall_us: int, chance: Chance, options: Options) -> Started
     ledger = Ledger(journal, views, store, chance)
     broker = Broker(ledger, now_us, writer)
     upkeep = Upkeep(
-        ledger, broker.state_sets, disk, options.retention, look_every_us=options.look_every_us
+        ledger,
+        broker.state_sets,
+        broker.fulfilling,
+        disk,
+        options.retention,
+        look_every_us=options.look_every_us,
     )
     return Started(broker, upkeep, report)
 
@@ -167,6 +181,7 @@ def new_views(limits: Limits, index: Index) -> Views:
     """Return empty views with the whole of their tables: kinds of records, STATE objects, modes."""
     views = Views(limits, index, GroupModes(MODES))
     TransactionViews(views).register()
+    ScheduleViews(views).register()
     catalog, register = views.catalog, views.objects.register
     # In the order in which sets are written.
     register(state.GLOBAL, GlobalObject(views))
@@ -176,14 +191,20 @@ def new_views(limits: Limits, index: Index) -> Views:
     register(state.SESSIONS, SessionObjects(views.sessions))
     register(state.APPS, AppObjects(catalog))
     register(state.HOLDS, HoldsObject(views))
+    register(state.ALARMS, AlarmsObject(views))
     # After topics, subscriptions, sessions: what is removed meanwhile is in both, not in none.
     register(state.GONE, GoneObjects(views.gone))
+    register(state.PRODUCER_GROUPS, ProducerGroupObjects(views.producer_groups))
+    register(state.CHECKED, CheckedObjects(views.checked))
     register(state.TRANSACTION, TransactionObjects(views.undecided))
     register(state.WRITER, WriterObjects(views.writers))
     register(state.PREPARED_ROWS, PreparedRowsObjects(views.prepared_rows))
+    register(state.SCHEDULE, ScheduleObjects(views.schedule))
+    register(state.SCHEDULED_ROWS, ScheduledRowsObjects(views.schedule))
     register(state.FORGOTTEN, ForgottenObjects(views.dedup))
     register(state.DEDUP, DedupObjects(views.dedup))
     register(state.HELD, HeldObjects(views))
+    register(state.GIVEN, GivenObjects(views))
     register(state.SHARD, ShardObjects(views))
     return views
 

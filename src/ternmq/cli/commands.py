@@ -44,6 +44,7 @@ TABLE: Final[Mapping[str, Entry]] = {
     "tail": Entry(MESSAGES, "topics.tail:tail", "Show the newest messages of a topic."),
     "consume": Entry(MESSAGES, "topics.consume:consume", "Consume messages for a group."),
     "message": Entry(MESSAGES, "topics.message:message", "Look up messages."),
+    "delay": Entry(MESSAGES, "topics.delay:delay", "List and cancel scheduled messages."),
     "retry": Entry(
         MESSAGES,
         "groups.retry:retry",
@@ -63,15 +64,22 @@ TABLE: Final[Mapping[str, Entry]] = {
     "transaction": Entry(
         MANAGE,
         "topics.transaction:transaction",
-        "List undecided transactions and their writers, and roll transactions back.",
+        "List and decide undecided transactions, and set how they are checked.",
     ),
     "top": Entry(WATCH, "broker.top:top", "Watch rates, topics, groups and connections."),
     "broker": Entry(WATCH, "broker.broker:broker", "Show the status of the broker."),
-    "client": Entry(WATCH, "broker.clients:client", "Show the connected clients."),
+    "alarm": Entry(WATCH, "broker.alarm:alarm", "List and clear the alarms of the broker."),
+    "clock": Entry(
+        WATCH,
+        "broker.clock:clock",
+        "Show how far broker time is from the clock of its machine, or accept that clock.",
+    ),
+    "client": Entry(WATCH, "broker.clients:client", "List the clients, connected or away."),
     "doctor": Entry(
         WATCH, "broker.doctor:doctor", "Check disk, clock, limits and Python of this machine."
     ),
     "bench": Entry(WATCH, "broker.bench:bench", "Run small benchmarks with one client."),
+    "backup": Entry(WATCH, "broker.backup:backup", "Copy the journal of a running broker."),
     "journal": Entry(
         WATCH, "broker.journal:journal", "Inspect, check and repair a journal on disk."
     ),

@@ -11,7 +11,7 @@ from ternmq.cli.reach.parameters import Real
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import Failed
 
-_FAULTS = ("loss", "duplicate", "order")
+_FAULTS = ("loss", "duplicate", "order", "early")
 
 
 @click.command(cls=Command)

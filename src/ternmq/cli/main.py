@@ -19,11 +19,17 @@ from ternmq.model.errors import TernMQError
 from ternmq.model.version import __version__
 
 
-@click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Root,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit status: 0 done, 1 failed, 2 wrong usage, 3 no broker answers, 4 not found, 5 not "
+    "allowed, 6 connection lost before the answer, 7 refused for now (try again), 8 a check found "
+    "a fault. An error is one line on standard error.",
+)
 @click.version_option(__version__, prog_name=PROGRAM)
 @connection_options
 def ternmq(**connection: object) -> None:
-    """A message broker that you install with pip.
+    """A message broker in one Python package.
 
     `ternmq dev` starts a broker to try it out. Options that select a broker can be given before or
     after the command.

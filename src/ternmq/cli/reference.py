@@ -25,6 +25,10 @@ name of the command:
 
 {connection}
 
+At its end, a command that sent or received messages reports their number to the broker, in another
+request. So if the broker does not answer, the command lasts up to twice the timeout, plus 3 s to
+disconnect.
+
 A command takes the address of the broker from the first of these places that has one:
 
 1. `--url`
@@ -48,9 +52,10 @@ file can read it.
 ## Values
 
 * Durations: `250ms`, `90s`, `10m`, `1h30m`, `7d`. Sizes: `512B`, `4KiB`, `1MiB`, `1GiB`.
-* Times: a duration such as `10m` means this long ago; `14:30` is a time of today; `2026-01-31`,
-  `2026-01-31T14:30` and `2026-01-31T14:30:00Z` are a date, or a date and a time. A time without a
-  time zone is in the time zone of the machine.
+* Times: a duration such as `10m` means this long ago (with `delay list`: this long from now);
+  `14:30` is a time of today; `2026-01-31`, `2026-01-31T14:30` and `2026-01-31T14:30:00Z` are a
+  date, or a date and a time. A time without a time zone is in the time zone of the machine. A range
+  begins at `--since` and ends before `--until`. Commands print times in UTC.
 * Names: 1 to 127 characters of `A-Z a-z 0-9 . _ -`.
 * Offsets: `7`. If a command accepts several offsets, also a range: `10-12`.
 
@@ -80,6 +85,10 @@ that changes `body` must delete `body_base64`. The fields of a message's place a
 ## Exit status
 
 {exits}
+
+`serve`, `dev` and `worker` stop in order at the first SIGTERM, Ctrl-C or SIGHUP, and end with 0. In
+the first moment of such a command, while Python still loads it, these signals end it like any other
+command. Under `nohup`, SIGHUP ends no command.
 
 An error is one line on standard error. It says what happened and what to do. `ternmq completion`
 enables the shell to complete commands, options, topics and groups.
@@ -128,7 +137,16 @@ def _table(command: click.Command, context: click.Context, *, connection: bool) 
             continue
         if {"--help", "--version"} & set(parameter.opts):
             continue
-        if (parameter.name in CONNECTION) is connection:
+        if _is_connection(parameter) is connection:
             names, text = (part.replace("|", "\\|") for part in record)
             rows.append(f"| `{names}` | {text} |")
     return "\n".join(["| option | what it does |", "|---|---|", *rows]) if rows else ""
+
+
+def _is_connection(option: click.Option) -> bool:
+    """Return whether an option is one of those by which all commands find the broker.
+
+    ``context add`` has options of these names that mean something else: it stores them.
+    """
+    shared = {one.name: one.help for one in ternmq.params if isinstance(one, click.Option)}
+    return option.name in CONNECTION and option.help == shared.get(option.name, option.help)

@@ -43,6 +43,7 @@ from ternmq.wire.control import (
     RangesAsk,
     RangeStart,
     SessionName,
+    Status,
     TopicInfo,
     TopicName,
     TopicRanges,
@@ -369,6 +370,10 @@ class Bulk:
     def holds(self) -> Holds:
         """Return all holds, and the beginning and end of the journal."""
         return self._control(Command.HOLD_LIST, control.HoldList(), control.Holds)
+
+    def status(self) -> Status:
+        """Return the status of the broker."""
+        return self._control(Command.STATUS, control.StatusAsk(), control.Status)
 
     def _control(self, command: Command, asked: msgspec.Struct, kind: type[T]) -> T:
         return control.decode_answer(self._line.ask(command, control.encode(asked)), kind)

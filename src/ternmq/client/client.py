@@ -11,20 +11,23 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import suppress
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Final, Literal, NoReturn, Self, TypeVar, overload
+from typing import Any, Final, Literal, Self, TypeVar, overload
 
 from ternmq.client.admin.admin import Admin
 from ternmq.client.admin.deadletters import DeadLetters
 from ternmq.client.admin.lookup import FoundMessage, Lookup
 from ternmq.client.admin.replay import Replay, Replayed
+from ternmq.client.admin.schedule import Schedule
 from ternmq.client.connection.options import Options
 from ternmq.client.connection.session import Session
 from ternmq.client.connection.signals import Signals
 from ternmq.client.connection.stats import ClientStats
 from ternmq.client.consumer import reading
-from ternmq.client.consumer.consumer import Consumer
+from ternmq.client.consumer.consumer import ConsumerEngine
+from ternmq.client.consumer.consuming import Consumer
 from ternmq.client.consumer.deliveries import Deliveries, Leased
 from ternmq.client.consumer.delivery import Delivery
 from ternmq.client.consumer.keeper import Keeper
@@ -53,6 +56,8 @@ from ternmq.client.handler.depends import Provider
 from ternmq.client.handler.middleware import Lifespan
 from ternmq.client.handler.signature import Function
 from ternmq.client.handler.unawaited import looked_after
+from ternmq.client.prepared_ids import PreparedIds
+from ternmq.client.process import pickling
 from ternmq.client.process.forking import watch, watched
 from ternmq.client.producer.heard import SentSoon
 from ternmq.client.producer.producer import Producer
@@ -61,6 +66,11 @@ from ternmq.client.sending import Sender, copied
 from ternmq.client.serving import Serving
 from ternmq.client.topology import Topology
 from ternmq.client.transacting import Committed, Prepared, Transactions
+from ternmq.client.transaction.batches import Batches
+from ternmq.client.transaction.checking import Checking
+from ternmq.client.transaction.decision import Decision
+from ternmq.client.transaction.steps import outcome_of
+from ternmq.client.transaction.transaction import Parts, Transaction
 from ternmq.model.errors import ClientClosed, InvalidRequest, UnsentMessages
 from ternmq.model.specs import Mode, Start
 
@@ -71,7 +81,7 @@ _HURRIED_TIMEOUT: Final = 0.5
 
 
 @looked_after("client")
-class Client:
+class Client(pickling.NotPickled):
     """A client of a broker, made by ``ternmq.connect``. It lives in one event loop of one process.
 
     Making it does no I/O, so handlers can be declared when a module is imported. ``await``,
@@ -82,6 +92,8 @@ class Client:
         admin: Manages topics, groups and apps, and shows the state of the broker.
         deadletters: Messages that failed for good.
     """
+
+    _not_pickled = pickling.CLIENT
 
     def __init__(
         self,
@@ -100,14 +112,22 @@ class Client:
         self._producer = Producer(session, making)
         middlewares = self._declarations.middlewares
         self._sender = Sender(session, self._producer, self.codecs, middlewares, options.timeout)
-        self._transactions = Transactions(session, self._producer, self._sender)
+        batches = Batches(PreparedIds(), self._producer, session.broker_time)
+        self._transactions = Transactions(session, batches, self._sender)
         self._settler = Settler(session)
+        self._parts = Parts(session, self._sender, middlewares, batches, self._settler)
+        self._checking = Checking(session, self._declarations, self.codecs, self._parts.unfinished)
         self._puller = Puller(session, self._settler, making)
         self._keeper = Keeper(session, self._settler)
         self._reporter = Reporter(session, self._producer)
-        session.members += [self._settler, self._settler.policies, self._producer, self._reporter]
-        self.serving = Serving(session, self._declarations, self.codecs, self.admin, self._puller)
+        session.members += [
+            self._settler, self._settler.policies, self._producer, self._reporter, self._checking,
+        ]  # fmt: skip
+        self.serving = Serving(
+            session, self._declarations, self.codecs, self.admin, self._puller, self._checking.ready
+        )
         self._lookup = Lookup(session, self.codecs)
+        self._schedule = Schedule(session)
         self._replay = Replay(session)
         self.deadletters = DeadLetters(session, self.codecs)
         watch(self)
@@ -125,9 +145,6 @@ class Client:
     def __repr__(self) -> str:
         return f"<Client of {self.options.address}, app {self.options.app!r}>"
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a client cannot be pickled: make one in each process")
-
     # -- start and end ----------------------------------------------------------------------------
 
     def __await__(self) -> Generator[Any, None, Self]:
@@ -139,8 +156,11 @@ class Client:
         Raises:
             CannotConnect: There is no broker at the address.
             Unauthenticated: The broker does not accept app and token.
+            ProducerGroupTaken: A checker was declared for a producer group of another app.
         """
         await self._session.connect()
+        if self._declarations.checkers:
+            await self._checking.ready(self.options.timeout)
         return self
 
     async def __aenter__(self) -> Self:
@@ -163,7 +183,8 @@ class Client:
 
         Args:
             timeout: Seconds to wait for sends; None: the client's ``timeout``. After that,
-                reporting settles and sends to the broker takes at most 5 s, and leaving 3 s.
+                reporting settles and sends to the broker takes at most 5 s (sends: at most the
+                client's ``timeout``), and leaving 3 s.
 
         Raises:
             UnsentMessages: Messages of ``send_soon`` were not stored, or their outcome is unknown.
@@ -183,6 +204,7 @@ class Client:
         serving = self.serving
         serving.hurry = hurry = serving.hurry or asyncio.Event()
         left = await serving.drain()
+        await self._checking.close()
         session.closing()
         if timeout is None:
             timeout = _HURRIED_TIMEOUT if hurry.is_set() else self.options.timeout
@@ -192,7 +214,7 @@ class Client:
         until = loop.time() + close_timeout
         await self._settler.drained(close_timeout)
         if session.link is not None:
-            await self._reporter.last(max(0.0, until - loop.time()))
+            await self._reporter.last(min(self.options.timeout, max(0.0, until - loop.time())))
         most = max(0.0, until - loop.time())
         await self._keeper.stop(most, left)
         await session.close(leave=not left)
@@ -235,6 +257,8 @@ class Client:
         content_type: str = "",
         id: str | None = None,  # noqa: A002
         queue: Queue | None = None,
+        deliver_after: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
         timeout: float | timedelta | None = None,
     ) -> Receipt:
         """Send a message; returns when it is stored durably.
@@ -257,6 +281,12 @@ class Client:
                 be called again when the topic is changed. None: messages of one key share a queue,
                 as long as the number of queues stays the same; without a key, each batch goes to
                 the next queue. Ordered topics use the queue of the ordering key, and refuse others.
+            deliver_after: Deliver it only after so many seconds, or a timedelta, of at most 731
+                days; 0 or less: at once. It counts from this call, by the broker's clock, and is
+                late by a round trip at most. Its receipt has ``due_at`` and no offset; ``cancel``
+                takes it back before it is due.
+            deliver_at: Deliver it only at this time, a datetime with a time zone; one that is over:
+                at once.
             timeout: Seconds in all; None: the client's ``timeout``.
 
         Raises:
@@ -264,6 +294,8 @@ class Client:
             OrderingKeyRequired, TopicNotOrdered: Nothing was sent: an ordered topic needs an
                 ordering key, and another topic accepts none.
             UnknownQueue: Nothing was sent: the topic does not have that queue.
+            DueTooFar: Nothing was stored: it would be due in more than 731 days.
+            InvalidRequest: Nothing was sent: another value is not valid.
             CannotConnect: Nothing was sent: there was no connection in time.
             BufferFull: Nothing was sent: the buffer stayed full, or had room only when too little
                 time was left for an answer.
@@ -276,16 +308,24 @@ class Client:
             topic = self._declarations.name_of(topic)
         if self._declarations.middlewares.sends:
             given = copied(headers)
-            message = Message(body, key, ordering_key, tag, given, content_type, id, queue)
+            message = Message(
+                body, key, ordering_key, tag, given, content_type, id, queue, deliver_after,
+                deliver_at,
+            )  # fmt: skip
             return await self._sender.around(topic, message, timeout)
         producer = self._producer
         loop = self._session.bind()
+        due = None
+        if deliver_after is not None or deliver_at is not None:
+            due = self._sender.due(deliver_after, deliver_at)
         if producer.room.full:
             timeout = await self._sender.room(timeout)
         future: asyncio.Future[Receipt] = loop.create_future()
         outgoing = self._sender.outgoing(
             body, key, ordering_key, tag, headers, content_type, id, future, queue
         )
+        if due is not None:
+            outgoing.due = due
         producer.put(topic, outgoing, timeout)
         return await future
 
@@ -301,6 +341,8 @@ class Client:
         content_type: str = "",
         id: str | None = None,  # noqa: A002
         queue: Queue | None = None,
+        deliver_after: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
     ) -> asyncio.Future[Receipt]:
         """Send a message without waiting; the future returns its receipt. See ``send``.
 
@@ -309,7 +351,7 @@ class Client:
 
         Raises:
             BufferFull: The buffer is full.
-            InvalidName, EncodeError, MessageTooLarge: Nothing was sent.
+            InvalidName, InvalidRequest, EncodeError, MessageTooLarge: Nothing was sent.
             OrderingKeyRequired, TopicNotOrdered: Nothing was sent: an ordered topic needs an
                 ordering key, and another topic accepts none.
         """
@@ -320,12 +362,17 @@ class Client:
         producer.room.refuse_when_full()
         if self._declarations.middlewares.sends:
             given = copied(headers)
-            message = Message(body, key, ordering_key, tag, given, content_type, id, queue)
+            message = Message(
+                body, key, ordering_key, tag, given, content_type, id, queue, deliver_after,
+                deliver_at,
+            )  # fmt: skip
             return self._sender.soon_around(topic, message)
         future: asyncio.Future[Receipt] = loop.create_future()
         outgoing = self._sender.outgoing(
             body, key, ordering_key, tag, headers, content_type, id, future, queue
         )
+        if deliver_after is not None or deliver_at is not None:
+            outgoing.due = self._sender.due(deliver_after, deliver_at)
         producer.put(topic, outgoing)
         return future
 
@@ -348,6 +395,8 @@ class Client:
         queue: Queue | None = None,
     ) -> None:
         """Send a message that may be lost: the broker does not answer. See ``send``.
+
+        It cannot have a due time: nobody could cancel it.
 
         Raises:
             BufferFull: The buffer is full.
@@ -376,6 +425,8 @@ class Client:
         messages: Iterable[object],
         *,
         queue: Queue | None = None,
+        deliver_after: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
         return_errors: Literal[False] = False,
     ) -> list[Receipt]: ...
 
@@ -386,6 +437,8 @@ class Client:
         messages: Iterable[object],
         *,
         queue: Queue | None = None,
+        deliver_after: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
         return_errors: Literal[True],
     ) -> list[Receipt | Exception]: ...
 
@@ -395,6 +448,8 @@ class Client:
         messages: Iterable[object],
         *,
         queue: Queue | None = None,
+        deliver_after: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
         return_errors: bool = False,
     ) -> list[Receipt] | list[Receipt | Exception]:
         """Send many messages; returns when the outcome of each is known.
@@ -407,13 +462,16 @@ class Client:
             topic: The topic.
             messages: ``Message``, or bare bodies.
             queue: Queue of messages that do not name one; see ``send``.
+            deliver_after: When messages are delivered that do not say it themselves; see ``send``.
+                They all have the same due time.
+            deliver_at: Likewise.
             return_errors: Return an exception in the place of each message that was not stored,
                 instead of raising.
 
         Raises:
             PartialSendError: Some, or all, were not stored, whatever the reason: ``receipts``,
                 ``failures``.
-            InvalidName, InvalidRequest, ClientClosed: Nothing was sent.
+            InvalidName, InvalidRequest, DueTooFar, ClientClosed: Nothing was sent.
             UnknownQueue: Nothing was sent: the topic does not have the queue that ``queue`` names.
         """
         topic = check_topic(self._declarations.name_of(topic))
@@ -426,7 +484,8 @@ class Client:
         items: Sequence[object] = messages if isinstance(messages, list | tuple) else [*messages]
         if not items:
             return []
-        many = await self._sender.many(topic, items, queue)
+        due = self._sender.due(deliver_after, deliver_at)
+        many = await self._sender.many(topic, items, queue, due)
         return many.outcomes() if return_errors else many.outcome()
 
     async def flush(self, timeout: float | timedelta | None = None) -> None:
@@ -536,6 +595,98 @@ class Client:
         """
         await self._transactions.abort(writer, batch_id, timeout=timeout)
 
+    def transaction(
+        self,
+        group: str,
+        *,
+        query_id: str = "",
+        on_error: Literal["rollback", "check"] = "rollback",
+        check_after: float | timedelta | None = None,
+        timeout: float | timedelta | None = None,
+    ) -> Transaction:
+        """Return a transaction: messages that become visible together, or not at all.
+
+        ::
+
+            async with client.transaction("order-service", query_id="order-7") as tx:
+                await tx.send("orders", order)
+                await tx.send("stock", {"order": 7})
+                await tx.ack(delivery)
+
+        Leaving the block commits, an exception rolls back. If this process dies in between, or its
+        commit is lost, the broker asks the checkers of the producer group; see ``checker``. At the
+        broker the transaction begins with its first call, and it needs a checker that is connected.
+
+        Args:
+            group: The producer group: the name under which this application has its checker.
+            query_id: Your own name for what the transaction is about, such as the number of an
+                order, at most 255 bytes: the checker gets it.
+            on_error: What an exception in the block does: ``rollback``, or ``check``, which leaves
+                the decision to the checker, for work whose outcome is not certain then. An error
+                of the transaction's own calls rolls back in any case: something is missing in it.
+            check_after: When the checker is asked first, after 1 second to 1 hour; None: after
+                60 s, or as the producer group says.
+            timeout: Seconds in all for each call of the transaction; None: the client's
+                ``timeout``.
+
+        Raises:
+            InvalidName, InvalidRequest: A value is not valid.
+        """
+        return Transaction(self._parts, group, query_id, on_error, check_after, timeout)
+
+    async def transaction_outcome(self, id: str) -> Decision:  # noqa: A002
+        """Return what became of a transaction; ``UNKNOWN``: it is not decided yet.
+
+        Args:
+            id: Its id, ``tx.id`` or ``transaction_id`` of an ``OutcomeUnknown``.
+
+        Raises:
+            UnknownTransaction: There never was one, or its decision is no longer in the journal.
+            ProducerGroupTaken: It belongs to another app.
+            InvalidRequest: It is no such id.
+        """
+        self._session.bind()
+        return await outcome_of(self._session, id)
+
+    def checker(self, group: str) -> Callable[[F], F]:
+        """Declare the function that decides about transactions whose client is gone; a decorator.
+
+        ::
+
+            @client.checker("order-service")
+            async def check(tx: ternmq.PreparedTransaction) -> ternmq.Decision:
+                paid = await orders.is_paid(tx.query_id)
+                return ternmq.Decision.COMMIT if paid else ternmq.Decision.ROLLBACK
+
+        The broker asks while the client is connected, by any use of it, one transaction of the
+        group after the other or several at a time. A function that returns ``UNKNOWN``, or raises,
+        is asked again later: 15 times within a day unless the producer group says otherwise. A
+        ``def`` runs in a thread and gets a ``ternmq.sync.PreparedTransaction``. A transaction whose
+        block still runs in this client is not asked about.
+
+        Args:
+            group: The producer group. It belongs to the app that uses it first; ``connect`` and
+                ``run`` raise ``ProducerGroupTaken`` if that is another one.
+
+        Raises:
+            InvalidHandler: It cannot be called with a transaction; or there is one for the group.
+            InvalidName: The name of the group is not valid.
+        """
+
+        def declare(function: F) -> F:
+            self._declarations.add_checker(function, group)
+            self.offer(group)
+            return function
+
+        return declare
+
+    def offer(self, group: str) -> None:
+        """Offer a checker that was declared while the client is connected. From any thread."""
+        loop = self._session.known_loop
+        if loop is not None and not self._session.forked:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._checking.offer, group)
+
     # -- receiving --------------------------------------------------------------------------------
 
     async def pull(
@@ -597,9 +748,9 @@ class Client:
         """
         topic = self._declarations.name_of(topic)
         source = Source(topic, group, tags, mode, start)
-        return Consumer(self._puller, source, self.codecs, max_in_flight)
+        return Consumer(ConsumerEngine(self._puller, source, self.codecs, max_in_flight))
 
-    async def consume_batches(
+    def consume_batches(
         self,
         topic: str | Topic,
         *,
@@ -619,7 +770,11 @@ class Client:
         topic = self._declarations.name_of(topic)
         source = Source(topic, group, tags, mode, start)
         check_positive("max_messages", max_messages)
-        max_wait = wait_of("max_wait", max_wait)
+        return self._batches(source, max_messages, wait_of("max_wait", max_wait))
+
+    async def _batches(
+        self, source: Source, max_messages: int, max_wait: float
+    ) -> AsyncIterator[Deliveries]:
         self._session.bind()
         await self._puller.join(source)
         handed: list[Leased] = []
@@ -632,7 +787,7 @@ class Client:
                 handed = [one for one in handed if one.lease.left and not one.lease.lost]
                 handed += parts
                 if parts:
-                    yield Deliveries(topic, parts, self.codecs)
+                    yield Deliveries(source.topic, parts, self.codecs)
         finally:
             for one in handed:
                 give_back(one.lease)
@@ -690,7 +845,7 @@ class Client:
             topic: The topic: its name, or a ``Topic``, which this call also declares.
             group: The consumer group.
             tags: Filter; ``declare`` describes how it is applied.
-            concurrency: Number of messages handled at one time.
+            concurrency: Number of messages handled at one time; not more than ``max_in_flight``.
             max_in_flight: Most messages that the client holds unsettled; None: ``concurrency``,
                 plus as many as are processed in 0.1 s, up to 1,024.
             mode: Mode of the group.
@@ -864,17 +1019,40 @@ class Client:
         flag("at_once", at_once)
         self.serving.stop(at_once=at_once)
 
+    # -- scheduled messages -----------------------------------------------------------------------
+
+    async def cancel(self, what: Receipt | str | Topic, id: str = "") -> None:  # noqa: A002
+        """Cancel a scheduled message: it is never delivered. Returns when this is durable.
+
+        To cancel it again changes nothing. Its ``id=`` stays in use as that of a stored message
+        does: a message that is to replace it needs another one, else it is an ``IdConflict``.
+
+        Args:
+            what: Its receipt; or its topic.
+            id: With a topic: its id, the broker's (``Receipt.id``) or the application's own; of
+                several messages with the same id of the application, the newest.
+
+        Raises:
+            AlreadyDelivered: It was due, or was not scheduled.
+            MessageNotFound: There is no such message, or it is no longer kept.
+            InvalidRequest: No id is given.
+        """
+        self._session.bind()
+        await self._schedule.cancel(what, id)
+
     # -- looking up -------------------------------------------------------------------------------
 
     async def get(
         self,
         topic: str | Topic,
-        id: str = "",  # noqa: A002
+        id: str | None = None,  # noqa: A002
         *,
         queue: int | None = None,
         offset: int | None = None,
     ) -> FoundMessage:
         """Return the message with an id (the broker's, or the application's own), or at an offset.
+
+        A message that is scheduled, or was cancelled, is found by its id: see its ``state``.
 
         Args:
             topic: The topic.
@@ -884,8 +1062,8 @@ class Client:
 
         Raises:
             MessageNotFound: There is no such message, or it is no longer kept.
-            InvalidRequest: Neither id nor offset is given, or both; or the topic has several queues
-                and ``queue`` is missing.
+            InvalidRequest: Neither id nor offset is given, or both; the id is empty; or the topic
+                has several queues and ``queue`` is missing.
         """
         self._session.bind()
         return await self._lookup.get(topic, id, queue, offset)
@@ -899,7 +1077,7 @@ class Client:
         until: datetime | None = None,
         limit: int = 32,
     ) -> list[FoundMessage]:
-        """Return the messages with a key, newest first.
+        """Return the messages with a key, newest first; those that are scheduled, too.
 
         Args:
             topic: The topic.
@@ -972,7 +1150,7 @@ class Client:
         else:
             self._session.renew()
             self._producer.renew()
-            self._transactions.ids.renew()
+            self._parts.batches.ids.renew()
 
 
 def leases_of(port: int) -> list[Lease]:

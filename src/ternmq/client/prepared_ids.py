@@ -1,4 +1,4 @@
-"""Message ids of prepared messages."""
+"""Message ids of prepared messages, and names of transactions."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import secrets
 class PreparedIds:
     """Ids of a client's prepared messages. Not thread-safe: call it from the client's loop."""
 
-    __slots__ = ("next", "producer")
+    __slots__ = ("named", "next", "producer")
 
     def __init__(self) -> None:
         self.producer = secrets.randbits(64)
         self.next = 0
+        self.named = 0
 
     def renew(self) -> None:
         """Take a new producer id, in a process that was forked before any id was used."""
@@ -23,3 +24,8 @@ class PreparedIds:
         first = self.next
         self.next += count
         return first
+
+    def name(self) -> int:
+        """Return the counter of another transaction: with ``producer`` it is its name."""
+        self.named += 1
+        return self.named

@@ -13,6 +13,7 @@ from typing import Final
 from ternmq.client.connection.session import Session
 from ternmq.client.content import tracing
 from ternmq.client.content.codecs import Codecs
+from ternmq.client.content.delays import Due, due_of
 from ternmq.client.content.message import Failure, Message, Queue, Receipt
 from ternmq.client.content.reasons import safe_str
 from ternmq.client.content.validation import LARGEST_BODY, check_body, check_message
@@ -114,20 +115,35 @@ class Sender:
             )  # fmt: skip
         return message
 
+    def due(self, deliver_after: object, deliver_at: object) -> Due | None:
+        """Return when a message is due; None: at once. Raises as ``due_of``."""
+        return due_of(deliver_after, deliver_at, self._session.broker_time)
+
     def of_item(
         self,
         item: object,
         queue: Queue | None,
         future: asyncio.Future[Receipt] | None = None,
+        due: Due | None = None,
+        asked_us: int | None = None,
     ) -> Outgoing:
         """Return a message to send: a ``Message``, or a bare body.
+
+        Args:
+            item: The message.
+            queue: Its queue, if it does not name one.
+            future: Gets its receipt.
+            due: When it is due, if it does not say.
+            asked_us: When its own delay begins; None: now. See ``due_of``.
 
         Raises:
             EncodeError, InvalidRequest, MessageTooLarge: It cannot be sent.
         """
         if not isinstance(item, Message):
-            return self.outgoing(item, "", "", "", None, "", None, future, queue)
-        return self.outgoing(
+            outgoing = self.outgoing(item, "", "", "", None, "", None, future, queue)
+            outgoing.due = due
+            return outgoing
+        outgoing = self.outgoing(
             item.body,
             item.key,
             item.ordering_key,
@@ -138,16 +154,22 @@ class Sender:
             future,
             queue if item.queue is None else item.queue,
         )
+        if item.deliver_after is not None or item.deliver_at is not None:
+            time = self._session.broker_time
+            due = due_of(item.deliver_after, item.deliver_at, time, asked_us)
+        outgoing.due = due
+        return outgoing
 
     def encoded(
-        self, topic: str, items: Sequence[object], queue: Queue | None
+        self, topic: str, items: Sequence[object], queue: Queue | None, due: Due | None = None
     ) -> tuple[list[Outgoing], list[Failure]]:
         """Return the messages that can be sent, and those that cannot."""
         encoded: list[Outgoing] = []
         failures: list[Failure] = []
+        asked_us = self._session.broker_time.moment_us()  # of all: equal delays are one due time
         for row, item in enumerate(items):
             try:
-                encoded.append(self.of_item(item, queue))
+                encoded.append(self.of_item(item, queue, None, due, asked_us))
             except (EncodeError, InvalidRequest) as error:
                 failures.append(Failure(item, row, error, topic))
         return encoded, failures
@@ -205,7 +227,13 @@ class Sender:
         """Send a message that nobody answers inside the middlewares of sends."""
         outbound = Outbound(topic, message)
         with self._middlewares.enter_sends(outbound):
-            self._producer.put(topic, self.of_item(outbound.message, None), one_way=True)
+            outgoing = self.of_item(outbound.message, None)
+            if outgoing.due is not None:
+                raise InvalidRequest(
+                    "send_oneway takes no due time: nobody would know whether the message is "
+                    "scheduled, and nobody could cancel it; use send or send_soon"
+                )
+            self._producer.put(topic, outgoing, one_way=True)
 
     def _put_outbound(
         self, outbound: Outbound, timeout: float | None = None
@@ -231,18 +259,23 @@ class Sender:
             self._producer.keep(Unheard(holder, Failure(message, 0, error, name)), size)
         holder.set_exception(error)
 
-    async def many(self, topic: str, items: Sequence[object], queue: Queue | None) -> Many:
+    async def many(
+        self, topic: str, items: Sequence[object], queue: Queue | None, due: Due | None
+    ) -> Many:
         """Send many messages; return their outcomes."""
         if self._middlewares.sends:
-            return await self._many_around(topic, items, queue)
-        return await self._all(topic, items, queue)
+            return await self._many_around(topic, items, queue, due)
+        return await self._all(topic, items, queue, due)
 
-    async def _all(self, topic: str, items: Sequence[object], queue: Queue | None) -> Many:
+    async def _all(
+        self, topic: str, items: Sequence[object], queue: Queue | None, due: Due | None
+    ) -> Many:
         number = None if queue is None or callable(queue) else number_of(queue)
-        ready = None if callable(queue) or tracing.active() else ready_bodies(items)
+        bodies_only = due is None and not callable(queue) and not tracing.active()
+        ready = ready_bodies(items) if bodies_only else None
         if ready is not None and max(map(len, ready)) <= self._most_bytes():
             return await self._producer.put_many(topic, items, ready, number)
-        encoded, failures = self.encoded(topic, items, queue)
+        encoded, failures = self.encoded(topic, items, queue, due)
         if failures:
             bad = {failure.row for failure in failures}
             rows = [row for row in range(len(items)) if row not in bad]
@@ -251,16 +284,18 @@ class Sender:
             return good.among(items, rows, failures)
         return await self._producer.put_many(topic, items, encoded, number)
 
-    async def _many_around(self, topic: str, items: Sequence[object], queue: Queue | None) -> Many:
+    async def _many_around(
+        self, topic: str, items: Sequence[object], queue: Queue | None, due: Due | None
+    ) -> Many:
         """Send many messages, each inside the middlewares of sends."""
-        outbound = [Outbound(topic, _copy_of(one)) for one in items]
+        outbound = [Outbound(topic, copy_of(one)) for one in items]
         left: list[tuple[Outbound, ExitStack]] = []
         with ExitStack() as all_of_them:
             for one in outbound:
                 stack = self._middlewares.enter_sends(one)
                 all_of_them.push(stack)
                 left.append((one, stack))
-            many = await self._all(topic, [one.message for one in outbound], queue)
+            many = await self._all(topic, [one.message for one in outbound], queue, due)
             all_of_them.pop_all()
         for (one, stack), outcome in zip(left, many.outcomes(), strict=True):
             _tell(one, stack, outcome)
@@ -324,7 +359,7 @@ def _which(topic: str, message: object) -> str:
     return " ".join(told)
 
 
-def _copy_of(item: object) -> Message:
+def copy_of(item: object) -> Message:
     """Return a copy of a message that a middleware may change."""
     if isinstance(item, Message):
         return replace(item, headers=copied(item.headers))

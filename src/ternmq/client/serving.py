@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from asyncio import _get_running_loop as running_loop
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from functools import partial
@@ -53,6 +53,8 @@ class Serving:
         codecs: How bodies are decoded.
         admin: Creates and changes what is declared.
         puller: Gets messages.
+        offered: Waits until the checkers are offered, for at most some seconds; raises if one is
+            refused.
 
     Attributes:
         handlers: Those that were started.
@@ -66,6 +68,7 @@ class Serving:
         codecs: Codecs,
         admin: Admin,
         puller: Puller,
+        offered: Callable[[float], Awaitable[None]],
     ) -> None:
         self.handlers: list[Handler] = []
         self.hurry: asyncio.Event | None = None
@@ -76,6 +79,7 @@ class Serving:
         self._codecs = codecs
         self._admin = admin
         self._puller = puller
+        self._offered = offered
         self._stop: asyncio.Event | None = None
         self._stopping = False
         self._left: list[Running] | None = None
@@ -127,7 +131,7 @@ class Serving:
         """
         if drain_timeout is not None:
             self._drain_timeout = drain_of(drain_timeout)
-        if not self._declarations:
+        if not (self._declarations or self._declarations.checkers):
             raise InvalidRequest("no handlers are declared: use @client.handler(...)")
         middlewares = self._declarations.middlewares
         composed = [compose(one, middlewares) for one in self._declarations]
@@ -145,6 +149,8 @@ class Serving:
                 stack.push_async_callback(self.drain)
                 if await self._arrive(stop) and await self._with_broker(stop, self._settle):
                     self._tell_connected()
+                    if self._declarations.checkers:
+                        await self._offered(self._options.timeout)
                     try:
                         if await self._with_broker(stop, self._start_handlers):
                             await self._run_handlers(stop)

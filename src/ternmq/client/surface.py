@@ -14,9 +14,11 @@ from ternmq.client.client import Client
 from ternmq.client.connection.connecting import options_of
 from ternmq.client.connection.options import Options
 from ternmq.client.connection.stats import ClientStats
-from ternmq.client.consumer.consumer import Consumer
+from ternmq.client.consumer.concluding import Reject, Retry
+from ternmq.client.consumer.consuming import Consumer
 from ternmq.client.consumer.deliveries import Deliveries
-from ternmq.client.consumer.delivery import Delivery, Reject, Retry
+from ternmq.client.consumer.delivery import Delivery
+from ternmq.client.content.delays import delay_level
 from ternmq.client.content.message import Failure, Message, Receipt
 from ternmq.client.declaration.changes import Change
 from ternmq.client.declaration.policy import RetryPolicy
@@ -24,7 +26,11 @@ from ternmq.client.declaration.topic import Topic
 from ternmq.client.handler.depends import Depends
 from ternmq.client.handler.middleware import Outbound
 from ternmq.client.transacting import Committed, Prepared
+from ternmq.client.transaction.decision import Decision
+from ternmq.client.transaction.prepared import PreparedMessage, PreparedTransaction
+from ternmq.client.transaction.transaction import Transaction
 from ternmq.model.errors import (
+    AlreadyDelivered,
     AlreadySettled,
     BufferFull,
     Busy,
@@ -36,6 +42,7 @@ from ternmq.model.errors import (
     ConnectionLost,
     DecodeError,
     DiskFull,
+    DueTooFar,
     EncodeError,
     Forbidden,
     GroupExists,
@@ -50,10 +57,13 @@ from ternmq.model.errors import (
     MessageNotFound,
     MessageTooLarge,
     ModeNotAllowed,
+    NoChecker,
     NotABroker,
     OffsetExpired,
     OrderingKeyRequired,
+    OutcomeUnknown,
     PartialSendError,
+    ProducerGroupTaken,
     ProtocolError,
     RefusedError,
     ReplayTooLarge,
@@ -67,11 +77,15 @@ from ternmq.model.errors import (
     TopologyMismatch,
     TransactionConflict,
     TransactionDecided,
+    TransactionFailed,
+    TransactionInUse,
+    TransactionNotOpen,
     TransactionTooLarge,
     TransactionTooOld,
     Unauthenticated,
     UnknownApp,
     UnknownGroup,
+    UnknownProducerGroup,
     UnknownQueue,
     UnknownTopic,
     UnknownTransaction,
@@ -83,12 +97,16 @@ from ternmq.model.errors import (
 from ternmq.model.specs import Durability, Exhausted, Mode, Start
 from ternmq.wire.control import (
     AppInfo,
+    CheckedTransaction,
     FailureInfo,
     GrantInfo,
     GroupInfo,
     GroupQueueInfo,
+    ProducerGroupInfo,
     QueueInfo,
     RowStanding,
+    ScheduledHour,
+    ScheduledInfo,
     TopicInfo,
 )
 
@@ -134,18 +152,23 @@ __all__ = [
     "Consumer", "Delivery", "Deliveries", "Retry", "Reject", "ClientStats", "FoundMessage",
     "FailedMessage", "FailureInfo", "RowStanding", "Redriven", "Replayed", "Prepared", "Committed",
     "TopicInfo", "QueueInfo", "GroupInfo", "GroupQueueInfo", "AppInfo", "GrantInfo", "Change",
+    "ScheduledHour", "ScheduledInfo", "delay_level",
+    "Transaction", "PreparedTransaction", "PreparedMessage", "Decision", "CheckedTransaction",
+    "ProducerGroupInfo",
     "Topic", "RetryPolicy", "Depends", "Outbound", "Durability", "Exhausted", "Mode", "Start",
     "TernMQError", "RefusedError", "ClientError",
-    "AlreadySettled", "BufferFull", "Busy", "CannotConnect", "ClientClosed", "ClientForked",
-    "ClientStalled", "ConnectionLost", "DecodeError", "DiskFull", "EncodeError", "Forbidden",
-    "GroupExists", "GroupPaused", "GroupSettingsMismatch", "IdConflict", "InvalidHandler",
-    "InvalidName", "InvalidRequest", "InvalidUrl", "LeaseExpired", "MessageNotFound",
-    "MessageTooLarge", "ModeNotAllowed", "NotABroker", "OffsetExpired", "OrderingKeyRequired",
-    "PartialSendError", "ProtocolError", "ReplayTooLarge", "ResendTooOld", "SendTimeout",
+    "AlreadyDelivered", "AlreadySettled", "BufferFull", "Busy", "CannotConnect", "ClientClosed",
+    "ClientForked", "ClientStalled", "ConnectionLost", "DecodeError", "DiskFull", "DueTooFar",
+    "EncodeError", "Forbidden", "GroupExists", "GroupPaused", "GroupSettingsMismatch", "IdConflict",
+    "InvalidHandler", "InvalidName", "InvalidRequest", "InvalidUrl", "LeaseExpired",
+    "MessageNotFound", "MessageTooLarge", "ModeNotAllowed", "NoChecker", "NotABroker",
+    "OffsetExpired", "OrderingKeyRequired", "OutcomeUnknown", "PartialSendError",
+    "ProducerGroupTaken", "ProtocolError", "ReplayTooLarge", "ResendTooOld", "SendTimeout",
     "ShuttingDown", "StrictNeedsReplica", "TopicExists", "TopicNotOrdered",
-    "TopologyMismatch",
-    "TransactionConflict", "TransactionDecided", "TransactionTooLarge", "TransactionTooOld",
-    "Unauthenticated", "UnknownApp", "UnknownGroup", "UnknownQueue", "UnknownTopic",
-    "UnknownTransaction", "Unreadable", "UnsentMessages", "WriterTaken", "WrongEventLoop",
-
+    "TopologyMismatch", "TransactionConflict", "TransactionDecided", "TransactionFailed",
+    "TransactionInUse", "TransactionNotOpen", "TransactionTooLarge",
+    "TransactionTooOld", "Unauthenticated", "UnknownApp", "UnknownGroup",
+    "UnknownProducerGroup", "UnknownQueue",
+    "UnknownTopic", "UnknownTransaction", "Unreadable", "UnsentMessages", "WriterTaken",
+    "WrongEventLoop",
 ]  # fmt: skip

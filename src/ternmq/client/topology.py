@@ -37,6 +37,7 @@ from ternmq.model.policies import write_retry
 from ternmq.model.specs import SubscriptionSpec, TopicSpec
 from ternmq.model.tag_filter import same_filter
 from ternmq.model.units import write_duration
+from ternmq.model.words import verb
 from ternmq.wire.commands import Command
 from ternmq.wire.control import RightsQuestion
 
@@ -128,22 +129,20 @@ class Topology:
                 if only(one) and not (again and one.setting == TOPIC_MISSING)
             ]
             if any(one.action == "conflict" for one in changes):
-                mismatch = TopologyMismatch(_undone(changes, admin.app))
+                mismatch = TopologyMismatch(_impossible(changes))
                 mismatch.hint = advice(changes)
                 raise mismatch
             if not changes:
                 return done
-            lacks = ". ".join(await self.refusals(admin, changes) or [])
-            if lacks:
+            refusals = await self.refusals(admin, changes)
+            if refusals:
                 before = _made_before(done) or " Nothing was changed:"
+                # A right to manage, which they suggest, is more than a worker needs.
+                lacks = ". ".join([one.partition("; `ternmq app set")[0] for one in refusals])
                 said = f"{_undone(changes, admin.app)}.{before} {lacks}"
                 mismatch = TopologyMismatch(said)
-                if any(one.action == "create" and not one.group for one in changes):
-                    mismatch.hint += (
-                        "; for a topic that exists, a right to use it is enough, such as "
-                        "produce:TOPIC"
-                    )
-                raise mismatch from Forbidden(lacks)
+                mismatch.hint = await self._remedy(admin, changes) + mismatch.hint
+                raise mismatch from Forbidden(". ".join(refusals))
 
             def made(one: Change) -> None:
                 done.append(one)
@@ -207,6 +206,28 @@ class Topology:
                 said for change, said in refused if not change.group or change.topic not in topics
             )
         )
+
+    async def _remedy(self, admin: Admin, changes: Sequence[Change]) -> str:
+        """Return what to do about topics that may look missing for want of a right; else ""."""
+        groups = {one.topic: one.group for one in self._declared.sources}
+        asked: dict[str, RightsQuestion] = {}
+        for one in changes:
+            if one.action == "create" and not one.group:
+                group = groups.get(one.topic, "")
+                asked[f"consume:{one.topic}:{group}" if group else f"produce:{one.topic}"] = (
+                    RightsQuestion(
+                        command=Command.PULL if group else Command.SEND,
+                        topic=one.topic,
+                        group=group,
+                    )
+                )
+        refusals = await admin.refusals(asked.values()) if asked else []
+        lacking = [grant for grant, said in zip(asked, refusals or (), strict=False) if said]
+        if not lacking:
+            return ""
+        grants = " ".join([f"--grant {grant}" for grant in lacking])
+        there = verb(len(lacking), "the topic exists", "these topics exist")
+        return f"if {there}, `ternmq app set {admin.app} {grants}` is enough; otherwise "
 
     async def _make(
         self, admin: Admin, changes: Sequence[Change], made: Callable[[Change], None]
@@ -399,6 +420,16 @@ def _all(stated: dict[str, str]) -> str:
 def _made_before(done: Sequence[Change]) -> str:
     """Return a text of what was made before an error; empty if nothing was."""
     return f" Made before: {'; '.join(map(str, done))}." if done else ""
+
+
+def _impossible(changes: Sequence[Change]) -> str:
+    """Return a text of the changes that cannot be made, and of those left out because of them."""
+    conflicts = [one for one in changes if one.action == "conflict"]
+    others = [one.told("would be created") for one in changes if one.action != "conflict"]
+    said = "; ".join([str(one) for one in conflicts])
+    if not others:
+        return f"{said}. Nothing was changed"
+    return f"{said}. Nothing was changed. Possible, but not made either: {'; '.join(others)}"
 
 
 def _undone(changes: Sequence[Change], app: str) -> str:

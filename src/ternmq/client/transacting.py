@@ -8,24 +8,18 @@ no consumer before the commit.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 
 from ternmq.client.connection.session import Session
 from ternmq.client.content.validation import check_topic, text, unsigned
-from ternmq.client.prepared_ids import PreparedIds
-from ternmq.client.producer.lanes import TopicLanes
-from ternmq.client.producer.load import Lane
-from ternmq.client.producer.outgoing import MESSAGE_BYTES, Outgoing
-from ternmq.client.producer.producer import Producer
 from ternmq.client.sending import Sender
+from ternmq.client.transaction.batches import Batches
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.words import article
-from ternmq.record.batch.batch import Row, encode
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 
@@ -70,14 +64,13 @@ class Transactions:
 
     Args:
         session: The client's session.
-        producer: Knows the queues of topics.
+        batches: Makes batches of messages.
         sender: Encodes messages.
     """
 
-    def __init__(self, session: Session, producer: Producer, sender: Sender) -> None:
-        self.ids = PreparedIds()
+    def __init__(self, session: Session, batches: Batches, sender: Sender) -> None:
         self._session = session
-        self._producer = producer
+        self._batches = batches
         self._sender = sender
 
     async def prepare(
@@ -133,26 +126,10 @@ class Transactions:
         encoded, failures = self._sender.encoded(topic_name, items, queue)
         if failures:
             raise failures[0].error
-        topic = await self._producer.known_topic(topic_name)
-        by_lane: dict[Lane, list[Outgoing]] = {}
-        for message in encoded:
-            by_lane.setdefault(topic.lane_of(message), []).append(message)
-        return [
-            (lane.queue, self._encode(topic, lane, some))
-            for lane, messages in by_lane.items()
-            for some in _cut(lane, messages)
-        ]
-
-    def _encode(self, topic: TopicLanes, lane: Lane, messages: Sequence[Outgoing]) -> bytes:
-        ids = self.ids
-        return encode(
-            cast("Sequence[Row]", messages),
-            topic_seed=topic.seed,
-            producer_id=ids.producer,
-            first_sequence=ids.take(len(messages)),
-            born_us=time.time_ns() // 1000,
-            keyed=lane.keyed,
-        )
+        if any(message.due is not None for message in encoded):
+            raise InvalidRequest("messages of a transaction cannot have due times yet")
+        made = await self._batches.made_of(topic_name, encoded)
+        return [(one.queue, one.data) for one in made]
 
     async def commit(
         self,
@@ -192,25 +169,3 @@ class Transactions:
             control.TransactionDone,
             timeout,
         )
-
-
-def _cut(lane: Lane, messages: Sequence[Outgoing]) -> Iterator[Sequence[Outgoing]]:
-    """Yield messages in batches of at most ``batch_bytes`` and ``batch_rows``, one at least.
-
-    While the queues of the keys are unknown, each batch has messages of one key only.
-    """
-    by_key: dict[str, list[Outgoing]] = {}
-    for message in messages:
-        by_key.setdefault(message.ordering_key if lane.alone else "", []).append(message)
-    limits = lane.limits
-    for same in by_key.values():
-        some: list[Outgoing] = []
-        size = 0
-        for message in same:
-            more = message.size_bytes + MESSAGE_BYTES
-            if some and (size + more > limits.batch_bytes or len(some) >= limits.batch_rows):
-                yield some
-                some, size = [], 0
-            some.append(message)
-            size += more
-        yield some

@@ -4,10 +4,10 @@ It is written like an application: it imports ``ternmq`` and nothing below it, a
 with the ordinary command, ``ternmq serve``.
 
 Entry point: ``start.start``. Reading order: ``flights`` (the data, with ``clocks``), ``plan``
-(topics and groups), ``records`` (what processes write to files), ``producer``, ``worker`` (the
-processes), ``processes``, ``wires`` and ``watch`` (starting them, talking to them, ending them),
-``conductor`` (the course of a run), ``check`` with ``evidence`` and ``verdict`` (the judge),
-``tables`` with ``tables_judge``, ``screen``, ``report``.
+(topics and groups), ``records`` (what processes write to files), ``producer`` with ``reminders``,
+``cashier`` with ``bookings``, ``worker`` (the processes), ``processes``, ``wires`` and ``watch``
+(starting them, talking to them, ending them), ``conductor`` (the course of a run), ``check`` with
+``judge``, ``tables``, ``screen``, ``report``.
 
 Invariants:
 

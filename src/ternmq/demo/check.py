@@ -16,15 +16,21 @@ from typing import Final
 import click
 import msgspec
 
-from ternmq.demo.evidence import Expectation, GroupJudge, Kills, Occurrence
 from ternmq.demo.flights import DataMissing, read
-from ternmq.demo.plan import GROUPS, Consumers
+from ternmq.demo.judge.bookings import BookingsJudge
+from ternmq.demo.judge.evidence import Expectation, GroupJudge, Kills, Occurrence
+from ternmq.demo.judge.reminders import RemindersJudge
+from ternmq.demo.judge.tables import TablesJudge
+from ternmq.demo.judge.verdict import Fault, Finding, Verdict
+from ternmq.demo.plan import EVERYBODY, GATE, TILL, Consumers
 from ternmq.demo.records import (
+    CASHIERS,
     CONDUCTOR,
     CONSUMERS,
     DEAD_LETTERS,
     PRODUCER,
     Acked,
+    AnyRecord,
     Began,
     DeadLetter,
     Ended,
@@ -38,10 +44,10 @@ from ternmq.demo.records import (
 )
 from ternmq.demo.records import read as read_records
 from ternmq.demo.report import lines_of
-from ternmq.demo.tables_judge import TablesJudge
-from ternmq.demo.verdict import Fault, Finding, Verdict
 
 VERDICT: Final = "verdict.json"
+
+_Judge = GroupJudge | RemindersJudge | BookingsJudge
 
 
 class Folder:
@@ -85,10 +91,19 @@ class Folder:
             if isinstance(record, DeadLetter) and record.group == group.name:
                 yield record
 
+    def paid(self) -> Iterator[AnyRecord]:
+        """Yield the records of the cashiers, one after the other."""
+        for path in sorted(self._folder.glob(CASHIERS)):
+            yield from read_records(path, killed=path.name.split(".")[0] in self.kills)
+
+    def sent(self) -> Iterator[AnyRecord]:
+        """Yield the records of the producer."""
+        return read_records(self._folder / PRODUCER)
+
     def add_sent(self, verdict: Verdict) -> None:
         """Add the producer's records to a verdict."""
         first = last = 0
-        for record in read_records(self._folder / PRODUCER):
+        for record in self.sent():
             if isinstance(record, Stored):
                 verdict.sent += record.sent
                 verdict.stored += record.stored
@@ -124,8 +139,13 @@ def judge(folder: Path) -> Verdict:
     written = Folder(folder)
     written.add_sent(verdict)
     verdict.kills = list(written.kills)
-    for group in GROUPS:
-        one = GroupJudge(group, expected, run, Kills(written.kills))
+    reminders = RemindersJudge(flights, run, written.sent(), Kills(written.kills))
+    verdict.reminders = reminders.reminders
+    bookings = BookingsJudge(flights, run, written.paid(), Kills(written.kills))
+    verdict.bookings = bookings.bookings
+    own: dict[str, _Judge] = {GATE.name: reminders, TILL.name: bookings}
+    for group in EVERYBODY:
+        one = own.get(group.name) or GroupJudge(group, expected, run, Kills(written.kills))
         try:
             verdict.groups.append(one.judge(written.occurrences(group), written.dead(group)))
         except TornFile as error:

@@ -13,12 +13,17 @@ from typing import Final
 import msgspec
 
 import ternmq
-from ternmq.demo import records
+from ternmq.demo import cashier, records
+from ternmq.demo.judge.verdict import Verdict
 from ternmq.demo.plan import (
     ATTEMPTS,
+    EVERYBODY,
     FIRST_RETRY_US,
     FLIGHTS,
     GROUPS,
+    PAYMENTS,
+    REMINDERS,
+    TICKETS,
     WITHOUT_AIRCRAFT,
     Consumers,
     Run,
@@ -38,7 +43,6 @@ from ternmq.demo.records import (
 )
 from ternmq.demo.screen import Bar, Screen
 from ternmq.demo.tables import Tables
-from ternmq.demo.verdict import Verdict
 
 CONSUMER_DIES: Final = (0.25, 0.40)
 BROKER_DIES: Final = (0.50, 0.70)
@@ -59,9 +63,10 @@ class Conductor:
         self._folder = processes.folder
         self._broker = Broker(processes)
         self._producer: Child | None = None
+        self._cashiers: list[Child] = []
         self._left: list[str] = []
         self._began = time.time()
-        self._consumers: dict[str, list[Child]] = {group.name: [] for group in GROUPS}
+        self._consumers: dict[str, list[Child]] = {group.name: [] for group in EVERYBODY}
 
     async def conduct(self, page: Path | None = None) -> Verdict:
         """Run it from beginning to end; return the verdict.
@@ -101,10 +106,13 @@ class Conductor:
         admin = client.admin
         await admin.create_topic(FLIGHTS, ordered=True)
         await admin.create_topic(WITHOUT_AIRCRAFT)
+        for topic in (REMINDERS, TICKETS, PAYMENTS):
+            await admin.create_topic(topic)
+        await admin.put_producer_group(cashier.GROUP, first=1, cap=5)
         retry = ternmq.RetryPolicy(
             first=timedelta(microseconds=FIRST_RETRY_US), jitter=0, attempts=ATTEMPTS
         )
-        for group in GROUPS:
+        for group in EVERYBODY:
             for topic in group.topics:
                 await admin.create_group(
                     topic, group.name, tags=group.tags or None, mode=group.mode(topic)
@@ -116,12 +124,17 @@ class Conductor:
         producer = self._producer = await self._processes.start(
             "producer", "ternmq.demo.producer", str(self._folder), env=self._broker.environment
         )
-        for group in GROUPS:
+        for group in EVERYBODY:
             for _ in range(group.processes):
                 await self._start_consumer(group)
+        first = await self._start_cashier()
         self._screen.say("reading the flights, starting the processes")
         await self._until(
-            lambda: "total" in producer.facts and all(c.number("connections") for c in self._all()),
+            lambda: (
+                "total" in producer.facts
+                and "bookings" in first.facts
+                and all(child.number("connections") for child in self._all())
+            ),
             "the producer and the consumers are ready",
         )
         facts = producer.facts
@@ -129,6 +142,35 @@ class Conductor:
             f"{facts['flights']:,} flights, {facts['cancelled']:,} of them cancelled: "
             f"{facts['total']:,} messages; {facts['without_aircraft']:,} without a tail number, "
             "to the topic that is not ordered"
+        )
+        self._screen.say(
+            f"{facts['reminders']:,} reminders are scheduled on the way, and some are cancelled;"
+            f" {first.facts['bookings']:,} bookings are paid"
+        )
+
+    async def _start_cashier(self) -> Child:
+        name = f"cashier-{len(self._cashiers) + 1}"
+        child = await self._processes.start(
+            name, "ternmq.demo.cashier", str(self._folder), name, env=self._broker.environment
+        )
+        self._cashiers.append(child)
+        return child
+
+    async def _kill_cashier(self) -> None:
+        """Kill the cashier while it has open transactions; another one takes over."""
+        (first,) = self._cashiers
+        await self._until(
+            lambda: first.number("open") >= cashier.HELD, "the cashier has open transactions"
+        )
+        await first.kill()
+        await self._processes.gone(first)
+        self._file.note_now(Killed(first.name, now_us()))
+        second = await self._start_cashier()
+        second.say("go")
+        second.expected = True
+        self._screen.say(
+            f"killed {first.name} (SIGKILL) in {cashier.HELD} transactions;"
+            f" {second.name} takes over"
         )
 
     async def _start_consumer(self, group: Consumers) -> None:
@@ -150,6 +192,7 @@ class Conductor:
         total = producer.number("total")
         (victims,) = [group for group in GROUPS if group.killed]
         producer.say("go")
+        self._cashiers[0].say("go")
         self._screen.begin()
         at = total * self._between(CONSUMER_DIES)
         first = self._consumers[victims.name][0]
@@ -164,6 +207,8 @@ class Conductor:
         self._file.note_now(Killed(first.name, now_us()))
         await self._start_consumer(victims)
         self._screen.say(f"killed {first.name} (SIGKILL); {victims.name}-2 takes over")
+
+        await self._kill_cashier()
 
         at = total * self._between(BROKER_DIES)
         await self._until(lambda: producer.number("stored") >= at, "more is published")
@@ -180,6 +225,8 @@ class Conductor:
         await self._until(lambda: not producer.running, "all is published")
         await producer.wait()
         self._screen.say("all is published")
+        await self._until(lambda: not self._cashiers[-1].running, "all bookings are paid")
+        await self._cashiers[-1].wait()
 
     def _between(self, shares: tuple[float, float]) -> float:
         low, high = shares
@@ -194,10 +241,12 @@ class Conductor:
         async def ask() -> list[str]:
             await asyncio.sleep(_ASK_EVERY)
             try:
+                scheduled = sum(one.messages for one in await client.admin.scheduled(REMINDERS))
                 groups = await client.admin.groups()
             except ternmq.TernMQError as error:
                 return [str(error)]  # the broker was killed a moment ago
-            return [
+            waiting = [f"{scheduled} reminders are not due"] if scheduled else []
+            return waiting + [
                 f"{group.group} of {group.topic}: {queue.lag} unread, {queue.leased} leased,"
                 f" {queue.ready} ready, {queue.waiting} waiting"
                 for group in groups
@@ -220,7 +269,7 @@ class Conductor:
     async def _list_dead_letters(self, client: ternmq.Client) -> None:
         """Record the dead letters of the groups, read as an operator would."""
         file = SyncedFile(self._folder / DEAD_LETTERS)
-        for group in GROUPS:
+        for group in EVERYBODY:
             for topic in group.topics:
                 async for dead in client.deadletters.browse(topic, group.name):
                     message = dead.message
@@ -278,6 +327,7 @@ class Conductor:
 
     def _progress(self) -> int:
         sent = self._producer.number("stored") if self._producer is not None else 0
+        sent += sum(child.number("paid") for child in self._cashiers)
         return sent + sum(child.number("handled") + child.number("failed") for child in self._all())
 
     def _show(self, more: Bar | None = None) -> None:
@@ -288,7 +338,7 @@ class Conductor:
             Bar("published", producer.number("stored"), producer.number("total"),
                 str(producer.facts.get("date", ""))[:10])
         ]  # fmt: skip
-        for group in GROUPS:
+        for group in EVERYBODY:
             children = self._consumers[group.name]
             done = sum(one.number("handled") + one.number("failed") // ATTEMPTS for one in children)
             alive = [child.name for child in children if child.running]

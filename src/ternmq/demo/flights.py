@@ -63,6 +63,12 @@ class Kind(IntEnum):
     ARRIVED = 0
     DEPARTED = 1
     CANCELLED = 2
+    REMINDER = 3
+    """Not an event of the file: an hour before the scheduled departure (``reminders``)."""
+    TICKET = 4
+    """Not an event of the file either: a seat is booked (``bookings``)."""
+    PAYMENT = 5
+    """The same booking is paid."""
 
     @property
     def word(self) -> str:

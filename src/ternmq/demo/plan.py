@@ -22,6 +22,11 @@ WITHOUT_AIRCRAFT: Final = "flights-without-aircraft"
 """Not ordered: flights without a tail number, all of them cancelled."""
 AGAIN: Final = "flights-again"
 """Ordered: one carrier's day, sent again from the archive."""
+REMINDERS: Final = "reminders"
+"""Not ordered: scheduled messages, see ``reminders``."""
+TICKETS: Final = "tickets"
+PAYMENTS: Final = "payments"
+"""Not ordered: each booking sends a message to both, see ``bookings``."""
 CARRIER: Final = "UA"
 _AGAIN_DAY: Final = 15
 
@@ -30,6 +35,14 @@ ATTEMPTS: Final = 3
 FIRST_RETRY_US: Final = 200_000
 ONE_IN: Final = 500
 """One message in this many cannot be handled."""
+_REMINDED: Final = 10
+"""One flight in this many has a reminder."""
+_REBOOKED: Final = 5
+"""One reminder in this many is cancelled."""
+_BOOKED: Final = 40
+"""One flight in this many has a booking."""
+_REFUSED: Final = 10
+"""The card of one booking in this many is refused."""
 REASON: Final = "there is no booking for this flight"
 
 
@@ -73,6 +86,15 @@ GROUPS: Final = (
     Consumers("claims", "fails on some, to dead letters", fails=True),
 )
 
+"""The groups that receive the events of the flights."""
+GATE: Final = Consumers(
+    "gate", "reminders: delivered when they are due", topics=(REMINDERS,), in_order=False
+)
+TILL: Final = Consumers(
+    "till", "bookings: paid in transactions", topics=(TICKETS, PAYMENTS), in_order=False
+)
+EVERYBODY: Final = (*GROUPS, GATE, TILL)
+
 
 class Sabotage(StrEnum):
     """A fault that the producer plants, for the judge to find."""
@@ -83,6 +105,8 @@ class Sabotage(StrEnum):
     """Sends one message twice, with two ids."""
     ORDER = "order"
     """Sends a departure after the landing."""
+    EARLY = "early"
+    """Schedules a reminder for an earlier time than it records."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -129,13 +153,38 @@ class Run(msgspec.Struct, frozen=True):
         """Return whether an event cannot be handled."""
         return zlib.crc32(f"{self.seed}:{event_id}".encode()) % ONE_IN == 0
 
+    def reminded(self, key: str) -> bool:
+        """Return whether a flight has a reminder."""
+        return zlib.crc32(f"{self.seed}/reminder/{key}".encode()) % _REMINDED == 0
+
+    def rebooked(self, key: str) -> bool:
+        """Return whether the reminder of a flight is cancelled."""
+        return zlib.crc32(f"{self.seed}/rebooked/{key}".encode()) % _REBOOKED == 0
+
+    def booked(self, key: str) -> bool:
+        """Return whether a flight has a booking."""
+        return self._booking(key) % _BOOKED == 0
+
+    def refused(self, key: str) -> bool:
+        """Return whether the card that is to pay the booking of a flight is refused."""
+        return self._booking(key) // _BOOKED % _REFUSED == 0
+
+    def _booking(self, key: str) -> int:
+        return zlib.crc32(f"{self.seed}/booking/{key}".encode())
+
     def chance(self, what: str) -> float:
         """Return a number from 0 to below 1 that depends only on the seed and ``what``."""
         return zlib.crc32(f"{self.seed}/{what}".encode()) / 2**32
 
 
+_TOPICS: Final = {Kind.REMINDER: REMINDERS, Kind.TICKET: TICKETS, Kind.PAYMENT: PAYMENTS}
+"""Topics of what is no event of the flights file."""
+
+
 def topic_of(event: Event) -> str:
     """Return the topic of an event."""
+    if event.kind in _TOPICS:
+        return _TOPICS[event.kind]
     return FLIGHTS if event.flight.tail else WITHOUT_AIRCRAFT
 
 
@@ -156,8 +205,8 @@ def owed(flights: list[Flight]) -> dict[str, int]:
 
 
 def group_named(name: str) -> Consumers:
-    """Return a group of ``GROUPS``."""
-    (found,) = [group for group in GROUPS if group.name == name]
+    """Return a group of ``EVERYBODY``."""
+    (found,) = [group for group in EVERYBODY if group.name == name]
     return found
 
 

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import ternmq
+from ternmq.demo.bookings import booked
 from ternmq.demo.clocks import MINUTES_PER_DAY, text_of
 from ternmq.demo.flights import Event, Timetable, read
 from ternmq.demo.plan import FLIGHTS, WITHOUT_AIRCRAFT, Run, Sabotage, owed, target_of, topic_of
 from ternmq.demo.records import PRODUCER, Ended, Planted, Stored, SyncedFile, now_us, read_run
+from ternmq.demo.reminders import Reminding, plan
 from ternmq.demo.wires import lines_of, tell
 
 log: Final = logging.getLogger("ternmq.demo")
@@ -54,7 +56,7 @@ class Item(NamedTuple):
 
 def items(timetable: Timetable, run: Run, planted: list[Planted]) -> Iterator[Item]:
     """Yield the messages to send, including the fault to plant."""
-    if run.sabotage is None:
+    if run.sabotage in {None, Sabotage.EARLY}:  # that one is planted among the reminders
         yield from map(Item, timetable)
         return
     departure, landing = target_of(timetable, run)
@@ -71,8 +73,11 @@ def items(timetable: Timetable, run: Run, planted: list[Planted]) -> Iterator[It
 class Producer:
     """Sends due messages, one send_many of each topic after the other, to keep the order."""
 
-    def __init__(self, client: ternmq.Client, file: SyncedFile, run: Run) -> None:
+    def __init__(
+        self, client: ternmq.Client, file: SyncedFile, run: Run, reminding: Reminding
+    ) -> None:
         self._client = client
+        self._reminding = reminding
         self._file = file
         self._run = run
         self._reported = 0.0
@@ -87,6 +92,7 @@ class Producer:
         first, start = timetable[0].minute, loop.time()
         held_back = len(timetable) - len(timetable) // HELD_BACK
         due: list[Item] = []
+        self.minute = first
         for item in items(timetable, self._run, planted):
             while self._run.speed and item.event.minute > first + (
                 (loop.time() - start) * self._run.speed * MINUTES_PER_DAY
@@ -106,7 +112,10 @@ class Producer:
             self._file.note(record)
 
     async def _send(self, due: list[Item]) -> None:
-        """Send the due messages and clear the list; returns when they are stored."""
+        """Send the due messages and clear the list, then the reminders of this time.
+
+        Returns when all are stored.
+        """
         if due:
             self.minute = due[-1].event.minute
             self.sent += len(due)
@@ -119,6 +128,7 @@ class Producer:
                 ]
             )
             due.clear()
+        await self._reminding.go_on(self.minute)
         now = asyncio.get_running_loop().time()
         if now - self._reported >= _REPORT_EVERY:
             self._reported = now
@@ -151,11 +161,15 @@ async def main(folder: Path) -> None:
     """Publish according to ``run.json`` in the folder."""
     run = read_run(folder)
     timetable = Timetable(await asyncio.to_thread(read, run.period))
+    reminders = plan(timetable.flights, run, timetable[0].minute)
     tell(
         total=len(timetable),
         flights=len(timetable.flights),
         without_aircraft=sum(not flight.tail for flight in timetable.flights),
         cancelled=sum(flight.departed is None for flight in timetable.flights),
+        reminders=len(reminders),
+        owed_till=2 * sum(not run.refused(one.key) for one in booked(timetable.flights, run)),
+        owed_gate=sum(one.cancelled is None for one in reminders),
         **{f"owed_{name}": count for name, count in owed(timetable.flights).items()},
     )
     on = asyncio.Event()
@@ -169,7 +183,8 @@ async def main(folder: Path) -> None:
     listening = asyncio.create_task(listen())
     file = SyncedFile(folder / PRODUCER)
     async with ternmq.connect() as client:
-        await Producer(client, file, run).publish(timetable, on)
+        reminding = Reminding(client, file, run, reminders)
+        await Producer(client, file, run, reminding).publish(timetable, on)
     file.note(Ended(now_us()))
     await file.close()
     listening.cancel()

@@ -22,6 +22,7 @@ CONDUCTOR: Final = "conductor.jsonl"
 PRODUCER: Final = "producer.jsonl"
 DEAD_LETTERS: Final = "dead-letters.jsonl"
 CONSUMERS: Final = "*.consumer.jsonl"
+CASHIERS: Final = "*.cashier.jsonl"
 
 _LONGEST_UNSYNCED: Final = 0.05
 """Longest time in seconds that a noted line waits for the next sync."""
@@ -98,6 +99,47 @@ class Stored(Record, frozen=True, tag="stored"):
     at_us: int
 
 
+class Scheduled(Record, frozen=True, tag="scheduled"):
+    """The producer is about to schedule a reminder."""
+
+    event: str
+    due_us: int
+    """When it is due."""
+
+
+class CancelAnswered(Record, frozen=True, tag="cancel"):
+    """The broker answered a cancel."""
+
+    event: str
+    cancelled: bool
+    """False: it was delivered before."""
+    at_us: int
+
+
+class Paying(Record, frozen=True, tag="paying"):
+    """A cashier has begun to pay a booking."""
+
+    flight: str
+    transaction: str
+
+
+class Paid(Record, frozen=True, tag="paid"):
+    """A booking is paid; written before its transaction is committed."""
+
+    flight: str
+    transaction: str
+    by_checker: bool
+    """A cashier that was killed had begun it, and the checker of another one has finished it."""
+    at_us: int
+
+
+class Refused(Record, frozen=True, tag="refused"):
+    """The card is refused: the transaction of the booking is rolled back."""
+
+    flight: str
+    at_us: int
+
+
 class Planted(Record, frozen=True, tag="planted"):
     """The producer planted a fault."""
 
@@ -129,7 +171,21 @@ class DeadLetter(Record, frozen=True, tag="dead"):
 
 
 AnyRecord = (
-    Began | Handled | Acked | Unanswered | Ended | Stored | Planted | Killed | Back | DeadLetter
+    Began
+    | Handled
+    | Acked
+    | Unanswered
+    | Ended
+    | Stored
+    | Scheduled
+    | CancelAnswered
+    | Paying
+    | Paid
+    | Refused
+    | Planted
+    | Killed
+    | Back
+    | DeadLetter
 )
 
 _encoder: Final = msgspec.json.Encoder()
@@ -148,6 +204,11 @@ def now_us() -> int:
 def consumer_file(process: str) -> str:
     """Return the name of a consumer process's file."""
     return f"{process}.consumer.jsonl"
+
+
+def cashier_file(process: str) -> str:
+    """Return the name of a cashier process's file."""
+    return f"{process}.cashier.jsonl"
 
 
 def write_run(folder: Path, run: Run) -> None:

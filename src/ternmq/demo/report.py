@@ -8,7 +8,7 @@ from typing import Final
 from rich import box
 from rich.table import Table
 
-from ternmq.demo.verdict import GroupVerdict, TablesVerdict, Verdict
+from ternmq.demo.judge.verdict import GroupVerdict, TablesVerdict, Verdict
 
 _ROWS: Final[tuple[tuple[str, Callable[[GroupVerdict], str]], ...]] = (
     ("expected", lambda group: f"{group.owed:,}"),
@@ -32,7 +32,7 @@ _FAULTS: Final = {"order violations", "losses", "unexplained duplicates"}
 
 def table_of(verdict: Verdict) -> Table:
     """Return the final table; it fits into 80 columns."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column("")
     for group in verdict.groups:
         table.add_column(group.name, justify="right")
@@ -55,6 +55,17 @@ def summary_of(verdict: Verdict) -> Iterator[str]:
         f" {verdict.without_aircraft:,} of them not ordered;"
         f" killed: {', '.join(verdict.kills) or 'nothing'}"
     )
+    reminders = verdict.reminders
+    yield (
+        f"{reminders.scheduled:,} reminders were scheduled, {reminders.cancelled:,} of them were"
+        f" cancelled ({reminders.too_late:,} cancels came too late)"
+    )
+    bookings = verdict.bookings
+    yield (
+        f"{bookings.paid:,} bookings were paid in transactions, {bookings.finished:,} of them by a"
+        f" checker and {bookings.again:,} a second time, after the cashier was killed;"
+        f" {bookings.refused:,} were refused"
+    )
 
 
 def about_tables(found: TablesVerdict) -> Iterator[str]:
@@ -72,7 +83,8 @@ def about_tables(found: TablesVerdict) -> Iterator[str]:
 
 NOTE: Final = (
     "Send to handler: the time from the producer's batch to the start of the handler, by the wall"
-    " clock of this machine, at first deliveries. It includes the time without a broker."
+    " clock of this machine, at first deliveries; of reminders (gate), from the time at which they"
+    " are due. It includes the time without a broker."
 )
 
 
@@ -90,7 +102,10 @@ def lines_of(verdict: Verdict) -> Iterator[str]:
     elif verdict.finding_count:
         yield f"FAILED: {found}"
     else:
-        yield "ok: no message lost, none out of order, none processed twice without a reason"
+        yield (
+            "ok: no message lost, none out of order, none processed twice without a reason,"
+            " no reminder early, no booking in half"
+        )
 
 
 def _time(milliseconds: float) -> str:

@@ -18,11 +18,11 @@ from rich.console import Console
 
 from ternmq.demo.conductor import Conductor
 from ternmq.demo.flights import SOURCE, find_files
-from ternmq.demo.plan import GROUPS, Run
+from ternmq.demo.judge.verdict import Verdict
+from ternmq.demo.plan import EVERYBODY, Run
 from ternmq.demo.processes import Processes, ProcessFailed
 from ternmq.demo.report import NOTE, about_tables, lines_of, summary_of, table_of
 from ternmq.demo.screen import Screen, write
-from ternmq.demo.verdict import Verdict
 
 PAGE_NAME: Final = "ternmq-demo.html"
 EXIT_OK: Final = 0
@@ -136,10 +136,10 @@ def _introduce(console: Console, run: Run) -> None:
         what = f"the first days of January 2013, {run.days} in all"
     write(console, f"TernMQ demo: the flights that left New York in {what}", "bold")
     write(console, SOURCE, "dim")
-    for group in GROUPS:
+    for group in EVERYBODY:
         write(console, f"  {group.name:<8} {group.about}")
     speed = f"{run.speed:g} days of 2013 in a second" if run.speed else "as fast as it goes"
-    write(console, f"  {speed}; meanwhile board-1 and the broker are killed")
+    write(console, f"  {speed}; meanwhile board-1, cashier-1 and the broker are killed")
     if run.tables:
         write(
             console,

@@ -5,7 +5,7 @@
     |   +-- InvalidRequest, UnknownTopic, UnknownQueue, UnknownGroup, TopicExists, GroupExists ...
     |   +-- Busy, DiskFull       the same call may pass later
     |   +-- LeaseExpired, OffsetExpired, ResendTooOld, IdConflict ...
-    |   +-- TransactionDecided, TransactionConflict, TransactionTooOld ...
+    |   +-- TransactionDecided, TransactionConflict, TransactionTooOld, NoChecker ...
     |   +-- Unauthenticated, Forbidden, ShuttingDown ...
     +-- JournalError             the journal cannot go on
     |   +-- JournalFailed        a write or sync failed: stop answering, exit, recover at the next
@@ -65,10 +65,13 @@ class InvalidRequest(RefusedError):
 
 
 class InvalidName(InvalidRequest):
-    """A name contains other characters than ``A-Z a-z 0-9 . _ -``, or has a wrong length."""
+    """A name has a wrong length or a character that is not allowed, or is ``.`` or ``..``."""
 
     code = 102
-    hint = "use 1 to 127 of A-Z a-z 0-9 . _ -; names that begin with $ are reserved for the broker"
+    hint = (
+        "use 1 to 127 of A-Z a-z 0-9 . _ -, but not . or .. alone; names that begin with $ are "
+        "reserved for the broker"
+    )
 
 
 class InvalidBatch(InvalidRequest):
@@ -132,7 +135,10 @@ class UnknownGroup(RefusedError):
 
     code = 112
     http = 404
-    hint = "a group is created when it first consumes, or by `client.admin.create_group`"
+    hint = (
+        "it was deleted, or never created: a program that begins to consume creates it, and so "
+        "does `client.admin.create_group`"
+    )
 
 
 class UnknownSession(RefusedError):
@@ -158,14 +164,14 @@ class GroupExists(RefusedError):
 
 
 class GroupSettingsMismatch(RefusedError):
-    """A stated filter, mode, start, retry policy or lease differs from what the group has."""
+    """The filter, mode, start, retry policy or lease in the request differs from the group's."""
 
     code = 116
     hint = "leave out tags=, mode=, start=, retry= and lease= to use the group's settings"
 
 
 class LeaseExpired(RefusedError):
-    """The lease ended, or the rows are no longer held under it."""
+    """The lease has ended, or the messages no longer belong to it."""
 
     code = 120
     http = 410
@@ -192,7 +198,9 @@ class JournalExpired(RefusedError):
 
     code = 124
     http = 410
-    hint = "create a hold before reading; continue at `oldest`, and report what is lost"
+    hint = (
+        "continue at the `oldest` of the error, and report what is lost; use a hold to prevent this"
+    )
     oldest = 0
     """The oldest position that is kept, if the raising code knows it; else 0."""
 
@@ -214,19 +222,21 @@ class IdConflict(RefusedError):
 
 
 class ResendTooOld(RefusedError):
-    """The resend is older than what deduplication remembers; its first outcome is not known."""
+    """The resend is so old that deduplication cannot tell whether the first send was stored."""
 
     code = 131
-    hint = "it may be stored: look it up before you send it as a new message"
+    hint = "the message may be stored: look it up before you send it as a new message"
 
 
 class StrictNeedsReplica(RefusedError):
-    """The topic is strict, and fewer than two copies can be made."""
+    """The topic is strict, and two copies cannot be made: this version has no replicas.
+
+    It is not retriable: the next send would be refused as well.
+    """
 
     code = 132
-    http = 503
-    retriable = True
-    hint = "a topic with durability normal needs no replica"
+    http = 409
+    hint = "set the topic's durability to normal, which needs no replica"
 
 
 class Busy(RefusedError):
@@ -239,7 +249,7 @@ class Busy(RefusedError):
 
 
 class DiskFull(RefusedError):
-    """There is no room for more messages; consuming and acknowledging continue."""
+    """There is no room for more messages; consuming and acking continue."""
 
     code = 141
     http = 507
@@ -265,11 +275,11 @@ class MessageTooLarge(InvalidRequest):
 
 
 class ReplayTooLarge(RefusedError):
-    """More rows would wait for redelivery than the broker allows."""
+    """After the replay, more messages would wait for redelivery than the broker allows."""
 
     code = 145
     retriable = False
-    hint = "name fewer rows, or let the group first consume those that wait already"
+    hint = "replay fewer messages, or first let the group consume the messages that wait already"
 
 
 class ShuttingDown(RefusedError):
@@ -283,7 +293,7 @@ class ShuttingDown(RefusedError):
 
 
 class Unauthenticated(RefusedError):
-    """The app is not known, or the token is not the app's."""
+    """The app is not known, or the token is wrong."""
 
     code = 150
     http = 401
@@ -322,11 +332,14 @@ class UnknownCommand(RefusedError):
 
 
 class UnknownTransaction(RefusedError):
-    """There is no such undecided transaction, or a listed batch is not part of it."""
+    """The transaction does not exist (any more), or a listed batch is not part of it."""
 
     code = 160
     http = 404
-    hint = "commit exactly what was prepared under this writer and batch id since it was opened"
+    hint = (
+        "commit exactly what was prepared since the transaction was opened; a decision is known as "
+        "long as the journal holds it"
+    )
 
 
 class TransactionDecided(RefusedError):
@@ -350,14 +363,14 @@ class TransactionConflict(RefusedError):
 
 
 class TransactionTooOld(RefusedError):
-    """The batch id is so low that the writer's decision about it may be forgotten."""
+    """The batch id is so low that the broker may have forgotten the decision about it."""
 
     code = 163
     hint = "the batch ids of a writer must increase; use a new writer name unless this is a repeat"
 
 
 class TransactionTooLarge(RefusedError):
-    """The transaction has reached the limit of prepared batches."""
+    """The transaction has too many prepared batches, settles, or messages with due times."""
 
     code = 164
     hint = "make the batches larger, or commit more often"
@@ -369,6 +382,46 @@ class WriterTaken(RefusedError):
     code = 165
     http = 403
     hint = "use another writer name, or the app that used it first"
+
+
+class NoChecker(RefusedError):
+    """No client offers a checker for the producer group, so no transaction is opened."""
+
+    code = 166
+    hint = (
+        "register a checker for the group in this program or in another one; or allow transactions "
+        "without one with `ternmq transaction policy GROUP --without-checker allow`"
+    )
+
+
+class ProducerGroupTaken(RefusedError):
+    """The producer group belongs to another app."""
+
+    code = 167
+    http = 403
+    hint = "use another name for the group, or the app that used it first"
+
+
+class UnknownProducerGroup(RefusedError):
+    """There is no producer group of that name."""
+
+    code = 168
+    http = 404
+    hint = "`ternmq transaction policy` lists the producer groups"
+
+
+class DueTooFar(InvalidRequest):
+    """A message would be due too far in the future."""
+
+    code = 170
+    hint = "a message can be delayed by at most 731 days"
+
+
+class AlreadyDelivered(RefusedError):
+    """A message cannot be cancelled: it is in its queue already, or was never scheduled."""
+
+    code = 171
+    hint = "a message can only be cancelled before it is due"
 
 
 class JournalError(TernMQError):
@@ -550,8 +603,8 @@ class ClientForked(ClientError):
 
     code = 406
     hint = (
-        "what was opened before the fork belongs to the parent process: connect, or open it, "
-        "again in this one; a client of ternmq.sync may be used in both"
+        "in this process, connect or open it again: what was opened before the fork belongs to the "
+        "parent process; a client of ternmq.sync may be used in both"
     )
 
 
@@ -631,6 +684,42 @@ class ClientStalled(ClientError):
     hint = (
         "codecs, `queue=` functions and async handlers must not block: move slow work to a thread"
     )
+
+
+class OutcomeUnknown(ClientError):
+    """A commit or roll back was not answered: whether it was carried out is not known yet.
+
+    Attributes:
+        transaction_id: Id of the transaction, for ``client.transaction_outcome``.
+    """
+
+    code = 415
+    hint = "ask for it: `await client.transaction_outcome(error.transaction_id)`"
+
+    def __init__(self, message: str = "", *, transaction_id: str = "") -> None:
+        super().__init__(message)
+        self.transaction_id = transaction_id
+
+
+class TransactionNotOpen(ClientError):
+    """A transaction is used before its block begins, or after it was committed or rolled back."""
+
+    code = 416
+    hint = "use it inside its `async with` block (`with` in ternmq.sync), and make one for each use"
+
+
+class TransactionInUse(ClientError):
+    """A transaction is used by two tasks or threads at the same time."""
+
+    code = 417
+    hint = "await each call before the next one; send_many sends many messages at once"
+
+
+class TransactionFailed(ClientError):
+    """The transaction cannot be committed: a step failed, or its outcome is not known."""
+
+    code = 418
+    hint = "roll it back, and do the work again in another transaction"
 
 
 class InvalidUrl(ClientError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 import msgspec
 
@@ -12,9 +13,10 @@ class Receipt(msgspec.Struct, frozen=True):
 
     Attributes:
         topic: Name of the topic.
-        queue: Number of the queue; of a duplicate whose ``offset`` is None it may be another queue.
-        offset: Offset in the queue; None on topics of durability ``fast``, and for a duplicate if
-            the offset of the first one is no longer known.
+        queue: Number of the queue; of a duplicate whose ``offset`` is None it may be another queue,
+            and of a scheduled message it is not known yet.
+        offset: Offset in the queue; None on topics of durability ``fast``, for a scheduled message,
+            and for a duplicate if the offset of the first one is not known.
         durable: The message survives a power cut; False on topics of durability ``fast``, which are
             synced within 100 ms.
         duplicate: The message was stored before; ``offset`` is that of the first one.
@@ -23,6 +25,7 @@ class Receipt(msgspec.Struct, frozen=True):
         sequence: Number of the message among those of that client; 0 if ``producer`` is 0.
         broker_group: The broker group that stored it; empty for a single broker.
         application_id: The ``id=`` that was given.
+        due_at: When it is delivered; None: it is not scheduled, or it is a duplicate of an ``id=``.
     """
 
     topic: str
@@ -34,6 +37,7 @@ class Receipt(msgspec.Struct, frozen=True):
     sequence: int
     application_id: str = ""
     broker_group: str = ""
+    due_at: datetime | None = None
 
     @property
     def id(self) -> str:

@@ -25,6 +25,9 @@ LEAST_LEASE_US: Final = 1000
 """Shortest lease that a broker accepts; the client library requires more, see its ``validation``.
 """
 MAX_LEASE_US: Final = DAY_US
+LEAST_CHECK_US: Final = SECOND_US
+MAX_CHECK_US: Final = HOUR_US
+"""Shortest and longest time from the opening of a transaction to the first question about it."""
 _NOT_IN_TAGS: Final = re.compile(r"[\s|,*]")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,127}\Z")
 
@@ -33,7 +36,7 @@ def check_name(name: object, what: str = "a name") -> str:
     """Return the name if it is allowed.
 
     Raises:
-        InvalidName: other characters, wrong length, or only dots.
+        InvalidName: other characters, wrong length, or one or two dots alone.
     """
     if type(name) is not str:
         raise InvalidName(f"{what} is a str, not {type(name).__name__}")
@@ -83,11 +86,12 @@ class Start(enum.Enum):
 
 
 class Exhausted(enum.Enum):
-    """The state of a row after its last failed attempt."""
+    """The state of a message after its last failed attempt."""
 
     DEAD_LETTER = "dead-letter"
     HOLD = "hold"
-    """The row blocks its ordering key until an operator retries or deletes it (ordered groups)."""
+    """The message blocks its ordering key until an operator retries or deletes it (ordered
+    groups)."""
 
 
 class TopicSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -99,7 +103,7 @@ class TopicSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     durability: Durability = Durability.NORMAL
     retention_us: int = 7 * DAY_US
     keep_until_consumed: bool = True
-    """Messages that a group of the topic has not consumed are kept, up to the disk watermark."""
+    """Messages are kept beyond the retention until every group of the topic has finished them."""
     ignore_ordering_keys: bool = False
     """Only for topics that are not ordered: messages with an ordering key are stored with it, but
     their order is not kept. False: they are refused."""
@@ -162,7 +166,7 @@ class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     retry: RetryPolicy = RetryPolicy()
     lease_us: int = 30 * SECOND_US
     window: int = 10_000
-    """Most rows of a queue that are leased at one time."""
+    """Most messages of a queue that are leased at one time."""
     paused: bool = False
 
     @property
@@ -181,6 +185,65 @@ class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
             )
         if not 1 <= self.window <= MAX_WINDOW:
             raise InvalidRequest(f"window must be 1 to {MAX_WINDOW}, not {self.window}")
+        return self
+
+
+class Unanswered(enum.Enum):
+    """What becomes of a transaction that no checker decides."""
+
+    PARK = "park"
+    """It stays undecided, with an alarm, until somebody decides it."""
+    ROLL_BACK = "roll-back"
+    COMMIT = "commit"
+
+
+class ProducerGroupSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Settings of a producer group: how its undecided transactions are checked.
+
+    A change holds for transactions that are open already, from their next question on.
+    """
+
+    name: str
+    first_us: int = MINUTE_US
+    """Time from the opening of a transaction to the first question about it."""
+    factor: float = 1.5
+    """How much longer each later time between two questions is."""
+    cap_us: int = 10 * MINUTE_US
+    """Longest time between two questions."""
+    jitter: float = 0.1
+    """Fraction of each time by which it varies at random, up and down."""
+    attempts: int = 15
+    """Number of questions."""
+    give_up_us: int = DAY_US
+    """Time from the opening after which ``then`` happens, however often was asked."""
+    then: Unanswered = Unanswered.PARK
+    """What happens after the last question, or after ``give_up_us``."""
+    without_checker: bool = False
+    """Whether transactions may be opened while no client offers a checker."""
+
+    def check(self) -> ProducerGroupSpec:
+        """Return self, or raise InvalidRequest naming the field."""
+        check_name(self.name)
+        if not LEAST_CHECK_US <= self.first_us <= MAX_CHECK_US:
+            raise InvalidRequest(
+                f"the first check is 1 s to 1 h after the opening, not {_seconds(self.first_us)}"
+            )
+        if not self.first_us <= self.cap_us <= DAY_US:
+            raise InvalidRequest(
+                "the longest time between checks is at least that of the first, and at most a day, "
+                f"not {_seconds(self.cap_us)}"
+            )
+        if not 1.0 <= self.factor <= MAX_FACTOR:
+            raise InvalidRequest(f"factor must be 1 to {MAX_FACTOR:g}, not {self.factor:g}")
+        if not 0.0 <= self.jitter < 1.0:
+            raise InvalidRequest(f"jitter must be from 0 to below 1, not {self.jitter:g}")
+        if not 1 <= self.attempts <= MAX_ATTEMPTS:
+            raise InvalidRequest(f"attempts must be 1 to {MAX_ATTEMPTS}, not {self.attempts}")
+        if not self.first_us <= self.give_up_us <= LONGEST_US:
+            raise InvalidRequest(
+                "the time to give up is at least that of the first check, not "
+                f"{_seconds(self.give_up_us)}"
+            )
         return self
 
 
@@ -226,6 +289,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of all prepared batches in the journal."""
     transaction_us: int = HOUR_US
     """Time after its first prepared batch at which an undecided transaction is rolled back."""
+    open_transactions: int = 20_000
+    """Transactions with check-back that are undecided, parked ones included."""
+    transaction_settles: int = 10_000
+    """Runs of rows that one transaction may settle; a row that fails counts as a run, and so does a
+    move of a cursor."""
+    prepared_settles: int = 500_000
+    """The same of all undecided transactions."""
+    transaction_due_rows: int = 10_000
+    """Rows with due times that one transaction may prepare."""
+    producer_groups: int = 10_000
+    """Names of producer groups."""
     writers: int = 10_000
     """Names of writers."""
     writer_idle_us: int = 30 * DAY_US
@@ -235,6 +309,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     decision_us: int = DAY_US
     """Decisions older than the writer's newest by more than this are forgotten, except the highest
     committed one."""
+    scheduled_rows: int = 10_000_000
+    """Messages that are scheduled and not due yet; each takes some 35 bytes of memory."""
     pull_messages: int = 10_000
     pull_bytes: int = 8 * 1024 * 1024
     waiters: int = 100_000

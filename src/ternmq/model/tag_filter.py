@@ -8,6 +8,8 @@ from ternmq.model.errors import InvalidRequest
 from ternmq.model.printing import quoted
 
 MAX_TAGS: Final = 64
+MAX_CHARACTERS: Final = 4096
+"""Of a newly stated filter: clients send no longer tags."""
 
 
 def check_filter(expression: str) -> None:
@@ -19,6 +21,10 @@ def check_filter(expression: str) -> None:
     Raises:
         InvalidRequest: with an example of a valid filter.
     """
+    if len(expression) > MAX_CHARACTERS:
+        raise InvalidRequest(
+            f"tags has {len(expression)} characters, at most {MAX_CHARACTERS} are allowed"
+        )
     for tag in sorted(tags_of(expression) or ()):
         if "*" in tag:
             raise InvalidRequest(

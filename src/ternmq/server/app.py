@@ -41,6 +41,8 @@ from ternmq.server.native.connection import Connection
 from ternmq.server.native.hub import Hub
 from ternmq.server.process import listening, making
 from ternmq.server.process.admin_token import AdminToken
+from ternmq.server.process.alarm_log import AlarmLog
+from ternmq.server.process.clock_watch import ClockWatch
 from ternmq.server.process.fullness import Fullness
 from ternmq.server.process.own_process import own_process
 from ternmq.server.process.tls import tls_context
@@ -147,6 +149,8 @@ class Server:
         )  # fmt: skip
         if report.cut is not None:
             log.warning("cut %d to %d off the journal's end: %s", *report.cut, report.fault)
+        self._clock_watch = ClockWatch(core)
+        self._clock_watch.started(report, settings.start_jump_us)
         making.warn_of_reserve(core.broker.journal.reserve_lacks_bytes)
         making.warn_of_watermark(core.disk, settings.retention_watermark)
         self._wire_up()
@@ -213,6 +217,7 @@ class Server:
         self.hub = Hub(desk)
         self._collector = BrokerCollector(desk, self.hub.admission.apps, settings.metrics_groups)
         self._rates = Rates(counters)
+        self._alarm_log = AlarmLog()
         self._fullness = Fullness(
             core.broker, core.upkeep.moving, core.disk, settings.retention_watermark
         )
@@ -252,7 +257,7 @@ class Server:
             now_us=core.now_us(),
             uptime_us=int(numbers["ternmq_uptime_seconds"] * 1e6),
             disk_free_bytes=core.disk.free_bytes(),
-            disk_total_bytes=core.disk.total_bytes(),
+            disk_total_bytes=core.disk.size_bytes(),
             journal_first=journal.first,
             journal_end=journal.end,
             journal_durable=journal.durable,
@@ -307,6 +312,8 @@ class Server:
             self.hub.sweep(now)
         # else the loop was blocked: the peers' bytes are read first, then their limits checked
         self._rates.look(now)
+        self._clock_watch.look(now)
+        self._alarm_log.look(self.core.broker.alarms.open)
         self._fullness.look(now)
         if self.core.upkeep.watches:
             self.core.touch()

@@ -21,40 +21,65 @@ _LIMIT_ABOUT: Final = {
     "apps": "Number of apps.",
     "topics": "Number of topics.",
     "groups": "Groups of one topic.",
-    "group_queues": "Groups of one topic, times its queues.",
+    "group_queues": "Number of groups of one topic, multiplied by the number of its queues.",
     "holds": "Holds on the journal.",
     "gone_names": "Names of deleted topics, deleted groups and ended sessions that are kept.",
-    "sessions": "Sessions: connected client instances, and those within their grace.",
-    "session_grace_us": "How long a session outlives its last connection.",
+    "sessions": (
+        "Sessions of clients: of connected ones, and of those within their grace (see below)."
+    ),
+    "session_grace_us": (
+        "Grace: how long the broker keeps a session, with its leases, after its connection is lost."
+    ),
     "producers": "Producers that deduplication remembers.",
     "producer_idle_us": "Deduplication forgets a producer that sends nothing for this time.",
-    "dedup_window_us": "How long deduplication remembers; at least twice `limits.send_timeout`.",
+    "dedup_window_us": (
+        "How long deduplication remembers an id; at least twice `limits.send_timeout`."
+    ),
     "dedup_batches": "Batches that deduplication remembers; each id given by an application counts "
     "as one.",
     "send_timeout_us": "Maximum time for which a client tries to send a message.",
-    "intervals": "Separate runs of rows that one group may have open in one queue.",
-    "parked": "Rows of an ordered queue that wait behind busy keys.",
-    "replay_rows": "Rows of one queue that wait for redelivery because of a replay.",
-    "replay_keyed_rows": "The same for a queue of an ordered topic.",
-    "failures": "Rows of one group and queue that wait for a retry, or are dead letters.",
+    "intervals": (
+        "Separate ranges of offsets, of one group and queue, whose messages are leased, ready, or "
+        "done before earlier messages."
+    ),
+    "parked": (
+        "Messages of one group and queue that wait behind another message of their ordering key."
+    ),
+    "replay_rows": "Messages of one queue that wait for redelivery to a group because of a replay.",
+    "replay_keyed_rows": "The same, for an ordered group.",
+    "failures": "Messages of one group and queue that wait for a retry, or are dead letters.",
     "dead_letter_us": "How long dead letters are kept.",
-    "transactions": "Undecided transactions.",
+    "transactions": "Undecided named transactions.",
     "transaction_batches": "Prepared batches of one transaction.",
     "prepared_batches": "Prepared batches of all undecided transactions.",
-    "prepared_bytes": "Bytes of these batches in the journal.",
-    "transaction_us": "An undecided transaction is rolled back this long after its first prepared "
-    "batch.",
-    "writers": "Writers of transactions.",
+    "prepared_bytes": "Bytes in the journal of the prepared batches of all undecided transactions.",
+    "transaction_us": "An undecided named transaction is rolled back this long after its first "
+    "prepared batch.",
+    "open_transactions": (
+        "Undecided transactions with check-back, parked ones included. The last tenth is for apps "
+        "that have less than their fair share."
+    ),
+    "transaction_settles": "Ranges of messages that one transaction may settle; each move of a "
+    "cursor counts as one.",
+    "prepared_settles": "The same of all undecided transactions.",
+    "transaction_due_rows": "Messages with due times in one transaction.",
+    "producer_groups": "Producer groups; the last tenth as for `limits.open_transactions`.",
+    "writers": "Writers of named transactions.",
     "writer_idle_us": "A writer that does nothing for this time is forgotten, with its decisions.",
     "decisions": "Decided transactions that are remembered for each writer.",
-    "decision_us": "How long a decision is remembered, counted back from the newest one of its "
-    "writer; that of the highest committed transaction is always kept.",
+    "decision_us": (
+        "A decision is forgotten when the newest decision of its writer is this much newer. "
+        "The commit with the highest batch id is always remembered."
+    ),
+    "scheduled_rows": "Scheduled messages that are not due yet.",
     "pull_messages": "Messages in one pull.",
     "pull_bytes": "Bytes of one pull.",
     "waiters": "Pulls and reads that wait for messages.",
     "batch_bytes": "Bytes of one batch of messages.",
-    "filter_scan_rows": "Rows that a filter examines in one step.",
-    "filter_cursor_us": "How often the position of a filter that matches nothing is recorded.",
+    "filter_scan_rows": "Messages that a filter examines in one step.",
+    "filter_cursor_us": (
+        "Interval at which the position of a group is recorded while its filter matches no message."
+    ),
 }
 
 

@@ -65,7 +65,7 @@ def load(
             places[field.key] = variable
     for key, value in (flags or {}).items():
         if value is not None:
-            places[key] = _GIVEN_BY.get(mode, "a flag")
+            places[key] = _GIVEN_BY.get(mode, "the command line")
             values[key] = _value(key, value, places[key])
     return rules.check(_made(values, mode), places)
 
@@ -131,7 +131,7 @@ def _value(key: str, value: object, where: str) -> object:
         return field.read(value)
     except ValueError as error:
         shown = HIDDEN if field.kind is Secret else repr(value)[:_SHOWN]
-        raise SettingsError(f"{key} = {shown} in {where}: {error}") from error
+        raise SettingsError(f"{key} = {shown} in {where} {error}") from error
 
 
 def _flat(key: str, table: Mapping[str, object]) -> str:

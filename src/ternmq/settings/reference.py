@@ -35,7 +35,8 @@ Clients and commands read `TERNMQ_URL`, `TERNMQ_APP`, `TERNMQ_TOKEN`, `TERNMQ_CO
 _LIMITS_HEAD = """\
 These settings limit what the broker remembers. They are in the table `[limits]` of the file. When a
 limit is reached, the broker refuses requests that would exceed it; for most limits, the error is
-`Busy`. [Metrics](../operate/metrics.md) show how near the broker is to each limit.
+`Busy` ([exceptions](../operate/metrics.md#the-most-important-metrics)). The
+[metrics](../operate/metrics.md) show how near the broker is to each limit.
 """
 
 

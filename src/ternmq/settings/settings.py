@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
+from ternmq.broker.clock.clock import START_JUMP_US
 from ternmq.journal.log.retention import DEFAULT_WATERMARK, RetentionSpec
 from ternmq.journal.state.sets import DEFAULT_INTERVAL_BYTES
 from ternmq.model.secret import Secret
 from ternmq.model.specs import Durability, Limits, TopicSpec
-from ternmq.model.types import DAY_US, HOUR_US, SECOND_US
+from ternmq.model.types import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from ternmq.model.units import Address
 
 if TYPE_CHECKING:
@@ -96,16 +97,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     auth: Annotated[
         bool,
         About(
-            "Clients must authenticate as apps, with a token. It can be off only in `dev`, on"
-            " loopback; on other addresses `dev` needs `admin_token`."
+            "Clients must authenticate as apps, with a token. This can be `false` only in `dev`,"
+            " on loopback; on other addresses `dev` needs `admin_token`."
         ),
     ] = True
     admin_token: Annotated[
         Secret | None,
         About(
-            "Token of the app `admin`. A start makes this app, or changes its token to this one."
-            " `off`: if there is no app yet, the start makes `admin` with a new token, and writes"
-            " the token to `admin.token` in the data folder."
+            "Token of the app `admin`. At a start, the broker creates this app, or changes its "
+            "token to this one. `off`: if there is no app yet, the broker creates `admin` with a "
+            "new token, and writes the token to `admin.token` in the data folder."
         ),
     ] = None
     tls_cert: Annotated[
@@ -118,7 +119,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
     topic_queues: Annotated[int, About("Number of queues of such a topic.", 1, 4096)] = 1
     topic_durability: Annotated[
-        Durability, About("Durability of such a topic: when a send is answered.")
+        Durability, About("Durability of such a topic; it decides when a send is answered.")
     ] = Durability.NORMAL
     topic_retention_us: Annotated[
         int, About("How long such a topic keeps messages.", 1, 36_525 * DAY_US)
@@ -127,9 +128,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     segment_bytes: Annotated[
         int,
         About(
-            "Size of a journal file, at least 2MiB more than `body`; fixed when the data folder is"
-            " made. `0`: 1 % of the disk, at most a twentieth of its free space, and between 16MiB"
-            " and 256MiB. A new folder takes up to five times this size.",
+            "Size of a journal file, at least 2MiB more than `body`; fixed when the data folder"
+            " is created. `0`: 1 % of the disk, but at most a twentieth of its free space, and"
+            " between 16MiB and 256MiB. A new folder takes two to five times this size.",
             0,
             4 * GIB,
         ),
@@ -137,16 +138,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     reserve_bytes: Annotated[
         int,
         About(
-            "Disk space that is taken at the start, as empty files, for settles and for the"
-            " journal's own records; `0`: 16 MiB or 4 % of the disk, whichever is more, but at most"
-            " four segments. The broker does not start if the reserve does not fit on the disk, or"
-            " if it leaves a new folder no space below `retention_watermark`.",
+            "Disk space that the broker reserves at its start, as empty files, for acks and other"
+            " settles, and for its own records; `0`: 16 MiB or 4 % of the disk, whichever is more,"
+            " but at most four segments. With a new data folder, the broker does not start if the"
+            " reserve does not fit into the free space, or leaves no space below"
+            " `retention_watermark`; with an existing one, if the reserve is larger than the disk.",
             0,
         ),
     ] = 0
     state_bytes: Annotated[
         int,
-        About("Bytes of journal between two STATE sets; a lower value makes starts quicker.", MIB),
+        About(
+            "After this many bytes of journal, the broker writes its state again; a lower value "
+            "makes starts quicker.",
+            MIB,
+        ),
     ] = DEFAULT_INTERVAL_BYTES
     retention_max_bytes: Annotated[
         int,
@@ -159,20 +165,30 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retention_watermark: Annotated[
         float,
         About(
-            "Share of the disk in use above which old segments are removed before the retention"
-            " of their topics ends.",
+            "If a larger share of the disk is in use, old files of the journal are removed before "
+            "the retention of their topics ends.",
             0.05,
             1,
         ),
     ] = DEFAULT_WATERMARK
+    start_jump_us: Annotated[
+        int,
+        About(
+            "Most by which the clock of the machine can be ahead of the last record in the journal "
+            "when the broker starts. If it is further ahead, broker time continues from the last "
+            "record, until an operator runs `ternmq clock accept`.",
+            MINUTE_US,
+            36_525 * DAY_US,
+        ),
+    ] = START_JUMP_US
 
     memory_bytes: Annotated[
         int,
         About(
-            "Memory for requests that have no answer yet, of all apps together. The same amount is"
-            " allowed for answers that clients have not read, and for incomplete requests. When it"
-            " is used up, only apps that hold more than their fair share wait (the fair share is"
-            " this value divided by the number of apps that hold something). At least `body`.",
+            "Memory for requests that have no answer yet, of all apps together. The same amount"
+            " is allowed for answers that clients have not read, and for incomplete requests. When"
+            " it is used up, only apps above their fair share wait. The fair share is this value"
+            " divided by the number of apps that hold some of this memory. At least `body`.",
             MIB,
         ),
     ] = 64 * MIB
@@ -201,8 +217,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = MIB
     send_buffer_bytes: Annotated[
         int,
-        About("Bytes of answers that may wait for a client that does not read; above that, its"
-              " requests are not read.", 64 * KIB),
+        About("Bytes of answers that may wait for a client that does not read them. Above that, the"
+              " broker reads no more requests of this client.", 64 * KIB),
     ] = 2 * MIB  # fmt: skip
     stall_timeout_us: Annotated[
         int,
@@ -215,11 +231,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_connection: Annotated[
         int,
         About(
-            "Requests of one connection that may be without an answer; then no more are read.", 1
+            "Number of requests of one connection that may be without an answer. While there are"
+            " so many, the broker reads no more.",
+            1,
         ),
     ] = 1024
     sends_per_connection_bytes: Annotated[
-        int, About("Bytes of these requests; the last one may exceed it.", 64 * KIB)
+        int,
+        About(
+            "Bytes of requests of one connection that may be without an answer. The last request "
+            "may exceed this.",
+            64 * KIB,
+        ),
     ] = 16 * MIB
     drain_timeout_us: Annotated[
         int, About("How long a stopping broker waits for clients to finish.", 0, HOUR_US)
@@ -253,6 +276,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             retention=RetentionSpec(
                 max_bytes=self.retention_max_bytes, watermark=self.retention_watermark
             ),
+            start_jump_us=self.start_jump_us,
         )
 
     def topic_spec(self, name: str) -> TopicSpec:

@@ -18,12 +18,16 @@ from datetime import timedelta
 
 from ternmq.client.connection.connecting import options_of
 from ternmq.client.connection.options import Options
-from ternmq.client.consumer.delivery import Reject, Retry
+from ternmq.client.consumer.concluding import Reject, Retry
 from ternmq.client.content.message import Failure, Message, Receipt
 from ternmq.client.handler.blocking import BlockingDelivery as Delivery
+from ternmq.client.transaction.blocking import BlockingPreparedTransaction as PreparedTransaction
+from ternmq.client.transaction.decision import Decision
+from ternmq.client.transaction.prepared import PreparedMessage
 from ternmq.sync.client import Client
 from ternmq.sync.consumer import Consumer
 from ternmq.sync.deliveries import Deliveries
+from ternmq.sync.transactions import Transaction
 
 
 def connect(
@@ -47,5 +51,6 @@ def connect(
 
 __all__ = [
     "connect", "Client", "Options", "Message", "Receipt", "Failure", "Consumer", "Delivery",
-    "Deliveries", "Retry", "Reject",
+    "Deliveries", "Retry", "Reject", "Transaction", "PreparedTransaction", "PreparedMessage",
+    "Decision",
 ]  # fmt: skip

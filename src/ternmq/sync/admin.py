@@ -6,12 +6,15 @@ from collections.abc import Callable
 
 from ternmq.client.admin import admin as admin_engine
 from ternmq.client.admin import deadletters as deadletters_engine
+from ternmq.client.process import pickling
 from ternmq.sync.facade import blocking, iterating
 from ternmq.sync.loop_thread import LoopThread
 
 
-class Admin:
+class Admin(pickling.NotPickled):
     """``ternmq.client.admin.admin.Admin``, blocking."""
+
+    _not_pickled = pickling.PART.format("admin")
 
     def __init__(self, reach: Callable[[], tuple[LoopThread, admin_engine.Admin]]) -> None:
         self.reach = reach
@@ -38,12 +41,26 @@ class Admin:
     delete_hold = blocking(admin_engine.Admin.delete_hold)
     holds = blocking(admin_engine.Admin.holds)
     transactions = blocking(admin_engine.Admin.transactions)
+    checked_transactions = blocking(admin_engine.Admin.checked_transactions)
+    transaction = blocking(admin_engine.Admin.transaction)
+    resolve_transaction = blocking(admin_engine.Admin.resolve_transaction)
+    check_transaction = blocking(admin_engine.Admin.check_transaction)
+    put_producer_group = blocking(admin_engine.Admin.put_producer_group)
+    producer_groups = blocking(admin_engine.Admin.producer_groups)
+    delete_producer_group = blocking(admin_engine.Admin.delete_producer_group)
+    scheduled = blocking(admin_engine.Admin.scheduled)
+    scheduled_messages = blocking(admin_engine.Admin.scheduled_messages)
     clients = blocking(admin_engine.Admin.clients)
     status = blocking(admin_engine.Admin.status)
+    accept_clock = blocking(admin_engine.Admin.accept_clock)
+    alarms = blocking(admin_engine.Admin.alarms)
+    clear_alarm = blocking(admin_engine.Admin.clear_alarm)
 
 
-class DeadLetters:
+class DeadLetters(pickling.NotPickled):
     """``ternmq.client.admin.deadletters.DeadLetters``, blocking."""
+
+    _not_pickled = pickling.PART.format("deadletters")
 
     def __init__(
         self, reach: Callable[[], tuple[LoopThread, deadletters_engine.DeadLetters]]

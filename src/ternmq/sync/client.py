@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import Final, Literal, NoReturn, Self, TypeVar, overload
+from typing import Final, Literal, Self, TypeVar, overload
 
 from ternmq.client import client as engine
 from ternmq.client.connection.options import Options
 from ternmq.client.connection.signals import Signals
 from ternmq.client.connection.stats import ClientStats
+from ternmq.client.consumer.consuming import engine_of
 from ternmq.client.consumer.deliveries import Deliveries as EngineDeliveries
 from ternmq.client.consumer.delivery import Delivery
 from ternmq.client.content.codecs import Codecs
@@ -30,6 +31,7 @@ from ternmq.client.handler.blocking import BlockingDelivery
 from ternmq.client.handler.declarations import Declarations
 from ternmq.client.handler.depends import Provider
 from ternmq.client.handler.signature import Function
+from ternmq.client.process import pickling
 from ternmq.client.process.exiting import at_end_of_child
 from ternmq.client.process.forking import watch, watched
 from ternmq.client.producer.heard import PassOn, SentSoon
@@ -41,6 +43,7 @@ from ternmq.sync.consumer import Consumer
 from ternmq.sync.deliveries import Deliveries
 from ternmq.sync.facade import blocking
 from ternmq.sync.loop_thread import LoopThread
+from ternmq.sync.transactions import Transaction
 
 F = TypeVar("F", bound=Function)
 Part = TypeVar("Part")
@@ -71,13 +74,15 @@ class Life:
     engine: engine.Client
 
 
-class Client:
+class Client(pickling.NotPickled):
     """``ternmq.Client`` for threads; its methods are described there. Callable from any thread.
 
     Attributes:
         admin: Manages topics, groups and apps, and shows the state of the broker.
         deadletters: Messages that failed for good.
     """
+
+    _not_pickled = pickling.CLIENT
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -106,9 +111,6 @@ class Client:
 
     def __repr__(self) -> str:
         return f"<blocking Client of {self.options.address}, app {self.options.app!r}>"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a client cannot be pickled: make one in each process")
 
     # -- start and end ----------------------------------------------------------------------------
 
@@ -224,6 +226,8 @@ class Client:
         messages: Iterable[object],
         *,
         queue: Queue | None = None,
+        deliver_after: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
         return_errors: Literal[False] = False,
     ) -> list[Receipt]: ...
 
@@ -234,6 +238,8 @@ class Client:
         messages: Iterable[object],
         *,
         queue: Queue | None = None,
+        deliver_after: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
         return_errors: Literal[True],
     ) -> list[Receipt | Exception]: ...
 
@@ -243,13 +249,28 @@ class Client:
         messages: Iterable[object],
         *,
         queue: Queue | None = None,
+        deliver_after: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
         return_errors: bool = False,
     ) -> list[Receipt] | list[Receipt | Exception]:
         """Send many messages; returns when the outcome of each is known."""
         thread, client = self.reach()
         if flag("return_errors", return_errors):
-            return thread.call(client.send_many(topic, messages, queue=queue, return_errors=True))
-        return thread.call(client.send_many(topic, messages, queue=queue))
+            return thread.call(
+                client.send_many(
+                    topic,
+                    messages,
+                    queue=queue,
+                    deliver_after=deliver_after,
+                    deliver_at=deliver_at,
+                    return_errors=True,
+                )
+            )
+        return thread.call(
+            client.send_many(
+                topic, messages, queue=queue, deliver_after=deliver_after, deliver_at=deliver_at
+            )
+        )
 
     def send_soon(
         self,
@@ -263,6 +284,8 @@ class Client:
         content_type: str = "",
         id: str | None = None,  # noqa: A002
         queue: Queue | None = None,
+        deliver_after: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
     ) -> Future[Receipt]:
         """Send a message without waiting; the future returns its receipt."""
         thread, client = self.reach()
@@ -280,11 +303,14 @@ class Client:
                     content_type=content_type,
                     id=id,
                     queue=queue,
+                    deliver_after=deliver_after,
+                    deliver_at=deliver_at,
                 )
             except Exception as error:  # noqa: BLE001 - a middleware's own, too: set in the future
                 message = Message(
-                    body, key, ordering_key, tag, headers or {}, content_type, id, queue
-                )
+                    body, key, ordering_key, tag, headers or {}, content_type, id, queue,
+                    deliver_after, deliver_at,
+                )  # fmt: skip
                 client.refused_soon(topic, message, error, told)
             else:
                 asked.add_done_callback(PassOn(told))
@@ -320,6 +346,45 @@ class Client:
             )
 
         thread.call(send())
+
+    # -- transactions -----------------------------------------------------------------------------
+
+    def transaction(
+        self,
+        group: str,
+        *,
+        query_id: str = "",
+        on_error: Literal["rollback", "check"] = "rollback",
+        check_after: float | timedelta | None = None,
+        timeout: float | timedelta | None = None,
+    ) -> Transaction:
+        """Return a transaction: a context manager; see ``ternmq.Client.transaction``."""
+        thread, client = self.reach()
+        made = client.transaction(
+            group, query_id=query_id, on_error=on_error, check_after=check_after, timeout=timeout
+        )
+        return Transaction(made, thread)
+
+    transaction_outcome = blocking(engine.Client.transaction_outcome)
+
+    def checker(self, group: str) -> Callable[[F], F]:
+        """Declare the function that decides about transactions whose client is gone.
+
+        A decorator; see ``ternmq.Client.checker``.
+
+        Raises:
+            InvalidHandler: It cannot be called with a transaction; or there is one for the group.
+            InvalidName: The name of the group is not valid.
+        """
+
+        def declare(function: F) -> F:
+            self._declarations.add_checker(function, group)
+            life = self._life
+            if life is not None and life.pid == os.getpid():
+                life.engine.offer(group)
+            return function
+
+        return declare
 
     # -- receiving --------------------------------------------------------------------------------
 
@@ -364,7 +429,7 @@ class Client:
         consumer = client.consume(
             topic, group=group, max_in_flight=max_in_flight, tags=tags, mode=mode, start=start
         )
-        return Consumer(consumer, thread)
+        return Consumer(engine_of(consumer), thread)
 
     def consume_batches(
         self,
@@ -508,6 +573,7 @@ class Client:
 
     # -- looking up -------------------------------------------------------------------------------
 
+    cancel = blocking(engine.Client.cancel)
     get = blocking(engine.Client.get)
     find = blocking(engine.Client.find)
     replay = blocking(engine.Client.replay)

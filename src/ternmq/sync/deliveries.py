@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
 
 from ternmq.client.consumer import deliveries as engine
 from ternmq.client.handler.blocking import BlockingDelivery, Portal
+from ternmq.client.process import pickling
+from ternmq.model.errors import ClientClosed, ClientForked
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Deliveries(Sequence[BlockingDelivery]):
+class Deliveries(pickling.NotPickled, Sequence[BlockingDelivery]):
     """``ternmq.Deliveries`` with blocking methods; they are described there."""
+
+    _not_pickled = pickling.DELIVERIES
 
     __slots__ = ("_deliveries", "_items", "_portal")
 
@@ -39,9 +44,12 @@ class Deliveries(Sequence[BlockingDelivery]):
         return self._items
 
     def __iter__(self) -> Iterator[BlockingDelivery]:
-        if engine.keeps_order(self._deliveries):
-            return (one for one in self._all() if not one.lost)
-        return iter(self._all())
+        return engine.hand_out(self._deliveries, self._all(), self._in_loop)
+
+    def _in_loop(self, call: Callable[[], None]) -> None:
+        # After the client's close nothing is held; in the child of a fork, the parent holds it.
+        with suppress(ClientClosed, ClientForked):
+            self._portal.post(call)
 
     @overload
     def __getitem__(self, place: int) -> BlockingDelivery: ...
@@ -130,3 +138,8 @@ class BatchProcessing:
         deliveries, reraise = self._engine, self._reraise
         self._portal.post(lambda: engine.conclude_all(deliveries, error, reraise=reraise))
         return isinstance(error, Exception) and not reraise
+
+
+def engine_of(deliveries: Deliveries) -> engine.Deliveries:
+    """Return the deliveries in the client's loop behind those for threads."""
+    return deliveries._deliveries  # noqa: SLF001 - of a class of this module

@@ -9,10 +9,14 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Final
 
+from ternmq.client.content.validation import real
 from ternmq.model.errors import InvalidRequest
 
 START_US: Final = 1_767_225_600_000_000
 """2026-01-01 00:00 UTC: the start of time, so that runs are alike."""
+_LAST_US: Final = 253_370_764_800_000_000
+"""9999-01-01 00:00 UTC: a datetime can show no time much later."""
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class ManualClock:
@@ -24,6 +28,7 @@ class ManualClock:
     def __init__(self, start_us: int = START_US) -> None:
         self._start_us = start_us
         self._passed_us = 0
+        self._jumped_us = 0
         self._calls: list[tuple[int, int, Callable[[], None] | None]] = []
         self._gone: set[int] = set()
         self._count = count()
@@ -41,7 +46,7 @@ class ManualClock:
 
     def wall_us(self) -> int:
         """Return µs since the epoch."""
-        return self._start_us + self._passed_us
+        return self._start_us + self._passed_us + self._jumped_us
 
     def call_at(self, monotonic_us: int, call: Callable[[], None]) -> Callable[[], None]:
         """Call a function when the clock reaches a time; return a function that cancels it."""
@@ -86,7 +91,7 @@ class ManualClock:
 
     @property
     def now_us(self) -> int:
-        """The time, µs since the epoch."""
+        """The time of the wall clock, µs since the epoch."""
         return self.wall_us()
 
     def advance(
@@ -101,10 +106,15 @@ class ManualClock:
     ) -> None:
         """Let time pass; returns when everything that came due is done.
 
-        That is: every retry and lease that was due was processed at its time, and the messages that
-        connected consumers got for it are settled (or two seconds of real time have passed: a
-        handler may rightly hold a message for longer). Do not call it in the client's own event
-        loop while its consumers must work: ``await asyncio.to_thread(clock.advance, hours=2)``.
+        That is: every retry, lease and scheduled message that was due was processed at its time,
+        the messages that connected consumers got for it are settled, and checkers have answered
+        what the broker asked them about transactions (or two seconds of real time have passed: a
+        handler may rightly hold a message for longer). Do not call it in the
+        client's own event loop while its consumers must work:
+        ``await asyncio.to_thread(clock.advance, hours=2)``.
+
+        Delays (``deliver_after``) of clients in this process count by this clock; those of clients
+        in other processes by their own.
 
         If nothing is due, the clock leaps: 400 days take about as long as an hour. Periodic checks
         (retention, dead letters that are too old, pulls whose wait is over) run some dozens of
@@ -119,20 +129,80 @@ class ManualClock:
             milliseconds: As named.
 
         Raises:
-            ValueError: The total is negative: time does not go back.
-            InvalidRequest: A value is not a duration.
+            InvalidRequest: A value is not a duration; the total is negative, since time does not go
+                back, or reaches beyond the year 9999.
         """
-        given: object = delta
-        if given is not None and not isinstance(given, timedelta):
-            kind = type(given).__name__
-            raise InvalidRequest(f"delta is a timedelta, not {kind}; a number has a unit: hours=2")
-        try:
-            whole = timedelta(
-                days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
-            )
-        except (TypeError, ValueError, OverflowError) as error:
-            raise InvalidRequest(f"that is no time: {error}") from error
-        us = round((whole + (delta or timedelta())) / timedelta(microseconds=1))
+        us = _us_of(delta, days, hours, minutes, seconds, milliseconds)
         if us < 0:
-            raise ValueError("time does not go back")
+            raise InvalidRequest("the total is negative: time does not go back")
+        if self.wall_us() + us > _LAST_US:
+            raise InvalidRequest("the clock cannot go beyond the year 9998")
         self._settle(self._passed_us + us)
+
+    def jump_wall(
+        self,
+        delta: timedelta | None = None,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        milliseconds: float = 0,
+    ) -> None:
+        """Set the machine's wall clock ahead, or back, while no time passes.
+
+        A running broker does not follow a jump of more than five seconds: nothing comes due early
+        or late. ``ternmq clock accept`` (``client.admin.accept_clock``) lets it follow. A start
+        believes a wall clock up to 90 days ahead of the last record (setting ``start_jump``).
+        Returns when the broker has read the clock.
+
+        Args:
+            delta: How far ahead, added to the others; negative: back.
+            days: As named.
+            hours: As named.
+            minutes: As named.
+            seconds: As named.
+            milliseconds: As named.
+
+        Raises:
+            InvalidRequest: A value is not a duration; the wall clock would be before 1970, or
+                beyond the year 9998.
+        """
+        us = _us_of(delta, days, hours, minutes, seconds, milliseconds)
+        if not 0 <= self.wall_us() + us <= _LAST_US:
+            raise InvalidRequest("the wall clock cannot go beyond the years 1970 to 9998")
+        self._jumped_us += us
+        self._settle(self._passed_us)
+
+
+def _us_of(
+    delta: timedelta | None,
+    days: float,
+    hours: float,
+    minutes: float,
+    seconds: float,
+    milliseconds: float,
+) -> int:
+    """Return the sum of durations in µs.
+
+    Raises:
+        InvalidRequest: A value is not a duration.
+    """
+    given: object = delta
+    if given is not None and not isinstance(given, timedelta):
+        kind = type(given).__name__
+        raise InvalidRequest(f"delta is a timedelta, not {kind}; a number has a unit: hours=2")
+    us = 0 if delta is None else delta // _MICROSECOND
+    for what, length, unit_us in (
+        ("days", days, 86_400_000_000),
+        ("hours", hours, 3_600_000_000),
+        ("minutes", minutes, 60_000_000),
+        ("seconds", seconds, 1_000_000),
+        ("milliseconds", milliseconds, 1_000),
+    ):
+        if not -_LAST_US < real(what, length) * unit_us < _LAST_US:  # NaN is not
+            raise InvalidRequest(
+                f"{what} must be a finite time, and end before the year 9999; it is {length:g}"
+            )
+        us += round(length * unit_us)
+    return us

@@ -15,12 +15,16 @@ import numpy  # noqa: F401, ICN001 - not by a thread of the broker, in the middl
 
 from ternmq.broker.group.lease import LEASE_BITS, LEASE_LIMIT
 from ternmq.client.client import leases_of
+from ternmq.client.content.broker_time import moved_clocks
 from ternmq.client.content.validation import check_positive, seconds_of
 from ternmq.client.declaration.topic import Topic, name_of
+from ternmq.client.process import pickling
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.disk.port import Disk
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.specs import check_name
+from ternmq.model.types import HOUR_US
+from ternmq.model.words import article
 from ternmq.server.app import Server
 from ternmq.server.engine.engine import Core
 from ternmq.settings import Mode, load
@@ -45,7 +49,7 @@ _LAST_STRIDE_US: Final = 1_000_000
 _NEVER: Final = 1 << 62
 
 
-class InProcessBroker:
+class InProcessBroker(pickling.NotPickled):
     """A real broker that a test controls; a context manager.
 
     Args:
@@ -58,6 +62,8 @@ class InProcessBroker:
         clock: The clock; with the machine's clocks it cannot be advanced.
         disk: The disk.
     """
+
+    _not_pickled = "a broker of the testing kit cannot be pickled or copied: pass its url"
 
     def __init__(
         self,
@@ -74,8 +80,17 @@ class InProcessBroker:
                 f"not of type {type(settings).__name__}"
             )
         self._settings = dict(settings or {})
+        for name in self._settings:
+            if not isinstance(name, str):
+                raise InvalidRequest(
+                    f"settings: the name of a setting is a str, and {name!r:.80} is "
+                    f"{article(type(name).__name__)}"
+                )
         if "data" in self._settings:
-            raise ValueError("this broker has no folder: disk=RealDisk(folder) gives it one")
+            raise InvalidRequest(
+                "settings: 'data' cannot be set: this broker has no folder; disk=RealDisk(folder) "
+                "gives it one"
+            )
         self._loop: asyncio.AbstractEventLoop
         self._server: Server
         self._thread: threading.Thread | None = None
@@ -84,9 +99,12 @@ class InProcessBroker:
         self._end: asyncio.Event
         self._clean = True
         self._waited_for = -1
-        """Count of pulls when ``advance`` last waited for consumers in vain."""
+        """Count of pulls and questions when ``advance`` last waited for consumers and checkers in
+        vain."""
         self._listened = 0
         """Number of pulls that waited when it was stopped: those consumers come back."""
+        self._offered = 0
+        """Number of clients with checkers when it was stopped."""
 
     @property
     def clock(self) -> ManualClock:
@@ -151,6 +169,7 @@ class InProcessBroker:
             return
         self._clean = clean
         self._listened = self._server.core.broker.parked_pulls
+        self._offered = len(self._server.hub.desk.checkers)
         self._loop.call_soon_threadsafe(self._end.set)
         thread.join(START_S)
         if thread.is_alive():
@@ -181,6 +200,7 @@ class InProcessBroker:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
+        moved_clocks.pop(self.port, None)  # not earlier: its clients may wait for a restart
 
     def _work(self) -> None:
         try:
@@ -205,6 +225,9 @@ class InProcessBroker:
         await self._server.start()
         if self._clock is not None:
             self._clock.settle_with(self._advance)
+            moved_clocks[self.port] = self._clock.monotonic_us
+        else:
+            moved_clocks.pop(self.port, None)
         self._began.set()
         await self._end.wait()
         if self._clean:
@@ -298,6 +321,7 @@ class InProcessBroker:
         listening, self._listened = max(core.broker.parked_pulls, self._listened), 0
         if listening > core.broker.parked_pulls:
             listening = await self._back(listening, CONNECTING_S)
+        await self._offered_again()
         stride_us = max(_LAST_STRIDE_US, (target_us - clock.monotonic_us()) // _STRIDES)
         while True:
             calls = clock.leap(self._stop_us(target_us, stride_us))
@@ -312,12 +336,27 @@ class InProcessBroker:
         await self._tell_of_leases()
 
     def _event_us(self) -> int:
-        """Return the clock's time of the next timed event: a retry, or the end of a lease."""
+        """Return the clock's time of the next timed event.
+
+        That is a retry, the end of a lease, a scheduled message that is due; or the beginning of an
+        hour in which some are due, for which the broker has no timers yet.
+        """
         core = self._server.core
-        event_us = core.broker.timers.next_but_housekeeping_us()
-        if event_us is None:
+        event_us = core.broker.timers.next_event_us()
+        far_us = self._far_us()
+        if event_us is None or far_us < event_us:
+            event_us = far_us
+        if event_us >= _NEVER:
             return _NEVER
         return self.clock.monotonic_us() + max(0, event_us - core.now_us())
+
+    def _far_us(self) -> int:
+        """Return when scheduled messages beyond the broker's horizon are to be put in order."""
+        broker = self._server.core.broker
+        schedule = broker.views.schedule
+        horizon = schedule.horizon_us // HOUR_US
+        hours = [hour for one in schedule.topics.values() for hour in one.hours if hour >= horizon]
+        return max(min(hours) * HOUR_US, broker.fulfilling.load_us) if hours else _NEVER
 
     def _stop_us(self, target_us: int, stride_us: int) -> int:
         """Return where the clock stops next.
@@ -372,31 +411,44 @@ class InProcessBroker:
             await core.settle_down()
         return min(listening, core.broker.parked_pulls)
 
+    async def _offered_again(self) -> None:
+        """Wait for the checkers that there were before a restart: the broker asks those it has."""
+        offered, self._offered = self._offered, 0
+        checkers = self._server.hub.desk.checkers
+        until = time.monotonic() + CONNECTING_S
+        while len(checkers) < offered and time.monotonic() < until:
+            await asyncio.sleep(_LOOK_S)
+            await self._server.core.settle_down()
+
     async def _quiet(self, held: int, patience_s: float = HANDLING_S) -> None:
-        """Wait until the broker has nothing to do, and consumers have settled what they got.
+        """Wait until the broker has nothing to do, and all that it handed out is done.
 
         Args:
             held: Rows that were leased before time moved: their settles are not waited for.
-            patience_s: Most seconds to wait for consumers that got something.
+            patience_s: Most seconds to wait for those that got something.
         """
-        core = self._server.core
-        pulls = -1
+        core, server = self._server.core, self._server
+        checkers = server.hub.desk.checkers
+        handed = -1
         until = 0.0
         while True:
             await core.settle_down()
             due = core.broker.next_deadline_us()
             if due is not None and due <= core.now_us():
                 core.touch()
-            elif self._server.leased_rows() <= held:
+            elif core.broker.fulfilling.reads:
+                core.touch()  # which submits a read that still waits
+                await asyncio.sleep(_LOOK_S)
+            elif server.leased_rows() <= held and not checkers.open:
                 return
-            elif self._server.hub.counters.pulls != pulls:
-                pulls = self._server.hub.counters.pulls
+            elif server.hub.counters.pulls + checkers.asked != handed:
+                handed = server.hub.counters.pulls + checkers.asked
                 until = time.monotonic() + patience_s
             elif time.monotonic() > until:
-                self._waited_for = pulls
+                self._waited_for = handed
                 return
-            elif pulls == self._waited_for:
-                return  # their consumers had their time before
+            elif handed == self._waited_for:
+                return  # they had their time before
             else:
                 await asyncio.sleep(_LOOK_S)
 

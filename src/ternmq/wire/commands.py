@@ -33,6 +33,9 @@ class Command(enum.IntEnum):
     READ = 14
     PREPARE = 15
     JOURNAL_READ = 16
+    TRANSACTION_PREPARE = 17
+    TRANSACTION_READ = 18
+    TRANSACTION_SETTLE = 19
     # All others: msgpack, see ``control``.
     REPORT = 20
     TOPIC_CREATE = 30
@@ -47,6 +50,7 @@ class Command(enum.IntEnum):
     GROUP_SKIP = 45
     GROUP_COMMIT = 46
     GROUP_REPLAY = 47
+    TRANSACTION_MOVE = 48
     FIND = 50
     OFFSET_AT = 51
     FAILED_LIST = 52
@@ -55,6 +59,7 @@ class Command(enum.IntEnum):
     FAILED_REDRIVE = 55
     CLIENT_LIST = 60
     STATUS = 61
+    CLOCK_ACCEPT = 62
     APP_PUT = 70
     APP_DELETE = 71
     APP_LIST = 72
@@ -62,15 +67,28 @@ class Command(enum.IntEnum):
     TRANSACTION_COMMIT = 80
     TRANSACTION_ABORT = 81
     TRANSACTION_LIST = 82
+    TRANSACTION_DECIDE = 83
+    TRANSACTION_SHOW = 84
+    CHECKER_OFFER = 85
+    PRODUCER_GROUP_PUT = 86
+    PRODUCER_GROUP_LIST = 87
+    PRODUCER_GROUP_DELETE = 88
+    TRANSACTION_CHECK_AGAIN = 89
     QUEUE_RANGES = 90
     HOLD_PUT = 91
     HOLD_DELETE = 92
     HOLD_LIST = 93
     JOURNAL_CATALOG = 94
+    SCHEDULE_CANCEL = 95
+    SCHEDULE_LIST = 96
+    SCHEDULE_HOURS = 97
+    ALARM_LIST = 98
+    ALARM_CLEAR = 99
     # Pushes: sent by the broker without a request.
     DRAIN = 100
     TOPIC_CHANGED = 101
     GROUP_CHANGED = 102
+    TRANSACTION_CHECK = 103
 
 
 class Right(enum.Enum):
@@ -126,7 +144,8 @@ class Entry:
 _ANYBODY: Final = Policy(Scope.NOTHING)
 _PRODUCE: Final = Policy(Scope.TOPIC, (Right.PRODUCE,))
 _DECIDE: Final = Policy(Scope.TRANSACTION, (Right.PRODUCE,))
-_ROLL_BACK: Final = Policy(Scope.TRANSACTION, (Right.PRODUCE,), operators=True)
+_CANCEL: Final = Policy(Scope.TOPIC, (Right.PRODUCE,), operators=True)
+_RULE: Final = Policy(Scope.TRANSACTION, (Right.PRODUCE,), operators=True)
 _CONSUME: Final = Policy(Scope.GROUP, (Right.CONSUME,))
 _READ: Final = Policy(Scope.TOPIC, (Right.CONSUME,))
 _MANAGE: Final = Policy(Scope.TOPIC, (Right.MANAGE,))
@@ -149,6 +168,9 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.READ: Entry(_READ),
     Command.PREPARE: Entry(_PRODUCE),
     Command.JOURNAL_READ: Entry(_AUDIT),
+    Command.TRANSACTION_PREPARE: Entry(_PRODUCE),
+    Command.TRANSACTION_READ: Entry(_DECIDE),
+    Command.TRANSACTION_SETTLE: Entry(_CONSUME),
     Command.REPORT: Entry(_PRODUCE, control.Report, control.Nothing),
     Command.TOPIC_CREATE: Entry(_MANAGE, control.TopicCreate, control.Nothing),
     Command.TOPIC_CHANGE: Entry(_MANAGE, control.TopicChange, control.Nothing),
@@ -162,6 +184,7 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.GROUP_SKIP: Entry(_MANAGE_GROUP, control.GroupSkip, control.Nothing),
     Command.GROUP_COMMIT: Entry(_CONSUME, control.GroupCommit, control.GroupCommitted),
     Command.GROUP_REPLAY: Entry(_MANAGE_GROUP, control.GroupReplay, control.GroupReplayed),
+    Command.TRANSACTION_MOVE: Entry(_CONSUME, control.TransactionMove, control.Nothing),
     Command.FIND: Entry(_READ, control.Find, control.FoundPage),
     Command.OFFSET_AT: Entry(_READ, control.OffsetAt, control.OffsetFound),
     Command.FAILED_LIST: Entry(_EITHER, control.FailedList, control.FailedPage),
@@ -170,13 +193,21 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.FAILED_REDRIVE: Entry(_MANAGE_GROUP, control.FailedRedrive, control.FailedRedriven),
     Command.CLIENT_LIST: Entry(_ADMIN, control.ClientList, control.Clients),
     Command.STATUS: Entry(_ANYBODY, control.StatusAsk, control.Status),
+    Command.CLOCK_ACCEPT: Entry(_ADMIN, control.ClockAccept, control.ClockAccepted),
     Command.APP_PUT: Entry(_ADMIN, control.AppPut, control.AppToken),
     Command.APP_DELETE: Entry(_ADMIN, control.AppDelete, control.Nothing),
     Command.APP_LIST: Entry(_ADMIN, control.AppList, control.Apps),
     Command.RIGHTS_CHECK: Entry(_ANYBODY, control.RightsCheck, control.RightsChecked),
     Command.TRANSACTION_COMMIT: Entry(_DECIDE, control.TransactionCommit, control.TransactionDone),
-    Command.TRANSACTION_ABORT: Entry(_ROLL_BACK, control.TransactionAbort, control.TransactionDone),
+    Command.TRANSACTION_ABORT: Entry(_RULE, control.TransactionAbort, control.TransactionDone),
     Command.TRANSACTION_LIST: Entry(_ANYBODY, control.TransactionList, control.Transactions),
+    Command.TRANSACTION_DECIDE: Entry(_RULE, control.TransactionDecide, control.TransactionDone),
+    Command.TRANSACTION_SHOW: Entry(_RULE, control.TransactionShow, control.CheckedTransaction),
+    Command.CHECKER_OFFER: Entry(_ANYBODY, control.CheckerOffer, control.Nothing),
+    Command.PRODUCER_GROUP_PUT: Entry(_ADMIN, control.ProducerGroupPut, control.Nothing),
+    Command.PRODUCER_GROUP_LIST: Entry(_ADMIN, control.ProducerGroupList, control.ProducerGroups),
+    Command.PRODUCER_GROUP_DELETE: Entry(_ADMIN, control.ProducerGroupDelete, control.Nothing),
+    Command.TRANSACTION_CHECK_AGAIN: Entry(_ADMIN, control.TransactionCheckAgain, control.Nothing),
     Command.QUEUE_RANGES: Entry(
         Policy(Scope.TOPICS, (Right.CONSUME,)), control.QueueRanges, control.RangesFound
     ),
@@ -184,6 +215,11 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.HOLD_DELETE: Entry(_HOLD, control.HoldDelete, control.Nothing),
     Command.HOLD_LIST: Entry(_HOLD, control.HoldList, control.Holds),
     Command.JOURNAL_CATALOG: Entry(_AUDIT, control.JournalCatalog, control.JournalNames),
+    Command.SCHEDULE_CANCEL: Entry(_CANCEL, control.ScheduleCancel, control.Nothing),
+    Command.SCHEDULE_LIST: Entry(_READ, control.ScheduleList, control.ScheduledPage),
+    Command.SCHEDULE_HOURS: Entry(_READ, control.ScheduleHours, control.ScheduledHours),
+    Command.ALARM_LIST: Entry(_ADMIN, control.AlarmList, control.Alarms),
+    Command.ALARM_CLEAR: Entry(_ADMIN, control.AlarmClear, control.AlarmCleared),
 }
 """Every command that a client can send. TOPIC_LIST and GROUP_LIST list what the app has a right on,
 TRANSACTION_LIST what it owns; an app that may manage everything gets all transactions."""
@@ -192,6 +228,7 @@ PUSHES: Final[dict[Command, type[msgspec.Struct]]] = {
     Command.DRAIN: control.Drain,
     Command.TOPIC_CHANGED: control.TopicChanged,
     Command.GROUP_CHANGED: control.GroupChanged,
+    Command.TRANSACTION_CHECK: control.TransactionCheck,
 }
 
 ONE_WAY_COMMANDS: Final = frozenset(

@@ -93,20 +93,16 @@ class FrameReader:
 
     Attributes:
         max_bytes: Largest frame; may be raised once the other side is known.
+        held_bytes: Received bytes of the incomplete frame.
     """
 
-    __slots__ = ("_have", "_need", "_parts", "max_bytes")
+    __slots__ = ("_need", "_parts", "held_bytes", "max_bytes")
 
     def __init__(self, max_bytes: int = OPENING_BYTES) -> None:
         self.max_bytes = max_bytes
         self._parts: list[bytes | bytearray] = []
-        self._have = 0
+        self.held_bytes = 0
         self._need = HEADER_BYTES
-
-    @property
-    def held_bytes(self) -> int:
-        """Received bytes of the incomplete frame."""
-        return self._have
 
     def feed(self, data: bytes) -> list[Frame]:
         """Take received bytes; return the frames that are whole now.
@@ -116,9 +112,9 @@ class FrameReader:
                 frames before the bad bytes in the same call are not returned.
             FrameTooLarge: A frame is longer than ``max_bytes``.
         """
-        if self._have:
+        if self.held_bytes:
             self._keep(data)
-            if self._have < self._need:
+            if self.held_bytes < self._need:
                 return []
             data = b"".join(self._parts)
             self._parts.clear()
@@ -138,14 +134,14 @@ class FrameReader:
                 break
             frames.append(Frame(command, flags, id_, data[at + HEADER_BYTES : at + length]))
             at += length
-        self._have = end - at
+        self.held_bytes = end - at
         self._need = need
-        if self._have:
+        if self.held_bytes:
             self._parts.append(data[at:])
         return frames
 
     def _keep(self, data: bytes) -> None:
-        self._have += len(data)
+        self.held_bytes += len(data)
         if len(data) >= _LARGE:
             self._parts.append(data)
             return

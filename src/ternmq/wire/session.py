@@ -150,6 +150,8 @@ class ServerSession:
             if found:
                 self._greet(found)
             return []
+        if len(found) == 1:
+            return [_request(found[0])]
         return [_request(frame) for frame in found]
 
     def _greet(self, found: list[Frame]) -> None:
@@ -226,7 +228,10 @@ class ClientSession:
 
     def hello(self, hello: control.Hello) -> bytes:
         """Return the frame of HELLO, the first one of a connection."""
-        return self._ask(Command.HELLO, control.encode(hello))[1]
+        id_ = self._next
+        self._next += 1
+        self._asked[id_] = Command.HELLO
+        return frames.pack(Command.HELLO, 0, id_, control.encode(hello))
 
     def ask(self, command: Command, body: bytes = b"") -> tuple[int, bytes]:
         """Return (id, frame) of a new request.
@@ -236,9 +241,6 @@ class ClientSession:
         """
         if self.state is not _OPEN:
             raise ProtocolError(f"a request while {self.state.value}")
-        return self._ask(command, body)
-
-    def _ask(self, command: Command, body: bytes) -> tuple[int, bytes]:
         id_ = self._next
         self._next += 1
         self._asked[id_] = command
@@ -343,8 +345,12 @@ def _refuse_others(data: bytes) -> None:
     if data.startswith(b"HTTP/"):
         _refuse_http(data)
     if data.startswith(_TLS_ALERT):
-        raise NotABroker("this port speaks TLS: say ternmqs:// in the address")
-    raise NotABroker(f"this port speaks another protocol: it began with {data[:16]!r}")
+        encrypted = NotABroker("this port requires TLS")
+        encrypted.hint = "write ternmqs:// instead of ternmq:// in the address"
+        raise encrypted
+    raise NotABroker(
+        f"a program that is not a broker listens there: its first bytes are {data[:16]!r}"
+    )
 
 
 def _refuse_http(data: bytes) -> NoReturn:

@@ -12,5 +12,5 @@ broker process by the same rules as the core alone.
 ``FAULT_CYCLES``: kills and power cuts in a row (default 4 and 2 here; 20 is what DUR-1 and DUR-4
 say).
 ``FAULT_SECONDS`` (default 20): how long everybody is killed in ``test_chaos``.
-``FAULT_LONG=1``: a backlog of four million messages instead of one.
+``FAULT_LONG=1``: a backlog of four million messages instead of one; more delays and more kills.
 """

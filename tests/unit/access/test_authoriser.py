@@ -60,7 +60,7 @@ def test_the_table_has_every_command_and_the_matrix_every_row() -> None:
     assert {*RESTRICTED, *FREE} == set(TABLE)
     assert {one.name for one in FREE} == {
         "HELLO", "PING", "BYE", "CANCEL", "KEEP", "TOPIC_LIST", "GROUP_LIST", "STATUS",
-        "TRANSACTION_LIST", "RIGHTS_CHECK",
+        "TRANSACTION_LIST", "RIGHTS_CHECK", "CHECKER_OFFER",
     }  # fmt: skip
 
 
@@ -213,7 +213,13 @@ def test_only_who_manages_everything_may_decide_what_is_another_apps() -> None:
     operator = authoriser(app("op", Grant("manage")))
     assert operator.operates("op", abort)
     assert not operator.operates("gone", abort)
-    assert [one for one in TABLE if operator.operates("op", one)] == [abort]
+    cancel = Command.SCHEDULE_CANCEL
+    assert [one for one in TABLE if operator.operates("op", one)] == [
+        abort,
+        Command.TRANSACTION_DECIDE,
+        Command.TRANSACTION_SHOW,
+        cancel,
+    ]
     assert not operator.operates("op", commit)
     assert authoriser(required=False).operates("nobody", abort)
 
@@ -287,6 +293,21 @@ def test_what_is_told_of_a_refusal_helps_nobody_to_guess() -> None:
     assert told("shop", OTHER.reveal()) == told("none", OTHER.reveal())
     assert "not copied completely" in told("shop", TOKEN.reveal()[:30])
     assert told("shop", TOKEN.reveal()[:30]) == told("none", TOKEN.reveal()[:30])
+
+
+def test_how_a_token_was_miscopied() -> None:
+    who = authoriser(app("shop"))
+    token = TOKEN.reveal()
+    other = "A" if token[20] != "A" else "B"
+    for text, says in (
+        (token[:-1], "incomplete: it was not copied completely"),
+        (f"{token}x", "not copied exactly: it has 1 character too many"),
+        (token + token, f"not copied exactly: it has {len(token)} characters too many"),
+        (token[:20] + other + token[21:], "not copied exactly: at least one character is wrong"),
+        (token.upper(), "app 'shop' is not known, or the token is wrong"),
+    ):
+        with pytest.raises(Unauthenticated, match=says):
+            who.authenticate("shop", text)
 
 
 def test_names_from_outside_are_shown_in_one_short_line() -> None:

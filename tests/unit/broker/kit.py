@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from unittest.mock import patch
 
 from ternmq.broker.broker import Broker, Woken
+from ternmq.broker.clock.timers import NEVER_US, Timer
 from ternmq.broker.dedup.dedup import Dedup
 from ternmq.broker.gate.replies import (
     DoneReply,
@@ -27,12 +28,14 @@ from ternmq.broker.gate.replies import (
 )
 from ternmq.broker.group.failedrows import HELD_US, SHARD_BITS
 from ternmq.broker.group.keyorder import KeyOrder
+from ternmq.broker.group.lease import LEASE_BITS
 from ternmq.broker.group.lines import Lines
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import merge
 from ternmq.broker.ledger.views import Views
 from ternmq.broker.operation.drains import Drain
 from ternmq.broker.start import Options, open_broker
+from ternmq.broker.transaction.checked import CheckedTransaction
 from ternmq.journal.cache.cold import WouldBlock
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.recovery.recovery import RecoveryReport
@@ -122,6 +125,8 @@ class World:
         self.sets = 0
         self.flaky = Flaky(flaky) if flaky is not None else None
         self.sent: dict[tuple[int, int, int], bytes] = {}
+        self.scheduled: dict[tuple[int, int], bytes] = {}
+        """Bodies of what was scheduled, by producer and sequence."""
         self.prepared: dict[int, tuple[int, int, bytes]] = {}
         """Topic, queue and batch of what was prepared, by its id."""
         self.sequences: dict[int, int] = {}
@@ -203,10 +208,21 @@ class World:
         self.now += us
         for _ in range(10_000):
             more = self.broker.tick(self.now)
+            more = self._read_for_due() or more
             self.between()
             if not more:
                 return
         raise AssertionError("tick never ends")
+
+    def _read_for_due(self) -> bool:
+        """Run the reads that scheduled rows wait for; return whether there were any."""
+        fulfilling = self.broker.fulfilling
+        read = False
+        while (job := fulfilling.next_job()) is not None:
+            job.run()
+            assert fulfilling.finished(job, None)
+            read = True
+        return read
 
     def restart(self, *, clean: bool = False, gap_us: int = SECOND) -> None:
         """Stop (or just vanish, with all that was written kept) and start again."""
@@ -301,7 +317,11 @@ class World:
     def send_batch(self, topic: str, batch: bytes, queue: int | None = None) -> SendReply:
         reply = self.run(lambda: self.broker.send(self.now, topic, batch, queue))
         number = self.broker.views.catalog.topic(topic).number
-        if reply.count and not reply.duplicate:
+        if reply.scheduled:
+            whole = Batch(batch)
+            for row, body in enumerate(whole.bodies()):
+                self.scheduled.setdefault((whole.producer_id, whole.first_sequence + row), body)
+        elif reply.count and not reply.duplicate:
             left_out = {one.row for one in reply.rows}
             bodies = [b for row, b in enumerate(Batch(batch).bodies()) if row not in left_out]
             next_ = self.broker.views.catalog.topics[number].queues[reply.queue].next
@@ -464,9 +484,19 @@ class World:
                     continue
                 stored = messages.of_record(record)
                 bodies = Batch(stored.batch).bodies()
+                if stored.fulfils is not None:
+                    self._note_fulfilled(stored)
                 for offset in range(stored.first_offset, stored.first_offset + stored.count):
                     found[offset] = bodies[stored.row_of(offset)]
         return found
+
+    def _note_fulfilled(self, stored: messages.Messages) -> None:
+        """Note what rows that have come due should contain."""
+        batch = Batch(stored.batch)
+        for row in range(stored.count):
+            offset = stored.first_offset + row
+            sent = self.scheduled[batch.producer_id, batch.first_sequence + row]
+            self.sent[stored.topic, stored.queue, offset] = sent
 
 
 def waiting(ask: Callable[[], T]) -> T:
@@ -519,7 +549,15 @@ def portrait(views: Views) -> dict[object, object]:
         views.sessions.next_number,
         views.writers.next_number,
         views.undecided.next_number,
+        views.schedule.next_entry,
     )
+    views.schedule.pages.sweep(1 << 62)
+    found["scheduled"] = views.schedule.rows, views.schedule.pages.by_segment
+    found["due"] = {
+        number: (one.rows, one.cursor)
+        for number, one in views.schedule.topics.items()
+        if one.rows or one.cursor
+    }
     found["undecided"] = {
         number: (
             one.writer, one.batch_id, one.opened_us, list(one.batches()), one.rows, one.bytes
@@ -527,6 +565,13 @@ def portrait(views: Views) -> dict[object, object]:
         for number, one in views.undecided.by_number.items()
     }  # fmt: skip
     found["pinned"] = views.undecided._by_segment
+    found["checked"] = {
+        number: [getattr(one, name) for name in CheckedTransaction.__slots__ if name != "asked"]
+        for number, one in views.checked.by_number.items()
+    }
+    found["checked pins"] = views.checked._by_segment
+    found["parked"] = list(views.checked.parked)
+    found["producer groups"] = dict(sorted(views.producer_groups.by_name.items()))
     found["floors"] = views.prepared_rows._gone
     for number, topic in catalog.topics.items():
         found["topic", number] = [(queue.next, queue.end, queue.first) for queue in topic.queues]
@@ -548,6 +593,7 @@ def portrait(views: Views) -> dict[object, object]:
         found["held", place] = (
             progress.cursor,
             progress.round,
+            progress.given,
             list(progress.ahead),
             sorted(
                 (lease.id, lease.session, lease.until_us, merge(lease.runs))
@@ -614,6 +660,12 @@ def check_figures(broker: Broker) -> None:
         max((one.ready.rows for one in all_ if one.mode.parks), default=0),
     ]
     assert set(figures.with_dead) == {one for one in all_ if one.failures.dead_rows}
+    most = broker.limits.failures * 4 // 5
+    assert set(figures.many_dead) == {one for one in all_ if one.failures.dead_rows > most}
+    assert set(figures.with_held) == {one for one in all_ if one.failures.held_rows}
+    for one in all_:
+        waiting = [row for rows in one.failures.waiting.values() for row in rows]
+        assert one.failures.held_rows == sum(row.when_us == HELD_US for row in waiting)
     leases: dict[int, dict[object, int]] = {}
     for one in all_:
         for lease in one.leases.values():
@@ -637,10 +689,49 @@ def check_due(broker: Broker) -> None:
             assert rows.due == sum(row.when_us <= rows.due_us for row in rows)
 
 
+def check_schedule(broker: Broker, now_us: int | None = None) -> None:
+    """Each pending row comes due: it is in its topic's heap, or behind the horizon."""
+    schedule = broker.views.schedule
+    rows: dict[int, int] = {}
+    segments: dict[int, int] = {}
+    size = broker.journal.segment_size
+    schedule.pages.sweep(1 << 62)
+    for number, page in schedule.pages.by_number.items():
+        assert page.left == sum(due != 0 for due in page.due) > 0
+        for slot, due_us in enumerate(page.due):
+            if not due_us:
+                continue
+            topic = schedule.topics[page.topic[slot]]
+            rows[topic.topic] = rows.get(topic.topic, 0) + 1
+            segment = page.position[slot] // size
+            segments[segment] = segments.get(segment, 0) + 1
+            key = due_us << 64 | number << 10 | slot
+            assert key > topic.cursor
+            if due_us < schedule.horizon_us:
+                assert key in topic._near
+            else:
+                assert due_us >= page.earliest_us
+    assert {number: one.rows for number, one in schedule.topics.items() if one.rows} == rows
+    assert all(one.rows == sum(one.hours.values()) for one in schedule.topics.values())
+    assert all(rows > 0 for one in schedule.topics.values() for rows in one.hours.values())
+    assert schedule.rows == sum(rows.values())
+    assert schedule.pages.by_segment == segments
+    timers = {(when, owner) for when, _, kind, owner in broker.timers._heap if kind == Timer.FULFIL}
+    for topic in schedule.topics.values():
+        due = schedule.next_due_us(topic)
+        if due is not None:
+            assert (topic.armed_us, topic) in timers, "a scheduled row never comes due"
+            assert topic.armed_us <= max(due, now_us or 0)
+    loads = [when for when, _, kind, _ in broker.timers._heap if kind == Timer.LOAD]
+    assert len(loads) == 1
+    assert loads[0] <= schedule.horizon_us
+
+
 def check(broker: Broker, now_us: int | None = None) -> None:
     """What holds of every state between two commands, at a time when ``tick`` has nothing to do."""
     check_figures(broker)
     check_due(broker)
+    check_schedule(broker, now_us)
     sessions = set(broker.views.sessions.by_number)
     draining = {one.session for *_, one in broker.timers._heap if isinstance(one, Drain)}
     for key, progress in broker.views.progress.items():
@@ -654,7 +745,11 @@ def check(broker: Broker, now_us: int | None = None) -> None:
         for id_, lease in progress.leases.items():
             assert lease.id == id_
             assert lease.runs, f"{key}: lease without rows"
-            assert lease.session in sessions | draining, f"{key}: lease of {lease.session}, gone"
+            if id_ >> LEASE_BITS:
+                known = sessions | draining
+                assert lease.session in known, f"{key}: lease of {lease.session}, gone"
+            else:
+                assert id_ in broker.views.checked.by_number, f"{key}: lease of t-{id_:x}, decided"
             for start, stop, attempt, deliveries in lease.runs:
                 assert start < stop
                 assert attempt >= 1
@@ -723,8 +818,9 @@ def _check_timers(broker: Broker, progress: Any, now_us: int | None) -> None:
     armed = {(when, kind.name) for when, _, kind, owner in broker.timers._heap if owner is progress}
     if progress.leases:
         first = min(lease.until_us for lease in progress.leases.values())
-        assert progress.lease_armed_us <= max(first, broker.leases._kept_until_us)
-        assert (progress.lease_armed_us, "LEASES") in armed, "leases that never end"
+        if first < NEVER_US:  # the leases of transactions do not end by time
+            assert progress.lease_armed_us <= max(first, broker.leases._kept_until_us)
+            assert (progress.lease_armed_us, "LEASES") in armed, "leases that never end"
     for rows in progress.failures.waiting.values():
         for row in rows:
             if row.when_us >= HELD_US or row.offset in progress.failures._due_known:

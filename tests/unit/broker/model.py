@@ -59,6 +59,13 @@ class Reference:
         self.rows: dict[int, Row] = {}
         self.leases: dict[tuple[int, int], Held] = {}
         self.reset_done = False
+        self.since = 0
+        self.given: set[int] = set()
+        """Given since the last reset, besides what lies between ``since`` and the cursor."""
+        self.earlier: set[int] = set()
+        """Given before the last reset or a replay, as far as the broker can know."""
+        self.came: set[int] = set()
+        """Rows that really were handed out."""
         self.limited = False
         """Other limits may keep rows back that could come."""
 
@@ -77,7 +84,8 @@ class Reference:
         """Return attempt and deliveries with which an owed row would come now."""
         row = self.rows[offset]
         if row.state == "ready":
-            return row.attempt, row.deliveries + 1
+            first = 2 if offset in self.earlier else 1
+            return row.attempt, row.deliveries + 1 if row.deliveries else first
         if row.state == "waiting" and row.when <= now:
             return row.attempt + 1, row.deliveries + 1
         return None
@@ -88,7 +96,8 @@ class Reference:
         busy = {self.key[at] for at in self.in_state("leased")} if self.ordered else set()
         pending = self.in_state("ready", "waiting") + [at for at in self.unread if at < visible]
         for at in sorted(pending):
-            counts = self.available(at, now) if at in self.rows else (1, 1)
+            fresh = (1, 2 if at in self.earlier else 1)
+            counts = self.available(at, now) if at in self.rows else fresh
             if not self.ordered:
                 if counts is not None and (at in self.rows or self.matches(at)):
                     offered[at] = counts
@@ -141,6 +150,7 @@ class Reference:
         assert reply.until_us == progress.until
         for at, (attempt, deliveries) in got.items():
             self.rows[at] = Row("leased", attempt, deliveries)
+        self.came.update(got)
 
     def settled(
         self,
@@ -246,7 +256,14 @@ class Reference:
                     for at in self.leases.pop(lease).rows:
                         self._give_back(at)
 
-    def reset(self, offset: int) -> None:
+    def given_by(self, cursor: int) -> set[int]:
+        """Return the rows that may have been given when the cursor is there."""
+        return self.earlier | self.given | set(range(self.since, cursor))
+
+    def reset(self, offset: int, cursor: int) -> None:
+        self.earlier, self.given, self.since = self.given_by(cursor), set(), offset
+        missed = {at for at in self.came if at < cursor} - self.earlier
+        assert not missed, f"{missed} would come as if new"
         self.reset_done = True
         self.leases.clear()
         self.rows = {
@@ -254,8 +271,10 @@ class Reference:
         }
         self.unread = [at for at in sorted(self.key) if at >= offset]
 
-    def skipped(self, offset: int, parked: set[int]) -> None:
+    def skipped(self, offset: int, parked: set[int], cursor: int) -> None:
         """Everything unread below an offset is passed over, but what waits behind its key."""
+        self.given.update(range(self.since, cursor))
+        self.since = offset
         self.unread = [at for at in self.unread if at >= offset or at in parked]
 
     def let_go(self, offsets: Iterable[int], now: int) -> None:
@@ -269,6 +288,8 @@ class Reference:
     def replayed(self, offsets: Iterable[int], cursor: int) -> None:
         """Rows are handed out again, whatever became of them; what was not read stays unread."""
         again: set[int] = set()
+        marked: set[int] = set()
+        known = self.given_by(cursor)
         for at in sorted(offsets):
             if at in self.rows:
                 again.add(at)
@@ -279,15 +300,19 @@ class Reference:
                 self.unread = sorted([*self.unread, at])  # done ahead of the cursor
                 self.reset_done = True
             elif self.matches(at):
+                assert at in known or at not in self.came
                 self.rows[at] = Row("ready", 1, 0)
                 again.add(at)
-        self._begin_round(again)
+                marked.add(at)
+        self._begin_round(again, cursor)
+        self.earlier |= marked & known
 
-    def redriven(self, offsets: Iterable[int]) -> None:
+    def redriven(self, offsets: Iterable[int], cursor: int) -> None:
         """Dead letters are handed out again."""
-        self._begin_round({at for at in offsets if self.rows[at].state == "dead"})
+        self._begin_round({at for at in offsets if self.rows[at].state == "dead"}, cursor)
 
-    def _begin_round(self, again: set[int]) -> None:
+    def _begin_round(self, again: set[int], cursor: int) -> None:
+        self.given |= again - self.given_by(cursor)
         if again:
             self.reset_done = True
         first: dict[str, int] = {}

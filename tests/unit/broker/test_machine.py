@@ -109,7 +109,7 @@ class BrokerMachine(RuleBasedStateMachine):
                         self.world.broker.operating.skip, self.world.now, topic, group, 0, shift
                     )
                 )
-                self.known.groups[group].skipped(shift, set())
+                self.known.groups[group].skipped(shift, set(), 0)
             self.commit()
 
     def _subscribe(self, group: str) -> None:
@@ -337,10 +337,11 @@ class BrokerMachine(RuleBasedStateMachine):
         topic = PLACES[group]
         queue = self.world.broker.views.catalog.topic(topic).queues[0]
         offset = number(data, 0, queue.next)
+        cursor = self.world.progress(topic, group).cursor
         self.world.run(
             lambda: self.world.broker.operating.reset(self.world.now, topic, group, 0, offset)
         )
-        self.known.groups[group].reset(offset)
+        self.known.groups[group].reset(offset, cursor)
 
     @rule(group=groups, data=st.data())
     def skip(self, group: str, data: Data) -> None:
@@ -354,7 +355,7 @@ class BrokerMachine(RuleBasedStateMachine):
             )
             ready = self.world.progress(topic, group).ready
             parked = {at for start, stop, _, _ in ready.runs for at in range(start, stop)}
-            self.known.groups[group].skipped(offset, parked)
+            self.known.groups[group].skipped(offset, parked, cursor)
 
     def failed(self) -> list[tuple[str, bool]]:
         """Groups with rows that an operator may let go, or give up."""
@@ -420,7 +421,7 @@ class BrokerMachine(RuleBasedStateMachine):
         except ReplayTooLarge:
             assert self.narrow
             return
-        reference.redriven(named)
+        reference.redriven(named, world.progress(PLACES[group], group).cursor)
 
     @rule(
         group=groups,
@@ -458,7 +459,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.known.groups[group] = new
         self.known.paused.discard(group)
         self._subscribe(group)
-        first = new.unread[0] if new.unread else 0
+        first = new.since = new.unread[0] if new.unread else 0
         world.run(lambda: world.broker.operating.skip(world.now, PLACES[group], group, 0, first))
         # Leases of the group before are nobody's.
         self.pulls = [one for one in self.pulls if one[0] != group]
@@ -557,6 +558,9 @@ class BrokerMachine(RuleBasedStateMachine):
                     for row in rows:
                         when = NEVER if row.when_us == HELD_US else row.when_us
                         owed[row.offset] = (what, row.attempt, row.deliveries, when)
+            cursor = progress.cursor
+            given = {at for low, high in progress.given.spans(cursor) for at in range(low, high)}
+            assert given == reference.given_by(cursor), f"{group}: given {given}"
             unread = set(reference.unread)
             expected = {}
             for at, row in reference.rows.items():

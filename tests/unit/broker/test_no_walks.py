@@ -15,6 +15,8 @@ from ternmq.broker.query.messages import Queries
 from ternmq.broker.query.names import names
 from ternmq.broker.query.sight import EVERYTHING
 from ternmq.broker.upkeep.upkeep import Upkeep
+from ternmq.model.types import HOUR_US
+from ternmq.record.batch.batch import Row
 from ternmq.record.fact.control import App
 from ternmq.record.fact.facts import Outcome
 from ternmq.server.metrics.groups import GroupSeries
@@ -62,6 +64,7 @@ def guarded(world: World) -> None:
         (views.sessions, "by_number"),
         (views.gone, "entries"),
         (views.writers, "by_name"),
+        (views.schedule, "topics"),
     ]
     for owner, name in owners:
         setattr(owner, name, NoWalk(getattr(owner, name)))
@@ -83,7 +86,9 @@ def busy() -> World:
 
 def test_sums_and_lists_do_not_walk() -> None:
     world = busy()
-    upkeep = Upkeep(world.broker.ledger, world.broker.state_sets, world.disk)
+    upkeep = Upkeep(
+        world.broker.ledger, world.broker.state_sets, world.broker.fulfilling, world.disk
+    )
     session = world.join()
     world.pull(session, "t2", "g", 4)
     world.prepare("t1", 2)
@@ -130,3 +135,13 @@ def test_time_and_the_end_of_sessions_do_not_walk() -> None:
     world.pass_time(SECOND)
     figures.settle()
     assert figures.dead == 0, "dead letters expire, with no walk over those who have none"
+
+
+def test_rows_that_come_due_do_not_walk() -> None:
+    world = busy()
+    for number, hours in ((1, 0.1), (2, 5), (3, 50)):
+        world.send(f"t{number}", [Row(body=b"due", due_us=world.now + round(hours * HOUR_US))])
+    guarded(world)
+    for _ in range(60):
+        world.pass_time(HOUR_US)
+    assert world.broker.views.schedule.rows == 0

@@ -63,7 +63,7 @@ def overridden(client: ternmq.Client) -> None:
         (given(tags=3), "tags is a str, not int"),
         (given(concurrency="4"), "concurrency is a whole number, not str"),
         (given(max_in_flight="4"), "max_in_flight is a whole number, not str"),
-        (given(max_in_flight=0), "max_in_flight must be 1 or more"),
+        (given(max_in_flight=0), "max_in_flight must be 1 to 60000"),
         (given(retry={"first": 1}), "retry is a ternmq.RetryPolicy, not dict"),
         (annotated, "parameter 'body' cannot be resolved: it is not a type"),
         (overridden, "overrides map functions to functions; 3 is not a function"),

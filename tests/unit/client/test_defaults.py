@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import ternmq
+from ternmq.client.admin import places
 from ternmq.client.connection.options import Options
 from ternmq.client.connection.stats import CONNECTIONS
-from ternmq.client.consumer import delivery, prefetch
+from ternmq.client.consumer import concluding, prefetch
 from ternmq.client.content.validation import LEAST_LEASE_US, MAX_ID_BYTES
 from ternmq.client.declaration.policy import RetryPolicy as Policy
 from ternmq.client.declaration.source import Source
@@ -30,8 +31,8 @@ _INTRODUCTION = """# Defaults
 
 Made by `make docs` from the code: change it there.
 
-The value of each setting and argument that you do not set. For the settings of the broker itself,
-see [settings](settings.md).
+This page lists the value of each setting and argument that you do not set. For the settings of the
+broker itself, see [settings](settings.md).
 """
 
 _BOUNDS = """\
@@ -64,26 +65,32 @@ def tables() -> dict[str, list[tuple[str, str]]]:
             ("durability", f"`{topic.durability.value}`"),
             ("messages are kept", write_duration(topic.retention_us)),
             (
-                "unread messages of a group are kept",
-                "until they are consumed" if topic.keep_until_consumed else "no longer",
+                "messages that a group has not finished are kept",
+                "until it has finished them" if topic.keep_until_consumed else "no longer",
             ),
-            ("the journal may use", f"up to {settings.retention_watermark:.0%} of the disk"),
+            (
+                "old messages are removed early",
+                f"if more than {settings.retention_watermark:.0%} of the disk is in use",
+            ),
         ],
         "A group": [
             ("mode", f"`{group.mode.value}`; on ordered topics `ordered`"),
             ("start", f"`{group.start.value}`"),
-            ("lease", f"{write_duration(group.lease_us)}, extended while a consumer works on it"),
+            (
+                "lease",
+                f"{write_duration(group.lease_us)}, extended while a consumer works on the message",
+            ),
             ("messages of a queue that all members hold", f"{group.window:,} at most"),
             ("a session that lost its connection is kept", write_duration(limits.session_grace_us)),
         ],
         "Failures": [
             ("first delay", write_duration(retry.first_us)),
-            ("each later delay", f"× {retry.factor:g}, {write_duration(retry.cap_us)} at most"),
+            ("each later delay", f"x {retry.factor:g}, cap {write_duration(retry.cap_us)}"),
             ("jitter", f"{retry.jitter:.0%} more or less"),
             ("attempts in all", f"{retry.attempts}"),
             ("after the last attempt", f"`{retry.exhausted.value}`"),
             ("dead letters are kept", write_duration(limits.dead_letter_us)),
-            ("longest delay that can be asked for", f"{delivery.MAX_DELAY // 86_400} d"),
+            ("longest delay of a `Retry(...)`", f"{concluding.MAX_DELAY // 86_400} d"),
         ],
         "Sending": [
             ("`timeout`, including further tries", seconds(options.timeout)),
@@ -93,7 +100,7 @@ def tables() -> dict[str, list[tuple[str, str]]]:
                 "deduplication",
                 (
                     f"{write_duration(limits.dedup_window_us)}, "
-                    f"{limits.dedup_batches:,} batches at most"
+                    f"{limits.dedup_batches:,} batches and ids at most"
                 ),
             ),
             ("queue", "by ordering key or key; without a key, each batch goes to the next queue"),
@@ -138,7 +145,10 @@ def tables() -> dict[str, list[tuple[str, str]]]:
             ),
             (
                 "leases are extended",
-                (f"for {seconds(options.max_processing_time)} (`max_processing_time`)"),
+                (
+                    f"for {seconds(options.max_processing_time)} (`max_processing_time`); "
+                    "of a message in a handler, until it ends"
+                ),
             ),
             ("a client that stops waits for handlers", seconds(options.drain_timeout)),
         ],
@@ -147,11 +157,8 @@ def tables() -> dict[str, list[tuple[str, str]]]:
             ("connections of a client", f"{CONNECTIONS} at most"),
             ("one attempt to connect", seconds(options.connect_timeout)),
             (
-                "pause before the next attempt",
-                (
-                    f"{seconds(options.first_backoff)} × 2, "
-                    f"{seconds(options.longest_backoff)} at most"
-                ),
+                "pause before the next attempt to connect",
+                f"{seconds(options.first_backoff)} x 2, cap {seconds(options.longest_backoff)}",
             ),
             ("heartbeat", write_duration(settings.heartbeat_us)),
         ],
@@ -172,12 +179,17 @@ def bounds() -> list[tuple[str, str, str]]:
         ("`factor`", "1", f"{specs.MAX_FACTOR:,g}"),
         ("`jitter`", "0", "below 1"),
         ("`attempts`", "1", f"{specs.MAX_ATTEMPTS:,}"),
-        ("delay of one `Retry(...)`, `retry(delay)`", "0", f"{delivery.MAX_DELAY // 86_400} d"),
+        ("delay of one `Retry(...)`, `retry(delay)`", "0", f"{concluding.MAX_DELAY // 86_400} d"),
+        (
+            "messages in one call of `deadletters.retry`, `delete` or `redrive`",
+            "0",
+            f"{places.MOST_NAMED:,}",
+        ),
         ("`retention` of a topic", "more than 0", _CENTURY),
         ("`queues` of a topic", "1", "4,096"),
         ("`wait` of a pull", "0", "1d"),
         ("`timeout`, `connect_timeout`, `max_processing_time`", "more than 0", "none"),
-        ("`drain_timeout`", "0: no wait", "none"),
+        ("`drain_timeout`", "0 (no wait)", "none"),
     ]
 
 

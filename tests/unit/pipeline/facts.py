@@ -7,8 +7,9 @@ import json
 import pyarrow as pa
 
 from ternmq.pipeline.audit.audit import Archived, Judgement, fold, judge
+from ternmq.pipeline.audit.kept import KEPT, table
 from ternmq.pipeline.audit.policy import Policy
-from ternmq.pipeline.audit.runs import EVENTS, KEPT, gather, table
+from ternmq.pipeline.audit.runs import EVENTS, gather
 from ternmq.pipeline.audit.schema import BUCKET_US
 from ternmq.spark import schema
 from ternmq.spark.journal.events import COLUMNS
@@ -47,6 +48,19 @@ class Facts:
             born_time=born, **columns,
         )  # fmt: skip
 
+    def scheduled(self, entry, count, sequence, due, *, producer=P, born=NOON, **columns):
+        return self.add(
+            "scheduled", entry=entry, rows=count, sequence=sequence, due=due, producer_id=producer,
+            born_time=born, **columns,
+        )  # fmt: skip
+
+    def fulfilled(self, start, count, entry, sequence, due, *, time=None, **columns):
+        time = due + 1000 if time is None else time
+        return self.stored(start, count, sequence, entry=entry, due=due, time=time, **columns)
+
+    def cancelled(self, entry, count, due, **columns):
+        return self.add("cancelled", entry=entry, rows=count, due=due, **columns)
+
     def counts(
         self, sent, *, first=1, stop=None, given_up=(), gave=None, closed=True, producer=P,
         left_out=0, bucket=NOON, **columns,
@@ -80,6 +94,19 @@ class Facts:
         self.rows[-1] |= {"topic": None, "topic_number": None}
         return self
 
+    def by_commit(self, entry, count, refers_to, due, row=0, **columns):
+        """Schedule prepared rows, of which the first is this row of its batch."""
+        return self.add(
+            "scheduled", entry=entry, rows=count, due=due, refers_to=refers_to,
+            detail=json.dumps({"first_row": row}), **columns,
+        )  # fmt: skip
+
+    def copied(self, count, sequence, refers_to, *, producer=P, born=NOON, **columns):
+        """Copy prepared rows to a new record."""
+        return self.prepared(
+            count, sequence, producer=producer, born=born, refers_to=refers_to, **columns
+        )
+
     def pulled(self, start, stop, group="billing", queue=0, **columns):
         return self.add(
             "pulled", start=start, stop=stop, rows=stop - start, group=group, queue=queue, **columns
@@ -111,9 +138,10 @@ def kept(facts: Facts, *, pieces=1, grace_us=BUCKET_US):
 
 
 def audited(
-    facts: Facts, *, now=LATER, groups=(), archived: Archived | None = None, **policy
+    facts: Facts, *, now=LATER, groups=(), archived: Archived | None = None, topics=None, **policy
 ) -> Judgement:
-    return judge(kept(facts), Policy(now, **policy), [(7, one) for one in groups], archived)
+    rules = Policy(now, **policy)
+    return judge(kept(facts), rules, [(7, one) for one in groups], archived, topics)
 
 
 def rows(judgement, **wanted):
@@ -146,7 +174,7 @@ def ids(*sequences, producer=P):
     return [f"{producer:016x}:{one:x}" for one in sequences]
 
 
-def in_archive(*runs, stands, excused=()):
+def in_archive(*runs, stands, excused=(), bucket=NOON):
     """Return an archive that has runs (queue, start, stop, sequence)."""
 
     def made(kind, some, **columns):
@@ -158,7 +186,7 @@ def in_archive(*runs, stands, excused=()):
     queues, starts, stops, sequences = zip(*runs, strict=True) if runs else ((),) * 4
     return Archived(
         made(
-            "archived", runs, bucket=[NOON] * len(runs), queue=queues, start=starts, stop=stops,
+            "archived", runs, bucket=[bucket] * len(runs), queue=queues, start=starts, stop=stops,
             sequence=sequences, producer_id=[P] * len(runs), late=[False] * len(runs),
         ),
         {(7, queue): stop for queue, stop in stands.items()},

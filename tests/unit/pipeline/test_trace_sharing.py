@@ -15,7 +15,7 @@ from ternmq.model.errors import TableConflict
 from ternmq.pipeline.tables.migration import migrate
 from ternmq.pipeline.tables.retention import expire
 from ternmq.pipeline.tables.table import Table
-from ternmq.pipeline.trace import blocks, sharing
+from ternmq.pipeline.trace import blocks, commits, queue, sharing
 from ternmq.pipeline.trace.commits import TracePass
 from ternmq.pipeline.trace.lookup import TraceLookup
 from ternmq.pipeline.trace.schema import TRACE
@@ -340,6 +340,131 @@ def test_rows_that_no_fact_is_about_are_not_read(one, journal, monkeypatch):
     same(one, journal)
 
 
+@pytest.fixture
+def read(monkeypatch):
+    """Return a list that collects the files of the trace whose whole rows are read."""
+    found = []
+    real = Table.read_files
+
+    def watched(self, files, columns=None):
+        files = list(files)
+        if self.spec is TRACE and columns is None:
+            found.extend(files)
+        return real(self, files, columns)
+
+    monkeypatch.setattr(Table, "read_files", watched)
+    return found
+
+
+@pytest.mark.row("R7")
+def test_a_backlog_is_not_read_again_in_each_pass(one, journal, read):
+    """Groups are away for days: a pass must not take longer each time."""
+    for piece in range(4):
+        for topic in range(1, 7):
+            if not piece:
+                journal.group(topic)
+            journal.stored(topic, 5)
+        fold(one, journal)
+    assert not read
+    journal.done(3, 6, 8)
+    fold(one, journal)
+    assert len({file.path for file in read}) == 1
+    same(one, journal)
+
+
+@pytest.mark.row("R7")
+@pytest.mark.parametrize("buckets", [0, 1])
+def test_a_file_is_not_read_once_for_each_of_its_queues(
+    tables, journal, read, monkeypatch, buckets
+):
+    monkeypatch.setattr(blocks, "MOST_SMALL", 1000)
+    for _ in range(20):
+        for topic in range(1, 31):
+            journal.stored(topic, 2)
+        fold(TracePass(lambda spec: Table.open(tables, spec)), journal)
+    for topic in range(1, 31):
+        journal.group(topic)
+    one = TracePass(lambda spec: Table.open(tables, spec))
+    assert len(one.trace.files()) == 20
+    read.clear()
+    begin, stop, events = journal.piece()
+    if buckets:
+        by_cells(tables, begin, stop, [[events]], buckets)
+    else:
+        one.fold(begin, stop, table(events))
+    assert len(read) <= 20 + 20  # to fold the rows, and to see which of them stay
+    same(TracePass(lambda spec: Table.open(tables, spec)), journal)
+
+
+@pytest.mark.row("R7")
+def test_rows_of_many_small_queues_are_written_before_they_fill_the_memory(
+    one, journal, monkeypatch
+):
+    monkeypatch.setattr(sharing, "AT_ONCE_ROWS", 50)
+    waiting, most = 0, 0
+    real = queue.fold_queue
+
+    def counted(*given):
+        nonlocal waiting, most
+        done = real(*given)
+        assert done.small is not None
+        waiting += len(done.small.rows)
+        most = max(most, waiting)
+        return done
+
+    share = sharing.share
+
+    def shared(table, small):
+        nonlocal waiting
+        waiting = 0
+        return share(table, small)
+
+    monkeypatch.setattr(commits, "fold_queue", counted)
+    monkeypatch.setattr(sharing, "share", shared)
+    for topic in range(1, 31):
+        journal.group(topic)
+        journal.stored(topic, 10)
+    fold(one, journal)
+    assert most == 50
+    assert [file.rows for file in one.trace.files()] == [50] * 6
+    for topic in range(1, 31):
+        journal.done(topic, 2, 4)
+    fold(one, journal)
+    same(one, journal)
+
+
+@pytest.mark.row("R7")
+def test_a_shared_file_that_another_program_has_written_again_in_another_order(one, journal):
+    file = topics_with_open_rows(one, journal)
+    rows = one.trace.read_files([file])
+    (mixed,) = one.trace.stage(rows.take([*range(1, len(rows), 2), *range(0, len(rows), 2)]))
+    one.trace.commit([mixed], [file], changes=False)
+    journal.done(7, 1, 3)
+    journal.done(12, 0, 5)
+    fold(one, journal)
+    same(one, journal)
+
+
+@pytest.mark.row("R7")
+@pytest.mark.parametrize("consumed", [True, False])
+def test_shared_files_of_a_few_hundred_rows_are_joined_too(one, journal, monkeypatch, consumed):
+    monkeypatch.setattr(sharing, "QUIET_ROWS", 4096)
+    written, rounds, topics = 0, 70, 3
+    for _ in range(rounds):
+        for topic in range(1, topics + 1):
+            if topic not in journal.ends:
+                journal.group(topic)
+            journal.stored(topic, 90)
+            if consumed:
+                journal.done(topic, journal.ends[topic] - 90, journal.ends[topic])
+        written += fold(one, journal)
+    rows = rounds * topics * 90
+    assert len(one.trace.files()) <= 15 + rows / 2048
+    assert all(file.rows <= 4096 for file in one.trace.files())
+    assert written <= 2 * rows
+    assert len(one.trace.read()) == rows
+
+
 @pytest.mark.row("R7")
 def test_other_readers_accept_a_file_of_rows_without_a_group(one, journal):
     for topic in (1, 2, 3):
@@ -377,10 +502,47 @@ def test_tables_of_a_version_before_are_converted_and_go_on(tables, journal):
     trace = Table.open(tables, TRACE, create=False)
     assert trace.outdated
     assert migrate(trace, {})
-    assert (trace.outdated, trace.schema_version) == (False, 3)
+    assert (trace.outdated, trace.schema_version) == (False, TRACE.version)
     (file,) = trace.files()
     assert sharing.is_shared(file)
     one = TracePass(lambda spec: Table.open(tables, spec))
     journal.done(5, 0, 5)
     fold(one, journal)
     same(one, journal)
+
+
+@pytest.mark.row("R7")
+def test_a_run_that_stopped_before_its_last_commit_is_repeated_by_a_newer_version(
+    tables, journal, monkeypatch
+):
+    """The statistics and the state of the fold are ahead; the trace is converted, then folded."""
+    old = replace(TRACE, version=2)
+    before = TracePass(lambda spec: Table.open(tables, old if spec is TRACE else spec))
+    monkeypatch.setattr(sharing, "SMALL_QUEUE", 0)  # as version 2 wrote: no file is shared
+    for topic in range(1, 6):
+        journal.group(topic)
+        journal.stored(topic, 5)
+    fold(before, journal)
+    for topic in range(1, 6):
+        journal.stored(topic, 3)
+        journal.done(topic, 2, 6)
+    begin, stop, events = journal.piece()
+    commit = Table.commit
+
+    def broken(self, *given, **more):
+        if self.spec is old:
+            raise OSError("no space left on device")
+        commit(self, *given, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Table, "commit", broken)
+        with pytest.raises(OSError, match="no space"):
+            before.fold(begin, stop, table(events))
+    monkeypatch.undo()
+    assert migrate(Table.open(tables, TRACE, create=False), {})
+    one = TracePass(lambda spec: Table.open(tables, spec))
+    assert not any(map(sharing.is_shared, one.trace.files()))
+    assert one.position == begin
+    one.fold(begin, stop, table(events))
+    same(one, journal)
+    assert any(map(sharing.is_shared, one.trace.files()))

@@ -17,6 +17,7 @@ def hour_of(time):
 PLAIN = (
     "deliveries", "attempts", "first_client", "last_client", "last_app", "state", "last_cause",
     "last_reason", "round", "hour", "end_to_end_us", "handling_us", "open",
+    "transaction", "settled_by",
 )  # fmt: skip
 TIMES = ("first_delivered", "last_delivered", "state_time")
 
@@ -69,7 +70,9 @@ class Reference:
                     row |= {"state": "skipped", "state_time": event["time"]}
 
     def _stored(self, event):
-        before = self.prepared.get(event.get("refers_to"), event)
+        before = event
+        if event["kind"] == "resolved":
+            before = self.prepared.get(event.get("refers_to"), event)
         for n, offset in enumerate(range(event["start"], event["stop"])):
             key = event["topic_number"], event["queue"], offset
             self.messages[key] = {
@@ -77,6 +80,7 @@ class Reference:
                 "sequence": None if before.get("sequence") is None else before["sequence"] + n,
                 "born": before.get("born_time"), "stored": event["time"],
                 "position": event["position"], "seen": event["time"],
+                "transaction": event.get("transaction"),
             }  # fmt: skip
             for number, (topic, _, _) in self.groups.items():
                 if topic == key[0]:
@@ -89,7 +93,7 @@ class Reference:
                 "first_delivered": None, "last_delivered": None, "deliveries": 0, "attempts": 0,
                 "first_client": None, "last_client": None, "last_app": None, "state": "stored",
                 "state_time": self.messages[key[:3]]["seen"], "last_cause": None,
-                "last_reason": None, "failures": [], "round": 0,
+                "last_reason": None, "failures": [], "round": 0, "settled_by": None,
             }  # fmt: skip
         return self.rows[key]
 
@@ -98,7 +102,7 @@ class Reference:
         self.messages.setdefault(
             place,
             {"producer": None, "sequence": None, "born": None, "stored": None, "position": None,
-             "seen": event["time"]},
+             "seen": event["time"], "transaction": None},
         )  # fmt: skip
         row = self._begin(*place, event["group_number"])
         row["state_time"] = event["time"]
@@ -122,6 +126,7 @@ class Reference:
             row["state"] = "waiting" if event.get("attempt") is not None else "stored"
         else:
             row["state"] = AFTER[outcome]
+            row["settled_by"] = event.get("transaction")
             if outcome == "done" and cause in {"operator", "expired"}:
                 row["state"] = {"operator": "skipped", "expired": "expired"}[cause]
             if outcome in {"retry", "dead", "held"} and cause != "operator":
@@ -169,7 +174,7 @@ class Reference:
                     "first_delivered": None, "last_delivered": None, "deliveries": 0,
                     "attempts": 0, "first_client": None, "last_client": None, "last_app": None,
                     "state": "stored", "state_time": message["seen"], "last_cause": None,
-                    "last_reason": None, "failures": [], "round": 0,
+                    "last_reason": None, "failures": [], "round": 0, "settled_by": None,
                 }  # fmt: skip
                 found[*place, None] = self._told((*place, None), row)
         return found
@@ -181,7 +186,7 @@ class Reference:
         return row | {
             "message": (message["producer"], message["sequence"], born, message["stored"],
                         message["position"]),
-            "hour": hour_of(message["seen"]),
+            "hour": hour_of(message["seen"]), "transaction": message["transaction"],
             "end_to_end_us": row["state_time"] - born if done and born is not None else None,
             "handling_us": row["state_time"] - row["last_delivered"] if done else None,
             "open": int(row["state"] in OPEN),

@@ -79,13 +79,21 @@ class Stream:
         }  # fmt: skip
         told = {"topic_number": topic, "queue": queue, "start": start, "stop": start + count}
         if self.chance.random() < 0.1:
-            self.put("prepared", topic_number=topic, queue=queue, rows=count, **sent)
-            refers = self.position
-            self.position += 8
-            self.put("resolved", **told, decision="committed", refers_to=refers, bytes=90 * count)
+            refers = self.prepared(topic, count, sent, queue=queue)
+            self.put("resolved", **told, decision="committed", refers_to=refers, bytes=90 * count,
+                     transaction=self.position)  # fmt: skip
         else:
             self.put("stored", **told, bytes=100 * count, **sent)
         self.ends[topic, queue] = start + count
+
+    def prepared(self, topic, count, sent, **more):
+        """Prepare rows, and perhaps copy them; return the position that a decision refers to."""
+        refers = None
+        while refers is None or self.chance.random() < 0.3:
+            self.put("prepared", topic_number=topic, rows=count, refers_to=refers, **sent, **more)
+            refers = self.position
+            self.position += 8
+        return refers
 
     def group(self):
         """Return a group, and a queue of its topic that has messages."""

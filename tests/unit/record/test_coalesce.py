@@ -15,7 +15,13 @@ pa = pytest.importorskip("pyarrow")
 
 from ternmq.journal.reader.page import reframed, without_bodies  # noqa: E402
 from ternmq.model.errors import InvalidRequest, ProtocolError  # noqa: E402
-from ternmq.record.batch.batch import Batch, BatchError, Compression, Row  # noqa: E402
+from ternmq.record.batch.batch import (  # noqa: E402
+    Batch,
+    BatchError,
+    Compression,
+    Row,
+    slice_batch,
+)
 from ternmq.record.coalesce import COLUMNS, Coalescer, check, schema  # noqa: E402
 from ternmq.record.fact import messages  # noqa: E402
 from ternmq.record.fact.header import HEADER, HEADER_BYTES, MAGIC, Kind  # noqa: E402
@@ -39,6 +45,8 @@ def page(
     first: int = 0,
     queue: int = 3,
     runs: dict[int, tuple[tuple[int, int], ...]] | None = None,
+    *,
+    fulfils: bool = False,
 ) -> tuple[bytes, list[dict[str, Any]]]:
     """Return (records, what they hold by row) of batches, stored one after the other."""
     records, rows = b"", []
@@ -48,7 +56,11 @@ def page(
         cut = (runs or {}).get(index, ())
         left = [row for low, high in cut for row in range(low, high)] if cut else range(known.count)
         position = 4096 + len(records)
-        stored = messages.pack(7, queue, offset, len(left), batch, cut)
+        if fulfils:
+            origin = messages.Fulfilment(64, 5, 1_800_000_000_000_000)
+            stored = messages.pack_fulfilled(7, queue, offset, len(left), batch, origin)
+        else:
+            stored = messages.pack(7, queue, offset, len(left), batch, cut)
         records += record(stored, position)
         decoded = known.rows()
         for at in left:
@@ -118,6 +130,20 @@ def test_rows_left_out_have_no_offset():
         for stop in (start + 1, start + 3, 200):
             wanted = [row for row in rows if start <= row["offset"] < stop]
             assert taken(records, start, stop) == wanted
+
+
+def test_scheduled_rows_that_came_due_are_ordinary_rows():
+    due = [Row(b"x" * n, f"k{n}", due_us=1_800_000_000_000_000) for n in range(9)]
+    whole = pack(due)
+    parts = [pack(due[:1]), slice_batch(whole, 0, 3, 1), whole]
+    records, rows = page(parts, first=100, fulfils=True)
+    others, more = page([pack([Row(b"plain")])], first=100 + len(rows))
+    assert taken(records + others) == rows + more
+    assert taken(records, 102, 106) == rows[2:6]
+    assert {row["due_time"] for row in rows} != {None}
+    size = struct.unpack_from("<I", records, 8)[0]
+    light = reframed(records[:size], without_bodies(records[HEADER_BYTES:size]))
+    assert taken(light + records[size:]) == [rows[0] | {"body": None}, *rows[1:]]
 
 
 @pytest.mark.parametrize("how", [Compression.LZ4, Compression.ZSTD])

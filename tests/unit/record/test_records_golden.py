@@ -1,9 +1,10 @@
 """Records of released versions stay readable, and this version still writes the same bytes.
 
-``tests/golden/records_v1.bin`` is a small journal (segments of 8 KiB, one after another) with at
-least one record of every kind; ``records_v1.json`` says what stands in it. ``python -m
-tests.unit.record.test_records_golden`` writes the files if they are missing. Files that are there
-are never written again: they are what a released version wrote.
+``tests/golden/records_v1.bin`` and the files with longer names beside it are small journals
+(segments of 8 KiB, one after another); together they have at least one record of every kind. The
+``.json`` files beside them say what is in them. ``python -m tests.unit.record.test_records_golden``
+writes the files that are missing. Files that are there are never written again: they are what a
+released version wrote. A new kind gets a journal of its own.
 """
 
 from __future__ import annotations
@@ -11,33 +12,74 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+import pytest
 
+from ternmq.broker.delivery.shared import SHARED
+from ternmq.broker.group.cursors import encode_given, encode_page, given_entries
+from ternmq.broker.group.given import NOTHING, Given
+from ternmq.broker.group.heldpage import HeldPage
+from ternmq.broker.group.progress import Progress
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.log.journal import Journal
 from ternmq.journal.log.scan import RawRecord, scan
 from ternmq.journal.log.segment import segment_name
+from ternmq.journal.state import sets
 from ternmq.journal.state.sets import StateKey, StateWriter
-from ternmq.model.specs import Exhausted, Mode, RetryPolicy, Start, SubscriptionSpec, TopicSpec
+from ternmq.model.specs import (
+    Exhausted,
+    Mode,
+    ProducerGroupSpec,
+    RetryPolicy,
+    Start,
+    SubscriptionSpec,
+    TopicSpec,
+    Unanswered,
+)
 from ternmq.model.types import Position
-from ternmq.record.fact import control, facts, messages, moved, replay, transactions
+from ternmq.record.batch.batch import Row, encode, slice_batch, topic_seed
+from ternmq.record.fact import (
+    checked,
+    control,
+    facts,
+    messages,
+    moved,
+    replay,
+    schedule,
+    state,
+    transactions,
+)
+from ternmq.record.fact.checked import Checked, What
 from ternmq.record.fact.facts import Cause, CursorMoved, Extended, Move, Outcome, Pulled, Settled
 from ternmq.record.fact.header import KNOWN_KINDS, Kind
+from ternmq.record.fact.messages import Fulfilment, Origin
 from ternmq.record.fact.moved import FailureEntry, Moved, MovedFailure, Piece
 from ternmq.record.fact.replay import Cause as Replay
 from ternmq.record.fact.replay import Replayed
-from ternmq.record.fact.stateset import HEAD
-from ternmq.record.fact.transactions import Part, Prepared, Resolution, Resolved, Why
+from ternmq.record.fact.schedule import NO_QUEUE, CancelCause, Cancelled, CancelledRow
+from ternmq.record.fact.stateset import CHUNK, HEAD, KEY
+from ternmq.record.fact.transactions import DuePart, Part, Prepared, Resolution, Resolved, Why
 from tests.unit.journal.kit import commit
 
 FOLDER = Path(__file__).parents[2] / "golden"
-BYTES = FOLDER / "records_v1.bin"
-FIELDS = FOLDER / "records_v1.json"
 SEGMENT = 8192
 TIME_US = 1_700_000_000_000_001
 BATCH = bytes(range(97))
+DUE_US = TIME_US + 86_400_000_000
+SEED = topic_seed("orders")
+DUE_BATCH = encode(
+    [
+        Row(body=b"first", key="k", due_us=DUE_US),
+        Row(body=b"second", due_us=DUE_US),
+        Row(body=b"third", due_us=TIME_US - 5, application_id="id-3"),
+    ],
+    topic_seed=SEED,
+    producer_id=0x1122334455667788,
+    first_sequence=40,
+    born_us=TIME_US - 9,
+)
 
 SPEC = SubscriptionSpec(
     mode=Mode.ORDERED,
@@ -150,7 +192,7 @@ class _Source:
 
 
 def written() -> bytes:
-    """Write the journal anew, as this version does."""
+    """Write the first journal anew, as this version does."""
     disk = MemoryDisk()
     journal = Journal.create(disk, segment_size=SEGMENT, time_us=TIME_US)
     commit(journal)
@@ -195,6 +237,166 @@ def written() -> bytes:
     return data + disk.open(segment_name(SEGMENT)).pread(journal.end - SEGMENT, 0)
 
 
+def written_scheduled() -> bytes:
+    """Write the journal of scheduled rows anew."""
+    disk = MemoryDisk()
+    journal = Journal.create(disk, segment_size=SEGMENT, time_us=TIME_US)
+    commit(journal)
+    first = journal.append(Kind.SCHEDULED, messages.pack(2, NO_QUEUE, 7, 3, DUE_BATCH, ()), TIME_US)
+    journal.append(Kind.SCHEDULED, messages.pack(2, 3, 10, 2, DUE_BATCH, ((0, 1), (2, 3))), TIME_US)
+    copy = slice_batch(DUE_BATCH, 0, 2, SEED)
+    body = messages.pack_copy(2, NO_QUEUE, 7, 2, copy, Origin(first, TIME_US))
+    second = journal.append(Kind.SCHEDULED, body, TIME_US + 1)
+    cancelled = [CancelledRow(2, DUE_US, 10), CancelledRow(2, TIME_US, 11)]
+    for cause in CancelCause:
+        body = schedule.pack_cancelled(Cancelled(cause, cancelled[: 2 - cause % 2]))
+        journal.append(Kind.CANCELLED, body, TIME_US + 2)
+    for at in range(2):
+        batch = slice_batch(DUE_BATCH, at, at + 1, SEED)
+        fulfils = Fulfilment(second, 7 + at, DUE_US)
+        body = messages.pack_fulfilled(2, 1, 500 + at, 1, batch, fulfils)
+        journal.append(Kind.MESSAGES, body, DUE_US + at)
+    commit(journal)
+    return disk.open(segment_name(0)).pread(journal.end, 0)
+
+
+def written_checked() -> bytes:
+    """Write the journal of transactions with check-back anew."""
+    disk = MemoryDisk()
+    journal = Journal.create(disk, segment_size=SEGMENT, time_us=TIME_US)
+    commit(journal)
+    spec = ProducerGroupSpec(
+        name="order-service", first_us=5_000_000, factor=2.0, cap_us=60_000_000, jitter=0.0,
+        attempts=3, give_up_us=7_000_000, then=Unanswered.ROLL_BACK, without_checker=True,
+    )  # fmt: skip
+    for change in (
+        control.ProducerGroupPut(spec, "shop"), control.ProducerGroupDeleted("order-service"),
+    ):  # fmt: skip
+        journal.append(Kind.CONFIG, control.pack(change), TIME_US)
+    opening = Prepared(
+        2, 3, 9, 2**64 - 1, 0, 0, 3, "", "", "shop", DUE_BATCH, 2**63 + 5, "order-service",
+        "order-ü", 4, 5_000_000,
+    )  # fmt: skip
+    position = journal.append(Kind.PREPARED, transactions.pack_prepared(opening), TIME_US)
+    taken = msgspec.structs.replace(RETRY, due_us=-1, previous=[0])
+    inside = msgspec.structs.replace(
+        opening, topic=0, queue=0, ordinal=1, count=0, batch=b"", check_after_us=0,
+        settles=[DONE, taken], moves=(CursorMoved(1, 2, 3, Move.COMMIT, 77, 0),),
+    )  # fmt: skip
+    journal.append(Kind.PREPARED, transactions.pack_prepared(inside), TIME_US + 1)
+    copy = msgspec.structs.replace(opening, replaced=position)
+    copied = journal.append(Kind.PREPARED, transactions.pack_prepared(copy), TIME_US + 2)
+    for what, attempt in ((What.ASKED, 1), (What.PARKED, 1), (What.TAKEN_UP, 0)):
+        next_us = 0 if what is What.PARKED else TIME_US + 90
+        fact = Checked(9, attempt, 4 if what is What.ASKED else 0, next_us, what)
+        journal.append(Kind.CHECKED, checked.pack_checked(fact), TIME_US + 3)
+    own = msgspec.structs.replace(DONE, session=0, lease=9, lease_epoch=0)
+    again = msgspec.structs.replace(own, outcome=Outcome.RELEASED)
+    committed = Resolved(
+        9, 2**64 - 1, 0, 3, 0, Resolution.COMMITTED, Why.CHECKER, "", "shop", (), (),
+        2**63 + 5, "order-service", 1,
+        (DuePart(copied, 50, 2, NO_QUEUE, (DUE_US, DUE_US, TIME_US + 4), 640),),
+        [own], (CursorMoved(1, 2, 3, Move.COMMIT, 77, 0),),
+    )  # fmt: skip
+    rolled_back = Resolved(
+        10, 1, 0, 0, 0, Resolution.ROLLED_BACK, Why.POLICY, "", "shop", (), (512,), 7,
+        "order-service", 3, (), [again],
+    )  # fmt: skip
+    for resolved in (committed, rolled_back):
+        body = transactions.pack_resolved(resolved)
+        journal.append(Kind.RESOLVED, body, TIME_US + 4)
+    commit(journal)
+    return disk.open(segment_name(0)).pread(journal.end, 0)
+
+
+def written_alarms() -> bytes:
+    """Write the journal of alarms, and of a clock that was accepted, anew."""
+    disk = MemoryDisk()
+    journal = Journal.create(disk, segment_size=SEGMENT, time_us=TIME_US)
+    commit(journal)
+    raised = control.Alarm("held", "key k is held", "t/g/0", since_us=TIME_US - 7)
+    cleared = control.Alarm("held", "", "t/g/0", raised=False, since_us=TIME_US + 1)
+    for alarm in (raised, cleared):
+        journal.append(Kind.ALARM, control.pack(alarm), TIME_US)
+    journal.append(Kind.CONFIG, control.pack(control.ClockAccepted(TIME_US - 5, "ops")), TIME_US)
+    commit(journal)
+    return disk.open(segment_name(0)).pread(journal.end, 0)
+
+
+GIVEN = {
+    7: Given(6, ((0, 9), (12, 40)), ((41, 45),)),
+    8: Given(1 << 40),
+    9: NOTHING,
+}  # fmt: skip
+"""Group -> what it was given of queue 3 of topic 2."""
+
+
+class _Groups:
+    """A STATE set of groups: their cursors, and what they were given before."""
+
+    def __init__(self) -> None:
+        self._queues = [Progress(group, 2, 3, 0, HeldPage(), SHARED) for group in GIVEN]
+        for one, given in zip(self._queues, GIVEN.values(), strict=True):
+            one.cursor, one.round, one.given = 50, 4, given
+
+    def state_keys(self, begin: int) -> Iterator[StateKey]:
+        del begin
+        yield StateKey(state.HELD)
+        yield StateKey(state.GIVEN)
+
+    def state_changed(self, key: StateKey) -> int:
+        del key
+        return 1 << 63
+
+    def state_encode(self, key: StateKey) -> bytes:
+        return (encode_page if key.type == state.HELD else encode_given)(self._queues)
+
+    def state_written(self, key: StateKey) -> None:
+        del key
+
+
+def written_given() -> bytes:
+    """Write the journal of what groups were given before anew."""
+    disk = MemoryDisk()
+    journal = Journal.create(disk, segment_size=SEGMENT, time_us=TIME_US)
+    commit(journal)
+    for at, given in enumerate(([(60, 61)], [])):
+        fact = msgspec.structs.replace(REPLAYED, given=given)
+        journal.append(Kind.REPLAY, replay.pack(fact), TIME_US + at)
+    commit(journal)
+    writer = StateWriter(journal, _Groups(), chunk_bytes=1)
+    writer.begin(TIME_US)
+    assert writer.step(TIME_US, lambda: True)
+    commit(journal)
+    return disk.open(segment_name(0)).pread(journal.end, 0)
+
+
+class Golden(NamedTuple):
+    """A journal that is kept."""
+
+    name: str
+    write: Callable[[], bytes]
+
+    @property
+    def bytes(self) -> Path:
+        """Its bytes."""
+        return FOLDER / f"{self.name}.bin"
+
+    @property
+    def fields(self) -> Path:
+        """What is in it."""
+        return FOLDER / f"{self.name}.json"
+
+
+GOLDEN = (
+    Golden("records_v1", written),
+    Golden("records_v1_scheduled", written_scheduled),
+    Golden("records_v1_alarms", written_alarms),
+    Golden("records_v1_checked", written_checked),
+    Golden("records_v1_given", written_given),
+)
+
+
 def records(data: bytes) -> list[RawRecord]:
     """Read a journal that consists of these bytes."""
     disk = MemoryDisk()
@@ -230,6 +432,9 @@ DECODERS: dict[int, Callable[[bytes], Any]] = {
     Kind.COUNTS: control.unpack_counts,
     Kind.ALARM: control.unpack_alarm,
     Kind.REPLAY: replay.unpack,
+    Kind.SCHEDULED: messages.unpack,
+    Kind.CANCELLED: schedule.unpack_cancelled,
+    Kind.CHECKED: checked.unpack_checked,
 }
 
 
@@ -251,25 +456,80 @@ def described(data: bytes) -> Any:
     return json.loads(msgspec.json.encode(found))
 
 
-def test_what_version_1_wrote_is_still_read() -> None:
-    assert described(BYTES.read_bytes()) == json.loads(FIELDS.read_text())
+CHECKED_ONLY = {
+    "producer", "group", "query_id", "session", "check_after_us", "replaced", "settles", "moves",
+    "attempt", "due",
+}  # fmt: skip
+"""Fields of PREPARED and RESOLVED that only version 2 has."""
 
 
-def test_the_same_bytes_are_still_written() -> None:
-    assert written() == BYTES.read_bytes()
+def _older(found: Any) -> Any:
+    """Leave out what a file does not say that is older than the field."""
+    for record in found:
+        body = record["body"]
+        if record["kind"] in {"MESSAGES", "SCHEDULED"}:
+            for field in ("fulfils", "origin"):
+                if body[field] is None:
+                    del body[field]
+        if record["kind"] in {"PREPARED", "RESOLVED"} and not body["group"]:
+            for field in CHECKED_ONLY & body.keys():
+                del body[field]
+        if record["kind"] == "REPLAY" and body["given"] is None:
+            del body["given"]
+    return found
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=[one.name for one in GOLDEN])
+def test_what_version_1_wrote_is_still_read(golden: Golden) -> None:
+    found = _older(described(golden.bytes.read_bytes()))
+    assert found == json.loads(golden.fields.read_text())
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=[one.name for one in GOLDEN])
+def test_the_same_bytes_are_still_written(golden: Golden) -> None:
+    assert golden.write() == golden.bytes.read_bytes()
 
 
 def test_every_kind_is_there() -> None:
-    assert {record.kind for record in records(BYTES.read_bytes())} == KNOWN_KINDS
+    kinds = {record.kind for one in GOLDEN for record in records(one.bytes.read_bytes())}
+    assert kinds == KNOWN_KINDS
     assert set(DECODERS) == KNOWN_KINDS
 
 
+def test_what_scheduled_rows_became_is_in_their_records() -> None:
+    found = records((FOLDER / "records_v1_scheduled.bin").read_bytes())
+    stored = [
+        messages.unpack(one.body) for one in found if one.kind in {Kind.SCHEDULED, Kind.MESSAGES}
+    ]
+    assert [one.origin is not None for one in stored] == [
+        False, False, True, False, False,
+    ]  # fmt: skip
+    assert [one.fulfils is not None for one in stored] == [False] * 3 + [True] * 2
+    assert schedule.due_times_us(stored[0], TIME_US) == [DUE_US, DUE_US, TIME_US]
+    assert schedule.due_times_us(stored[2], TIME_US + 1) == [DUE_US, DUE_US]
+
+
+def test_what_groups_were_given_is_in_their_set() -> None:
+    found = records((FOLDER / "records_v1_given.bin").read_bytes())
+    chunks = [one.body for one in found if one.kind == Kind.STATE and one.body[8] == CHUNK]
+    objects = dict(entry for body in chunks for entry in sets._objects_of(body))
+    held = objects[KEY.pack(*StateKey(state.HELD))]
+    assert [entry[-1] for entry in state.CURSOR.iter_unpack(held)] == [1, 1, 1]
+    given = given_entries(objects[KEY.pack(*StateKey(state.GIVEN))])
+    assert list(given) == [
+        (group, 2, 3, given) for group, given in GIVEN.items() if given != NOTHING
+    ]
+
+
 def main() -> None:
-    """Write the golden files if they are missing."""
-    if BYTES.exists() or FIELDS.exists():
-        raise SystemExit(f"{BYTES} is there: it stays as it is")
-    BYTES.write_bytes(written())
-    FIELDS.write_text(json.dumps(described(BYTES.read_bytes()), indent=1) + "\n")
+    """Write the golden files that are missing."""
+    for golden in GOLDEN:
+        if golden.bytes.exists() or golden.fields.exists():
+            print(f"{golden.bytes} is there: it stays as it is")
+            continue
+        golden.bytes.write_bytes(golden.write())
+        found = _older(described(golden.bytes.read_bytes()))
+        golden.fields.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -40,6 +40,14 @@ REFUSED = {
     "FAILED_RETRY": "LeaseExpired",
     "FAILED_DELETE": "LeaseExpired",
     "TRANSACTION_COMMIT": "UnknownTransaction",
+    "SCHEDULE_CANCEL": "MessageNotFound",
+    "TRANSACTION_PREPARE": "IdConflict",
+    "TRANSACTION_SETTLE": "UnknownTransaction",
+    "TRANSACTION_READ": "UnknownTransaction",
+    "TRANSACTION_MOVE": "UnknownTransaction",
+    "TRANSACTION_SHOW": "UnknownTransaction",
+    "TRANSACTION_DECIDE": "UnknownTransaction",
+    "TRANSACTION_CHECK_AGAIN": "UnknownTransaction",
 }
 """Commands whose requests name something that is not there, or is there already."""
 

@@ -7,7 +7,14 @@ from typing import Any, NamedTuple
 
 from ternmq.wire import bodies
 from tests.unit.wire import examples
-from tests.unit.wire.examples import pack_delivery, pack_prepared, pack_records, pack_rows
+from tests.unit.wire.examples import (
+    pack_delivery,
+    pack_prepared,
+    pack_records,
+    pack_rows,
+    pack_transaction_prepared,
+    pack_transaction_rows,
+)
 
 
 class Case(NamedTuple):
@@ -31,6 +38,25 @@ REQUESTS = {
     "prepare, any queue": Case(
         bodies.pack_prepare, bodies.unpack_prepare, examples.PREPARE_ANY, open_ended=True
     ),
+    "transaction prepare": Case(
+        bodies.pack_transaction_prepare,
+        bodies.unpack_transaction_prepare,
+        examples.TRANSACTION_PREPARE,
+        open_ended=True,
+    ),
+    "transaction prepare, no batch": Case(
+        bodies.pack_transaction_prepare,
+        bodies.unpack_transaction_prepare,
+        examples.TRANSACTION_OPEN,
+    ),
+    "transaction settle": Case(
+        bodies.pack_transaction_settle,
+        bodies.unpack_transaction_settle,
+        examples.TRANSACTION_SETTLE,
+    ),
+    "transaction read": Case(
+        bodies.pack_transaction_read, bodies.unpack_transaction_read, examples.TRANSACTION_READ
+    ),
     "pull": Case(bodies.pack_pull, bodies.unpack_pull, examples.PULL),
     "settle": Case(bodies.pack_settle, bodies.unpack_settle, examples.SETTLE),
     "settle, all": Case(bodies.pack_settle, bodies.unpack_settle, examples.SETTLE_ALL),
@@ -45,7 +71,24 @@ ANSWERS = {
     "receipt": Case(bodies.pack_receipt, bodies.unpack_receipt, examples.RECEIPT),
     "receipt, others": Case(bodies.pack_receipt, bodies.unpack_receipt, examples.RECEIPT_OTHERS),
     "receipt, queues": Case(bodies.pack_receipt, bodies.unpack_receipt, examples.RECEIPT_QUEUES),
+    "receipt, cancelled": Case(
+        bodies.pack_receipt, bodies.unpack_receipt, examples.RECEIPT_CANCELLED
+    ),
+    "receipt, scheduled": Case(
+        bodies.pack_receipt, bodies.unpack_receipt, examples.RECEIPT_SCHEDULED
+    ),
     "prepared": Case(pack_prepared, bodies.unpack_prepared, examples.PREPARED),
+    "transaction prepared": Case(
+        pack_transaction_prepared,
+        bodies.unpack_transaction_prepared,
+        examples.TRANSACTION_PREPARED,
+    ),
+    "transaction rows": Case(
+        pack_transaction_rows,
+        bodies.unpack_transaction_rows,
+        examples.TRANSACTION_ROWS,
+        open_ended=True,
+    ),
     "delivery": Case(pack_delivery, bodies.unpack_delivery, examples.DELIVERY, open_ended=True),
     "delivery, first attempts": Case(
         pack_delivery, bodies.unpack_delivery, examples.DELIVERED_FIRST, open_ended=True

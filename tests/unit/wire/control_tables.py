@@ -84,6 +84,8 @@ def type_of(kind: types.Type) -> str:
             return f"array of {type_of(kind.item_type)}{most}"
         case types.EnumType():
             return " or ".join(f'`"{one.value}"`' for one in kind.cls)
+        case types.LiteralType():
+            return " or ".join(f'`"{value}"`' for value in kind.values)
         case types.IntType():
             if kind.ge is None:
                 return "int"

@@ -35,13 +35,36 @@ RECEIPT_QUEUES = bodies.Receipt(
     7, 2, 3, 1, False, False,
     (bodies.ReceiptRow(4, 12, False, 4095), bodies.ReceiptRow(5, 13, False, 0)),
 )  # fmt: skip
+RECEIPT_SCHEDULED = bodies.Receipt(None, 2, 0, 1, False, False, (), scheduled=True)
+RECEIPT_CANCELLED = bodies.Receipt(
+    None, 2, 0, 1, False, False,
+    (bodies.ReceiptRow(1, None, True, cancelled=True),), scheduled=True,
+)  # fmt: skip
+CLIENT_AWAY = control.ClientInfo(
+    session=13, app="shop", client="9c01b1c0", address="127.0.0.1:50001",
+    library="ternmq-python 0.1", pid=4712, connected=False, since_us=TIME_US,
+    away_since_us=TIME_US + 1,
+)  # fmt: skip
 PREPARE = bodies.Prepare(TOPIC, 3, "stream-7 ü", 2**64 - 1, "3/0", BATCH)
 PREPARE_ANY = bodies.Prepare(TOPIC, None, "w", 0, "", BATCH)
 PREPARED = bodies.Prepared(1 << 40, 2, 3, 1, True)
+TRANSACTION_PREPARE = bodies.TransactionPrepare(
+    TOPIC, 3, 2**64 - 1, 41, "order-service", "order-7 ü", 0x1F3, 30_000_000, BATCH
+)
+TRANSACTION_OPEN = bodies.TransactionPrepare("", None, 1, 2, "order-service", "", 0, 0, b"")
+TRANSACTION_PREPARED = bodies.TransactionPrepared(0x1F3, 2, 3, 1, True)
+TRANSACTION_SETTLE = bodies.TransactionSettle(
+    0x1F3, TOPIC, GROUP, 3, 1, 9, 1, ((77, 79), (90, 91)), 5_000_000, "kaputt: ü"
+)
+TRANSACTION_READ = bodies.TransactionRead(0x1F3, 4096, 1_048_576)
+TRANSACTION_ROWS = bodies.TransactionRows(8192, ((2, TOPIC), (5, "stock")), RECORDS)
 PULL = bodies.Pull(TOPIC, GROUP, None, 256, 1_048_576, 30_000)
 RUNS = (bodies.Run(77, 3, 1, 1), bodies.Run(90, 1, 2, 5))
 FAILURES = (bodies.LastFailure(90, 1, 0, "kaputt: ü"),)
 DELIVERY = bodies.Delivery(2, 3, 1, 9, TIME_US + 30, TIME_US, 4096, RUNS, FAILURES, RECORDS)
+DELIVERED_ANEW = DELIVERY._replace(
+    runs=(bodies.Run(77, 3, 1, 2), bodies.Run(90, 1, 1, 1)), failures=(), anew=1
+)
 DELIVERED_FIRST = DELIVERY._replace(runs=RUNS[:1], failures=())
 NOTHING_CAME = bodies.Delivery(2, 3, 1, 0, 0, TIME_US, 0, (), (), b"")
 SETTLE = bodies.Settle(TOPIC, GROUP, 3, 1, 9, 1, ((77, 79), (90, 91)), 5_000_000, "kaputt: ü")
@@ -63,6 +86,7 @@ def pack_delivery(delivery: bodies.Delivery) -> bytes:
         *delivery[:7],
         [(run.start, run.start + run.rows, run.attempt, run.deliveries) for run in delivery.runs],
         bodies.pack_failures(delivery.failures),
+        delivery.anew,
     )
     return head + delivery.records
 
@@ -70,6 +94,16 @@ def pack_delivery(delivery: bodies.Delivery) -> bytes:
 def pack_prepared(prepared: bodies.Prepared) -> bytes:
     """Return the body of the answer to a PREPARE."""
     return bodies.pack_prepared(*prepared[:4], duplicate=prepared.duplicate)
+
+
+def pack_transaction_prepared(prepared: bodies.TransactionPrepared) -> bytes:
+    """Return the body of the answer to a TRANSACTION_PREPARE."""
+    return bodies.pack_transaction_prepared(*prepared[:4], duplicate=prepared.duplicate)
+
+
+def pack_transaction_rows(rows: bodies.TransactionRows) -> bytes:
+    """Return the body of the answer to a TRANSACTION_READ."""
+    return bodies.transaction_rows_head(rows.next, rows.topics) + rows.records
 
 
 def pack_rows(rows: bodies.Rows) -> bytes:
@@ -298,6 +332,10 @@ STRUCTS: Final[dict[Command, tuple[msgspec.Struct, msgspec.Struct]]] = {
             delivered_a_second=3000.0,
         ),
     ),
+    Command.CLOCK_ACCEPT: (
+        control.ClockAccept(),
+        control.ClockAccepted(before_us=TIME_US, now_us=TIME_US + 3_600_000_000),
+    ),
     Command.APP_PUT: (
         control.AppPut(
             app="shop",
@@ -374,6 +412,63 @@ STRUCTS: Final[dict[Command, tuple[msgspec.Struct, msgspec.Struct]]] = {
             more=True,
         ),
     ),
+    Command.TRANSACTION_MOVE: (
+        control.TransactionMove(transaction=0x1F3, topic=TOPIC, group=GROUP, queue=3, offset=80),
+        _NOTHING,
+    ),
+    Command.TRANSACTION_DECIDE: (
+        control.TransactionDecide(producer=2**64 - 1, counter=41, commit=True, attempt=2),
+        control.TransactionDone(rows=7, repeated=True, transaction=0x1F3),
+    ),
+    Command.TRANSACTION_SHOW: (
+        control.TransactionShow(transaction=0x1F3),
+        control.CheckedTransaction(
+            transaction=0x1F3,
+            state="parked",
+            app="shop",
+            group="order-service",
+            query_id="order-7 ü",
+            time_us=TIME_US,
+            attempt=2,
+            next_us=TIME_US + 90_000_000,
+            topics=[TOPIC, "stock"],
+            rows=7,
+            due_rows=1,
+            bytes=640,
+            settled_rows=2,
+            moves=1,
+        ),
+    ),
+    Command.CHECKER_OFFER: (control.CheckerOffer(groups=["order-service"]), _NOTHING),
+    Command.PRODUCER_GROUP_PUT: (
+        control.ProducerGroupPut(
+            group="order-service", app="shop", first_us=30_000_000, attempts=5, then="roll-back"
+        ),
+        _NOTHING,
+    ),
+    Command.PRODUCER_GROUP_LIST: (
+        control.ProducerGroupList(limit=10),
+        control.ProducerGroups(
+            groups=[
+                control.ProducerGroupInfo(
+                    group="order-service",
+                    app="shop",
+                    first_us=30_000_000,
+                    factor=1.5,
+                    cap_us=600_000_000,
+                    jitter=0.1,
+                    attempts=5,
+                    give_up_us=86_400_000_000,
+                    then="roll-back",
+                    checkers=2,
+                    undecided=3,
+                )
+            ],
+            next="order-service",
+        ),
+    ),
+    Command.PRODUCER_GROUP_DELETE: (control.ProducerGroupDelete(group="order-service"), _NOTHING),
+    Command.TRANSACTION_CHECK_AGAIN: (control.TransactionCheckAgain(transaction=0x1F3), _NOTHING),
     Command.QUEUE_RANGES: (
         control.QueueRanges(
             topics=[
@@ -448,6 +543,54 @@ STRUCTS: Final[dict[Command, tuple[msgspec.Struct, msgspec.Struct]]] = {
             next="ashop",
         ),
     ),
+    Command.SCHEDULE_CANCEL: (
+        control.ScheduleCancel(topic=TOPIC, id="0123456789abcdef:3e8"),
+        _NOTHING,
+    ),
+    Command.SCHEDULE_LIST: (
+        control.ScheduleList(
+            topic=TOPIC, since_us=TIME_US, until_us=TIME_US + 60_000_000, limit=5, after="77"
+        ),
+        control.ScheduledPage(
+            messages=[
+                control.ScheduledInfo(
+                    id="0123456789abcdef:3e8",
+                    due_us=TIME_US + 30_000_000,
+                    stored_us=TIME_US,
+                    application_id="order-7",
+                    key="order-7",
+                    ordering_key="seven",
+                    queue=3,
+                )
+            ],
+            next="82",
+        ),
+    ),
+    Command.SCHEDULE_HOURS: (
+        control.ScheduleHours(topic=TOPIC, limit=5, after="472222"),
+        control.ScheduledHours(
+            hours=[control.ScheduledHour(hour_us=472_223 * 3_600_000_000, messages=9)],
+            next="472223",
+        ),
+    ),
+    Command.ALARM_LIST: (
+        control.AlarmList(),
+        control.Alarms(
+            alarms=[
+                control.AlarmInfo(
+                    name="held",
+                    subject="orders/billing/3",
+                    text="a message failed for good",
+                    since_us=TIME_US - 60_000_000,
+                )
+            ],
+            now_us=TIME_US,
+        ),
+    ),
+    Command.ALARM_CLEAR: (
+        control.AlarmClear(name="held", subject="orders/billing/3"),
+        control.AlarmCleared(cleared=True),
+    ),
 }
 """(request, answer) of every command that is msgpack."""
 
@@ -470,12 +613,30 @@ EXAMPLES: Final[dict[Command, Example]] = {
     Command.JOURNAL_READ: Example(
         bodies.pack_journal_read(JOURNAL_READ), pack_records(RECORDS_READ)
     ),
+    Command.TRANSACTION_PREPARE: Example(
+        bodies.pack_transaction_prepare(TRANSACTION_PREPARE),
+        pack_transaction_prepared(TRANSACTION_PREPARED),
+    ),
+    Command.TRANSACTION_READ: Example(
+        bodies.pack_transaction_read(TRANSACTION_READ), pack_transaction_rows(TRANSACTION_ROWS)
+    ),
+    Command.TRANSACTION_SETTLE: Example(bodies.pack_transaction_settle(TRANSACTION_SETTLE), b""),
 }
 
 PUSHES: Final[dict[Command, msgspec.Struct]] = {
     Command.DRAIN: control.Drain(back_us=5_000_000),
     Command.TOPIC_CHANGED: control.TopicChanged(topic=TOPIC, gone=True),
     Command.GROUP_CHANGED: control.GroupChanged(topic=TOPIC, group=GROUP),
+    Command.TRANSACTION_CHECK: control.TransactionCheck(
+        transaction=0x1F3,
+        group="order-service",
+        query_id="order-7 ü",
+        attempt=2,
+        opened_us=TIME_US,
+        topics=[TOPIC, "stock"],
+        rows=7,
+        bytes=640,
+    ),
 }
 
 REFUSED: Final = Busy("the memory for requests is used up")

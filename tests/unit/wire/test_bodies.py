@@ -26,6 +26,7 @@ from ternmq.wire.bodies import (
     Send,
     Settle,
     Settled,
+    TransactionPrepare,
 )
 from tests.unit.wire import examples
 from tests.unit.wire.cases import ALL, ANSWERS, REQUESTS, spread
@@ -44,7 +45,7 @@ def test_what_was_packed_is_unpacked(case):
 )
 def test_cut_at_every_byte_and_with_trailing_bytes(case, error):
     data = case.pack(case.value)
-    whole = 144 if isinstance(case.value, Send | Prepare) else 96
+    whole = 144 if isinstance(case.value, Send | Prepare | TransactionPrepare) else 96
     least = len(data) - (whole if case.open_ended else 0)
     if case.value is examples.NOTHING_CAME:
         least = len(data)
@@ -75,6 +76,12 @@ def test_receipt_is_as_the_ruler_says():
         "<QII IIII QIHH QIHH",
         7, 2, 3, 1, 0, 2, 0, 12, 4, 0, 4096, 13, 5, 0, 1,
     )  # fmt: skip
+    assert bodies.pack_receipt(examples.RECEIPT_SCHEDULED) == struct.pack(
+        "<QII IIII", 2**64 - 1, 2, 0, 1, 4, 0, 0
+    )
+    assert bodies.pack_receipt(examples.RECEIPT_CANCELLED) == struct.pack(
+        "<QII IIII QIHH", 2**64 - 1, 2, 0, 1, 4, 1, 0, 2**64 - 1, 1, 3, 0
+    )
 
 
 def test_pull_is_as_the_ruler_says():
@@ -99,6 +106,26 @@ def test_settle_is_as_the_ruler_says():
     ) + b"ordersbilling" + reason + bytes(1)  # fmt: skip
     assert bodies.pack_settle(examples.SETTLE_ALL)[16:24] == b"\xff" * 8
     assert bodies.pack_settled(3, [(90, 91)]) == struct.pack("<II QQ", 3, 1, 90, 91)
+
+
+def test_transactions_are_as_the_rulers_say():
+    names = b"ordersorder-serviceorder-7 " + "ü".encode()
+    names += bytes(-len(names) % 8)
+    head = struct.pack("<IBBBBQQQQ", 3, 6, 13, 10, 0, 2**64 - 1, 41, 0x1F3, 30_000_000)
+    assert bodies.pack_transaction_prepare(examples.TRANSACTION_PREPARE) == (
+        head + names + examples.BATCH
+    )
+    assert examples.pack_transaction_prepared(examples.TRANSACTION_PREPARED) == struct.pack(
+        "<QIIII", 0x1F3, 2, 3, 1, 1
+    )
+    settle = bodies.pack_settle(examples.TRANSACTION_SETTLE.settle)
+    told = bodies.pack_transaction_settle(examples.TRANSACTION_SETTLE)
+    assert told == struct.pack("<Q", 0x1F3) + settle
+    told = bodies.pack_transaction_read(examples.TRANSACTION_READ)
+    assert told == struct.pack("<QQII", 0x1F3, 4096, 1_048_576, 0)
+    told = examples.pack_transaction_rows(examples.TRANSACTION_ROWS)
+    names = struct.pack("<QIIIIII", 8192, 2, 0, 2, 6, 5, 5) + b"ordersstock" + bytes(5)
+    assert told == names + examples.RECORDS
 
 
 def test_extend_read_cancel_ping_are_as_the_rulers_say():
@@ -165,7 +192,7 @@ VALUES: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], bytes], Callable
                 tuple
             ),
             st.lists(st.builds(LastFailure, u64, u32, st.integers(0, 255), short)).map(tuple),
-            st.binary(),
+            st.binary(), u32,
         ),
         pack_delivery,
         bodies.unpack_delivery,

@@ -38,6 +38,46 @@ def test_names_of_writers_and_parts(writer, part, says):
         bodies.pack_prepare(bodies.Prepare("t", None, writer, 1, part, b""))
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"query_id": "q" * 256}, "the query id has 256 bytes: 0 to 255 are allowed"),
+        ({"query_id": "a\nb"}, "the query id has control characters"),
+        ({"producer": 2**64}, "does not fit"),
+        ({"transaction": -1}, "does not fit"),
+    ],
+)
+def test_what_no_prepare_of_a_transaction_has(change, says):
+    with pytest.raises(InvalidRequest, match=says):
+        bodies.pack_transaction_prepare(examples.TRANSACTION_PREPARE._replace(**change))
+
+
+@pytest.mark.parametrize("group", ["", "a b", "a" * 128])
+def test_a_transaction_has_a_producer_group(group):
+    with pytest.raises(InvalidName):
+        bodies.pack_transaction_prepare(examples.TRANSACTION_PREPARE._replace(group=group))
+
+
+def test_without_a_topic_there_is_no_batch():
+    body = bodies.pack_transaction_prepare(examples.TRANSACTION_OPEN)
+    with pytest.raises(InvalidRequest, match="were described"):
+        bodies.unpack_transaction_prepare(body + b"batch")
+
+
+def test_reserved_bytes_of_transactions_are_zero():
+    for name, at in (
+        ("transaction prepare", [7]), ("transaction read", range(20, 24)),
+        ("transaction settle", range(41, 48)),
+    ):  # fmt: skip
+        case = REQUESTS[name]
+        for one in at:
+            data = bytearray(case.pack(case.value))
+            assert data[one] == 0
+            data[one] = 1
+            with pytest.raises(InvalidRequest):
+                case.unpack(bytes(data))
+
+
 RESERVED = {
     "send": (5, 8),
     "pull": (20, 24),

@@ -18,25 +18,33 @@ NUMBERS = {
     1: "HELLO", 2: "PING", 3: "BYE", 4: "CANCEL", 5: "KEEP",
     10: "SEND", 11: "PULL", 12: "SETTLE", 13: "EXTEND", 14: "READ",
     15: "PREPARE", 16: "JOURNAL_READ",
+    17: "TRANSACTION_PREPARE", 18: "TRANSACTION_READ", 19: "TRANSACTION_SETTLE",
     20: "REPORT",
     30: "TOPIC_CREATE", 31: "TOPIC_CHANGE", 32: "TOPIC_DELETE", 33: "TOPIC_LIST",
     40: "GROUP_JOIN", 41: "GROUP_CHANGE", 42: "GROUP_DELETE", 43: "GROUP_LIST", 44: "GROUP_RESET",
-    45: "GROUP_SKIP", 46: "GROUP_COMMIT", 47: "GROUP_REPLAY",
+    45: "GROUP_SKIP", 46: "GROUP_COMMIT", 47: "GROUP_REPLAY", 48: "TRANSACTION_MOVE",
     50: "FIND", 51: "OFFSET_AT", 52: "FAILED_LIST", 53: "FAILED_RETRY", 54: "FAILED_DELETE",
     55: "FAILED_REDRIVE",
-    60: "CLIENT_LIST", 61: "STATUS",
+    60: "CLIENT_LIST", 61: "STATUS", 62: "CLOCK_ACCEPT",
     70: "APP_PUT", 71: "APP_DELETE", 72: "APP_LIST",
     73: "RIGHTS_CHECK",
     80: "TRANSACTION_COMMIT", 81: "TRANSACTION_ABORT", 82: "TRANSACTION_LIST",
+    83: "TRANSACTION_DECIDE", 84: "TRANSACTION_SHOW", 85: "CHECKER_OFFER",
+    86: "PRODUCER_GROUP_PUT", 87: "PRODUCER_GROUP_LIST", 88: "PRODUCER_GROUP_DELETE",
+    89: "TRANSACTION_CHECK_AGAIN",
     90: "QUEUE_RANGES", 91: "HOLD_PUT", 92: "HOLD_DELETE", 93: "HOLD_LIST",
     94: "JOURNAL_CATALOG",
+    95: "SCHEDULE_CANCEL", 96: "SCHEDULE_LIST", 97: "SCHEDULE_HOURS",
+    98: "ALARM_LIST", 99: "ALARM_CLEAR",
     100: "DRAIN", 101: "TOPIC_CHANGED", 102: "GROUP_CHANGED",
+    103: "TRANSACTION_CHECK",
 }  # fmt: skip
 """As they are; a number is never given to another command, so lines are only added here."""
 BY_HAND = {
     Command.PING, Command.BYE, Command.CANCEL,
     Command.SEND, Command.PULL, Command.SETTLE, Command.EXTEND, Command.READ,
     Command.PREPARE, Command.JOURNAL_READ,
+    Command.TRANSACTION_PREPARE, Command.TRANSACTION_READ, Command.TRANSACTION_SETTLE,
 }  # fmt: skip
 
 
@@ -80,24 +88,33 @@ def test_who_may_what():
     anybody = {
         Command.HELLO, Command.PING, Command.BYE, Command.CANCEL, Command.KEEP,
         Command.TOPIC_LIST, Command.GROUP_LIST, Command.STATUS, Command.TRANSACTION_LIST,
-        Command.RIGHTS_CHECK,
+        Command.RIGHTS_CHECK, Command.CHECKER_OFFER,
     }  # fmt: skip
     for command, entry in TABLE.items():
         name = command.name
         rights = set(entry.policy.rights)
         if command in anybody:
             assert entry.policy.scope is Scope.NOTHING
-        elif command in {Command.SEND, Command.REPORT, Command.PREPARE}:
+        elif command in {
+            Command.SEND, Command.REPORT, Command.PREPARE, Command.TRANSACTION_PREPARE,
+        }:  # fmt: skip
             assert entry.policy == Policy(Scope.TOPIC, (Right.PRODUCE,))
-        elif command in {Command.TRANSACTION_COMMIT, Command.TRANSACTION_ABORT}:
-            operators = command is Command.TRANSACTION_ABORT
+        elif command is Command.SCHEDULE_CANCEL:
+            assert entry.policy == Policy(Scope.TOPIC, (Right.PRODUCE,), operators=True)
+        elif command in {
+            Command.TRANSACTION_COMMIT, Command.TRANSACTION_ABORT, Command.TRANSACTION_DECIDE,
+            Command.TRANSACTION_SHOW, Command.TRANSACTION_READ,
+        }:  # fmt: skip
+            operators = command not in {Command.TRANSACTION_COMMIT, Command.TRANSACTION_READ}
             wanted = Policy(Scope.TRANSACTION, (Right.PRODUCE,), operators=operators)
             assert entry.policy == wanted
         elif name.startswith("JOURNAL_"):
             assert entry.policy == Policy(Scope.BROKER, (Right.AUDIT,))
         elif name.startswith("HOLD_"):
             assert entry.policy == Policy(Scope.BROKER, (Right.AUDIT, Right.MANAGE))
-        elif name.startswith(("APP_", "CLIENT_")):
+        elif name.startswith(
+            ("APP_", "CLIENT_", "CLOCK_", "ALARM_", "PRODUCER_GROUP_", "TRANSACTION_CHECK_AGAIN")
+        ):
             assert entry.policy == Policy(Scope.BROKER, (Right.MANAGE,))
         elif name.startswith("TOPIC_"):
             assert entry.policy == Policy(Scope.TOPIC, (Right.MANAGE,))
@@ -108,6 +125,8 @@ def test_who_may_what():
         elif command in {Command.FAILED_LIST, Command.GROUP_JOIN}:
             assert entry.policy.scope is Scope.GROUP
             assert rights == {Right.CONSUME, Right.MANAGE}
+        elif command in {Command.TRANSACTION_SETTLE, Command.TRANSACTION_MOVE}:
+            assert entry.policy == Policy(Scope.GROUP, (Right.CONSUME,))
         else:
             assert rights == {Right.CONSUME}
 
@@ -159,6 +178,9 @@ def test_no_msgpack_runs_where_messages_move(monkeypatch):
     bodies.unpack_settled(bodies.pack_settled(*examples.SETTLED))
     bodies.unpack_extend(bodies.pack_extend(examples.EXTEND))
     bodies.unpack_read(bodies.pack_read(examples.READ))
+    bodies.unpack_transaction_prepare(bodies.pack_transaction_prepare(examples.TRANSACTION_PREPARE))
+    bodies.unpack_transaction_settle(bodies.pack_transaction_settle(examples.TRANSACTION_SETTLE))
+    bodies.unpack_transaction_rows(examples.pack_transaction_rows(examples.TRANSACTION_ROWS))
     bodies.unpack_journal_read(bodies.pack_journal_read(examples.JOURNAL_READ))
     bodies.unpack_records(examples.pack_records(examples.RECORDS_READ))
 

@@ -39,6 +39,9 @@ REQUESTS: dict[Command, Unpack] = {
     Command.EXTEND: bodies.unpack_extend,
     Command.READ: bodies.unpack_read,
     Command.JOURNAL_READ: bodies.unpack_journal_read,
+    Command.TRANSACTION_PREPARE: bodies.unpack_transaction_prepare,
+    Command.TRANSACTION_READ: bodies.unpack_transaction_read,
+    Command.TRANSACTION_SETTLE: bodies.unpack_transaction_settle,
 }
 ANSWERS: dict[Command, Unpack] = {
     Command.PING: bodies.unpack_pong,
@@ -51,6 +54,9 @@ ANSWERS: dict[Command, Unpack] = {
     Command.EXTEND: bodies.unpack_extended,
     Command.READ: bodies.unpack_rows,
     Command.JOURNAL_READ: bodies.unpack_records,
+    Command.TRANSACTION_PREPARE: bodies.unpack_transaction_prepared,
+    Command.TRANSACTION_READ: bodies.unpack_transaction_rows,
+    Command.TRANSACTION_SETTLE: bodies.unpack_nothing,
 }
 
 
@@ -65,12 +71,26 @@ def made() -> Iterator[tuple[str, bytes]]:
     yield "SEND answer with other rows", frames.pack(Command.SEND, ANSWER, 100, others)
     queues = bodies.pack_receipt(examples.RECEIPT_QUEUES)
     yield "SEND answer with rows of other queues", frames.pack(Command.SEND, ANSWER, 105, queues)
+    scheduled = bodies.pack_receipt(examples.RECEIPT_SCHEDULED)
+    yield "SEND answer of scheduled rows", frames.pack(Command.SEND, ANSWER, 106, scheduled)
+    cancelled = bodies.pack_receipt(examples.RECEIPT_CANCELLED)
+    yield "SEND answer with a cancelled row", frames.pack(Command.SEND, ANSWER, 107, cancelled)
     at_once = bodies.pack_pull(examples.PULL._replace(at_once=16))
     yield "PULL that says at_once", frames.pack(Command.PULL, 0, 104, at_once)
     anywhere = bodies.pack_journal_read(examples.JOURNAL_READ._replace(anywhere=True))
     yield "JOURNAL_READ from any byte", frames.pack(Command.JOURNAL_READ, 0, 105, anywhere)
+    opens = bodies.pack_transaction_prepare(examples.TRANSACTION_OPEN)
+    yield (
+        "TRANSACTION_PREPARE without a batch",
+        frames.pack(Command.TRANSACTION_PREPARE, 0, 108, opens),
+    )
+    away = control.encode(control.Clients(clients=[examples.CLIENT_AWAY]))
+    name = "CLIENT_LIST answer with a client that is away"
+    yield name, frames.pack(Command.CLIENT_LIST, ANSWER, 108, away)
     nothing = examples.pack_delivery(examples.NOTHING_CAME)
     yield "PULL answer without rows", frames.pack(Command.PULL, ANSWER, 101, nothing)
+    anew = examples.pack_delivery(examples.DELIVERED_ANEW)
+    yield "PULL answer after a reset", frames.pack(Command.PULL, ANSWER, 108, anew)
     whole = bodies.pack_settle(examples.SETTLE_ALL)
     yield "SETTLE of a whole lease", frames.pack(Command.SETTLE, 0, 102, whole)
     yield "SEND refused", session.refusal(Command.SEND, 103, examples.REFUSED)

@@ -84,7 +84,10 @@ class Queue:
             InvalidRequest: The offset is below the oldest one that is kept, or behind the end.
         """
         if not self.first <= offset <= self.next:
-            raise InvalidRequest(f"offset must be {self.first} to {self.next}")
+            raise InvalidRequest(
+                f"offset must be {self.first} to {self.next}: from the oldest message that the "
+                "queue keeps to its end"
+            )
 
     @property
     def first(self) -> int:

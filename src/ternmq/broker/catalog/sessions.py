@@ -18,7 +18,7 @@ PAGE_BITS: Final = 6
 class Session:
     """A session of a client instance."""
 
-    __slots__ = ("connections", "gone_us", "info", "number")
+    __slots__ = ("away_us", "connections", "gone_us", "info", "number")
 
     def __init__(self, info: Joined) -> None:
         self.number = info.session
@@ -27,6 +27,8 @@ class Session:
         """Volatile: after a start there are none, and every session gets its grace period."""
         self.gone_us = 0
         """Volatile: when the grace period ends, if not connected."""
+        self.away_us = 0
+        """Volatile: when its last connection ended, or the broker started; if not connected."""
 
     @property
     def connected(self) -> bool:

@@ -227,7 +227,7 @@ class AppObjects(StateType):
 
 
 class GoneObjects(StateType):
-    """GONE: pages of names of what was deleted."""
+    """GONE: pages of names of deleted topics, groups and sessions."""
 
     def __init__(self, gone: Gone) -> None:
         self._gone = gone

@@ -1,21 +1,25 @@
 """Broker time: it never goes back, never jumps by itself, and stays close to the wall clock.
 
 Broker time is a base plus the time that a monotonic clock has counted since; the base is the larger
-of the last record's time and the wall clock at start. While running it drifts towards the wall
-clock by at most one part in a hundred. A gap of more than five seconds is not followed but
-reported, until an operator accepts it or the broker starts again. Leases, retries and due times use
-broker time, so that a jump of the wall clock makes none of them end early or late.
+of the last record's time and the wall clock at start. (A wall clock that is further ahead of the
+last record than `start_jump` is not believed: ``start_time`` in `journal.recovery`.) While running
+it drifts towards the wall clock by at most one part in a hundred. A gap of more than five seconds
+is not followed but reported, until an operator accepts it or the broker starts again. Leases,
+retries and due times use broker time, so that a jump of the wall clock makes none of them end early
+or late.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from ternmq.model.types import SECOND_US
+from ternmq.model.types import DAY_US, SECOND_US
 
 SLEW: Final = 100
 """Microseconds that must pass for each microsecond of correction."""
 GAP_US: Final = 5 * SECOND_US
+START_JUMP_US: Final = 90 * DAY_US
+"""Default of how far ahead of the last record the wall clock is believed at a start."""
 
 
 class BrokerClock:

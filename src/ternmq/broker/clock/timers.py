@@ -14,6 +14,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from ternmq.model.types import SECOND_US
 
+NEVER_US: Final = 1 << 62
+"""Times from here on do not come."""
 FULL_RETRY_US: Final = SECOND_US // 10
 """Time until work that found no segment ready is tried again."""
 
@@ -31,6 +33,16 @@ class Timer(enum.IntEnum):
     """Leases of a session are being given back."""
     FREE = 6
     """Memory is freed: see ``Discarded``."""
+    FULFIL = 7
+    """Scheduled rows of a topic come due."""
+    LOAD = 8
+    """The horizon of scheduled rows is to be moved."""
+    CHECK = 9
+    """The next question about a transaction is due."""
+
+
+_PERIODIC: Final = frozenset({Timer.HOUSEKEEPING, Timer.LOAD})
+"""Timers that go off again and again, whether there is something to do or not."""
 
 
 class _Failures(Protocol):
@@ -49,6 +61,13 @@ class Rows(Protocol):
     def failures(self) -> _Failures:
         """Knows when the next waiting row comes due."""
         ...
+
+
+class Scheduled(Protocol):
+    """What is scheduled for a topic."""
+
+    armed_us: int
+    """Time of the timer that was set for it; a timer for any other time is out of date."""
 
 
 class Row(NamedTuple):
@@ -95,9 +114,13 @@ class TimerStore:
         heappush(self._heap, (when_us, self._number, kind, owner))
 
     def arm_leases(self, progress: Rows, when_us: int) -> None:
-        """Set the time at which leases of the group queue must be checked."""
-        progress.lease_armed_us = when_us
-        self.set(when_us, Timer.LEASES, progress)
+        """Set the time at which leases of the group queue must be checked.
+
+        Nothing is set for leases that never end by time: from `NEVER_US` on.
+        """
+        if when_us < NEVER_US:
+            progress.lease_armed_us = when_us
+            self.set(when_us, Timer.LEASES, progress)
 
     def arm_due(self, progress: Rows, when_us: int) -> None:
         """Set the time at which a waiting row of the group queue comes due."""
@@ -110,17 +133,21 @@ class TimerStore:
         if due is not None and due < progress.due_armed_us:
             self.arm_due(progress, due)
 
+    def arm_scheduled(self, topic: Scheduled, when_us: int) -> None:
+        """Set the time at which a scheduled row of the topic comes due."""
+        topic.armed_us = when_us
+        self.set(when_us, Timer.FULFIL, topic)
+
     def next_us(self) -> int | None:
         """Return the earliest time set, or None."""
         return self._heap[0][0] if self._heap else None
 
-    def next_but_housekeeping_us(self) -> int | None:
-        """Return the earliest time set for anything but housekeeping, or None."""
-        if not self._heap or self._heap[0][2] is not Timer.HOUSEKEEPING:
-            return self.next_us()
-        # Housekeeping has one entry. If that is the first of the heap, the next one is the second
-        # or the third.
-        return min([one[0] for one in self._heap[1:3]], default=None)
+    def next_event_us(self) -> int | None:
+        """Return the earliest time set for anything but housekeeping and the horizon, or None."""
+        # Each of the two has at most one entry. In a heap, an entry that only these two may precede
+        # is one of the first seven.
+        first = [one for one in self._heap[:7] if one[2] not in _PERIODIC]
+        return min([one[0] for one in first], default=None)
 
     def pop(self, now_us: int) -> tuple[int, Timer, Any] | None:
         """Return the earliest entry whose time has come, or None."""

@@ -60,8 +60,11 @@ class Deadlines:
     def first_us(self) -> int | None:
         """Return the earliest deadline of a token that still waits; None if none waits."""
         new = self._new
-        if not self._old and new and new[0][1] in self._living:
-            return new[0][0]
+        if not self._old:
+            if not new:
+                return None
+            if new[0][1] in self._living:
+                return new[0][0]
         first = self._first()
         return first[0][0] if first else None
 

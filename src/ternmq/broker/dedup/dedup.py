@@ -40,6 +40,11 @@ TABLE_FROM: Final = 10_000
 and importing numpy takes 80 ms and 12 MB."""
 
 
+def _seconds(us: int) -> int:
+    """Return a time in seconds, rounded up: nothing is forgotten before it."""
+    return -(-us // SECOND_US)
+
+
 class Entry(NamedTuple):
     """A batch that was stored."""
 
@@ -131,6 +136,21 @@ class Dedup:
             )
         return None
 
+    def position_of(self, producer_id: int, sequence: int) -> int | None:
+        """Return the position of the record of a message that was sent within the window."""
+        producer = self.producers.get(producer_id)
+        if producer is None:
+            return None
+        at = bisect_right(producer.firsts, sequence) - 1
+        if at < 0 or sequence >= producer.firsts[at] + (producer.metas[at] >> 32):
+            return None
+        return producer.positions[at]
+
+    def second_of(self, position: int) -> int:
+        """Return the second of broker time in which a batch was stored that is remembered."""
+        at = bisect_right([first for _, first, _ in self._buckets], position) - 1
+        return self._buckets[at][0]
+
     def find_id(self, topic: int, id_hash: int, now_us: int) -> IdEntry | None:
         """Return the entry of the message with this application id within the window, or None.
 
@@ -195,8 +215,8 @@ class Dedup:
     def _new_bucket(self, second: int, position: int) -> None:
         self._now_bucket = second
         self._buckets.append([second, position, 0])
-        oldest = second - self._limits.dedup_window_us // SECOND_US
-        spare = second - 2 * self._limits.send_timeout_us // SECOND_US
+        oldest = second - _seconds(self._limits.dedup_window_us)
+        spare = second - _seconds(2 * self._limits.send_timeout_us)
         buckets = self._buckets
         while len(buckets) > 1 and (
             buckets[0][0] < oldest

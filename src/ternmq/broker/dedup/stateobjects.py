@@ -42,7 +42,7 @@ class ForgottenObjects(StateType):
 
 
 class DedupObjects(StateType):
-    """DEDUP: runs of entries; one never changes after it was first written."""
+    """DEDUP: runs of entries; a run never changes after it was first written."""
 
     def __init__(self, dedup: Dedup) -> None:
         self._dedup = dedup

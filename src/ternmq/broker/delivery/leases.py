@@ -20,7 +20,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from ternmq.broker.catalog.catalog import Subscription
-from ternmq.broker.delivery.settles import Settle, Settling, released
+from ternmq.broker.delivery.settles import Settle, Settling, lent_behind, released
 from ternmq.broker.group.lease import LEASE_BITS, LEASE_LIMIT, Lease
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import last_rows, row_count
@@ -148,7 +148,7 @@ class Leases:
                 work += QUEUE_WORK
             settled[progress].append(released(progress, lease, runs, cause))
         for progress, some in settled.items():
-            self._settling.record(now_us, ENDED, progress, some)
+            self._settling.record(now_us, ENDED, progress, [*some, *lent_behind(progress, some)])
             self._ledger.wakes.wake_for(progress)
         return work
 
@@ -225,6 +225,7 @@ class Leases:
             ending.work + (len(ending.progress.leases) >> _LOOKED_SHIFT),
         )
         if ending.settled:
+            ending.settled += lent_behind(progress, ending.settled)
             self._settling.record(ending.now_us, ENDED, progress, ending.settled)
             self._ledger.wakes.wake_for(progress)
             work += QUEUE_WORK

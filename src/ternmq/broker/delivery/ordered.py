@@ -107,7 +107,9 @@ class OrderedPlanner:
                 if ready is None:
                     break
                 _, _, attempt, deliveries = ready
-                deliveries = once_more(deliveries)
+                deliveries = (
+                    once_more(deliveries) if deliveries else progress.given.deliveries(offset)
+                )
             found.append((offset, attempt, deliveries, hash_))
         return found
 
@@ -127,6 +129,7 @@ class OrderedPlanner:
         ledger = self._ledger
         lines = _lines(progress)
         ahead = progress.ahead
+        given = progress.given
         may_park = ledger.limits.parked - progress.ready.rows
         known = lines.by_hash
         # Keys of which some rows are left over by this pull, so that later rows must wait.
@@ -145,6 +148,7 @@ class OrderedPlanner:
             for at, first in enumerate(places.first_offsets):
                 stored = messages.of_record(ledger.store.at_place(places, at))
                 hashes = Batch(stored.batch).ordering_hashes()
+                again = max(cursor, first) < given.stop
                 for offset in range(max(cursor, first), min(stop, first + stored.count)):
                     hash_ = hashes[stored.row_of(offset)] if stored.runs else hashes[offset - first]
                     if hash_ in stay or (hash_ in known and hash_ not in counts):
@@ -155,7 +159,7 @@ class OrderedPlanner:
                         if room <= 0 or not budget.takes(places.positions[at], places.lengths[at]):
                             return offset
                         counts[hash_] = counts.get(hash_, 0) + 1
-                        rows.append((offset, 1, 1, hash_))
+                        rows.append((offset, 1, given.deliveries(offset) if again else 1, hash_))
                         room -= 1
             cursor = stop
         return cursor

@@ -16,7 +16,7 @@ from ternmq.broker.clock.timers import Timer
 from ternmq.broker.delivery.modes import MODES
 from ternmq.broker.delivery.plan import Plan
 from ternmq.broker.delivery.planner import Planner
-from ternmq.broker.gate.replies import PullReply
+from ternmq.broker.gate.replies import ANEW_RUNS, PullReply
 from ternmq.broker.group.lease import LEASE_BITS
 from ternmq.broker.group.mode import GroupMode
 from ternmq.broker.group.progress import Progress
@@ -95,9 +95,10 @@ class Delivery:
             or progress.cursor < queue.first
             or progress.cursor >= visible
             or failures.dead_rows >= limits.failures
+            or progress.cursor < progress.given.stop
         ):
-            # The usual pull: no row is delivered again, and none is passed over. It gets the next
-            # rows, if one lookup finds all of them.
+            # The usual pull: no row is delivered again, also not after a reset, and none is passed
+            # over. It gets the next rows, if one lookup finds all of them.
             cursor = progress.cursor
             stop = min(cursor + room, visible)
             places = ledger.index.locate(queue.topic.number, queue.number, cursor, stop, max_bytes)
@@ -118,6 +119,7 @@ class Delivery:
         return self._hand_out(
             now_us, session, subscription, queue, progress,
             plan.cursor, plan.runs, plan.places, plan.skipped, plan.parked, plan.hashes, at_once,
+            _anew(progress, plan.runs),
         )  # fmt: skip
 
     def pull_any(
@@ -161,6 +163,7 @@ class Delivery:
         parked: Sequence[Span] = (),
         hashes: Sequence[int] = (),
         at_once: int = 0,
+        anew: int = 0,
     ) -> PullReply | None:
         ledger = self._ledger
         epoch = ledger.journal.epoch
@@ -198,6 +201,7 @@ class Delivery:
             places,
             ledger.journal.end if subscription.confirmed else 0,
             ledger.suspect_below,
+            anew,
         )
 
     def _pass_over(self, now_us: int, progress: Progress, cursor: int) -> None:
@@ -216,7 +220,7 @@ class Delivery:
         self.move_cursor(now_us, progress, Move.FILTERED, cursor)
 
     def record_passed(self, now_us: int, due_us: int, progress: Progress, budget: int) -> int:
-        """Record the rows that were passed over, if that is not recorded yet (timer PASSED).
+        """Record which rows a filter passed over, if it is not recorded yet (timer PASSED).
 
         Raises:
             JournalFull: no segment is ready; the call must be repeated.
@@ -235,3 +239,14 @@ class Delivery:
         self._ledger.record(now_us, CURSOR, fact)
         progress.scan_since_us = 0
         return self._ledger.end
+
+
+def _anew(progress: Progress, runs: Sequence[LeasedRun]) -> int:
+    """Return ``PullReply.anew`` of a plan that is not recorded yet."""
+    given, anew = progress.given, 0
+    if runs and min(runs)[0] < given.stop:
+        for at, (start, stop, attempt, deliveries) in enumerate(runs[:ANEW_RUNS]):
+            if (attempt, deliveries) == (1, 2) and given.part(start, stop) == (stop, 2):
+                known = [count for _, _, _, count in progress.ready.inside(start, stop) if count]
+                anew |= 0 if known else 1 << at
+    return anew

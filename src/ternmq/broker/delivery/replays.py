@@ -25,7 +25,7 @@ from ternmq.broker.catalog.catalog import Queue, Subscription
 from ternmq.broker.delivery.settles import Settling, released
 from ternmq.broker.group.failedrows import SHARD_BITS, SHARD_ROWS
 from ternmq.broker.group.progress import Progress
-from ternmq.broker.group.runs import merge, missing, row_count, union
+from ternmq.broker.group.runs import merge, missing, row_count, split_all, union
 from ternmq.broker.group.shards import shards_of
 from ternmq.broker.ledger.factkinds import REPLAY, SETTLED
 from ternmq.broker.ledger.ledger import Ledger
@@ -247,7 +247,7 @@ class Replaying:
         ledger = self._ledger
         fact = Replayed(
             progress.group, progress.topic, progress.queue, session, progress.round + 1, cause,
-            plan.runs, plan.ahead, plan.hashes,
+            plan.runs, plan.ahead, plan.hashes, _given_before(plan),
         )  # fmt: skip
         ledger.record(now_us, REPLAY, fact)
         ledger.wakes.wake_for(progress)
@@ -264,6 +264,19 @@ class Replaying:
         ]
         if settled:
             self._settling.record(now_us, SETTLED, progress, settled)
+
+
+def _given_before(plan: ReplayPlan) -> list[Span]:
+    """Return the rows of a plan that are done and that the group was given; sorted, disjoint."""
+    progress = plan.progress
+    done = [
+        (start, stop, 0, 0)
+        for low, high, _, deliveries in plan.runs
+        if not deliveries  # else it is owed; parked rows are without deliveries, too
+        for start, stop in missing([(low, high)], progress.ready.inside(low, high))
+    ]
+    _, given = split_all(done, progress.given.spans(progress.cursor))
+    return [(start, stop) for start, stop, _, _ in given]
 
 
 class _Reader:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ternmq.broker.catalog.catalog import Queue, Subscription
 from ternmq.broker.gate.replies import SettleReply
-from ternmq.broker.group.lease import LEASE_BITS, LEASE_LIMIT, Lease
+from ternmq.broker.group.lease import LEASE_BITS, LEASE_LIMIT, LENT_UNTIL_US, Lease
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.retry import delay_us
 from ternmq.broker.group.runs import missing, split_all, union
@@ -29,6 +30,7 @@ from ternmq.record.fact.facts import (
 # Members as module names: to look one up in its class takes 0.2 us (Python 3.11).
 _DONE: Final = Outcome.DONE
 _RETRY: Final = Outcome.RETRY
+_DEAD: Final = Outcome.DEAD
 _RELEASED: Final = Outcome.RELEASED
 _CONSUMER: Final = Cause.CONSUMER
 
@@ -106,7 +108,9 @@ class Settling:
         elif spans is None:
             taken, refused = lease.runs, []
         else:
-            taken, refused = _held_of(lease, spans)
+            taken, refused = held_of(lease, spans)
+        if progress.mode.keyed and outcome is not _RELEASED:
+            taken, refused = self.open_rows(subscription, progress, outcome, taken, refused)
         if not taken:
             raise LeaseExpired(f"lease {epoch}.{number} of {subscription.name} has ended")
         if outcome is _DONE and len(taken) == 1:
@@ -123,17 +127,18 @@ class Settling:
         else:
             order = progress.order
             first: Sequence[LeasedRun] = taken
-            behind: list[LeasedRun] = []
+            later: list[LeasedRun] = []
             if outcome is _RETRY or outcome is _RELEASED:
-                first, behind = order.handled(taken)
+                first, later = order.handled(taken)
             settle = Settle(session, epoch, number, outcome, _CONSUMER, delay_us, reason)
             settled = self.settled(now_us, subscription, progress, settle, first)
             if lease is not None and outcome is not _DONE:
-                behind = order.behind(lease, settled, behind, taken)
-                if behind:
+                later = order.behind(lease, settled, later, taken)
+                if later:
                     # In the same record: a consumer must never hold rows that wait for a failed
                     # one.
-                    settled.append(released(progress, lease, behind, Cause.KEY))
+                    settled.append(released(progress, lease, later, Cause.KEY))
+            settled += lent_behind(progress, settled)
             self.record(now_us, SETTLED, progress, settled)
         if subscription.waiters.count:
             ledger.wakes.wake_for(progress)
@@ -152,7 +157,7 @@ class Settling:
         Rows with the same attempt share one fact, so that a reason is stored once.
         """
         session, epoch, number, outcome, cause, _, reason = settle
-        stored_reason = _cut(reason)
+        kept_reason = stored_reason(reason)
         settled: list[Settled] = []
         if outcome is Outcome.DONE or outcome is Outcome.RELEASED:
             groups: list[tuple[Outcome, Cause, int, list[LeasedRun]]] = [
@@ -187,10 +192,71 @@ class Settling:
                     due_us,
                     runs,
                     previous,
-                    stored_reason,
+                    kept_reason,
                 )
             )
         return settled
+
+    def open_rows(
+        self,
+        subscription: Subscription,
+        progress: Progress,
+        outcome: Outcome,
+        taken: list[LeasedRun],
+        refused: list[Span],
+        transaction: int = 0,
+    ) -> tuple[list[LeasedRun], list[Span]]:
+        """Leave out rows behind one of their key that an undecided transaction settles.
+
+        It may be rolled back, and then that row comes again: the rows behind it must not be done
+        or dead before. A row that is retried comes again itself, except after its last attempt. For
+        ordered groups; O(1) while no transaction settles rows of the queue.
+
+        Args:
+            subscription: The group on the topic.
+            progress: The group queue.
+            outcome: What becomes of the rows: DONE, RETRY or DEAD.
+            taken: The rows to settle.
+            refused: Rows that are left out already.
+            transaction: Number of the transaction that settles them, whose own rows do not count.
+
+        Returns:
+            The rows that may be settled, and those left out.
+        """
+        if not progress.page.figures.lends(progress):
+            return taken, refused
+        waiting = _behind_lent(progress, taken, transaction)
+        if waiting and outcome is _RETRY:
+            waiting = self._last_tries(subscription, progress, taken, waiting)
+        if not waiting:
+            return taken, refused
+        spans = union([(offset, offset + 1) for offset in waiting])
+        return split_all(taken, spans)[0], union([*refused, *spans])
+
+    def _last_tries(
+        self,
+        subscription: Subscription,
+        progress: Progress,
+        taken: list[LeasedRun],
+        waiting: list[int],
+    ) -> list[int]:
+        """Return those of some rows that would be dead if they fail, and the rows behind them."""
+        order = progress.order
+        _, named = split_all(taken, union([(offset, offset + 1) for offset in waiting]))
+        dead = {
+            order.hash_of(offset)
+            for start, stop, attempt, _ in order.handled(named)[0]
+            if not self.comes_again(subscription, attempt)
+            for offset in range(start, stop)
+        }
+        return [offset for offset in waiting if order.hash_of(offset) in dead]
+
+    def comes_again(self, subscription: Subscription, attempt: int) -> bool:
+        """Return whether a row that fails at this attempt blocks its key: it waits, or is held."""
+        policy = subscription.spec.retry
+        if policy.enabled and attempt < policy.attempts:
+            return True
+        return subscription.mode.holds and policy.exhausted is Exhausted.HOLD
 
     def _policy(
         self,
@@ -298,11 +364,44 @@ class Settling:
         return SettleReply(taken, refused, self._ledger.end)
 
 
-def _held_of(lease: Lease, spans: Sequence[Span]) -> tuple[list[LeasedRun], list[Span]]:
+def held_of(lease: Lease, spans: Sequence[Span]) -> tuple[list[LeasedRun], list[Span]]:
     """Return (runs of the lease that are in the spans, parts of the spans not in the lease)."""
     wanted = union(spans)
     _, taken = split_all(lease.runs, wanted)
     return taken, missing(wanted, taken)
+
+
+def _behind_lent(progress: Progress, taken: Sequence[LeasedRun], transaction: int) -> list[int]:
+    """Return those of some leased rows that are behind one of another transaction in their key."""
+    order = progress.order
+    late = [
+        offset
+        for start, stop, _, _ in taken
+        for offset in range(start, stop)
+        if order.first_before(offset) is not None
+    ]
+    if not late:
+        return []
+    lent = [
+        lease.runs
+        for lease in progress.leases.values()
+        if lease.until_us >= LENT_UNTIL_US and lease.id != transaction
+    ]
+    first: dict[int | None, int] = {}
+    for offset in sorted(late, reverse=True):  # the last row of a key finds it for the others
+        hash_ = order.hash_of(offset)
+        if hash_ not in first:
+            first[hash_] = next((one for one in order.before(offset) if _lent(lent, one)), offset)
+    return [offset for offset in late if first[order.hash_of(offset)] < offset]
+
+
+def _lent(lent: Sequence[list[LeasedRun]], offset: int) -> bool:
+    """Return whether one of the leases, whose runs are sorted, has a row."""
+    for runs in lent:
+        at = bisect_right(runs, (offset, 1 << 63)) - 1
+        if at >= 0 and offset < runs[at][1]:
+            return True
+    return False
 
 
 def _with_history(
@@ -341,7 +440,42 @@ def released(progress: Progress, lease: Lease, runs: Sequence[LeasedRun], cause:
     )
 
 
-def _cut(reason: str) -> bytes:
+def lent_behind(progress: Progress, settled: Sequence[Settled]) -> list[Settled]:
+    """Return the releases of rows that transactions settle, behind rows of their key.
+
+    Those come again by ``settled``, so no commit may make the rows behind them done. For ordered
+    groups; O(1) while no transaction settles rows of the queue.
+    """
+    if not progress.mode.keyed or not progress.page.figures.lends(progress):
+        return []
+    again = [
+        run
+        for fact in settled
+        if fact.outcome is not _DONE and fact.outcome is not _DEAD
+        for run in fact.runs
+    ]
+    lent = [lease for lease in progress.leases.values() if lease.until_us >= LENT_UNTIL_US]
+    return behind(progress, lent, again)
+
+
+def behind(
+    progress: Progress, leases: Sequence[Lease], again: Sequence[LeasedRun]
+) -> list[Settled]:
+    """Return the releases of rows of some leases behind rows of their key that come again."""
+    runs = sorted(again)
+    hashes = [
+        progress.order.hash_of(offset) or 0
+        for start, stop, _, _ in runs
+        for offset in range(start, stop)
+    ]
+    return [
+        released(progress, lease, rows, Cause.KEY)
+        for lease, rows in progress.order.behind_replayed(leases, runs, hashes)
+    ]
+
+
+def stored_reason(reason: str) -> bytes:
+    """Return the bytes of a reason that are stored: at most 4 KiB."""
     data = reason.encode("utf-8", "replace")
     if len(data) <= MAX_REASON_BYTES:
         return data

@@ -88,6 +88,7 @@ class SharedPlanner:
                 stop = ahead.next_start(cursor, min(cursor + room, visible))
                 if cursor >= visible:
                     break
+            stop, deliveries = progress.given.part(cursor, stop)
             places = index.locate(topic, number, cursor, stop, max_bytes)
             if places.stop <= cursor:
                 break
@@ -95,7 +96,7 @@ class SharedPlanner:
             if size > max_bytes and plan.runs:
                 break  # only the first batch of a pull may be larger than was requested
             stop = min(stop, places.stop)
-            plan.runs.append((cursor, stop, 1, 1))
+            plan.runs.append((cursor, stop, 1, deliveries))
             plan.places.append(places)
             room -= stop - cursor
             max_bytes -= size
@@ -107,11 +108,15 @@ class SharedPlanner:
     ) -> tuple[int, int]:
         candidates: list[LeasedRun] = []
         left = again
+        given = progress.given
         for start, stop, attempt, deliveries in progress.ready.runs:
             if left <= 0:
                 break
             rows = min(stop - start, left)
-            candidates.append((start, start + rows, attempt, once_more(deliveries)))
+            if deliveries or start >= given.stop:
+                candidates.append((start, start + rows, attempt, once_more(deliveries)))
+            else:
+                candidates += given.runs(start, start + rows, attempt)
             left -= rows
         if left > 0 and progress.failures.waiting_rows:
             candidates += [run_again(row) for row in progress.due(now_us, left)]
@@ -165,6 +170,7 @@ class SharedPlanner:
         assert wanted is not None
         cursor = max(progress.cursor, progress.scan, queue.first)
         budget = ledger.limits.filter_scan_rows
+        given = progress.given
         while room > 0 and max_bytes > 0 and budget > 0 and cursor < visible:
             cursor = progress.ahead.covering_end(cursor)
             stop = progress.ahead.next_start(cursor, min(cursor + budget, visible))
@@ -194,7 +200,7 @@ class SharedPlanner:
                                 end = stop = offset
                                 break
                             room -= 1
-                            plan.lease_row(offset, 1, 1)
+                            plan.lease_row(offset, 1, given.deliveries(offset))
                     if plan.runs and plan.runs[-1][1] > max(cursor, first):
                         plan.places.append(one_place(places, at, end))
                         max_bytes -= places.lengths[at]

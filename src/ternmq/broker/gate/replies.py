@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -31,13 +31,16 @@ class RowOutcome(NamedTuple):
     """The id was used for another message: IdConflict for this row."""
     queue: int | None = None
     """The queue of ``offset``; None if ``offset`` is None."""
+    cancelled: bool = False
+    """With ``conflict``: the message with the id was scheduled and cancelled."""
 
 
 class SendReply(msgspec.Struct, eq=False):
     """The result of a send.
 
-    ``first_offset`` is None for topics of durability ``fast``, if no row was stored, and for a
-    duplicate whose record is gone.
+    ``first_offset`` is None for topics of durability ``fast``, if no row was stored, for a
+    duplicate whose record is gone, and if the rows are scheduled: then they have no offset yet, and
+    ``queue`` is only the one that was asked for.
     """
 
     topic: int
@@ -48,6 +51,7 @@ class SendReply(msgspec.Struct, eq=False):
     rests: Rests
     duplicate: bool = False
     rows: Sequence[RowOutcome] = ()
+    scheduled: bool = False
 
 
 class PrepareReply(msgspec.Struct, eq=False):
@@ -71,6 +75,36 @@ class ResolveReply(msgspec.Struct, eq=False):
     rests: Rests = Rests.DURABLE
 
 
+class CheckedPrepareReply(msgspec.Struct, eq=False):
+    """The result of a prepare of a transaction with check-back."""
+
+    transaction: int
+    """Number of the transaction: its public id."""
+    topic: int
+    """Number of the topic; 0 without rows."""
+    queue: int
+    position: int
+    rows: int
+    duplicate: bool = False
+    """The batch was prepared before; or, without rows, the transaction was opened before."""
+    rests: Rests = Rests.DURABLE
+
+
+class DecideReply(msgspec.Struct, eq=False):
+    """The decision on a transaction with check-back; ``repeated``: it was decided before."""
+
+    transaction: int
+    rows: int
+    """Rows that became messages or were scheduled."""
+    position: int
+    repeated: bool = False
+    rests: Rests = Rests.DURABLE
+
+
+ANEW_RUNS: Final = 32
+"""Runs of a pull of which ``PullReply.anew`` tells something."""
+
+
 class PullReply(msgspec.Struct, eq=False):
     """Rows delivered under one lease, with the places of the stored batches that hold them."""
 
@@ -85,6 +119,11 @@ class PullReply(msgspec.Struct, eq=False):
     suspect_below: int
     """Rows delivered for the first time and stored below this position may have been delivered
     before a power cut: they carry ``maybe_redelivered``."""
+    anew: int = 0
+    """Bit i: the rows of run i are delivered for the first time since a reset or a replay.
+
+    Only of the first ``ANEW_RUNS`` runs; others have no bit.
+    """
     rests: Rests = Rests.DURABLE
 
 
@@ -110,7 +149,16 @@ class ValueReply(DoneReply, Generic[V], kw_only=True, eq=False):
     value: V
 
 
-Reply = SendReply | PrepareReply | ResolveReply | PullReply | SettleReply | DoneReply
+Reply = (
+    SendReply
+    | PrepareReply
+    | ResolveReply
+    | CheckedPrepareReply
+    | DecideReply
+    | PullReply
+    | SettleReply
+    | DoneReply
+)
 
 
 class Gate(Generic[T]):

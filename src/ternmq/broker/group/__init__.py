@@ -1,8 +1,9 @@
 """What a consumer group holds of a queue: its cursor, and the rows below it that are owed.
 
 Reading order: ``progress`` (how facts change it), ``runs`` (ranges of rows that are treated
-alike), ``lease``, ``owed``, ``rowstate`` (the state of one row); failures: ``retry`` (when a row
-comes again), ``failedrows``, ``failurestore``, ``history``; what the mode of a group decides:
+alike), ``lease``, ``owed``, ``rowstate`` (the state of one row), ``given`` (which rows it was given
+before); failures: ``retry`` (when a row comes again), ``failedrows``, ``failurestore``,
+``history``; what the mode of a group decides:
 ``mode``, ``order`` (which rows wait for which), for ordered groups ``keyorder`` and ``lines``;
 ``figures`` (sums over all groups); STATE: ``shards``, ``cursors``, ``heldpage``, ``stamps`` (which
 facts a chunk holds already); ``discarded`` (memory that is freed in pieces).

@@ -86,6 +86,19 @@ class FailureRows:
         low, high = self._bounds(start, stop)
         return sum([when <= self.due_us for when in self.when[low:high]])
 
+    def held_in(self, start: int, stop: int) -> int:
+        """Return how many rows with offsets in ``[start, stop)`` are held."""
+        low, high = self._bounds(start, stop)
+        return self.when[low:high].count(HELD_US)
+
+    def held(self) -> int:
+        """Return how many rows are held."""
+        if len(self.when) < _NUMPY_MIN_FROM:
+            return self.when.count(HELD_US)
+        import numpy as np  # not before: see `server.telemetry.late_imports`
+
+        return int(np.count_nonzero(np.frombuffer(self.when, dtype=np.int64) == HELD_US))
+
     def get(self, offset: int) -> Failure | None:
         """Return the row of an offset, or None."""
         relative = offset - self.base

@@ -42,6 +42,7 @@ class FailureStore:
         "dead_rows",
         "due_found",
         "due_rows",
+        "held_rows",
         "history",
         "waiting",
         "waiting_rows",
@@ -56,6 +57,8 @@ class FailureStore:
         """Offset -> newest failure record, of rows that failed before and are leased or ready."""
         self.waiting_rows = 0
         self.dead_rows = 0
+        self.held_rows = 0
+        """Of the waiting rows, those that wait for an operator."""
         self.due_found = 0
         """Number of waiting rows found to be due. Rows that nobody found yet (``look_for_due``
         stops at ``DUE_ROWS``) do not count."""
@@ -85,6 +88,8 @@ class FailureStore:
             self.dead_rows += stop - start
             return
         self.waiting_rows += stop - start
+        if outcome is _HELD:
+            self.held_rows += stop - start
         for key in range(start >> SHARD_BITS, (stop - 1 >> SHARD_BITS) + 1):
             self._look_at(key, when_us)
 
@@ -100,6 +105,8 @@ class FailureStore:
                     fetched = rows.due_in(start, stop)
                     rows.due -= fetched
                     self.due_found -= fetched
+                if self.held_rows:
+                    self.held_rows -= rows.held_in(start, stop)
                 self.waiting_rows -= rows.remove(start, stop)
                 if not len(rows):
                     del self.waiting[key]
@@ -122,6 +129,7 @@ class FailureStore:
         discarded.put(self.waiting, self.history)
         discarded.put(self._due, self._due_at, self.due_rows, self._due_known)
         self.waiting, self.waiting_rows, self.due_found, self.history = {}, 0, 0, {}
+        self.held_rows = 0
         self._due, self._due_at, self.due_rows, self._due_known = [], {}, [], {}
         if self.dead and cursor <= min(self.dead) << SHARD_BITS:
             discarded.put(self.dead)
@@ -137,6 +145,7 @@ class FailureStore:
             gone += [(row.offset, row.offset + 1) for row in rows]
             self.waiting_rows -= len(rows)
             self.due_found -= rows.due
+            self.held_rows -= rows.held()
         return gone
 
     def forget_dead(self, start: int, stop: int) -> list[int]:

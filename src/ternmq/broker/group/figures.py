@@ -26,6 +26,8 @@ class Share(NamedTuple):
     waiting: int
     dead: int
     open_runs: int
+    held: int
+    """Of the waiting rows, those that wait for an operator."""
 
 
 class Counted(Protocol):
@@ -46,7 +48,7 @@ class Counted(Protocol):
 
 Q = TypeVar("Q", bound=Counted)
 
-NOTHING: Final = Share(0, 0, 0, 0, 0)
+NOTHING: Final = Share(0, 0, 0, 0, 0, 0)
 
 
 class Greatest:
@@ -88,9 +90,13 @@ class Figures(Generic[Q]):
     """Sums and maxima over all group queues. Deterministic.
 
     Not thread-safe: call it from the broker's loop.
+
+    Args:
+        most_dead: Dead letters that a group queue may have.
     """
 
     __slots__ = (
+        "_many_dead",
         "_most_failures",
         "_most_open_runs",
         "_most_parked",
@@ -99,12 +105,15 @@ class Figures(Generic[Q]):
         "changed",
         "dead",
         "leased",
+        "many_dead",
         "ready",
         "waiting",
         "with_dead",
+        "with_held",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, most_dead: int = 1 << 62) -> None:
+        self._many_dead = most_dead * 4 // 5
         self.leased = 0
         self.ready = 0
         self.waiting = 0
@@ -113,6 +122,10 @@ class Figures(Generic[Q]):
         """Group queues that changed since ``settle``, each once."""
         self.with_dead: dict[Q, None] = {}
         """Group queues with dead letters."""
+        self.many_dead: dict[Q, None] = {}
+        """Group queues with more than four fifths of the dead letters that they may have."""
+        self.with_held: dict[Q, None] = {}
+        """Group queues with held rows."""
         self.by_session: dict[int, dict[Q, int]] = {}
         """Session -> group queue -> number of leases that the session has of it."""
         self._most_open_runs = Greatest()
@@ -146,6 +159,8 @@ class Figures(Generic[Q]):
         self.leased = self.ready = self.waiting = self.dead = 0
         self.changed.clear()
         self.with_dead.clear()
+        self.many_dead.clear()
+        self.with_held.clear()
         self.by_session.clear()
         self._most_open_runs, self._most_failures = Greatest(), Greatest()
         self._most_ready, self._most_parked = Greatest(), Greatest()
@@ -169,10 +184,19 @@ class Figures(Generic[Q]):
         self._most_ready.change(before.ready, now.ready)
         if progress.mode.parks:
             self._most_parked.change(before.ready, now.ready)
-        if now.dead:
-            self.with_dead[progress] = None
-        else:
-            self.with_dead.pop(progress, None)
+        if now.dead != before.dead:
+            if now.dead:
+                self.with_dead[progress] = None
+            else:
+                self.with_dead.pop(progress, None)
+            if now.dead > self._many_dead:
+                self.many_dead[progress] = None
+            else:
+                self.many_dead.pop(progress, None)
+        if now.held:
+            self.with_held[progress] = None
+        elif before.held:
+            del self.with_held[progress]
 
     def lease_begun(self, progress: Q, session: int) -> None:
         """Count one more lease of a group queue for a session."""
@@ -207,6 +231,11 @@ class Figures(Generic[Q]):
     def leased_to(self, session: int) -> list[Q]:
         """Return the group queues of which a session has leases."""
         return list(self.by_session.get(session, ()))
+
+    def lends(self, progress: Q) -> bool:
+        """Return whether rows of a group queue are leased to transactions (as session 0). O(1)."""
+        lent = self.by_session.get(0)
+        return lent is not None and progress in lent
 
     def most_open_runs(self) -> int:
         """Return the open runs of the group queue with most of them."""

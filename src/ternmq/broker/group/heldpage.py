@@ -16,7 +16,7 @@ from ternmq.broker.group.figures import Figures
 class HeldPage:
     """Positions of the newest changes of a page: they decide what a set has to examine."""
 
-    __slots__ = ("changed", "discarded", "figures", "idle_at", "touched")
+    __slots__ = ("changed", "discarded", "figures", "given_changed", "gives", "idle_at", "touched")
 
     def __init__(
         self, figures: Figures[Any] | None = None, discarded: Discarded | None = None
@@ -27,10 +27,19 @@ class HeldPage:
         """Takes the containers that a group queue discards; kept here for the same reason."""
         self.changed = 0
         """Newest record that moved a cursor of the page, or created or ended a group queue."""
+        self.gives = False
+        """Whether any of its group queues may have something in GIVEN."""
+        self.given_changed = 0
+        """Newest record that changed what a group of the page was given before; see ``given``."""
         self.touched = 0
         """Newest record that changed rows of its group queues."""
         self.idle_at = 0
         """BEGIN of the newest set that found nothing owed in the page; 0: none did."""
+
+    def note_given(self, position: int) -> None:
+        """Note that a record changed what a group of the page was given before."""
+        self.gives = True
+        self.given_changed = position
 
     def idle(self) -> bool:
         """Return whether the finding of ``idle_at`` still holds: its groups are owed nothing."""

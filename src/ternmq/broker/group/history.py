@@ -9,9 +9,10 @@ from ternmq.broker.group.progress import Progress
 from ternmq.journal.store.store import RecordStore
 from ternmq.model.errors import CorruptJournal, DiskReadError, MessageNotFound
 from ternmq.record.fact import moved
-from ternmq.record.fact.facts import LeasedRun, failing, unpack_settled
+from ternmq.record.fact.facts import LeasedRun, Settled, failing, unpack_settled
 from ternmq.record.fact.header import HEADER_BYTES, Kind, kind_of, time_us_of
 from ternmq.record.fact.moved import MAX_HISTORY, FailureEntry
+from ternmq.record.fact.transactions import unpack_resolved
 
 
 class Records(Protocol):
@@ -47,7 +48,7 @@ def failure_entries(
                     entries += reversed(failure.entries)
                     break
             break
-        found = _entry(progress, offset, time_us_of(record), body)
+        found = _entry(progress, offset, time_us_of(record), _settled_in(record))
         if found is None:
             break
         entry, position = found
@@ -57,9 +58,9 @@ def failure_entries(
 
 
 def _entry(
-    progress: Progress, offset: int, time_us: int, body: bytes
+    progress: Progress, offset: int, time_us: int, settled: Sequence[Settled]
 ) -> tuple[FailureEntry, int] | None:
-    for fact in unpack_settled(body):
+    for fact in settled:
         if (fact.group, fact.topic, fact.queue) != (progress.group, progress.topic, progress.queue):
             continue
         if not failing(fact.outcome):
@@ -71,6 +72,14 @@ def _entry(
                 )
                 return entry, previous
     return None
+
+
+def _settled_in(record: bytes) -> Sequence[Settled]:
+    """Return the facts of a SETTLED or ENDED, or those that a RESOLVED has."""
+    body = record[HEADER_BYTES:]
+    if kind_of(record) == Kind.RESOLVED:
+        return unpack_resolved(body).settles
+    return unpack_settled(body)
 
 
 class LastFailures:
@@ -143,7 +152,7 @@ def _told(record: bytes, progress: Progress) -> dict[int, tuple[int, bytes]]:
         }
     return {
         offset: (int(fact.cause), fact.reason)
-        for fact in unpack_settled(body)
+        for fact in _settled_in(record)
         if failing(fact.outcome)
         and (fact.group, fact.topic, fact.queue) == (progress.group, progress.topic, progress.queue)
         for start, stop, _, _ in fact.runs

@@ -5,6 +5,7 @@ The rows of each key are a line (`lines`); other keys are not affected.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 from ternmq.broker.group.discarded import Discarded
@@ -123,6 +124,14 @@ class KeyOrder(Order):
             return None
         first = self.lines.by_hash[hash_].offsets[0]
         return first if first < offset else None
+
+    def before(self, offset: int) -> Sequence[int]:
+        """Return the owed rows of the same key before a row, the first one first."""
+        hash_ = self.lines.hash_of.get(offset)
+        if hash_ is None:
+            return ()
+        offsets = self.lines.by_hash[hash_].offsets
+        return offsets[: bisect_left(offsets, offset)]
 
     def idle_lines(self) -> Iterator[Sequence[int]]:
         """See ``Order``."""

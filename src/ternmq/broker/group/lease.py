@@ -14,6 +14,9 @@ LEASE_LIMIT: Final = 1 << LEASE_BITS
 EPOCH_LIMIT: Final = 1 << 64 - LEASE_BITS
 """An epoch below this fits into a lease id, which is u64 in STATE."""
 
+LENT_UNTIL_US: Final = 1 << 62
+"""End of a lease that belongs to a transaction: it has epoch 0 and the transaction's number."""
+
 
 class Lease(msgspec.Struct, eq=False):
     """Rows handed out in one pull that are not settled yet."""

@@ -21,19 +21,19 @@ class GroupMode:
     number: int
     """Number of the mode in STATE (HELD). It is never changed or used again."""
     new_order: Callable[[], Order]
-    """Returns the order of a group queue without rows: what waits for what, what a failure and the
-    end of a lease release."""
+    """Returns the order of an empty group queue. An order decides which rows wait for which, and
+    which rows a failure or the end of a lease gives back."""
     straight: bool
-    """Whether a pull may hand out the next rows as they are stored, without a plan, if no row is
-    ready or waits."""
+    """Whether a pull may deliver the next rows in the order of their offsets, without a plan, if
+    no row is ready or waits."""
     confirmed: bool
-    """Whether a pull is answered when its PULLED is durable. If so, no lease is lost in a power
-    cut, and no settle of a lost lease is accepted."""
+    """Whether a pull is answered only when its PULLED record is durable. If so, no lease is lost in
+    a power cut, and no settle of a lost lease is accepted."""
     keyed: bool
     """Whether PULLED and REPLAY contain the ordering hash of each row."""
     parks: bool
-    """Whether a pull may park rows: they are ready, but wait for others, and count as parked. The
-    order of such a mode is not ``UNORDERED``."""
+    """Whether a pull may park rows. A parked row is ready, but waits for another row. The order of
+    such a mode is not ``UNORDERED``."""
     holds: bool
     """Whether ``exhausted = hold`` applies: a row that failed for good waits for an operator."""
     filters: bool

@@ -78,6 +78,11 @@ class Order:
         del offset
         return None
 
+    def before(self, offset: int) -> Sequence[int]:
+        """Return the rows that a row waits for, the first one first."""
+        del offset
+        return ()
+
     def idle_lines(self) -> Iterator[Sequence[int]]:
         """Yield rows that wait for one another, the first one first, where none is leased."""
         return iter(())

@@ -21,11 +21,12 @@ from typing import Final
 from ternmq.broker.group.failedrows import SHARD_BITS, Failure
 from ternmq.broker.group.failurestore import FailureStore
 from ternmq.broker.group.figures import Share
+from ternmq.broker.group.given import NOTHING, Given, began
 from ternmq.broker.group.heldpage import HeldPage
-from ternmq.broker.group.lease import LEASE_BITS, Lease
+from ternmq.broker.group.lease import LEASE_BITS, LENT_UNTIL_US, Lease
 from ternmq.broker.group.mode import GroupMode
 from ternmq.broker.group.order import UNORDERED
-from ternmq.broker.group.runs import RunList, SpanSet, row_count, split, split_all, union
+from ternmq.broker.group.runs import RunList, SpanSet, put, row_count, split, split_all, union
 from ternmq.broker.group.stamps import Admission
 from ternmq.record.fact.facts import (
     CursorMoved,
@@ -58,6 +59,7 @@ class Progress:
         "cursor",
         "due_armed_us",
         "failures",
+        "given",
         "group",
         "lease_armed_us",
         "leased_rows",
@@ -92,6 +94,7 @@ class Progress:
         self.mode = mode
         self.order = mode.new_order()
         self.cursor = cursor
+        self.given = began(cursor)
         self.round = 0
         self.ahead = SpanSet()
         self.leases: dict[int, Lease] = {}
@@ -157,6 +160,28 @@ class Progress:
                     self.ready.add(low, high, 1, 0)
                     self._touch(position, low, high)
 
+    def apply_lent(self, position: int, fact: Settled, transaction: int) -> None:
+        """Apply a settle in a transaction: its rows leave their lease and belong to it.
+
+        In the order of the group they stay leased, so that their keys stay closed.
+        """
+        runs = self.admission.runs(position, fact.runs)
+        lease = self.leases.get(fact.lease_epoch << LEASE_BITS | fact.lease)
+        if lease is not None:
+            self.leased_rows -= row_count(self._cut(lease, runs))
+            if not lease.runs and not self.admission.shards:
+                self._end_lease(lease)
+        if not runs:
+            return
+        own = self.leases.get(transaction)
+        if own is None:
+            own = self.leases[transaction] = Lease(transaction, 0, LENT_UNTIL_US)
+            self.page.figures.lease_begun(self, 0)
+        self.leased_rows += row_count(runs)
+        for start, stop, attempt, deliveries in runs:
+            put(own.runs, start, stop, attempt, deliveries)
+            self._touch(position, start, stop)
+
     def apply_settled(self, position: int, fact: Settled) -> None:
         """Apply a SETTLED or ENDED fact."""
         lease = self.leases.get(fact.lease_epoch << LEASE_BITS | fact.lease)
@@ -188,12 +213,17 @@ class Progress:
 
     def _take_back(self, lease: Lease, runs: Sequence[LeasedRun]) -> list[LeasedRun]:
         """Remove rows from a lease; return those that it contained."""
-        if len(runs) == 1:
-            lease.runs, given_back = split(lease.runs, *runs[0][:2])
-        else:
-            lease.runs, given_back = split_all(lease.runs, union([run[:2] for run in runs]))
+        given_back = self._cut(lease, runs)
         self.leased_rows -= row_count(given_back)
         return given_back
+
+    @staticmethod
+    def _cut(lease: Lease, runs: Sequence[LeasedRun]) -> list[LeasedRun]:
+        if len(runs) == 1:
+            lease.runs, cut = split(lease.runs, *runs[0][:2])
+        else:
+            lease.runs, cut = split_all(lease.runs, union([run[:2] for run in runs]))
+        return cut
 
     def _end_lease(self, lease: Lease) -> None:
         del self.leases[lease.id]
@@ -230,6 +260,8 @@ class Progress:
         A reset makes every row from the new cursor on unread and forgets all leased, ready and
         waiting rows; dead letters below the cursor stay. The other moves only go forward.
         """
+        if position >= self.admission.given:
+            self._give(position, self.given.moved(self.cursor, fact))
         if position >= self.admission.main:
             self.page.changed = position
             if fact.move is Move.RESET:
@@ -253,6 +285,7 @@ class Progress:
 
     def end(self, position: int) -> None:
         """End the view of a deleted group; if it was owed many rows, ticks free the memory."""
+        self._give(position, NOTHING)
         failures = self.failures
         failed = failures.waiting_rows + failures.dead_rows
         if failed + self.leased_rows + self.ready.rows + len(self.ahead.starts) >= _MUCH:
@@ -295,6 +328,8 @@ class Progress:
     def apply_replayed(self, position: int, fact: Replayed) -> None:
         """Apply a REPLAY fact: rows are ready again, in a new round, whatever their state was."""
         admission, failures = self.admission, self.failures
+        if position >= admission.given:
+            self._give(position, self.given.replayed(self.cursor, fact))
         if position >= admission.main:
             self.page.changed = position
             self.round = fact.round
@@ -350,6 +385,7 @@ class Progress:
             failures.waiting_rows,
             failures.dead_rows,
             self.open_runs(),
+            failures.held_rows,
         )
 
     def floor(self) -> int:
@@ -363,10 +399,19 @@ class Progress:
         return floor
 
     def finished(self, offset: int) -> bool:
-        """Return whether the floor is at or above an offset; cheap if no row is leased or ready."""
-        if self.cursor < offset:
+        """Return whether the floor is at or above an offset; cheap if no row is leased or ready.
+
+        Rows that a transaction settles count as finished. They may wait for its decision for weeks,
+        so they must not keep the journal: they are copied, as rows that failed are.
+        """
+        if self.cursor < offset or (self.ready and self.ready.runs[0][0] < offset):
             return False
-        return (not self.leases and not self.ready) or self.floor() >= offset
+        return all(
+            start >= offset
+            for lease in self.leases.values()
+            if lease.until_us < LENT_UNTIL_US
+            for start, _, _, _ in lease.runs
+        )
 
     def intervals(self) -> int:
         """Return the number of runs of settled rows: 1 when nothing is owed."""
@@ -375,6 +420,12 @@ class Progress:
         return edges + self.failures.waiting_rows + self.failures.dead_rows + 1
 
     # -- bookkeeping ------------------------------------------------------------------------------
+
+    def _give(self, position: int, given: Given) -> None:
+        """Change what the group was given before, if this is a change."""
+        if given != self.given:
+            self.given = given
+            self.page.note_given(position)
 
     def _touch(self, position: int, start: int, stop: int) -> None:
         """Note that a record changed these rows."""
@@ -418,8 +469,13 @@ class Progress:
                         self._by_shard.setdefault(number, []).append((run, lease))
         return self._by_shard
 
-    def finish_load(self) -> None:
-        """Compute what is derived, once everything is replayed."""
+    def finish_load(self, stop: int) -> None:
+        """Compute what is derived, once everything is replayed.
+
+        Args:
+            stop: The next offset of the queue.
+        """
+        self.given = self.given.below(stop)
         self.leases = {id_: lease for id_, lease in self.leases.items() if lease.runs}
         for lease in self.leases.values():
             lease.runs = sorted(lease.runs)

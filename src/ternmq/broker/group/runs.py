@@ -103,6 +103,17 @@ def merge(runs: Iterable[LeasedRun]) -> list[LeasedRun]:
     return merged
 
 
+def put(runs: list[LeasedRun], start: int, stop: int, attempt: int, deliveries: int) -> None:
+    """Put rows into sorted runs that do not have them; joined as by ``merge``. O(log n + moved)."""
+    at = bisect_left(runs, (start,))
+    if at and runs[at - 1][1] == start and runs[at - 1][2:] == (attempt, deliveries):
+        at -= 1
+        start = runs.pop(at)[0]
+    if at < len(runs) and runs[at][0] == stop and runs[at][2:] == (attempt, deliveries):
+        stop = runs.pop(at)[1]
+    runs.insert(at, (start, stop, attempt, deliveries))
+
+
 def first_rows(runs: Iterable[LeasedRun], limit: int) -> list[LeasedRun]:
     """Return the first rows, by offset, at most ``limit``."""
     found: list[LeasedRun] = []
@@ -137,9 +148,9 @@ class RunList:
 
     __slots__ = ("rows", "runs")
 
-    def __init__(self) -> None:
-        self.runs: list[LeasedRun] = []
-        self.rows = 0
+    def __init__(self, runs: Iterable[LeasedRun] = ()) -> None:
+        self.runs: list[LeasedRun] = sorted(runs)
+        self.rows = row_count(self.runs)
 
     def __bool__(self) -> bool:
         return bool(self.runs)
@@ -149,15 +160,8 @@ class RunList:
 
     def add(self, start: int, stop: int, attempt: int, deliveries: int) -> None:
         """Add rows that are not in the list yet; neighbours with equal counts are joined."""
-        runs = self.runs
-        at = bisect_left(runs, (start,))
         self.rows += stop - start
-        if at and runs[at - 1][1] == start and runs[at - 1][2:] == (attempt, deliveries):
-            at -= 1
-            start = runs.pop(at)[0]
-        if at < len(runs) and runs[at][0] == stop and runs[at][2:] == (attempt, deliveries):
-            stop = runs.pop(at)[1]
-        runs.insert(at, (start, stop, attempt, deliveries))
+        put(self.runs, start, stop, attempt, deliveries)
 
     def find(self, offset: int) -> LeasedRun | None:
         """Return the run that holds the offset, or None."""

@@ -147,6 +147,7 @@ def load_shard(progress: Progress, key: int, payload: bytes, stamp: int) -> None
     if len(waiting):
         failures.waiting[key] = waiting
         failures.waiting_rows += len(waiting)
+        failures.held_rows += waiting.held()
     dead = FailureRows(key << SHARD_BITS)
     dead.decode(payload, at)
     if len(dead):

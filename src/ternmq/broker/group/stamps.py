@@ -18,11 +18,16 @@ from ternmq.record.fact.facts import LeasedRun, Span
 class Admission:
     """The positions at which the cursor and the shards of one group queue were loaded."""
 
-    __slots__ = ("main", "shards", "until")
+    __slots__ = ("given", "main", "shards", "until")
 
     def __init__(self) -> None:
         self.main = 0
         """Stamp of the object that holds the cursor."""
+        self.given = 0
+        """Position from which facts change what the group was given before.
+
+        Never below ``main``: these facts are applied to the cursor of their moment.
+        """
         self.shards: dict[int, int] = {}
         self.until = 0
         """The largest stamp: from here on every fact is admitted whole."""
@@ -35,7 +40,12 @@ class Admission:
     def load_main(self, stamp: int) -> None:
         """Note the position at which the cursor was loaded."""
         self.main = stamp
+        self.given = max(self.given, stamp)
         self.until = max(self.until, stamp)
+
+    def load_given(self, stamp: int) -> None:
+        """Note the position at which it was loaded what the group was given before."""
+        self.given = max(self.given, stamp)
 
     def load_shard(self, key: int, stamp: int) -> None:
         """Note the position at which a shard was loaded."""
@@ -44,7 +54,7 @@ class Admission:
 
     def finish(self) -> None:
         """Forget all stamps, once everything is replayed."""
-        self.main = self.until = 0
+        self.main = self.given = self.until = 0
         self.shards.clear()
 
     def admits(self, position: int, offset: int) -> bool:

@@ -1,7 +1,8 @@
 """Decisions about what is sent.
 
 Reading order: ``sends`` with ``given_ids`` (rows that were sent before under the same id);
-transactions of writers: ``prepares``, ``commits``.
+``scheduling`` (rows with due times, and their cancellation); what a batch in a
+transaction must be: ``prepared``; transactions of writers: ``prepares``, ``commits``.
 
 Invariants: the offset is decided before the record is written; a batch is stored whole or not at
 all; a duplicate gets the first receipt again.

@@ -4,7 +4,11 @@ An id is known if a message of the topic within deduplication's window has it, o
 the same batch. The row gets the receipt of that first message if it is the same message again;
 otherwise it is an `IdConflict`. Two messages are the same if these are equal: body (by its hash),
 key, ordering key, tag, content type, and headers except those of a trace, which differ from one
-attempt to the next. If retention has removed the first message, only the body's hash is compared.
+attempt to the next. Due times are not compared: a delay that is computed again gives another one.
+If retention has removed the first message, only the body's hash is compared.
+
+A message that was scheduled and cancelled is neither stored again, since its sender may not know of
+the cancellation, nor told to be stored, since it is not: it is refused as a conflict.
 """
 
 from __future__ import annotations
@@ -15,11 +19,11 @@ from typing import Final
 from ternmq.broker.catalog.catalog import Topic
 from ternmq.broker.dedup.dedup import IdEntry
 from ternmq.broker.gate.replies import RowOutcome
-from ternmq.broker.ledger.views import Views
-from ternmq.journal.store.store import RecordStore
+from ternmq.broker.ledger.ledger import Ledger
 from ternmq.model.errors import MessageNotFound
 from ternmq.record.batch.batch import Batch, BatchError, Row
 from ternmq.record.fact import messages
+from ternmq.record.fact.header import Kind, kind_of
 from ternmq.record.fact.messages import Messages, RowRun
 
 _OF_A_TRACE: Final = frozenset({"traceparent", "tracestate", "baggage", "b3", "uber-trace-id"})
@@ -73,11 +77,12 @@ class GivenIds:
     Not thread-safe: call it from the broker's loop.
     """
 
-    __slots__ = ("_store", "_views")
+    __slots__ = ("_ledger", "_store", "_views")
 
-    def __init__(self, views: Views, store: RecordStore) -> None:
-        self._views = views
-        self._store = store
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._views = ledger.views
+        self._store = ledger.store
 
     def known(self, now_us: int, topic: Topic, batch: bytes, below: int | None = None) -> Known:
         """Return the rows of a batch whose ids are known.
@@ -86,7 +91,8 @@ class GivenIds:
             now_us: Broker time.
             topic: Topic of the batch.
             batch: A verified batch with ids.
-            below: Only messages whose record is below this position count; None: all.
+            below: Only messages whose record is below this position count, and none of them was
+                cancelled then; None: all.
 
         Raises:
             WouldBlock: bytes must be read first; nothing was changed.
@@ -102,7 +108,7 @@ class GivenIds:
                 continue
             entry = dedup.find_id(topic.number, id_hash, now_us)
             if entry is not None and (below is None or entry.position < below):
-                self._known_before(known, reader, row, hashes[row], entry)
+                self._known_before(known, reader, row, hashes[row], entry, again=below is not None)
             elif id_hash in here:
                 first = here[id_hash]
                 differs = hashes[first] != hashes[row] or not _same(reader, first, reader, row)
@@ -112,10 +118,18 @@ class GivenIds:
         return known
 
     def _known_before(
-        self, known: Known, batch: Batch, row: int, body_hash: int, entry: IdEntry
+        self,
+        known: Known,
+        batch: Batch,
+        row: int,
+        body_hash: int,
+        entry: IdEntry,
+        *,
+        again: bool,
     ) -> None:
-        """Note a row with the id of an earlier message."""
+        """Note a row with the id of an earlier message; ``again``: its outcome was told before."""
         conflict = entry.body_hash != body_hash
+        cancelled = False
         offset: int | None = None
         queue: int | None = None
         end = entry.position
@@ -128,10 +142,35 @@ class GivenIds:
             if not conflict:
                 stored = messages.of_record(record)
                 conflict = not _same(Batch(stored.batch), entry.row, batch, row)
-                if not conflict:
+                if conflict:
+                    pass
+                elif kind_of(record) == Kind.MESSAGES:
                     offset, queue = stored.offset_of(entry.row), stored.queue
-        known.outcomes.append(RowOutcome(row, offset, conflict, queue))
+                elif not again and self._cancelled(stored, entry):
+                    conflict = cancelled = True
+                    end = self._ledger.end
+        known.outcomes.append(RowOutcome(row, offset, conflict, queue, cancelled))
         known.depends = max(known.depends, end)
+
+    def _cancelled(self, stored: Messages, entry: IdEntry) -> bool:
+        """Return whether a row of a SCHEDULED record was cancelled; its record is kept.
+
+        Raises:
+            WouldBlock: bytes must be read first.
+        """
+        number = stored.offset_of(entry.row)
+        if number is None or self._views.schedule.pages.find(number) is not None:
+            return False
+        batch = Batch(stored.batch)
+        places = self._ledger.index.by_message_id(
+            batch.producer_id, batch.first_sequence + entry.row
+        )
+        for place in places:  # the newest first: later records are copies, or its delivery
+            if place.position <= entry.position:
+                break
+            if kind_of(self._store.get(place.position)) != Kind.SCHEDULED:
+                return False
+        return True
 
 
 def _same(one: Batch, one_row: int, other: Batch, other_row: int) -> bool:
@@ -144,10 +183,10 @@ def _same(one: Batch, one_row: int, other: Batch, other_row: int) -> bool:
 
 def _compared(row: Row) -> Row:
     if not row.headers:
-        return replace(row, headers={})
+        return replace(row, headers={}, due_us=0)
     headers = {
         name: value
         for name, value in row.headers.items()
         if (low := name.lower()) not in _OF_A_TRACE and not low.startswith(_OF_A_TRACE_TOO)
     }
-    return replace(row, headers=headers)
+    return replace(row, headers=headers, due_us=0)

@@ -7,6 +7,7 @@ from typing import Final
 from ternmq.broker.catalog.catalog import Topic
 from ternmq.broker.dedup.dedup import Entry
 from ternmq.broker.gate.replies import PrepareReply
+from ternmq.broker.intake.prepared import check_batch, check_room, stored
 from ternmq.broker.intake.sends import Sending
 from ternmq.broker.ledger.factkinds import PREPARED
 from ternmq.broker.ledger.ledger import Ledger
@@ -17,20 +18,14 @@ from ternmq.model.errors import (
     IdConflict,
     InvalidBatch,
     InvalidRequest,
-    MessageNotFound,
-    MessageTooLarge,
-    ResendTooOld,
-    StrictNeedsReplica,
     TransactionTooLarge,
 )
-from ternmq.model.specs import Durability
-from ternmq.record.batch.batch import HEADER, BatchError, Column, flags_of, verify
+from ternmq.record.batch.batch import Column
 from ternmq.record.fact import transactions
-from ternmq.record.fact.header import HEADER_BYTES, Kind, kind_of
+from ternmq.record.fact.header import HEADER_BYTES
 from ternmq.record.fact.transactions import MAX_NAMES_BYTES, Prepared, resolved_bytes
 
-_WITH_IDS: Final = 1 << Column.APPLICATION_ID_HASH
-_WITH_ORDERING_KEYS: Final = 1 << Column.ORDERING_KEY
+_WITH_DUE: Final = 1 << Column.DUE_US
 _RECORD_OVERHEAD: Final = HEADER_BYTES + transactions.PREPARED.size + MAX_NAMES_BYTES + 8
 
 
@@ -81,24 +76,18 @@ class Preparing:
             WouldBlock: bytes must be read first; nothing was changed.
         """
         check_names(writer, batch_id, part)
-        count, crc, producer_id, first = self._check_batch(topic, batch)
-        known = self._views.writers.of_app(writer, app, now_us)
-        views, limits = self._views, self._views.limits
-        dedup = views.dedup
-        producer = dedup.producers.get(producer_id)
-        if producer is not None and first < producer.next:
-            entry = dedup.find(producer_id, first, count, crc, now_us)
-            if entry is not None:
-                return self._duplicate(topic, entry, writer, batch_id, part)
-        elif producer is None and len(dedup.producers) >= limits.producers:
-            raise Busy("too many producers")
-        if flags_of(batch) & _WITH_ORDERING_KEYS:
-            self._sending.check_ordering_keys(topic)
+        views = self._views
+        known = views.writers.of_app(writer, app, now_us)
+        checked = check_batch(self._ledger, self._sending, now_us, topic, batch, _RECORD_OVERHEAD)
+        if checked.flags & _WITH_DUE:
+            raise InvalidRequest("rows of a transaction of a writer cannot have due times")
+        if checked.entry is not None:
+            return self._duplicate(topic, checked.entry, writer, batch_id, part)
         if known is not None:
             known.check_open(batch_id)
         opened = self._views.undecided.of(known, batch_id)
         self._check_caps(known, opened, len(batch))
-        if dedup.full(now_us):
+        if views.dedup.full(now_us):
             raise Busy("the deduplication window is full")
         ledger, size = self._ledger, len(batch) + _RECORD_OVERHEAD
         if ledger.room.lacks(size, frees=opened is not None):
@@ -111,36 +100,14 @@ class Preparing:
             batch_id,
             views.writers.next_number if known is None else known.number,
             0 if opened is None else opened.count,
-            count,
+            checked.rows,
             writer,
             part,
             app,
             batch,
         )
         position = ledger.admit(now_us, PREPARED, fact)
-        return PrepareReply(topic.number, queue.number, position, count, ledger.end)
-
-    def _check_batch(self, topic: Topic, batch: bytes) -> tuple[int, int, int, int]:
-        """Check a batch; return its number of rows, CRC, producer id and first sequence."""
-        try:
-            verify(batch, topic.seed)
-        except BatchError as error:
-            raise InvalidBatch(str(error)) from error
-        _, crc, size, _, _, _, flags, count, producer_id, first, _ = HEADER.unpack_from(batch)
-        self._sending.check_flags(topic, flags)
-        if flags & _WITH_IDS:
-            raise InvalidRequest(
-                "rows of a transaction cannot have ids of the application: the transaction itself "
-                "prevents duplicates"
-            )
-        if topic.spec.durability is Durability.STRICT:
-            raise StrictNeedsReplica(f"topic {topic.name} is strict and this broker has no replica")
-        if (
-            size > self._views.limits.batch_bytes
-            or size + _RECORD_OVERHEAD > self._ledger.journal.max_body
-        ):
-            raise MessageTooLarge(f"a batch of {size} bytes")
-        return count, crc, producer_id, first
+        return PrepareReply(topic.number, queue.number, position, checked.rows, ledger.end)
 
     def _check_caps(self, writer: Writer | None, opened: Transaction | None, size: int) -> None:
         views, limits = self._views, self._views.limits
@@ -155,34 +122,25 @@ class Preparing:
             or resolved_bytes(opened.count + 1) > self._ledger.journal.max_body
         ):
             raise TransactionTooLarge(f"the transaction has {opened.count} prepared batches")
-        if undecided.batches >= limits.prepared_batches:
-            raise Busy(f"{limits.prepared_batches} prepared batches are undecided")
-        if undecided.bytes + size + _RECORD_OVERHEAD > limits.prepared_bytes:
-            raise Busy(f"{undecided.bytes} bytes of prepared batches are undecided")
+        check_room(views, size + _RECORD_OVERHEAD)
 
     def _duplicate(
         self, topic: Topic, known: Entry, writer: str, batch_id: int, part: str
     ) -> PrepareReply:
         """Return the first answer to a batch that is stored."""
-        try:
-            record = self._ledger.store.get(known.position)
-        except MessageNotFound as error:
-            raise ResendTooOld("the batch was prepared before, and is no longer kept") from error
-        if kind_of(record) != Kind.PREPARED:
-            raise IdConflict("the batch was sent before; a prepared batch needs other ids")
-        stored = transactions.unpack_prepared(record[HEADER_BYTES:])
-        if (stored.writer_name, stored.batch_id, stored.part) != (writer, batch_id, part):
+        fact, end = stored(self._ledger, known)
+        if (fact.writer_name, fact.batch_id, fact.part) != (writer, batch_id, part):
             raise IdConflict(
-                f"the batch was prepared as part {stored.part!r} of batch {stored.batch_id} of "
-                f"writer {stored.writer_name!r}"
+                f"the batch was prepared as part {fact.part!r} of batch {fact.batch_id} of "
+                f"writer {fact.writer_name!r}"
             )
-        if stored.topic != topic.number:
+        if fact.topic != topic.number:
             raise InvalidBatch("the batch was prepared for another topic of this name")
         return PrepareReply(
             topic.number,
-            stored.queue,
+            fact.queue,
             known.position,
-            stored.count,
-            known.position + len(record),
+            fact.count,
+            end,
             duplicate=True,
         )

@@ -10,6 +10,7 @@ from ternmq.broker.catalog.catalog import Queue, Topic
 from ternmq.broker.dedup.dedup import Entry
 from ternmq.broker.gate.replies import RowOutcome, SendReply
 from ternmq.broker.intake.given_ids import GivenIds, Known
+from ternmq.broker.intake.scheduling import Scheduling
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.model.errors import (
     Busy,
@@ -25,6 +26,7 @@ from ternmq.model.errors import (
 )
 from ternmq.model.marks import Rests
 from ternmq.model.specs import Durability, TopicSpec
+from ternmq.model.types import SECOND_US
 from ternmq.record.batch.batch import (
     HEADER,
     Batch,
@@ -35,6 +37,7 @@ from ternmq.record.batch.batch import (
     topic_seed,
     verify,
 )
+from ternmq.record.batch.layout import due_times_of
 from ternmq.record.fact import messages
 from ternmq.record.fact.header import HEADER_BYTES, Kind, kind_of
 from ternmq.record.fact.messages import Messages, RowRun
@@ -43,10 +46,12 @@ _KEYED: Final = int(BatchFlag.KEYED)
 _SLICE: Final = int(BatchFlag.SLICE)
 _WITH_IDS: Final = 1 << Column.APPLICATION_ID_HASH
 _WITH_ORDERING_KEYS: Final = 1 << Column.ORDERING_KEY
-_WITH_TIMES: Final = 1 << Column.DUE_US | 1 << Column.EXPIRY_US
-_TO_CHECK: Final = _KEYED | _SLICE | _WITH_TIMES
+_WITH_DUE: Final = 1 << Column.DUE_US
+_WITH_EXPIRY: Final = 1 << Column.EXPIRY_US
+_TO_CHECK: Final = _KEYED | _SLICE | _WITH_EXPIRY
 # Members as module names: to look one up in its class takes 0.2 us (Python 3.11).
 _MESSAGES: Final = Kind.MESSAGES
+_SCHEDULED: Final = Kind.SCHEDULED
 _STRICT: Final = Durability.STRICT
 _FAST: Final = Durability.FAST
 _DURABLE: Final = Rests.DURABLE
@@ -59,16 +64,20 @@ class Sending:
     """Decides sends.
 
     Not thread-safe: call it from the broker's loop.
+
+    Attributes:
+        scheduling: Decides those with due times.
     """
 
-    __slots__ = ("_ids", "_ledger", "_room", "_store", "_views")
+    __slots__ = ("_ids", "_ledger", "_room", "_store", "_views", "scheduling")
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._views = ledger.views
         self._store = ledger.store
         self._room = ledger.room
-        self._ids = GivenIds(ledger.views, ledger.store)
+        self._ids = GivenIds(ledger)
+        self.scheduling = Scheduling(ledger, self._ids)
 
     def send(self, now_us: int, topic: Topic, batch: bytes, number: int | None = None) -> SendReply:
         """Store a batch, or find that it is stored already.
@@ -84,7 +93,7 @@ class Sending:
 
         Raises:
             InvalidBatch, OrderingKeyRequired, TopicNotOrdered, UnknownQueue, MessageTooLarge,
-                StrictNeedsReplica: nothing was stored.
+                DueTooFar, StrictNeedsReplica: nothing was stored.
             IdConflict, ResendTooOld: see `dedup`.
             DiskFull, Busy: nothing was stored; a later attempt may succeed.
             WouldBlock: bytes must be read first; nothing was changed.
@@ -119,6 +128,10 @@ class Sending:
         room = self._room
         if room.blocked or journal.room() < takes:
             raise room.full(takes)
+        if flags & _WITH_DUE:
+            scheduled = self.scheduling.schedule(now_us, topic, number, batch, count)
+            if scheduled is not None:
+                return scheduled
         if flags & _WITH_IDS:
             return self._send_with_ids(now_us, topic, number, batch, count)
         return self._store_rows(
@@ -135,8 +148,8 @@ class Sending:
             raise TopicNotOrdered(
                 f"topic {topic.name!r} is not ordered, and the messages have ordering keys"
             )
-        if flags & _WITH_TIMES:
-            raise InvalidRequest("due times and expiry are not supported by this version")
+        if flags & _WITH_EXPIRY:
+            raise InvalidRequest("expiry is not supported by this version")
 
     def check_ordering_keys(self, topic: Topic) -> None:
         """Refuse a new batch with ordering keys if the topic does not keep their order.
@@ -231,7 +244,9 @@ class Sending:
             record = self._store.get(known.position)
         except MessageNotFound:
             return self._gone_duplicate(now_us, topic, batch, known, number)
-        if kind_of(record) != _MESSAGES:
+        kind = kind_of(record)
+        scheduled = kind == _SCHEDULED
+        if kind != _MESSAGES and not scheduled:
             raise IdConflict(
                 "the batch was prepared for a transaction before; a sent batch needs other ids"
             )
@@ -239,10 +254,11 @@ class Sending:
         if stored.topic != topic.number:
             raise InvalidBatch("the batch was stored in another topic of this name")
         fast = topic.spec.durability is _FAST
+        untold = fast or scheduled
         rows: list[RowOutcome] = []
         if stored.runs:
             before = self._ids.known(now_us, topic, batch, known.position)
-            told = {one.row: one for one in before.told(None if fast else stored)}
+            told = {one.row: one for one in before.told(None if untold else stored)}
             rows = [
                 told.get(row, RowOutcome(row, None, conflict=False))
                 for row in range(known.rows)
@@ -251,13 +267,14 @@ class Sending:
         end = known.position + len(record)
         return SendReply(
             topic.number,
-            stored.queue,
-            None if fast else stored.first_offset,
+            (number or 0) if scheduled else stored.queue,
+            None if untold else stored.first_offset,
             stored.count,
             end,
             Rests.WRITTEN if fast else Rests.DURABLE,
             duplicate=True,
             rows=rows,
+            scheduled=scheduled,
         )
 
     def _gone_duplicate(
@@ -269,6 +286,9 @@ class Sending:
         removed with its record, and so was the information whether it was sent or prepared: a batch
         that was prepared, and is now sent with the same sequences, looks like one that was sent
         twice. No producer does that.
+
+        Of a batch with due times, it is known to the second when it was stored. It was scheduled if
+        one of its rows was due after that second: else it is in its queue by now.
         """
         rows: list[RowOutcome] = []
         if flags_of(batch) & _WITH_IDS:
@@ -285,6 +305,11 @@ class Sending:
             raise InvalidBatch("the batch was stored in another topic of this name")
         queues = len(topic.queues)
         queue = number if number is not None and 0 <= number < queues else 0
+        scheduled = False
+        if flags_of(batch) & _WITH_DUE:
+            second = self._views.dedup.second_of(known.position)
+            scheduled = max(due_times_of(batch)) >= (second + 1) * SECOND_US
         return SendReply(
-            topic.number, queue, None, count, known.position, _DURABLE, duplicate=True, rows=rows
-        )
+            topic.number, queue, None, count, known.position, _DURABLE, duplicate=True, rows=rows,
+            scheduled=scheduled,
+        )  # fmt: skip

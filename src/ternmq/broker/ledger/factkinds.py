@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 from ternmq.model.types import Position
-from ternmq.record.fact import control, facts, messages, moved, replay, transactions
+from ternmq.record.fact import (
+    checked,
+    control,
+    facts,
+    messages,
+    moved,
+    replay,
+    schedule,
+    transactions,
+)
 from ternmq.record.fact.facts import CursorMoved, Extended, Pulled, Settled
 from ternmq.record.fact.header import Kind
 from ternmq.record.fact.messages import Messages
@@ -65,12 +74,32 @@ class Written:
 
 
 def _pack_messages(stored: Messages) -> bytes:
+    if stored.fulfils is not None:
+        return messages.pack_fulfilled(
+            stored.topic,
+            stored.queue,
+            stored.first_offset,
+            stored.count,
+            stored.batch,
+            stored.fulfils,
+        )
+    if stored.origin is not None:
+        return messages.pack_copy(
+            stored.topic,
+            stored.queue,
+            stored.first_offset,
+            stored.count,
+            stored.batch,
+            stored.origin,
+        )
     return messages.pack(
         stored.topic, stored.queue, stored.first_offset, stored.count, stored.batch, stored.runs
     )
 
 
-MESSAGES: Final[FactKind[Messages]] = FactKind(Kind.MESSAGES, _pack_messages, messages.unpack)
+MESSAGES: Final[FactKind[Messages]] = FactKind(
+    Kind.MESSAGES, _pack_messages, messages.unpack_messages
+)
 PULLED: Final[FactKind[Sequence[Pulled]]] = FactKind(
     Kind.PULLED, facts.pack_pulled, facts.unpack_pulled
 )
@@ -91,10 +120,20 @@ LEFT: Final[FactKind[control.Left]] = FactKind(Kind.LEFT, control.pack, control.
 COUNTS: Final[FactKind[control.Counts]] = FactKind(
     Kind.COUNTS, control.pack_counts, control.unpack_counts
 )
+ALARM: Final[FactKind[control.Alarm]] = FactKind(Kind.ALARM, control.pack, control.unpack_alarm)
 MOVED: Final[FactKind[moved.Moved]] = FactKind(Kind.MOVED, moved.pack, moved.unpack)
 PREPARED: Final[FactKind[transactions.Prepared]] = FactKind(
     Kind.PREPARED, transactions.pack_prepared, transactions.unpack_prepared
 )
 RESOLVED: Final[FactKind[transactions.Resolved]] = FactKind(
     Kind.RESOLVED, transactions.pack_resolved, transactions.unpack_resolved
+)
+CHECKED: Final[FactKind[checked.Checked]] = FactKind(
+    Kind.CHECKED, checked.pack_checked, checked.unpack_checked
+)
+SCHEDULED: Final[FactKind[Messages]] = FactKind(
+    Kind.SCHEDULED, _pack_messages, messages.unpack_scheduled
+)
+CANCELLED: Final[FactKind[schedule.Cancelled]] = FactKind(
+    Kind.CANCELLED, schedule.pack_cancelled, schedule.unpack_cancelled
 )

@@ -1,21 +1,32 @@
-"""The STATE objects of group queues: HELD for the cursors, and SHARD for owed rows."""
+"""The STATE objects of group queues: HELD (cursors), GIVEN (what was given), SHARD (owed rows)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from ternmq.broker.containers.stateobject import ALWAYS, LOADED, StateType
-from ternmq.broker.group.cursors import encode_page, load_entry
+from ternmq.broker.group.cursors import (
+    encode_given,
+    encode_page,
+    given_entries,
+    load_entry,
+    load_given,
+)
+from ternmq.broker.group.given import NOTHING
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.shards import encode_shard, load_shard, shards_of
 from ternmq.broker.ledger.views import Views
 from ternmq.journal.state.sets import StateKey
 from ternmq.model.types import Position
-from ternmq.record.fact.state import CURSOR, HELD, SHARD
+from ternmq.record.fact.state import CURSOR, GIVEN, HELD, SHARD
 
 
 class HeldObjects(StateType):
-    """HELD: pages of cursors. Yields the keys of SHARD too, each page's behind the page."""
+    """HELD: pages of cursors.
+
+    Yields the keys of GIVEN and SHARD too, each page's behind the page. GIVEN must be behind HELD:
+    a fact that it lacks is applied to the cursor of that moment, so HELD must lack it too.
+    """
 
     def __init__(self, views: Views) -> None:
         self._views = views
@@ -29,12 +40,17 @@ class HeldObjects(StateType):
                 continue
             if page.idle():
                 yield StateKey(HELD, *place)
+                if page.gives:
+                    yield StateKey(GIVEN, *place)
                 continue
             some = self._views.catalog.held_of_page(*place)
             if not some:
                 del pages[place]
                 continue
             yield StateKey(HELD, *place)
+            page.gives = page.gives and any(one.given != NOTHING for one in some)
+            if page.gives:
+                yield StateKey(GIVEN, *place)
             owed = False
             for progress in some:
                 if known.get((progress.group, progress.topic, progress.queue)) is not progress:
@@ -49,9 +65,10 @@ class HeldObjects(StateType):
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
         """See ``StateType``."""
         del key
-        for group, topic, queue, round_, cursor, mode, _ in CURSOR.iter_unpack(payload):
+        modes = self._views.catalog.modes
+        for group, topic, queue, round_, cursor, mode, known in CURSOR.iter_unpack(payload):
             progress = _held_of(self._views, group, topic, queue)
-            load_entry(progress, cursor, round_, stamp, self._views.catalog.modes.numbered(mode))
+            load_entry(progress, cursor, round_, stamp, modes.numbered(mode), known)
 
     def encode(self, key: StateKey) -> bytes:
         """See ``StateType``."""
@@ -63,8 +80,35 @@ class HeldObjects(StateType):
         return ALWAYS if page is None else page.changed
 
 
+class GivenObjects(StateType):
+    """GIVEN: pages of what groups were given before; the pages are those of HELD."""
+
+    def __init__(self, views: Views) -> None:
+        self._views = views
+
+    def keys(self, begin: int) -> Iterator[StateKey]:
+        """Yield nothing: ``HeldObjects`` does, behind the page of cursors."""
+        del begin
+        return iter(())
+
+    def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        """See ``StateType``."""
+        del key
+        for group, topic, queue, given in given_entries(payload):
+            load_given(_held_of(self._views, group, topic, queue), given, stamp)
+
+    def encode(self, key: StateKey) -> bytes:
+        """See ``StateType``."""
+        return encode_given(self._views.catalog.held_of_page(key.a, key.b))
+
+    def changed(self, key: StateKey) -> int:
+        """See ``StateType``."""
+        page = self._views.held_pages.get((key.a, key.b))
+        return ALWAYS if page is None else page.given_changed
+
+
 class ShardObjects(StateType):
-    """SHARD: the owed rows of a thousand offsets of a group queue."""
+    """SHARD: the rows that a group still needs, of a thousand offsets of a queue."""
 
     def __init__(self, views: Views) -> None:
         self._views = views

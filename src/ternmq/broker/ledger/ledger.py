@@ -95,10 +95,13 @@ class Ledger:
         return self.journal.end
 
     def judge_again(self) -> None:
-        """Note that a group may need finished rows again, or that a hold was moved back.
+        """Note that the oldest segment may be needed after all.
 
-        Retention judges the oldest segment on the assumption that groups only go forward, so it has
-        to judge it again.
+        A group may need finished rows again, a hold was moved back, or a commit made messages of
+        rows in it.
+
+        Retention judges the segment on the assumption that groups only go forward and that no row
+        in it becomes a message, so it has to judge it again.
         """
         self.rewinds += 1
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from ternmq.broker.ledger.checks import CheckedViews
 from ternmq.broker.ledger.factkinds import PREPARED, RESOLVED, At
 from ternmq.broker.ledger.views import Views
 from ternmq.broker.transaction.undecided import PAGE_BITS
 from ternmq.journal.index.batch_facts import facts_of
 from ternmq.record.fact.state import PREPARED_ROWS, TRANSACTION, WRITER
-from ternmq.record.fact.transactions import Prepared, Resolved
+from ternmq.record.fact.transactions import Prepared, Resolution, Resolved
 
 
 class TransactionViews:
@@ -16,28 +17,34 @@ class TransactionViews:
     Not thread-safe: call it from the broker's loop.
     """
 
-    __slots__ = ("_views",)
+    __slots__ = ("_checked", "_views")
 
     def __init__(self, views: Views) -> None:
         self._views = views
+        self._checked = CheckedViews(views)
 
     def register(self) -> None:
-        """Add the two kinds to the table of the views."""
+        """Add the two kinds, and CHECKED, to the table of the views."""
+        self._checked.register()
         self._views.on(PREPARED, self.apply_prepared)
         self._views.on(RESOLVED, self.apply_resolved)
 
     def apply_prepared(self, at: At, fact: Prepared) -> None:
         """Apply a PREPARED record: invisible rows of a transaction."""
+        if fact.group:
+            self._checked.apply_prepared(at, fact)
+            return
         views, position, time_us = self._views, at.position, at.time_us
         known = facts_of(fact.batch)
         if position >= views.index_from:
-            views.index.add_prepared(
+            views.index.add_unseen(
                 fact.topic,
                 known.rows,
                 position,
                 known.producer_id,
                 known.first_sequence,
                 known.key_hashes,
+                b"",
                 time_us,
             )
         if position >= views.begin:
@@ -57,8 +64,17 @@ class TransactionViews:
         """Apply a RESOLVED record: the transaction's rows become messages, or never will."""
         views, position, time_us = self._views, at.position, at.time_us
         end = position + at.length
+        checked = bool(fact.group)
         if position >= views.index_from:
-            views.index.add_resolved(position, time_us, fact.parts, fact.dropped)
+            views.index.add_resolved(
+                position,
+                time_us,
+                fact.parts,
+                fact.dropped,
+                fact.due,
+                fact.transaction if checked else 0,
+                committed=fact.outcome is Resolution.COMMITTED,
+            )
         rows = views.prepared_rows
         for part in fact.parts:
             stop = part.first_offset + part.rows
@@ -72,6 +88,9 @@ class TransactionViews:
             page = rows.page_of(part.position, part.topic, part.queue)
             if position >= views.objects.stamp(PREPARED_ROWS, page[1], page[2], 0, page[0]):
                 rows.add(position, page, part.topic, part.queue, stop, time_us)
+        if checked:
+            self._checked.apply_resolved(at, fact)
+            return
         views.undecided.apply_resolved(fact.transaction)
         views.writers.next_number = max(views.writers.next_number, fact.writer + 1)
         if position >= views.objects.stamp(WRITER, fact.writer):

@@ -1,4 +1,4 @@
-"""The STATE objects of what stands in ``Views`` itself: GLOBAL and HOLDS."""
+"""The STATE objects of what stands in ``Views`` itself: GLOBAL, HOLDS and ALARMS."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ternmq.model.types import Position
 from ternmq.record.fact import control, state
 
 _decode_global: Final = msgspec.msgpack.Decoder(state.Global)
+_decode_alarms: Final = msgspec.msgpack.Decoder(list[control.Alarm])
 _decode_holds: Final = msgspec.msgpack.Decoder(list[control.Hold])
 
 
@@ -40,6 +41,7 @@ class GlobalObject(StateType):
         views.dedup.cut_horizon = known.dedup_horizon
         views.writers.next_number = known.next_writer
         views.undecided.next_number = known.next_transaction
+        views.schedule.next_entry = known.next_entry
 
     def encode(self, key: StateKey) -> bytes:
         """See ``StateType``."""
@@ -54,6 +56,7 @@ class GlobalObject(StateType):
                 views.dedup.cut_horizon,
                 views.writers.next_number,
                 views.undecided.next_number,
+                views.schedule.next_entry,
             )
         )
 
@@ -90,3 +93,31 @@ class HoldsObject(StateType):
         """See ``StateType``."""
         del key
         return self._views.holds_changed
+
+
+class AlarmsObject(StateType):
+    """ALARMS: one object, all open alarms, those raised first in front."""
+
+    def __init__(self, views: Views) -> None:
+        self._alarms = views.alarms
+
+    def keys(self, begin: int) -> Iterator[StateKey]:
+        """See ``StateType``."""
+        del begin
+        if self._alarms.changed:
+            yield StateKey(state.ALARMS)
+
+    def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        """See ``StateType``."""
+        del key
+        self._alarms.load(stamp, _decode_alarms.decode(payload))
+
+    def encode(self, key: StateKey) -> bytes:
+        """See ``StateType``."""
+        del key
+        return msgspec.msgpack.encode(list(self._alarms.open.values()))
+
+    def changed(self, key: StateKey) -> int:
+        """See ``StateType``."""
+        del key
+        return self._alarms.changed

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from ternmq.broker.catalog.alarms import OpenAlarms
 from ternmq.broker.catalog.catalog import PAGE_BITS, QUEUE_BITS, Catalog, Queue, Topic, app_page
 from ternmq.broker.catalog.firsts import Firsts
 from ternmq.broker.catalog.gone import Gone
@@ -25,6 +26,7 @@ from ternmq.broker.group.heldpage import HeldPage
 from ternmq.broker.group.mode import GroupMode, GroupModes
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.ledger.factkinds import (
+    ALARM,
     CONFIG,
     COUNTS,
     CURSOR,
@@ -42,7 +44,10 @@ from ternmq.broker.ledger.factkinds import (
     FactKind,
 )
 from ternmq.broker.ledger.objects import StateObjects
+from ternmq.broker.schedule.pending import Schedule
+from ternmq.broker.transaction.checked import CheckedTransactions
 from ternmq.broker.transaction.preparedrows import PreparedRows
+from ternmq.broker.transaction.producergroups import ProducerGroups
 from ternmq.broker.transaction.undecided import Undecided
 from ternmq.broker.transaction.writers import Writers
 from ternmq.journal.index.batch_facts import facts_of, facts_of_moved
@@ -56,9 +61,11 @@ from ternmq.record.fact import control, messages, moved, replay
 from ternmq.record.fact.facts import CursorMoved, Extended, Pulled, Settled
 from ternmq.record.fact.header import Kind
 from ternmq.record.fact.state import (
+    ALARMS,
     APPS,
     CLIENT_SHOWN,
     HOLDS,
+    PRODUCER_GROUPS,
     SESSIONS,
     SUBSCRIPTIONS,
     TOPICS,
@@ -91,7 +98,7 @@ class Views:
         self.sessions = Sessions()
         self.dedup = Dedup(limits)
         self.progress: dict[HeldKey, Progress] = {}
-        self.figures: Figures[Progress] = Figures()
+        self.figures: Figures[Progress] = Figures(limits.failures)
         """The sums over all group queues."""
         self.discarded = Discarded()
         self.held_pages: dict[tuple[int, int], HeldPage] = {}
@@ -100,9 +107,13 @@ class Views:
         self.holds_changed = 0
         """Position of the newest record that changed a hold."""
         self.gone = Gone(limits.gone_names)
+        self.alarms = OpenAlarms()
         self.writers = Writers(limits)
+        self.checked = CheckedTransactions(index.coverage.segment_size)
+        self.producer_groups = ProducerGroups()
         self.undecided = Undecided(index.coverage.segment_size)
         self.prepared_rows = PreparedRows(index.coverage.segment_size)
+        self.schedule = Schedule(index.coverage.segment_size)
         self.objects = StateObjects()
         """The views as objects of STATE."""
         self.unplaced = Unplaced(self.catalog)
@@ -135,6 +146,7 @@ class Views:
         self.on(LEFT, self._left)
         self.on(MOVED, self._moved)
         self.on(COUNTS, None)
+        self.on(ALARM, self._alarm)
 
     @property
     def lowest_hold(self) -> int | None:
@@ -206,6 +218,10 @@ class Views:
             self.gone.add(Sort.SESSION, one)
         self.sessions.apply_left(at.position, number)
 
+    def _alarm(self, at: At, alarm: control.Alarm) -> None:
+        if at.position >= self.objects.stamp(ALARMS, 0):
+            self.alarms.apply_alarm(at.position, at.time_us, alarm)
+
     def _epoch(self, at: At, epoch: tuple[int, int, int, int]) -> None:
         if not epoch[1] & (control.EPOCH_CLEAN | control.EPOCH_FIRST):
             self.suspect_below = max(self.suspect_below, at.position)
@@ -233,6 +249,8 @@ class Views:
                 time_us,
                 rows if rows != count else 0,
             )
+            if stored.fulfils is not None:
+                self.index.note_fulfilled()
         topic = self.catalog.topics.get(topic_number)
         if topic is not None and number < len(topic.queues):
             queue = topic.queues[number]
@@ -240,12 +258,15 @@ class Views:
                 queue.next = first + count
                 queue.end = end
                 queue.page[0] = position
-        if position >= self.begin:
+        if stored.fulfils is not None:  # deduplication knows the rows by their SCHEDULED record
+            self.schedule.apply_fulfilled(position, topic_number, count, stored.fulfils)
+        elif position >= self.begin:
             self.dedup.add(position, time_us, producer_id, sequence, rows, crc)
             if ids:
-                self._add_ids(topic_number, position, time_us, stored)
+                self.add_ids(topic_number, position, time_us, stored)
 
-    def _add_ids(self, topic: int, position: int, time_us: int, stored: messages.Messages) -> None:
+    def add_ids(self, topic: int, position: int, time_us: int, stored: messages.Messages) -> None:
+        """Remember the application ids of the rows of a MESSAGES or SCHEDULED record."""
         batch = Batch(stored.batch)
         for row, ((low, high), body_hash) in enumerate(
             zip(batch.application_ids(), batch.body_hashes(), strict=True)
@@ -273,6 +294,7 @@ class Views:
                 self.gone.add(Sort.TOPIC, GoneName(change.number, gone.name, position))
                 self._drop_all(position, gone)
             catalog.remove_topic(change.number)
+            self.schedule.drop_topic(change.number)
             catalog.topic_pages[change.number >> PAGE_BITS] = position
         elif isinstance(change, control.Subscribed):
             self._subscribe(position, change)
@@ -291,7 +313,7 @@ class Views:
             self._drop(position, change.topic, change.group)
         elif isinstance(change, control.Hold | control.HoldDeleted):
             self._change_hold(position, change)
-        else:
+        elif not isinstance(change, control.ClockAccepted):
             self._change_app(position, change)
 
     def _change_hold(self, position: int, change: control.Hold | control.HoldDeleted) -> None:
@@ -303,12 +325,31 @@ class Views:
         else:
             self.holds.pop(change.name, None)
 
+    def _change_producers(
+        self, position: int, change: control.ProducerGroupPut | control.ProducerGroupDeleted
+    ) -> None:
+        if isinstance(change, control.ProducerGroupPut):
+            if position >= self.objects.stamp(PRODUCER_GROUPS, app_page(change.spec.name)):
+                self.producer_groups.apply_put(position, change)
+        elif position >= self.objects.stamp(PRODUCER_GROUPS, app_page(change.name)):
+            self.producer_groups.apply_deleted(position, change)
+
     def _group_gone(self, position: int, topic: Topic, group: int) -> None:
         known = topic.subscriptions.get(group)
         if known is not None:
             self.gone.add(Sort.GROUP, GoneName(group, known.name, position, topic.number))
 
-    def _change_app(self, position: int, change: control.App | control.AppDeleted) -> None:
+    def _change_app(
+        self,
+        position: int,
+        change: control.App
+        | control.AppDeleted
+        | control.ProducerGroupPut
+        | control.ProducerGroupDeleted,
+    ) -> None:
+        if isinstance(change, control.ProducerGroupPut | control.ProducerGroupDeleted):
+            self._change_producers(position, change)
+            return
         page = app_page(change.name)
         if position < self.objects.stamp(APPS, page):
             return
@@ -350,6 +391,8 @@ class Views:
         if before is not None:
             self.figures.forget(before)
         progress = Progress(group, topic, queue, cursor, page, mode)
+        if cursor:
+            page.note_given(position)
         progress.share = NOTHING
         self.progress[group, topic, queue] = progress
         return progress
@@ -453,7 +496,10 @@ class Views:
         self.index_from = 0
         self.dedup.finish_load()
         self.gone.finish()
+        self.alarms.finish()
         self.undecided.finish()
+        self.checked.finish()
+        self.schedule.finish(self.catalog.topics, self.last_time_us)
         self.prepared_rows.drop_below(self.index, self.first)
         while self.prepared_rows.forget_some(self.index):
             pass
@@ -470,6 +516,7 @@ class Views:
                 queue.stamp = 0
                 queue.recovered = queue.next
                 self.catalog.firsts.look_up(queue)
+        topics = self.catalog.topics
         for progress in self.progress.values():
-            progress.finish_load()
+            progress.finish_load(topics[progress.topic].queues[progress.queue].next)
         self.figures.rebuild(self.progress.values())

@@ -225,6 +225,18 @@ class Administration:
             raise UnknownApp(f"no app {quoted(name)}")
         return self.record(now_us, control.AppDeleted(name))
 
+    # -- time -------------------------------------------------------------------------------------
+
+    def accept_clock(self, now_us: int, before_us: int, app: str = "") -> DoneReply:
+        """Record that an operator accepted the wall clock, so that a restart keeps the time.
+
+        Args:
+            now_us: Broker time, which follows the wall clock already.
+            before_us: Broker time before.
+            app: App that requests it.
+        """
+        return self.record(now_us, control.ClockAccepted(before_us, app))
+
 
 def default_mode(topic: TopicSpec) -> Mode:
     """Return the mode of a group that states none."""

@@ -113,6 +113,7 @@ class Clients:
             return
         session.connections -= 1
         if session.connections == 0:
+            session.away_us = now_us
             self._begin_grace(now_us, session)
             self._parking.cancel_all(number)
 
@@ -132,7 +133,7 @@ class Clients:
     def grace_over(
         self, now_us: int, due_us: int, session: Session, budget: int = ENDED_ROWS_A_TURN
     ) -> int:
-        """End a session whose grace is over (timer SESSION); return the work units of a piece."""
+        """End a session whose grace is over, in pieces (timer SESSION); return the work units."""
         del due_us
         if session.connected or session.gone_us > now_us:
             return 0
@@ -173,6 +174,7 @@ class Clients:
         sessions = self._views.sessions.by_number
         for number in sorted(sessions):
             sessions[number].connections = 0
+            sessions[number].away_us = now_us
             self._begin_grace(now_us, sessions[number])
         self._drains.after_start(now_us)
 

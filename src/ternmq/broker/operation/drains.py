@@ -75,14 +75,17 @@ class Drains:
         return drain
 
     def after_start(self, now_us: int) -> None:
-        """Continue with the sessions that had left when the broker stopped."""
+        """Continue with the sessions that had left when the broker stopped.
+
+        0 is no session: such leases belong to transactions, and end with their decisions only.
+        """
         sessions = self._views.sessions.by_number
         for number in sorted(self._views.figures.by_session):
-            if number not in sessions:
+            if number and number not in sessions:
                 self.begin(now_us, number)
 
     def step(self, now_us: int, due_us: int, drain: Drain, budget: int) -> int:
-        """Give back a piece (timer DRAIN); return its work units, see ``Leases.end``.
+        """Give back some messages of a client that left (timer DRAIN); return the work units.
 
         Raises:
             JournalFull: no segment is ready; the rest is still to be done.

@@ -81,7 +81,10 @@ class Operating:
         """
         found, progress = self._place(topic, group, queue)
         if not progress.cursor <= offset <= found.next:
-            raise InvalidRequest(f"offset must be {progress.cursor} to {found.next}")
+            raise InvalidRequest(
+                f"offset must be {progress.cursor} to {found.next}: a skip goes forward, from "
+                "where the group continues to the end of the queue"
+            )
         return DoneReply(self._delivery.move_cursor(now_us, progress, Move.SKIP, offset))
 
     def commit(

@@ -2,7 +2,8 @@
 
 Reading order: ``messages`` (look-ups, ranges of a group, transactions), ``listings`` (pages of
 topics, groups, members, sessions and apps) with ``sight`` (which of them an app may see),
-``ranges`` (what a pipeline reads), ``names`` (names that the journal still uses).
+``ranges`` (what a pipeline reads), ``scheduled`` (messages that are not due yet), ``names`` (names
+that the journal still uses).
 
 Invariants: no question walks all topics or groups at once; an app sees what its grants cover.
 """

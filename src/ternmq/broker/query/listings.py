@@ -124,6 +124,9 @@ class SessionStatus:
     version: str
     connected: bool
     since_us: int
+    """When the session began."""
+    away_us: int
+    """Since when it has no connection, or since the broker's start; 0: it has one."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -209,8 +212,13 @@ class Listings:
         for queue in topic.queues:
             next_ = self._queries.visible(topic, queue)
             ends.append(QueueInfo(first=min(queue.first, next_), next=next_))
+        scheduled = self._ledger.views.schedule.topics.get(topic.number)
         return TopicInfo(
-            number=topic.number, spec=topic.spec, queues=ends, groups=list(topic.group_names())
+            number=topic.number,
+            spec=topic.spec,
+            queues=ends,
+            groups=list(topic.group_names()),
+            scheduled=0 if scheduled is None else scheduled.rows,
         )
 
     def ends(self, topic: str, number: int) -> QueueInfo:
@@ -503,4 +511,5 @@ def _session_status(one: Session) -> SessionStatus:
         info.version,
         one.connected,
         info.since_us,
+        0 if one.connected else one.away_us,
     )

@@ -141,20 +141,23 @@ class Queries:
                 below=ledger.journal.durable,
             )
         if found is None:
-            raise MessageNotFound(
-                f"no message at offset {offset} of queue {number} of {topic_name!r}"
-            )
+            raise _no_message(topic_name, number, offset)
         return found
 
     def by_id(self, producer: int, sequence: int) -> Found:
-        """Return the message with the id ``producer:sequence``.
+        """Return the message with the id ``producer:sequence``, also if it is scheduled.
 
         Raises:
             MessageNotFound, WouldBlock.
         """
         ledger = self._ledger
         found = lookup.by_message_id(
-            ledger.index, ledger.store, producer, sequence, below=ledger.journal.durable
+            ledger.index,
+            ledger.store,
+            producer,
+            sequence,
+            below=ledger.journal.durable,
+            pending=ledger.views.schedule.pages.find,
         )
         if found is None:
             raise MessageNotFound(f"no message {producer:016x}:{sequence:x} is kept here")
@@ -174,6 +177,7 @@ class Queries:
             topic.number,
             application_id,
             below=ledger.journal.durable,
+            pending=ledger.views.schedule.pages.find,
         )
         if found is None:
             raise MessageNotFound(f"no message {application_id} is kept in {topic_name!r}")
@@ -206,6 +210,7 @@ class Queries:
             limit=limit,
             after=after,
             below=ledger.journal.durable,
+            pending=ledger.views.schedule.pages.find,
         )
 
     def offset_at(self, topic_name: str, number: int, time_us: int) -> int:
@@ -302,10 +307,12 @@ class Queries:
         """Return the state of a row and its failures, oldest first.
 
         Raises:
-            UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
+            MessageNotFound, UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
         """
         ledger = self._ledger
         _, queue, progress = self._progress(topic_name, group, number)
+        if not 0 <= offset < queue.next:
+            raise _no_message(topic_name, number, offset)
         place = row_state(progress, offset, queue.first)
         first = ledger.journal.first
         return place, failure_entries(ledger.store, progress, offset, place.position, first)
@@ -399,3 +406,7 @@ class Queries:
         subscription = self._ledger.views.catalog.subscription(topic_name, group)
         topic, queue = self.queue(topic_name, number)
         return topic, queue, subscription.queues[number]
+
+
+def _no_message(topic: str, queue: int, offset: int) -> MessageNotFound:
+    return MessageNotFound(f"no message at offset {offset} of queue {queue} of {topic!r}")

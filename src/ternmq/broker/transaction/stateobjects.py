@@ -1,16 +1,71 @@
-"""The STATE objects of transactions: TRANSACTION, WRITER, PREPARED_ROWS."""
+"""The STATE objects of transactions.
+
+CHECKED, PRODUCER_GROUPS; TRANSACTION, WRITER, PREPARED_ROWS.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from ternmq.broker.containers.stateobject import ALWAYS, StateType
+from ternmq.broker.transaction.checked import CheckedTransactions
 from ternmq.broker.transaction.preparedrows import PreparedRows
+from ternmq.broker.transaction.producergroups import ProducerGroups
 from ternmq.broker.transaction.undecided import Undecided
 from ternmq.broker.transaction.writers import Writers
 from ternmq.journal.state.sets import StateKey
 from ternmq.model.types import Position
 from ternmq.record.fact import state
+
+
+class CheckedObjects(StateType):
+    """CHECKED: pages of the contents of an undecided transaction with check-back."""
+
+    def __init__(self, checked: CheckedTransactions) -> None:
+        self._checked = checked
+
+    def keys(self, begin: int) -> Iterator[StateKey]:
+        """See ``StateType``."""
+        del begin
+        for number, page in sorted(self._checked.changed):
+            yield StateKey(state.CHECKED, 0, 0, page, number)
+
+    def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        """See ``StateType``."""
+        self._checked.load(key.d, key.c, payload, stamp)
+
+    def encode(self, key: StateKey) -> bytes:
+        """See ``StateType``."""
+        return self._checked.encode(key.d, key.c)
+
+    def changed(self, key: StateKey) -> int:
+        """See ``StateType``."""
+        return self._checked.changed.get((key.d, key.c), ALWAYS)
+
+
+class ProducerGroupObjects(StateType):
+    """PRODUCER_GROUPS: pages of producer groups, by a hash of their names."""
+
+    def __init__(self, groups: ProducerGroups) -> None:
+        self._groups = groups
+
+    def keys(self, begin: int) -> Iterator[StateKey]:
+        """See ``StateType``."""
+        del begin
+        for page in sorted(self._groups.changed):
+            yield StateKey(state.PRODUCER_GROUPS, page)
+
+    def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        """See ``StateType``."""
+        self._groups.load(key.a, payload, stamp)
+
+    def encode(self, key: StateKey) -> bytes:
+        """See ``StateType``."""
+        return self._groups.encode(key.a)
+
+    def changed(self, key: StateKey) -> int:
+        """See ``StateType``."""
+        return self._groups.changed.get(key.a, ALWAYS)
 
 
 class TransactionObjects(StateType):

@@ -78,6 +78,10 @@ def sentence(one: Pinned) -> str:
             return f"hold {one.name} keeps it"
         case Pin.TRANSACTION:
             return f"an undecided transaction of writer {one.name} has rows in it"
+        case Pin.SCHEDULE:
+            return "scheduled messages that are not due yet are in it; they are copied after a day"
+        case Pin.CHECK_BACK:
+            return "messages of undecided transactions are in it; they are copied after a day"
         case Pin.RETENTION:
             return f"topic {one.topic} keeps its messages for longer"
         case Pin.STATE if one.lacks_room:

@@ -1,4 +1,4 @@
-"""Copies owed rows out of the oldest segment, and then removes the segment.
+"""Copies owed and scheduled rows out of the oldest segment, and then removes the segment.
 
 When retention wants to remove the oldest segment, every row that is owed to a group and stored only
 there is written again in a MOVED record, with its known failures; the failure store then refers to
@@ -23,8 +23,10 @@ from ternmq.broker.ledger.factkinds import MOVED
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.broker.ledger.views import HeldKey
 from ternmq.broker.upkeep.copied import Copied, OwedRow
+from ternmq.broker.upkeep.preparedcopies import PreparedCopies
 from ternmq.broker.upkeep.refreshing import Refreshing
 from ternmq.broker.upkeep.removal import Removal
+from ternmq.broker.upkeep.schedulecopies import ScheduleCopies
 from ternmq.journal.index.run_jobs import RemoveJob
 from ternmq.journal.log.retention import (
     Decision,
@@ -37,6 +39,7 @@ from ternmq.journal.log.retention import (
 )
 from ternmq.journal.state.sets import StateWriter
 from ternmq.model.errors import CorruptJournal
+from ternmq.model.types import DAY_US
 from ternmq.record.batch.batch import Batch, Compression, slice_batch, uncompressed
 from ternmq.record.fact import messages, moved
 from ternmq.record.fact.header import HEADER_BYTES, time_us_of
@@ -54,6 +57,9 @@ FUTILE_PART: Final = 8
 """A removal is futile if it frees less than one part in this many of the segment."""
 FUTILE_DOUBLINGS: Final = 6
 """Most doublings of the time until the next look, one for each futile removal in a row."""
+COPIED_AFTER_US: Final = DAY_US
+"""How long a segment is kept only because rows are in it that are no messages yet, if there is no
+pressure."""
 TOLD_BYTES: Final = 1024 * 1024
 """Most bytes of one row's failures in a record beside its content: 4 MB in one turn take 25 ms."""
 
@@ -74,6 +80,8 @@ class Moving:
         self._writer = writer
         self.spec = spec
         self._active = False
+        self._copied_ahead = False
+        """Whether the scheduled rows of the segment, and the prepared ones, are copied."""
         self._keys: Iterator[HeldKey] = iter(())
         """The group queues that are still to be examined."""
         self._progress: Progress | None = None
@@ -115,6 +123,8 @@ class Moving:
         self._futile = 0
         """Number of futile removals in a row, up to the last one."""
         self.removal = Removal(ledger, self._copied)
+        self.schedule_copies = ScheduleCopies(ledger)
+        self.prepared_copies = PreparedCopies(ledger)
         self.moved_rows = 0
 
     # -- questions of the judgement ---------------------------------------------------------------
@@ -198,6 +208,9 @@ class Moving:
                 return None
             self._active = True
             self._rewritten_bytes = 0
+            self._copied_ahead = False
+            self.schedule_copies.begin()
+            self.prepared_copies.begin()
             self._copied.begin(self._rewinds)
             self._keys = iter(list(self._ledger.views.progress))
             self._late = {}
@@ -207,6 +220,10 @@ class Moving:
             self._looked_end = 0
         if not self._move_some(now_us, may_go_on):
             return None
+        if not self._copied_ahead:
+            self._copied_ahead = self._copy_ahead(now_us, may_go_on)
+            if not self._copied_ahead:
+                return None
         journal = self._ledger.journal
         if not self._looked_end:
             # The records up to here leave nothing owed. They, and the MOVED among them, must be on
@@ -227,6 +244,18 @@ class Moving:
         job = self.removal.remove()
         self.removal.step(may_go_on)
         return job
+
+    def _copy_ahead(self, now_us: int, may_go_on: Callable[[], bool]) -> bool:
+        """Copy some rows that are no messages yet; return whether all of the segment are copied."""
+        scheduled, prepared = self.schedule_copies, self.prepared_copies
+        before = scheduled.copied_bytes + prepared.copied_bytes
+        try:
+            number = self._ledger.journal.first // self._ledger.journal.segment_size
+            return scheduled.step(now_us, self._end(), may_go_on) and prepared.step(
+                now_us, number, may_go_on
+            )
+        finally:
+            self._rewritten_bytes += scheduled.copied_bytes + prepared.copied_bytes - before
 
     def _pause_us(self, look_every_us: int) -> int:
         """Return how long to wait before the next segment, after one was emptied.
@@ -326,6 +355,9 @@ class Moving:
         number = self._ledger.journal.first // self._ledger.journal.segment_size
         if self._ledger.views.undecided.pins(number):
             return found._replace(pin=Pin.TRANSACTION, share=None)
+        kept_ahead = None if self._pressure else self._kept_ahead(self._looked_us)
+        if kept_ahead is not None:
+            return found._replace(pin=kept_ahead, share=None)
         left = iter(list(self._ledger.index.coverage.queues))
         for _ in range(JUDGED_A_STEP):
             keys = self._next_queues(left)
@@ -345,6 +377,8 @@ class Moving:
         match found.pin:
             case Pin.TRANSACTION:
                 return views.undecided.pins(journal.first // journal.segment_size)
+            case Pin.SCHEDULE | Pin.CHECK_BACK:
+                return self._kept_ahead(self._looked_us) is found.pin
             case Pin.HOLD:
                 return views.lowest_hold is not None and views.lowest_hold < self._end()
             case Pin.GROUP:
@@ -390,9 +424,15 @@ class Moving:
             self.spec, journal.end - journal.first, free, total
         )
         self._looked_us, self._pressure = now_us, pressure
-        if self._ledger.views.undecided.pins(journal.first // journal.segment_size):
+        number = journal.first // journal.segment_size
+        keep = Decision.REFUSE if pressure else Decision.KEEP
+        if self._ledger.views.undecided.pins(number):
             self._judging = None
-            return Judgement(Decision.REFUSE if pressure else Decision.KEEP, Pin.TRANSACTION)
+            return Judgement(keep, Pin.TRANSACTION)
+        kept_ahead = None if pressure else self._kept_ahead(now_us)
+        if kept_ahead is not None:
+            self._judging = None
+            return Judgement(keep, kept_ahead)
         removable = end <= self._writer.removable_below()
         if self._judging is None:
             self._rewinds = self._ledger.rewinds
@@ -414,6 +454,22 @@ class Moving:
                 self._free_of_others = end, self._rewinds, pressure
                 return self._only_state(now_us, end, pressure=pressure)
         return None
+
+    def _kept_ahead(self, now_us: int) -> Pin | None:
+        """Return which rows that are no messages yet keep the oldest segment for now, if any do.
+
+        They are copied before it is removed. Without this time, rows that become messages much
+        later would be copied again and again on a broker that has nothing else to store.
+        """
+        journal, views = self._ledger.journal, self._ledger.views
+        number = journal.first // journal.segment_size
+        if views.schedule.pins(number):
+            pin = Pin.SCHEDULE
+        elif views.checked.pins(number):
+            pin = Pin.CHECK_BACK
+        else:
+            return None
+        return pin if now_us - self._last_us() < COPIED_AFTER_US else None
 
     def _asked(self, keys: list[int], now_us: int, *, pressure: bool) -> Judgement:
         """Return the judgement that follows from some queues and from the holds."""

@@ -18,12 +18,14 @@ from ternmq.broker.group.progress import Progress
 from ternmq.broker.intake.commits import Transactions
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.broker.operation.clients import Clients
+from ternmq.broker.upkeep.alarming import Alarming
 from ternmq.model.errors import JournalFull
 from ternmq.model.types import SECOND_US
 from ternmq.record.fact.facts import Cause, Outcome
 
 _NEVER: Final = 1 << 63
 _SWEPT_A_TURN: Final = 1024
+_SWEPT_PAGES: Final = 32
 FREED_A_TURN: Final = 1024
 """Unused objects that one turn frees; some contain a few others."""
 _DUE_AGAIN_US: Final = SECOND_US
@@ -43,6 +45,7 @@ class Ticking:
     """
 
     __slots__ = (
+        "_alarming",
         "_clients",
         "_leases",
         "_settling",
@@ -60,6 +63,7 @@ class Ticking:
         leases: Leases,
         clients: Clients,
         transactions: Transactions,
+        alarming: Alarming,
     ) -> None:
         self._views = ledger.views
         self._timers = ledger.timers
@@ -68,6 +72,7 @@ class Ticking:
         self._leases = leases
         self._clients = clients
         self._transactions = transactions
+        self._alarming = alarming
         self.work_a_turn = ENDED_ROWS_A_TURN
         """Work after which a tick stops; a small number makes many pieces."""
 
@@ -102,7 +107,7 @@ class Ticking:
     # -- handlers ---------------------------------------------------------------------------------
 
     def end_leases(self, now_us: int, when_us: int, progress: Progress, budget: int) -> int:
-        """End the leases of a group queue whose time is over (timer LEASES)."""
+        """End those leases of a group queue whose time is over (timer LEASES)."""
         if when_us != progress.lease_armed_us:
             return 0  # armed again for an earlier time
         progress.lease_armed_us = _NEVER
@@ -117,7 +122,7 @@ class Ticking:
         return ended.work + 1
 
     def look_for_due(self, now_us: int, when_us: int, progress: Progress, budget: int) -> int:
-        """Wake a group for its rows that have come due (timer DUE)."""
+        """Wake the waiting pulls of a group whose retries have come due (timer DUE)."""
         del budget
         if when_us != progress.due_armed_us:
             return 0
@@ -139,13 +144,15 @@ class Ticking:
         return FREED_A_TURN >> 2  # freeing an object is that much cheaper than ending a lease
 
     def keep_house(self, now_us: int, when_us: int, owner: None, budget: int) -> int:
-        """Drop what has expired: deduplication, dead letters, transactions (HOUSEKEEPING)."""
+        """Delete expired entries and rows, raise and clear alarms (timer HOUSEKEEPING)."""
         del when_us, owner, budget
         self._views.dedup.sweep(now_us, _SWEPT_A_TURN)
+        self._views.schedule.pages.sweep(_SWEPT_PAGES)
         if self._views.discarded:
             self._timers.set(now_us, Timer.FREE)
         rows = self._expire_dead(now_us)
         rows += self._transactions.expire(now_us, ENDED_ROWS_A_TURN)
+        rows += self._alarming.step(now_us)
         self._timers.set(now_us + _HOUSEKEEPING_US, Timer.HOUSEKEEPING)
         return rows
 

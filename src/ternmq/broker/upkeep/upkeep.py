@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ternmq.broker.ledger.ledger import Ledger
+from ternmq.broker.upkeep.fulfilling import Fulfilling
 from ternmq.broker.upkeep.retention import Moving
 from ternmq.broker.upkeep.statesets import StateSets
 from ternmq.journal.cache.cold import Job, WouldBlock
@@ -37,6 +38,7 @@ class Upkeep:
     Args:
         ledger: The journal and what is computed from it.
         state_sets: Writes the state.
+        fulfilling: Has reads for the worker thread, which come before all others.
         disk: The data root.
         retention: Limits of the journal.
         refresh_segments: An object of STATE is written again, so that old segments may be removed,
@@ -49,6 +51,7 @@ class Upkeep:
         self,
         ledger: Ledger,
         state_sets: StateSets,
+        fulfilling: Fulfilling,
         disk: Disk,
         retention: RetentionSpec | None = None,
         *,
@@ -58,6 +61,7 @@ class Upkeep:
         self._journal = ledger.journal
         self._index = ledger.index
         self._state_sets = state_sets
+        self._fulfilling = fulfilling
         self._writer = state_sets.writer
         self._disk = disk
         self.moving = Moving(ledger, state_sets.writer, retention or RetentionSpec())
@@ -230,8 +234,10 @@ class Upkeep:
         spare = self._journal.wants_spare()
         if spare is not None:
             self._out = spare
-        elif self._jobs:
-            self._out = self._jobs.popleft()
+        else:
+            self._out = self._fulfilling.next_job()
+            if self._out is None and self._jobs:
+                self._out = self._jobs.popleft()
         return self._out
 
     def finished(self, job: Job, error: Exception | None) -> None:
@@ -241,6 +247,8 @@ class Upkeep:
         that is full or broken would be kept busy by it.
         """
         self._out = None
+        if self._fulfilling.finished(job, error):
+            return
         later_us = self._now_us + self._look_every_us
         if job is self._copying:
             self._copying = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from typing import Final
 
@@ -19,6 +20,8 @@ from ternmq.model.words import counted, verb
 
 _SIGNS: Final = {"create": "+", "change": "~", "conflict": "!"}
 _AS_DECLARED: Final = "everything is as declared"
+_REMEDY: Final = re.compile("`ternmq app set [^`]*` gives it")
+"""A part of the broker's text about a missing right."""
 
 
 @click.command(cls=Command)
@@ -66,7 +69,9 @@ async def apply(client: Client, target: str, dry_run: bool, as_json: bool) -> No
             await topology.apply(client.admin, told=tell)
         except TopologyMismatch as error:
             if isinstance(error.__cause__, Forbidden):
-                error.hint = error.__cause__.hint  # the hint for this command's app
+                # The app of this command needs the right to manage, which the broker suggests.
+                remedies = _REMEDY.findall(str(error.__cause__.args[0]))
+                error.hint = "; ".join(remedies) or error.__cause__.hint
             raise
         finally:
             if as_json:

@@ -25,8 +25,11 @@ from ternmq.cli.terminal import output, percentiles
 from ternmq.cli.terminal.exits import ExitCode, Failed
 from ternmq.cli.terminal.output import Cell
 from ternmq.client.client import Client
-from ternmq.model.errors import TernMQError
+from ternmq.model.errors import Forbidden, TernMQError
 from ternmq.model.specs import Durability
+from ternmq.model.words import counted
+from ternmq.wire.commands import Command
+from ternmq.wire.control import RightsQuestion
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +39,9 @@ _NOT: Final = (
     "neither the limit of the broker nor a promise.\nThe folder bench/ of the source has careful "
     "measurements, with their spread."
 )
+_MADE: Final = "bench-"
+"""Beginning of the names of topics and groups that are made for a run."""
+_PATTERN: Final = f"{_MADE}*"
 _FILL: Final = 5000
 _MOST_BYTES: Final = 16 << 20
 _PATIENCE_S: Final = 30.0
@@ -98,7 +104,7 @@ async def send(
     """Measure sends of single messages, each answered when it is stored."""
     body = secrets.token_bytes(size)
     times: list[float] = []
-    async with _topic(client, topic, durability) as name:
+    async with _topic(client, topic, durability, groups=False) as name:
         await client.send(name, body)
         total = duration.total_seconds()
         began = time.perf_counter()
@@ -156,8 +162,8 @@ async def consume(
     """Measure pulls; each batch is acked before the next pull."""
     body = secrets.token_bytes(size)
     times: list[float] = []
-    group = f"bench-{secrets.token_hex(4)}"
-    async with _topic(client, topic, durability) as name:
+    group = f"{_MADE}{secrets.token_hex(4)}"
+    async with _topic(client, topic, durability, groups=True) as name:
         await client.admin.create_group(name, group, start="latest" if topic else "earliest")
         try:
             with _progress("storing", count) as advance:
@@ -214,7 +220,7 @@ async def latency(
     mark = secrets.token_bytes(8)
     padding = bytes(max(0, size - 16))
     times: list[float] = []
-    group = f"bench-{secrets.token_hex(4)}"
+    group = f"{_MADE}{secrets.token_hex(4)}"
     due: list[float] = []
     arrived = asyncio.Event()
 
@@ -229,7 +235,7 @@ async def latency(
                 if len(times) >= total:
                     arrived.set()
 
-    async with _topic(client, topic, durability) as name:
+    async with _topic(client, topic, durability, groups=True) as name:
         await client.admin.create_group(name, group, start="latest" if topic else "earliest")
         receiver = asyncio.ensure_future(receive(name))
         began = time.perf_counter()
@@ -258,18 +264,26 @@ async def latency(
 
 
 @asynccontextmanager
-async def _topic(client: Client, name: str | None, durability: str) -> AsyncIterator[str]:
-    """Yield the named topic, or a new one that is deleted afterwards."""
+async def _topic(
+    client: Client, name: str | None, durability: str, *, groups: bool
+) -> AsyncIterator[str]:
+    """Yield the named topic, or a new one that is deleted afterwards; check rights before.
+
+    ``groups``: a group is made on it and deleted, too.
+    """
     if name is not None:
-        if (await client.admin.topic(name)).spec.ordered:
+        info = await client.admin.topic(name)
+        if info.spec.ordered:
             raise Failed(
                 f"topic {name!r} is ordered, and bench sends no ordering keys: name another "
                 f"topic, or leave out --topic",
                 ExitCode.USAGE,
             )
+        await _check_rights(client, name, groups=groups)
         yield name
         return
-    made = f"bench-{secrets.token_hex(4)}"
+    await _check_rights(client, None, groups=groups)
+    made = f"{_MADE}{secrets.token_hex(4)}"
     await client.admin.create_topic(made, durability=durability)
     try:
         yield made
@@ -279,6 +293,43 @@ async def _topic(client: Client, name: str | None, durability: str) -> AsyncIter
             await client.flush(_UNDER_WAY_S)
         with suppress(TernMQError):
             await client.admin.delete_topic(made)
+
+
+async def _check_rights(client: Client, topic: str | None, *, groups: bool) -> None:
+    """Check the rights for everything that a bench does, before it makes anything.
+
+    The broker's own refusals would suggest a grant for the names of this run, which the next run
+    does not use.
+
+    Raises:
+        Failed: A right is missing; the text names grants for the names of all runs.
+        Forbidden: The app is denied one of them.
+    """
+    name = topic or f"{_MADE}0"
+    asked: dict[str, RightsQuestion] = {}
+    if topic is None:
+        asked[f"manage:{_PATTERN}"] = RightsQuestion(command=Command.TOPIC_CREATE, topic=name)
+    asked[f"produce:{topic or _PATTERN}"] = RightsQuestion(command=Command.SEND, topic=name)
+    if groups:
+        place = _PATTERN if topic is None else f"{topic}:{_PATTERN}"
+        for right, command in (("consume", Command.PULL), ("manage", Command.GROUP_DELETE)):
+            question = RightsQuestion(command=command, topic=name, group=f"{_MADE}0")
+            asked.setdefault(f"{right}:{place}", question)
+    refusals = await client.admin.refusals(asked.values())
+    lacking = [(grant, text) for grant, text in zip(asked, refusals or (), strict=False) if text]
+    if not lacking:
+        return
+    for _, text in lacking:
+        if "--grant" not in text:  # a grant would not help: the app is denied it
+            raise Forbidden(text.replace(f"'{_MADE}0'", f"'{_PATTERN}'"))
+    grants = " ".join([f"--grant '{grant}'" for grant, _ in lacking])
+    app = client.admin.app
+    raise Failed(
+        f"app {app!r} lacks {counted(len(lacking), 'right')} for this bench, which makes names "
+        f"that begin with {_MADE}: "
+        f"`ternmq app set {app} {grants}` gives {'it' if len(lacking) == 1 else 'them'}",
+        ExitCode.NOT_ALLOWED,
+    )
 
 
 @contextmanager

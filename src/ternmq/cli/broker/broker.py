@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import click
 
+from ternmq.cli.broker.clock import gap_of
 from ternmq.cli.commands import Group
 from ternmq.cli.reach.connection import administers
 from ternmq.cli.terminal import output
@@ -25,7 +26,13 @@ def broker() -> None:
 @output.json_option
 @administers
 async def status(client: AdminClient, metrics: bool, as_json: bool) -> None:
-    """Show version, uptime, journal, connections, and the numbers of stored and open messages."""
+    """Show version, uptime, journal, connections, and the numbers of stored and open messages.
+
+    `journal` is the size of all its files, and the room that sends can still use. `oldest file`
+    shows what keeps the oldest of these files on the disk, and for how long this has been the
+    cause. The broker removes the files in order, so the newer files wait, too. `open messages` are
+    the messages that were delivered to a group and are not done, in all groups together.
+    """
     found = await client.admin.status()
     if as_json:
         output.document(
@@ -35,6 +42,8 @@ async def status(client: AdminClient, metrics: bool, as_json: bool) -> None:
                 "epoch": found.epoch,
                 "now": output.of_us(found.now_us),
                 "uptime_s": found.uptime_us / 1e6,
+                "clock_gap_s": found.clock_gap.total_seconds(),
+                "alarms": found.alarms,
                 "oldest_file": _document(found.oldest_file),
                 "metrics": found.metrics,
             }
@@ -58,7 +67,7 @@ def _summary(address: str, found: Status) -> list[tuple[str, Cell]]:
     if found.oldest_file.sends_refused:
         room = "and sends are refused"  # even if the disk has room
     open_ = (
-        f"{read('leased_rows'):,.0f} leased, {read('ready_rows'):,.0f} ready again, "
+        f"{read('leased_rows'):,.0f} leased, {read('ready_rows'):,.0f} ready, "
         f"{read('waiting_rows'):,.0f} retrying, "
         f"{number('dead_rows', 'dead letter')}"
     )
@@ -66,6 +75,8 @@ def _summary(address: str, found: Status) -> list[tuple[str, Cell]]:
         ("broker", f"{found.broker} at {address}"),
         ("version", found.version),
         ("up", f"{output.span(found.uptime_us / 1e6)}, epoch {found.epoch}"),
+        ("clock", gap_of(found)),
+        ("alarms", _alarms(found)),
         ("connections", f"{read('connections'):.0f}, {number('sessions', 'session')}"),
         ("topics", f"{read('topics'):.0f}, {number('apps', 'app')}"),
         ("stored", f"{counted(int(stored), 'message')} since the start"),
@@ -73,9 +84,23 @@ def _summary(address: str, found: Status) -> list[tuple[str, Cell]]:
         ("oldest file", oldest_file(found)),
         ("last sync", output.span(read("last_sync_seconds"))),
         ("open messages", open_),
+        ("scheduled", f"{number('scheduled_rows', 'message')} not due yet"),
+        ("transactions", _transactions(read)),
         ("memory", output.size(read("resident_bytes"))),
         ("cpu", output.span(read("cpu_seconds"))),
     ]
+
+
+def _transactions(read: Numbers) -> str:
+    """Return a line about undecided transactions, those that writers name included."""
+    undecided = read("transactions") + read("checked_transactions")
+    parked = read("parked_transactions")
+    waits = f", {parked:,.0f} of them parked: see `ternmq transaction list`" if parked else ""
+    return f"{undecided:,.0f} undecided{waits}"
+
+
+def _alarms(found: Status) -> str:
+    return f"{found.alarms:,} open: see `ternmq alarm list`" if found.alarms else "none"
 
 
 def oldest_file(found: Status) -> str:
@@ -84,18 +109,21 @@ def oldest_file(found: Status) -> str:
     topic = f"topic {file.topic}" if file.topic else "a topic"
     group = f"group {file.group}" if file.group else "a group"
     said = {
-        "active": "the only one: what is sent is written to it",
-        "retention": f"kept: the retention of {topic} is not over",
-        "group": f"kept: {group} of {topic} has not finished it",
-        "hold": f"kept by hold {file.name}".rstrip(),
-        "transaction": f"kept by an undecided transaction of writer {file.name}".rstrip(),
-        "state": "kept until the broker's state is written after it",
-        "nothing": "about to be removed",
+        "active": "the only file of the journal: new messages are written to it",
+        "retention": f"kept, because the retention of {topic} is not over",
+        "group": f"kept, because {group} has not finished its messages of {topic}",
+        "hold": f"kept by hold {file.name}" if file.name else "kept by a hold",
+        "transaction": "kept by an undecided transaction"
+        + (f" of writer {file.name}" if file.name else ""),
+        "schedule": "kept, because scheduled messages are in it; they are copied after a day",
+        "check-back": "kept, because undecided transactions are in it; they are copied after a day",
+        "state": "kept, because the broker must write its state to a newer file first",
+        "nothing": "kept by nothing: it is about to be removed",
     }.get(file.kept_by, file.kept_by)
     if file.lacks_room:
-        said += ", for which the reserve has no room: free disk space"
-    if file.since_us:
-        said += f", for {output.span((found.now_us - file.since_us) / 1e6)}"
+        said += ", but the reserve has no room for it: free disk space"
+    if file.since_us and file.kept_by not in {"active", "nothing"}:
+        said += f" (for the last {output.span((found.now_us - file.since_us) / 1e6)})"
     return said
 
 

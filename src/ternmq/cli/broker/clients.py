@@ -1,51 +1,61 @@
-"""``ternmq client``: the connected clients."""
+"""``ternmq client``: the clients of the broker, connected or away."""
 
 from __future__ import annotations
-
-import time
 
 import click
 
 from ternmq.cli.commands import Group
 from ternmq.cli.reach.connection import administers
+from ternmq.cli.reach.parameters import NAME
 from ternmq.cli.terminal import output
 from ternmq.client.admin.admin_client import AdminClient
+from ternmq.wire.control import ClientInfo
 
 
 @click.group(cls=Group)
 def client() -> None:
-    """Show the connected clients."""
+    """List the clients, connected or away."""
 
 
 @client.command("list")
+@click.argument("of_app", metavar="[APP]", type=NAME, required=False)
+@click.option(
+    "--topic",
+    type=NAME,
+    metavar="TOPIC",
+    help="Only connected clients that have sent to, consumed or read this topic.",
+)
+@click.option("--away", is_flag=True, help="Only clients that have no connection now.")
 @output.json_option
 @administers
-async def list_(client: AdminClient, as_json: bool) -> None:
-    """List the sessions of clients, oldest first.
+async def list_(
+    client: AdminClient, of_app: str | None, topic: str | None, away: bool, as_json: bool
+) -> None:
+    """List the clients, or those of one app, oldest first.
 
-    A session outlives its connection for a short time (10s by default).
+    Each client has a session; `age` is the time since the session began. A client without a
+    connection is `away`. The broker keeps its session and its leases for a short time (10s by
+    default, setting `limits.session_grace`), so that it can reconnect and continue. `away for` is
+    the time since its last connection ended, or since the broker started, if that was later.
     """
-    found = await client.admin.clients()
-    if as_json:
-        output.document(
-            [
-                {
-                    "session": one.session,
-                    "app": one.app,
-                    "client": one.client,
-                    "address": one.address,
-                    "library": one.library,
-                    "pid": one.pid,
-                    "connected": one.connected,
-                    "since": output.of_us(one.since_us) if one.since_us else None,
-                }
-                for one in found
-            ]
+    if topic is not None and away:
+        raise click.UsageError(
+            "give only one of --topic and --away: --topic lists connected clients only",
+            click.get_current_context(),
         )
+    found = [
+        one
+        for one in await client.admin.clients()
+        if (of_app is None or one.app == of_app)
+        and (topic is None or topic in one.topics)
+        and not (away and one.connected)
+    ]
+    if as_json:
+        output.document([_plain(one) for one in found])
         return
-    now = time.time()
+    now_us = client.now_us
     output.table(
-        ("session", "app", "client", "address", "pid", "state", "for", "library"),
+        ("session", "app", "client", "address", "pid", "state", "away for", "age", "library"),
         [
             (
                 one.session,
@@ -54,10 +64,33 @@ async def list_(client: AdminClient, as_json: bool) -> None:
                 one.address,
                 one.pid,
                 "connected" if one.connected else "away",
-                output.span(max(0.0, now - one.since_us / 1e6)) if one.since_us else None,
+                _since(one.away_since_us, now_us),
+                _since(one.since_us, now_us),
                 one.library,
             )
             for one in found
         ],
-        spare=("library", "for", "pid"),
+        "no such client",
+        spare=("library", "age", "pid", "address", "app", "session"),
     )
+
+
+def _since(time_us: int, now_us: int) -> str | None:
+    """Return how long ago a broker time was; None for 0."""
+    return output.span(max(0, now_us - time_us) / 1e6) if time_us else None
+
+
+def _plain(one: ClientInfo) -> dict[str, object]:
+    return {
+        "session": one.session,
+        "app": one.app,
+        "client": one.client,
+        "address": one.address,
+        "library": one.library,
+        "language": one.language,
+        "pid": one.pid,
+        "topics": one.topics,
+        "connected": one.connected,
+        "since": one.since if one.since_us else None,
+        "away_since": one.away_since,
+    }

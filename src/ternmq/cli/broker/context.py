@@ -50,7 +50,10 @@ def add(
     use: bool,
     replace: bool,
 ) -> None:
-    """Add a context. The first one becomes the context in use."""
+    """Add a context. The first one becomes the context in use.
+
+    The context stores the address, the app and the token.
+    """
     address = parse(url)
     kept = contexts.read()
     if name in kept.contexts and not replace:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import platform
 import resource
@@ -17,6 +18,7 @@ from typing import Final, Literal, NamedTuple
 import click
 
 from ternmq.cli.broker.broker import oldest_file
+from ternmq.cli.broker.clock import gap_of
 from ternmq.cli.commands import Command
 from ternmq.cli.reach.connection import Where, connection_options, run, where
 from ternmq.cli.terminal import output
@@ -68,7 +70,8 @@ def doctor(data: Path, as_json: bool, **connection: object) -> None:
     """Check disk, clock, limits and Python of this machine, and whether a broker accepts sends.
 
     To measure the disk, the command writes a small file to the folder, syncs it 200 times, and
-    removes it.
+    removes it. Sizes are those of `df`: free is Available, the total is Size, used is Use%. With
+    blocks reserved for root, free and used together are less than the total.
     """
     del connection
     place = where(click.get_current_context())
@@ -129,13 +132,23 @@ def _descriptors() -> Check:
 
 def _space(data: Path) -> Check:
     usage = shutil.disk_usage(data)
-    said = f"{output.size(usage.free)} free of {output.size(usage.total)} at {data.resolve()}"
+    used = usage.used / max(usage.used + usage.free, 1)
+    said = f"{_filled(usage.free, usage.total, used)} at {data.resolve()}"
     wanted = min(_GIB, usage.total // 4)  # on a small disk, the segments of a broker are smaller
     if usage.free < wanted:
         state: State = "fail" if usage.free < wanted // 4 else "warn"
         said += f"; a broker needs {output.size(wanted)} to work without shortage"
         return Check("space", state, said)
     return Check("space", "ok", said)
+
+
+def _filled(free: int, total: int, used: float) -> str:
+    """Return how full a disk is, in the numbers of ``df``: Available, Size, Use%.
+
+    Free and used are less than the size if blocks are reserved for root.
+    """
+    share = f", {math.ceil(used * 100)}% used" if used else ""  # an older broker does not say it
+    return f"{output.size(free)} free of {output.size(total)}{share}"
 
 
 def _sync(data: Path) -> Check:
@@ -203,19 +216,19 @@ def _file_system(data: Path) -> str:
 
 def _broker_and_clock(place: Where) -> Iterator[Check]:
     told: dict[str, float | str] = {}
-    sends: list[Check] = []
+    rest: list[Check] = []
 
     async def ask(client: Client) -> None:
         began = time.time()
         status = await client.admin.status()
         ended = time.time()
-        told["off"] = status.now_us / 1e6 - (began + ended) / 2
+        told["off"] = status.clock.timestamp() - (began + ended) / 2
         told["within"] = (ended - began) / 2
         told["said"] = (
             f"{status.broker} {status.version} at {client.options.address}, "
             f"up {output.span(status.uptime_us / 1e6)}, answers in {output.span(ended - began)}"
         )
-        sends.append(_sends(status))
+        rest.extend((_broker_clock(status), _sends(status)))
 
     why = ""
     try:
@@ -228,7 +241,7 @@ def _broker_and_clock(place: Where) -> Iterator[Check]:
         )
     elif "off" in told:
         off, within = float(told["off"]), float(told["within"])
-        said = f"{output.span(abs(off))} from the broker's, measured to {output.span(within)}"
+        said = f"differs from the broker's by {output.span(abs(off))} (±{output.span(within)})"
         far = abs(off) > _CLOCK_OFF_S + within
         yield Check(
             "clock",
@@ -242,14 +255,23 @@ def _broker_and_clock(place: Where) -> Iterator[Check]:
         yield Check("broker", "warn" if place.source == "default" else "fail", why)
     else:
         yield Check("broker", "ok", str(told["said"]))
-    yield from sends
+    yield from rest
+
+
+def _broker_clock(status: Status) -> Check:
+    """Check whether broker time follows the clock of its machine."""
+    if status.clock_followed:
+        return Check("broker time", "ok", gap_of(status))
+    remedy = "if the clock is right, run `ternmq clock accept`; if it is wrong, set it"
+    return Check("broker time", "warn", f"{gap_of(status)}; {remedy}")
 
 
 def _sends(status: Status) -> Check:
     """Check whether the broker has room for sends, on the disk where it runs."""
-    free, total = output.size(status.disk_free_bytes), output.size(status.disk_total_bytes)
-    disk = f"{free} free of {total} on the broker's disk"
+    filled = _filled(status.disk_free_bytes, status.disk_total_bytes, status.disk_used)
+    disk = f"{filled} on the broker's disk"
     if not status.oldest_file.sends_refused:
         return Check("sends", "ok", f"accepted; {disk}")
-    said = f"refused, because there is no room; {disk}; oldest file: {oldest_file(status)}"
+    kept = f"oldest file of the journal: {oldest_file(status)}"
+    said = f"refused, because there is no room; {disk}; {kept}"
     return Check("sends", "fail", said)

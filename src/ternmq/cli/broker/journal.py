@@ -12,6 +12,7 @@ import click
 
 from ternmq.cli.commands import Group
 from ternmq.cli.reach.connection import confirm
+from ternmq.cli.reach.parameters import COUNT, OFFSET
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import ExitCode, Failed
 from ternmq.cli.terminal.output import Cell
@@ -73,7 +74,7 @@ def journal() -> None:
 @click.option(
     "--from",
     "start",
-    type=click.IntRange(min=0),
+    type=OFFSET,
     help="Position of the first record to print. Default: the oldest.",
 )
 @click.option(
@@ -86,7 +87,7 @@ def journal() -> None:
 @click.option(
     "-n",
     "--limit",
-    type=click.IntRange(min=1),
+    type=COUNT,
     help="Maximum number of records to print. Default: no limit.",
 )
 @output.ndjson_option
@@ -140,7 +141,7 @@ def _say_end(reader: JournalReader, count: int) -> None:
 def index(data: Path, as_json: bool) -> None:
     """Print which positions, queues and offsets each index file covers.
 
-    If an index file does not match the journal (`not believed`), nothing is lost: the broker
+    If an index file does not match the journal (`invalid`), nothing is lost: the broker
     rebuilds it when it starts.
     """
     with _reader(data) as reader:
@@ -156,17 +157,22 @@ def index(data: Path, as_json: bool) -> None:
     for one in found:
         name = Path(str(one["file"])).name
         if not one["believed"]:
-            rows.append((name, None, None, None, None, None, "not believed"))
+            rows.append((name, None, None, None, None, None, "invalid"))
             continue
         queues = one["queues"]
         assert isinstance(queues, list)
         rows += [
             (name, f"{one['start']}-{one['stop']}", _named(queue), queue["queue"],
-             queue["first_offset"], queue["next_offset"], "believed")
+             queue["first_offset"], queue["next_offset"], "valid")
             for queue in queues
         ]  # fmt: skip
     columns = ("file", "positions", "topic", "queue", "first", "next", "state")
-    output.table(columns, rows, "there is no index yet: the broker makes one for each full segment")
+    output.table(
+        columns,
+        rows,
+        "there is no index yet: the broker makes one for each full segment",
+        spare=("positions", "first", "file"),
+    )
 
 
 def _name_topics(index: dict[str, object], names: dict[int, str]) -> None:
@@ -182,13 +188,24 @@ def _named(queue: dict[str, Any]) -> str:
     return queue["topic"] or f"number {queue['topic_number']}"
 
 
+def inspected(data: Path) -> Inspection:
+    """Read a whole journal; return what is damaged. Raises as ``_reader``."""
+    with _reader(data) as reader, busy("reading the journal"):
+        return inspect(reader.disk)
+
+
 @journal.command()
 @_folder
 @output.json_option
 def verify(data: Path, as_json: bool) -> None:
-    """Read the whole journal, and check that all durable data is intact."""
-    with _reader(data) as reader, _busy("reading the journal"):
-        found = inspect(reader.disk)
+    """Read the whole journal, and check that all durable data is intact.
+
+    `positions` are the first and the end of the valid records. `durable position` is the highest
+    position that these records state as durable: everything below it must be intact. Records from
+    there to the end are valid, too. They are the last ones that were written, and nothing in the
+    journal states yet that they were synced.
+    """
+    found = inspected(data)
     if as_json:
         output.document(_plain(found))
     else:
@@ -197,9 +214,9 @@ def verify(data: Path, as_json: bool) -> None:
             [
                 ("records", f"{found.record_count:,}"),
                 ("positions", f"{found.first} to {found.valid_end}"),
-                ("durable up to", found.durable),
+                ("durable position", found.durable),
                 ("epoch", found.epoch),
-                ("segments of", output.size(found.segment_size)),
+                ("segment size", output.size(found.segment_size)),
                 ("state", f"damaged in {places}" if found.damage else "sound"),
             ]
         )
@@ -236,7 +253,7 @@ def repair(data: Path, donor: Path | None, cut: bool, dry_run: bool, as_json: bo
     A cut requires your consent. The part that is cut off is kept under DATA/repair. Stop the broker
     first, and preferably work on a copy.
     """
-    with _reader(data) as reader, _busy("reading the journal"):
+    with _reader(data) as reader, busy("reading the journal"):
         found = inspect(reader.disk)
         lost = losses(reader.disk, found)
         names = _names(reader, found)
@@ -353,8 +370,8 @@ def _show_lost(what: str, lost: list[LostRecord], names: dict[int, str]) -> None
     output.table(
         ("position", "topic", "queue", "offsets", "state"),
         [
-            (one.position, _topic(one, names), "unknown" if one.queue is None else one.queue,
-             _offsets(one), "whole" if one.whole else "damaged")
+            (one.position, _topic(one, names), _queue(one), _offsets(one),
+              "whole" if one.whole else "damaged")
             for one in shown[:_LOST_SHOWN]
         ],
     )  # fmt: skip
@@ -371,7 +388,15 @@ def _topic(one: LostRecord, names: dict[int, str]) -> str:
     return "unknown" if one.topic is None else names.get(one.topic, f"number {one.topic}")
 
 
+def _queue(one: LostRecord) -> str | int:
+    if one.kind == Kind.SCHEDULED and one.whole:
+        return "none yet"
+    return "unknown" if one.queue is None else one.queue
+
+
 def _offsets(one: LostRecord) -> str:
+    if one.kind == Kind.SCHEDULED and one.whole:
+        return f"{counted(one.count or 0, 'row')} due later"
     if one.first_offset is None or one.count is None:
         return "unknown"
     return f"{one.first_offset}-{one.first_offset + one.count - 1}"
@@ -446,7 +471,7 @@ def _reader(data: Path) -> Iterator[JournalReader]:
 
 
 @contextmanager
-def _busy(what: str) -> Iterator[None]:
+def busy(what: str) -> Iterator[None]:
     """Show a spinner, in a terminal."""
     if not output.is_terminal():
         yield

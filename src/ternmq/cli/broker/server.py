@@ -126,7 +126,10 @@ def serve(
     config: str | None,
     new_admin_token: bool,
 ) -> None:
-    """Run a broker until SIGTERM. It prints `listening on HOST:PORT` when it is ready."""
+    """Run a broker until SIGTERM, Ctrl-C or SIGHUP (the terminal was closed; not under `nohup`).
+
+    It prints `listening on HOST:PORT` when it is ready.
+    """
     _run(
         Mode.SERVE,
         config,
@@ -157,7 +160,7 @@ def serve(
 def dev(data: str | None, listen: str | None, http: str | None) -> None:
     """Run a broker for development: no tokens needed, topics are created at first use.
 
-    Without --data, the data is deleted at exit.
+    Without --data, the data is deleted at exit, also when the terminal is closed.
     """
     if data is not None:
         flags: dict[str, object] = {"data": data, "listen": listen, "http": http}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,11 +13,11 @@ import click
 
 from ternmq.cli.broker.broker import Numbers
 from ternmq.cli.commands import Command
-from ternmq.cli.groups.group_lag import COLUMNS, SPARE, Rates, row_of
+from ternmq.cli.groups.group_lag import COLUMNS, Rates, by_backlog, row_of, spare_of
 from ternmq.cli.reach.connection import asks_broker
 from ternmq.cli.reach.parameters import COUNT, POSITIVE_DURATION
 from ternmq.cli.terminal import output
-from ternmq.cli.terminal.live import Screen, Seen, every, keys, looks
+from ternmq.cli.terminal.live import KEYS, TURN, Screen, Seen, every, watch
 from ternmq.cli.terminal.output import Cell
 from ternmq.cli.terminal.page import Page, Part, lay_out
 from ternmq.cli.topics.topic import messages_kept
@@ -114,7 +113,11 @@ async def top(client: Client, interval: timedelta, count: int | None, as_json: b
     watcher = Watcher(client)
     with Screen(not as_json, whole=True) as screen:
         if screen.on:
-            await _live(watcher, screen, interval.total_seconds(), count)
+
+            def draw(seen: Seen[View], turned: int) -> None:
+                screen.draw(lay_out(_page(seen.view, seen.below, turned), screen.size))
+
+            await watch(watcher.look, interval.total_seconds(), draw, count)
             return
         looks = count if count is not None else None if as_json else 2
         async for turn in every(interval.total_seconds()):
@@ -125,50 +128,6 @@ async def top(client: Client, interval: timedelta, count: int | None, as_json: b
                 _print(view)
             if looks is not None and turn + 1 >= looks:
                 return
-
-
-async def _live(watcher: Watcher, screen: Screen, seconds: float, count: int | None) -> None:
-    """Draw until q is pressed.
-
-    If the broker is away, it waits for it; meanwhile the figures are marked as old.
-    """
-    stop = asyncio.Event()
-    turned = 0
-    last: Seen[View] | None = None
-
-    def show() -> None:
-        if last is not None:
-            screen.draw(lay_out(_page(last.view, last.below, turned), screen.size))
-
-    def pressed(key: str) -> None:
-        nonlocal turned
-        if "q" in key.lower():
-            stop.set()
-        elif " " in key:
-            turned += 1
-            show()
-
-    async def draw() -> None:
-        nonlocal last
-        left = count
-        async with contextlib.aclosing(looks(watcher.look, seconds)) as seen:
-            async for one in seen:
-                last = one
-                show()
-                if left is not None and (left := left - 1) <= 0:
-                    return
-
-    with keys(pressed):
-        told = asyncio.ensure_future(stop.wait())
-        drawing = asyncio.ensure_future(draw())
-        try:
-            await asyncio.wait({told, drawing}, return_when=asyncio.FIRST_COMPLETED)
-            if drawing.done():
-                drawing.result()
-        finally:
-            told.cancel()
-            drawing.cancel()
-            await asyncio.gather(told, drawing, return_exceptions=True)
 
 
 def _lines(view: View) -> list[tuple[str, Cell]]:
@@ -193,7 +152,10 @@ def _lines(view: View) -> list[tuple[str, Cell]]:
         ("broker", f"{status.broker} {status.version}, up {up}, epoch {status.epoch}"),
         ("messages", f"{rate('stored')} stored, {rate('delivered')} delivered"),
         ("traffic", f"{speed('in')} in, {speed('out')} out, {connections}"),
-        ("disk", f"{rate('syncs')} syncs of {sync}, journal {output.size(kept)}, room for {room}"),
+        (
+            "disk",
+            f"{rate('syncs')} syncs, {sync} each, journal {output.size(kept)}, room for {room}",
+        ),
         ("process", f"{cpu} cpu, {held} memory, longest loop delay {worst}"),
     ]
 
@@ -210,13 +172,11 @@ def _topic_rows(view: View) -> list[tuple[Cell, ...]]:
 def _group_rows(view: View) -> list[tuple[Cell, ...]]:
     """Return the groups, those with the most waiting messages first."""
     rows: list[tuple[Cell, ...]] = []
-    for one in view.groups:
+    for one in by_backlog(view.groups, view.group_rates):
         row = row_of(one)
         speed = view.group_rates.get((one.topic, one.group))
         rows.append((*row[:7], speed[1] if speed else None, *row[7:]))
-    return sorted(
-        rows, key=lambda row: (-(_float(row[2]) + _float(row[3])), -(_float(row[7])), str(row[:2]))
-    )
+    return rows
 
 
 def _float(cell: Cell) -> float:
@@ -225,16 +185,17 @@ def _float(cell: Cell) -> float:
 
 def _page(view: View, stale: str, turned: int) -> Page:
     """Return the page for the screen, after ``turned`` turns of the page."""
-    below = f"{output.iso(view.at)}  q quits, space shows the next page"
+    below = f"{output.iso(view.at)}  {KEYS}"
     return Page(
         _lines(view),
         (
             Part(_TOPIC_COLUMNS, _topic_rows(view)),
-            Part(_GROUP_COLUMNS, _group_rows(view), SPARE),
+            Part(_GROUP_COLUMNS, _group_rows(view), spare_of(view.groups)),
         ),
         below,
         stale,
         turned,
+        turn=TURN,
     )
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -12,17 +11,22 @@ from ternmq.cli.commands import Command
 from ternmq.cli.reach.arguments import group_argument, topic_argument
 from ternmq.cli.reach.connection import asks_broker, confirm, yes_option
 from ternmq.cli.reach.finding import known
-from ternmq.cli.reach.parameters import COUNT, QUEUE, check_one, range_of, ranges_of
+from ternmq.cli.reach.parameters import COUNT, QUEUE, check_one
+from ternmq.cli.reach.places import placed, some
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.output import Cell
 from ternmq.cli.terminal.problems import not_found
 from ternmq.cli.terminal.shapes import details, plain, shown
 from ternmq.client.consumer.causes import reason_of
-from ternmq.model.words import counted
+from ternmq.model.words import counted, verb
 
 if TYPE_CHECKING:  # imports the client that moves messages, which commands of groups do not need
     from ternmq.client.admin.deadletters import FailedMessage
     from ternmq.client.client import Client
+
+
+_SPARE: Final = ("ordering key", "attempts", "key")
+"""Columns that are dropped first on a narrow terminal, so that the reason has room."""
 
 
 def columns(*, dead: bool) -> tuple[str, ...]:
@@ -128,7 +132,10 @@ async def _list_rows(
     else:
         what = "dead letters" if dead else "messages that wait for a retry"
         output.table(
-            columns(dead=dead), map(cells, found), f"group {group} has no {what} on {topic}"
+            columns(dead=dead),
+            map(cells, found),
+            f"group {group} has no {what} on {topic}",
+            spare=(*_SPARE, columns(dead=dead)[2]),
         )
     if more:
         output.note(f"showing the first {limit:,}; there are more (--limit)")
@@ -205,6 +212,7 @@ async def _show_row(
             )
             for one in found.failures
         ],
+        spare=("outcome", "time"),
     )
     click.echo()
     if found.message is None:
@@ -249,7 +257,11 @@ def deleting(about: str, *, dead: bool) -> click.Command:
         ]
         total = sum(map(len, found.values()))
         if total:
-            confirm(f"delete {counted(total, what)} of {group} on {topic}?", yes=yes)
+            if not yes:
+                rows_ = [(number, offset) for number, rows in found.items() for offset in rows]
+                output.note(f"{counted(total, what)}: {some(rows_)}")
+            whose = f"of {group} on {topic}" if dead else f"of {topic} from the retries of {group}"
+            confirm(f"delete {counted(total, what)} {whose}?", yes=yes)
         count = total
         for number, rows in found.items():
             lost = await client.deadletters.delete(topic, group, rows, queue=number)
@@ -258,7 +270,13 @@ def deleting(about: str, *, dead: bool) -> click.Command:
         if as_json:
             output.document({"done": count, "missing": [offset for _, offset in missing]})
         elif count or not missing:
-            output.note(f"deleted {counted(count, what)} of {group} on {topic}")
+            if dead:
+                output.note(f"deleted {counted(count, what)} of {group} on {topic}")
+            else:
+                output.note(
+                    f"{counted(count, what)} of {topic} {verb(count, 'is', 'are')} not delivered "
+                    f"to {group} again; other groups are not affected"
+                )
         if missing and not everything:
             were = "were not dead letters" if dead else "did not wait"
             raise not_found(f"these {were}: {some(missing)}")
@@ -305,55 +323,3 @@ async def chosen(
     async for one in rows_of(client, topic, group, queue, dead=dead):
         found.setdefault(one.queue, []).append(one.offset)
     return found
-
-
-def placed(
-    topic: str, count: int, places: Sequence[str], queue: int | None
-) -> dict[int, list[int]]:
-    """Return the offsets of places, by queue.
-
-    A place is an offset or a range (``16``, ``10-12``), alone, as lists print it (``1/16``), or
-    with the topic as receipts print it (``orders/1/16``).
-
-    Raises:
-        click.UsageError: It is no place, is on another topic or queue, or the queue is not clear.
-        Failed: The topic has no such queue.
-    """
-    context = click.get_current_context()
-    by_queue: dict[int, list[str]] = {}
-    for place in places:
-        *where, offsets = place.split("/")
-        if len(where) == 2 and re.fullmatch("[0-9]+-[0-9]+", where[1]):  # 1/7-1/9
-            low, _, _ = where[1].partition("-")
-            raise click.UsageError(
-                f"{place!r} is not a place: a range names its queue once, such as "
-                f"{where[0]}/{low}-{offsets}", context,
-            )  # fmt: skip
-        if len(where) == 2 and where[0] != topic:
-            raise click.UsageError(f"{place!r} is on topic {where[0]!r}, not {topic!r}", context)
-        if len(where) > 2 or (where and not (where[-1].isascii() and where[-1].isdigit())):
-            raise click.UsageError(
-                f"{place!r} is not a place: an offset (16), a range (10-12), QUEUE/OFFSET (1/16) "
-                "or TOPIC/QUEUE/OFFSET", context,
-            )  # fmt: skip
-        range_of(offsets)
-        number = int(where[-1]) if where else queue
-        if where and queue not in {None, number}:
-            raise click.UsageError(f"{place!r} is on queue {number}, not {queue}", context)
-        if number is None:
-            if count > 1:
-                raise click.UsageError(
-                    f"{topic} has {count} queues: name one with --queue, or in the place, such as "
-                    f"1/{offsets}", context,
-                )  # fmt: skip
-            number = 0
-        if number >= count:
-            raise not_found(f"topic {topic!r} has no queue {number}: it has {count}")
-        by_queue.setdefault(number, []).append(offsets)
-    return {number: ranges_of(some) for number, some in by_queue.items()}
-
-
-def some(places: Sequence[tuple[int, int]]) -> str:
-    """Return queues and offsets as text; at most the first ten."""
-    text = ", ".join(f"{queue}/{offset}" for queue, offset in places[:10])
-    return f"{text} and {len(places) - 10:,} more" if len(places) > 10 else text

@@ -109,6 +109,7 @@ async def list_(client: AdminClient, topic: str | None, as_json: bool) -> None:
         ],
         f"{output.none_of('groups', client.admin.app)}; a consumer creates one, or "
         "`ternmq group create`",
+        spare=("mode", "tags", "members", "dead", "ready"),
     )
 
 
@@ -146,6 +147,7 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
              one.dead)
             for at, one in enumerate(info.queues)
         ],
+        spare=("floor", "dead", "retrying", "leased", "cursor"),
     )  # fmt: skip
 
 
@@ -338,6 +340,12 @@ def plain(info: GroupInfo) -> dict[str, object]:
         "window": spec.window,
         "retry": _plain_policy(spec.policy),
         "members": info.members,
+        "state": "paused" if spec.paused else "running",
+        "lag": sum([one.lag for one in info.queues]),
+        "ready": sum([one.ready for one in info.queues]),
+        "leased": sum([one.leased for one in info.queues]),
+        "retrying": sum([one.waiting for one in info.queues]),
+        "dead": sum([one.dead for one in info.queues]),
         "queues": [
             {
                 "queue": at,

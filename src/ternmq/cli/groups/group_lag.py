@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -18,8 +17,9 @@ from ternmq.cli.reach.arguments import group_argument, topic_argument
 from ternmq.cli.reach.connection import administers
 from ternmq.cli.reach.parameters import POSITIVE_DURATION
 from ternmq.cli.terminal import output
-from ternmq.cli.terminal.live import Screen, every, looks
+from ternmq.cli.terminal.live import KEYS, TURN, Screen, Seen, every, watch
 from ternmq.cli.terminal.output import Cell
+from ternmq.cli.terminal.page import Page, Part, lay_out
 from ternmq.client.admin.admin_client import AdminClient
 from ternmq.model.words import counted, verb
 from ternmq.wire.control import GroupInfo, HoldInfo
@@ -28,8 +28,9 @@ COLUMNS: Final = (
     "topic", "group", "lag", "ready", "leased", "retrying", "dead", "members", "state",
 )  # fmt: skip
 RATES: Final = ("in/s", "out/s", "left")
-SPARE: Final = ("members", "state", "retrying", "leased", "dead", "ready")
-"""Columns of groups that are dropped on a narrow terminal, the first one first."""
+_RUNNING: Final = "running"
+_SPARE: Final = ("members", "state", "retrying", "leased", "dead", "ready")
+_SPARE_OF_OTHERS: Final = ("members", "leased", "retrying", "dead", "ready", "state")
 _INTERVAL: Final = timedelta(seconds=1)
 _SPARE_OF_QUEUES: Final = ("floor", "cursor", "end", "retrying", "leased", "dead", "ready")
 
@@ -71,7 +72,9 @@ class Rates:
 @topic_argument(required=False)
 @group_argument(required=False)
 @click.option("--queues", "by_queue", is_flag=True, help="Show one row per queue.")
-@click.option("-w", "--watch", is_flag=True, help="Update the output, with rates, until Ctrl-C.")
+@click.option(
+    "-w", "--watch", is_flag=True, help="Update the output, with rates, until q or Ctrl-C."
+)
 @click.option(
     "--interval",
     type=POSITIVE_DURATION,
@@ -96,11 +99,12 @@ async def lag(
     holds, because they were returned, or wait behind another message of their ordering key; on an
     ordered topic, most of a backlog is ready. Failed messages that wait for their retry, and dead
     letters, are counted separately. A retry that is due counts as retrying until a consumer
-    fetches it: in a group without members, lag, ready and retrying all count messages that wait for
-    a consumer. Holds on the journal are listed with the bytes that they keep.
+    fetches it, also in a group without members. Holds on the journal are listed with the bytes that
+    they keep.
 
     With --watch, the column `left` estimates the time until no message waits: `done` if none waits,
-    `grows` if the number increases, `unchanged` if it does not change.
+    `grows` if the number increases, `unchanged` if it does not change. In a terminal, the groups
+    with the most waiting messages come first, and the space bar shows those that do not fit.
     """
     if interval is not None and not watch:
         raise click.UsageError("--interval is for --watch", click.get_current_context())
@@ -110,6 +114,7 @@ async def lag(
     elif topic is not None:
         await client.admin.topic(topic)
     rates = Rates()
+    noted: set[tuple[str, str]] = set()
     with Screen(watch and not as_json) as screen:
         if screen.on:
             await _live(client, topic, group, screen, between, by_queue=by_queue)
@@ -130,10 +135,14 @@ async def lag(
                 rows = [(stamp, *row) for row in rows]
                 output.table(("time", *columns), rows, header=turn == 0)
             else:
-                spare = _SPARE_OF_QUEUES if by_queue else SPARE
+                spare = _SPARE_OF_QUEUES if by_queue else spare_of(found)
                 none = f"{output.none_of('groups', client.admin.app)}; a consumer creates one"
                 output.table(columns, rows, none, spare=spare)
-                _note_unasked(found)
+            notes = _unasked(found)
+            for name, text in notes.items():
+                if name not in noted:
+                    output.folded_note(text)
+            noted = set(notes)
 
 
 async def _live(
@@ -145,32 +154,39 @@ async def _live(
     *,
     by_queue: bool,
 ) -> None:
-    """Draw until Ctrl-C; while the broker is away, the figures are marked as old."""
+    """Draw until q or Ctrl-C, the largest backlogs first."""
     rates = Rates()
 
-    async def look() -> tuple[tuple[str, ...], list[tuple[Cell, ...]], str]:
+    async def look() -> Page:
         found, holds = await _look(client, topic, group)
         speed = rates.of(found, time.monotonic())
-        at = datetime.fromtimestamp(time.time(), UTC)
-        return (*_table(found, holds, speed, by_queue=by_queue, watch=True), f"{output.iso(at)}")
+        found = by_backlog(found, speed)
+        columns, rows = _table(found, holds, speed, by_queue=by_queue, watch=True)
+        part = Part(columns, rows, _SPARE_OF_QUEUES if by_queue else spare_of(found))
+        below = f"{output.iso(datetime.fromtimestamp(time.time(), UTC))}  {KEYS}"
+        first, *others = list(_unasked(found).values()) or [""]
+        more = f" ({counted(len(others), 'more such group')})" if others else ""
+        return Page((), (part,), below, note=first + more, turn=TURN)
 
-    async with contextlib.aclosing(looks(look, seconds)) as seen:
-        async for one in seen:
-            columns, rows, at = one.view
-            spare = _SPARE_OF_QUEUES if by_queue else SPARE
-            screen.show(columns, rows, f"{at}, Ctrl-C ends it", one.below, spare)
+    def draw(seen: Seen[Page], turned: int) -> None:
+        page = replace(seen.view, stale=seen.below, turned=turned)
+        screen.draw(lay_out(page, screen.size, fill=False))
+
+    await watch(look, seconds, draw)
 
 
-def _note_unasked(groups: Iterable[GroupInfo]) -> None:
-    """Note groups without members that have retries: nobody asks for those that are due."""
+def _unasked(groups: Iterable[GroupInfo]) -> dict[tuple[str, str], str]:
+    """Return notes on groups without members that have retries: nobody asks for those due."""
+    found: dict[tuple[str, str], str] = {}
     for one in groups:
         retrying = sum([queue.waiting for queue in one.queues])
         if retrying and not one.members:
-            output.note(
-                f"group {one.group} on {one.topic} has no member: its "
-                f"{counted(retrying, 'retrying message')} {verb(retrying, 'waits', 'wait')} for a "
-                "consumer that asks for messages, even when the time of the retry is over"
+            found[one.topic, one.group] = (
+                f"group {one.group} on {one.topic} has no members: its "
+                f"{counted(retrying, 'retrying message')} {verb(retrying, 'stays', 'stay')} "
+                "undelivered until a consumer asks for messages, also when the retry is due"
             )
+    return found
 
 
 async def _look(
@@ -223,17 +239,44 @@ def row_of(one: GroupInfo) -> tuple[Cell, ...]:
         sum([queue.waiting for queue in queues]),
         sum([queue.dead for queue in queues]),
         len(one.members),
-        "paused" if one.spec.paused else "running",
+        "paused" if one.spec.paused else _RUNNING,
     )
 
 
+def spare_of(groups: Sequence[GroupInfo]) -> Sequence[str]:
+    """Return the columns that are dropped on a narrow terminal, the first one first.
+
+    The state is dropped early only if it says nothing: all groups are running.
+    """
+    states = {row_of(one)[-1] for one in groups}
+    return _SPARE if states <= {_RUNNING} else _SPARE_OF_OTHERS
+
+
+def waiting_of(one: GroupInfo) -> int:
+    """Return how many messages wait for a consumer; without members, no retry is asked for."""
+    waiting = sum([queue.lag + queue.ready for queue in one.queues])
+    return waiting if one.members else waiting + sum([queue.waiting for queue in one.queues])
+
+
+def by_backlog(
+    groups: Iterable[GroupInfo], speed: Mapping[tuple[str, str], tuple[float, ...]]
+) -> list[GroupInfo]:
+    """Return groups, those with the most waiting messages first; of equal ones the fastest."""
+
+    def place(one: GroupInfo) -> tuple[float, float, str, str]:
+        _, out = speed.get((one.topic, one.group), (0.0, 0.0))
+        return -waiting_of(one), -out, one.topic, one.group
+
+    return sorted(groups, key=place)
+
+
 def speed_of(one: GroupInfo, speed: tuple[float, ...] | None) -> tuple[Cell, ...]:
-    """Return messages in and out per second, and how long lag and ready last at these rates."""
+    """Return messages in and out per second, and how long the waiting ones last at these rates."""
     if speed is None:
         return (None, None, None)
     into, out = speed
     gain = out - into
-    waits = sum([queue.lag + queue.ready for queue in one.queues])
+    waits = waiting_of(one)
     left = "done" if not waits else output.span(waits / gain) if gain > 0 else "grows"
     if waits and gain == 0:
         left = "unchanged"

@@ -111,13 +111,17 @@ def _show(info: GroupInfo, preview: list[ResetQueue]) -> None:
             )
             for one in preview
         ],
+        spare=("unread then", "now at"),
     )
     skipped = sum([_skipped(info, one) for one in preview])
     if skipped:
         output.note(f"skipped: {counted(skipped, 'message')} that the group has not read")
     forgotten = sum([one.forgotten for one in preview])
     if forgotten:
-        output.note(f"forgotten: {counted(forgotten, 'message')} in hand or waiting for a retry")
+        output.folded_note(
+            f"forgotten: {counted(forgotten, 'message')} that consumers hold, that are ready, or "
+            "that wait for a retry; those below the new position are not delivered again"
+        )
 
 
 def _skipped(info: GroupInfo, one: ResetQueue) -> int:

@@ -43,6 +43,7 @@ async def list_(client: AdminClient, as_json: bool) -> None:
             for one in found
         ],
         "no holds",
+        spare=("note", "app", "moved", "position"),
     )
 
 

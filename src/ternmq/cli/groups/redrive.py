@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 import click
 
 from ternmq.cli.commands import Command
-from ternmq.cli.groups.failed import chosen, rows_of, said, some
+from ternmq.cli.groups.failed import chosen, rows_of, said
 from ternmq.cli.pipeline.parts import installed
 from ternmq.cli.reach.arguments import group_argument, topic_argument
 from ternmq.cli.reach.connection import asks_broker, confirm, yes_option
 from ternmq.cli.reach.parameters import QUEUE, Real, check_one
+from ternmq.cli.reach.places import some
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import Failed
 from ternmq.cli.terminal.problems import not_found
@@ -99,10 +100,8 @@ async def redrive(
     if offsets and not dry_run and not yes:  # ask only about those that are dead letters
         told = await _redrive(client, topic, group, found, rate, total, dry_run=True)
         there = sum([one.done for one in told])
-    if not dry_run and there:
-        if as_json and not yes:
-            raise Failed("nothing was done: --json does not prompt: add --yes or --dry-run")
-        confirm(f"hand {counted(there, 'dead letter')} of {topic} to {group} again?", yes=yes)
+    if not dry_run and there and not yes:
+        _ask(f"of {topic} to {group}", found, told, as_json=as_json)
     if there:
         told = await _redrive(client, topic, group, found, rate, total, dry_run=dry_run)
     missing = [(one.queue, one.offset) for one in told if not one.done]
@@ -129,6 +128,19 @@ async def redrive(
         )
     if missing:
         raise not_found(f"these are not dead letters: {some(missing)}")
+
+
+def _ask(
+    whose: str, found: dict[int, list[int]], told: Sequence[Redriven], *, as_json: bool
+) -> None:
+    """Show what would be redriven, and ask: what a dry run found, or else all that is selected."""
+    if as_json:
+        raise Failed("nothing was done: --json does not prompt: add --yes or --dry-run")
+    rows = [(one.queue, one.offset) for one in told if one.done]
+    rows = rows or [(queue, offset) for queue, offsets in found.items() for offset in offsets]
+    count = counted(len(rows), "dead letter")
+    output.note(f"{count}: {some(rows)}")
+    confirm(f"hand {count} {whose} again?", yes=False)
 
 
 def _by_reason(text: str) -> Callable[[FailedMessage], bool]:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import click
 
 from ternmq.cli.commands import Group
-from ternmq.cli.groups.failed import chosen, deleting, listing, showing, some
+from ternmq.cli.groups.failed import chosen, deleting, listing, showing
 from ternmq.cli.reach.arguments import group_argument, topic_argument
 from ternmq.cli.reach.connection import asks_broker
 from ternmq.cli.reach.parameters import QUEUE
+from ternmq.cli.reach.places import some
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.problems import not_found
 from ternmq.client.client import Client

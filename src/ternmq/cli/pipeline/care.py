@@ -27,7 +27,7 @@ _SHOWN: Final = 20
     "--topic",
     type=NAME,
     metavar="TOPIC",
-    help="Only this topic; files that it shares with others are not merged.",
+    help="Only this topic; files that it shares with others are not joined.",
 )
 @click.option(
     "--keep-days",
@@ -52,7 +52,7 @@ def compact(
     as_json: bool,
     **connection: object,
 ) -> None:
-    """Merge small files of the archive into large ones, and delete unused files."""
+    """Join small files of the archive into large ones, and delete unused files."""
     del connection
     with installed():
         from ternmq.pipeline.archive.compaction import compact as joined

@@ -83,8 +83,8 @@ def engine_options(function: Any) -> Any:
         (
             click.option(
                 "--engine", type=click.Choice(["spark", "local"]),
-                help="Run on Spark's workers or in this process. Default: spark for "
-                "`run`, if it is installed; otherwise local.",
+                help="Run on Spark's workers or in this process (local). Default: `run` uses "
+                "Spark if it is installed; `replay` runs in this process.",
             ),
             click.option(
                 "--master", metavar="URL",

@@ -182,7 +182,7 @@ def _command(
     @functools.wraps(function)
     def command(**arguments: Any) -> None:
         context = click.get_current_context()
-        timeout = _timeout(context)
+        timeout = timeout_of(context)
         for name in _NAMES:
             arguments.pop(name, None)
         run_with(lambda client: function(client, **arguments), where(context), timeout)
@@ -191,7 +191,8 @@ def _command(
     return made
 
 
-def _timeout(context: click.Context) -> float:
+def timeout_of(context: click.Context) -> float:
+    """Return the timeout of requests in seconds, from a command's options and those before it."""
     at: click.Context | None = context
     while at is not None:
         given = at.params.get("timeout")
@@ -387,6 +388,7 @@ def confirm(question: str, *, yes: bool, option: str = "--yes") -> None:
     if yes:
         return
     if not sys.stdin.isatty():
+        click.echo(question, err=True)  # names what was not done
         raise Failed(f"nothing was changed: add {option} to do it", ExitCode.FAILED)
     with _usual_signals():
         agreed = click.confirm(question, err=True)

@@ -25,10 +25,15 @@ async def group_of(client: Administers, topic: str, group: str) -> GroupInfo | N
 
 async def known(client: Administers, topic: str, group: str, queue: int | None) -> int:
     """Check that a group consumes a topic, and that the queue exists; return the queue count."""
+    return len((await known_group(client, topic, group, queue)).queues)
+
+
+async def known_group(client: Administers, topic: str, group: str, queue: int | None) -> GroupInfo:
+    """Return a group, after the checks of ``known``."""
     info = await client.admin.group(topic, group)
     if queue is not None and queue >= len(info.queues):
         raise not_found(f"topic {topic!r} has no queue {queue}: it has {len(info.queues)}")
-    return len(info.queues)
+    return info
 
 
 async def only_queue(client: Administers, topic: str) -> int:

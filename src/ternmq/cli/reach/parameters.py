@@ -16,7 +16,9 @@ from ternmq.model.specs import check_name
 from ternmq.model.units import read_duration, read_size
 
 _CLOCK: Final = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?\Z")
-_FORM: Final = "a time such as 10m (ago), 14:30, 2026-01-31, 2026-01-31T14:30 or ...T14:30Z"
+_TIMES: Final = "14:30, 2026-01-31, 2026-01-31T14:30 or ...T14:30Z"
+_FORM: Final = f"a time such as 10m (ago), {_TIMES}"
+_FORM_AHEAD: Final = f"a time such as 10m (from now), {_TIMES}"
 
 
 class _Type(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3 only
@@ -80,21 +82,80 @@ def read_when(text: str, now: float | None = None) -> datetime:
         ValueError: It is not a time.
     """
     stamp = time.time() if now is None else now
+    try:
+        found = _moment(text, stamp)
+        if found is None:
+            ago = timedelta(microseconds=read_duration(text.strip().removeprefix("-")))
+            found = datetime.fromtimestamp(stamp, UTC) - ago
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"is not {_FORM}") from error
+    return found
+
+
+def read_ahead(text: str, now: float | None = None) -> datetime:
+    """Parse a time that is usually in the future: a duration means that long from now.
+
+    Raises:
+        ValueError: It is not a time.
+    """
+    stamp = time.time() if now is None else now
+    try:
+        found = _moment(text, stamp)
+        if found is None:
+            ahead = timedelta(microseconds=read_duration(text))
+            found = datetime.fromtimestamp(stamp, UTC) + ahead
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"is not {_FORM_AHEAD}") from error
+    return found
+
+
+def read_due(text: str, now: float | None = None) -> datetime:
+    """Parse the time at which a message is due; it is no duration.
+
+    Raises:
+        ValueError: It is not a time, or it is a time of today that is past.
+    """
+    stamp = time.time() if now is None else now
+    try:
+        found = _moment(text, stamp)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"is not a time such as {_TIMES}") from error
+    if found is None:
+        if _is_duration(text):
+            raise ValueError(f"is a duration: write --delay {text.strip()}")
+        raise ValueError(f"is not a time such as {_TIMES}")
+    if _CLOCK.match(text.strip()) and found.timestamp() < stamp:
+        # The next day may be meant, or a moment ago.
+        raise ValueError(f"is past today: give the date too, as in {found:%Y-%m-%dT%H:%M}")
+    return found
+
+
+def _moment(text: str, stamp: float) -> datetime | None:
+    """Return the moment that a text names; None if it may be a duration.
+
+    Raises:
+        ValueError, OverflowError: It looks like a time, and is none.
+    """
     text = text.strip()
     if text == "now":
         return datetime.fromtimestamp(stamp, UTC)
     clock = _CLOCK.match(text)
+    if clock is not None:
+        hour, minute, second = (int(part or 0) for part in clock.groups())
+        # Without zone, so that the offset is that of this time, not of now.
+        today = datetime.fromtimestamp(stamp)  # noqa: DTZ006
+        return today.replace(hour=hour, minute=minute, second=second, microsecond=0).astimezone()
+    if text[:4].isdigit() and "-" in text:
+        return datetime.fromisoformat(text).astimezone()
+    return None
+
+
+def _is_duration(text: str) -> bool:
     try:
-        if clock is not None:
-            today = datetime.fromtimestamp(stamp, UTC).astimezone()
-            hour, minute, second = (int(part or 0) for part in clock.groups())
-            return today.replace(hour=hour, minute=minute, second=second, microsecond=0)
-        if text[:4].isdigit() and "-" in text:
-            return datetime.fromisoformat(text).astimezone()
-        ago = timedelta(microseconds=read_duration(text.removeprefix("-")))
-        return datetime.fromtimestamp(stamp, UTC) - ago
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"is not {_FORM}") from error
+        read_duration(text)
+    except (ValueError, OverflowError):
+        return False
+    return True
 
 
 def read_property(text: str) -> tuple[str, str]:
@@ -120,18 +181,31 @@ DURATION: Final = _Type("duration", _duration)
 POSITIVE_DURATION: Final = _Type("duration", _positive_duration)
 SIZE: Final = _Type("size", read_size)
 WHEN: Final = _Type("time", read_when)
+AHEAD: Final = _Type("time", read_ahead)
+DUE: Final = _Type("time", read_due)
 
 
-def check_span(since: datetime | None, until: datetime | None) -> None:
+def check_span(since: datetime | None, until: datetime | None, *, ahead: bool = False) -> None:
     """Check that a span of time is not empty.
+
+    Args:
+        since: Its beginning, if given.
+        until: Its end, if given.
+        ahead: Whether a duration means that long from now, as for ``AHEAD``; otherwise, ago.
 
     Raises:
         click.UsageError: The first time is not before the second.
     """
     if since is not None and until is not None and since >= until:
-        first, second = (f"{one:%Y-%m-%d %H:%M:%S}" for one in (since, until))
+        first, second = (f"{one.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" for one in (since, until))
+        durations = (
+            "10m means 10 minutes from now, so --until takes the longer one: --since 10m --until 1h"
+            if ahead
+            else "10m means 10 minutes ago, so --since takes the longer one: --since 1h --until 10m"
+        )
         raise click.UsageError(
-            f"--since ({first}) must be before --until ({second})", click.get_current_context()
+            f"--since ({first}) is the start and must be before --until ({second}); {durations}",
+            click.get_current_context(),
         )
 
 

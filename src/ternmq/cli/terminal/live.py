@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from ternmq.cli.terminal import output
-from ternmq.cli.terminal.output import Cell
-from ternmq.cli.terminal.page import Page, Part, Size, lay_out
+from ternmq.cli.terminal.page import Size
 from ternmq.cli.terminal.problems import text_of
 from ternmq.model.errors import CannotConnect, ConnectionLost
 
@@ -22,6 +21,11 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 T = TypeVar("T")
+
+KEYS: Final = "q quits"
+"""The key that ends ``watch``, for the last line."""
+TURN: Final = ", space shows the next page"
+"""The key of ``watch`` that turns the page, after ``KEYS`` if there is another page."""
 
 
 async def every(seconds: float | None) -> AsyncIterator[int]:
@@ -131,21 +135,6 @@ class Screen:
         if self._live is not None:
             self._live.stop()
 
-    def show(
-        self,
-        columns: Sequence[str],
-        rows: Sequence[Sequence[Cell]],
-        below: str,
-        stale: str,
-        spare: Sequence[str] = (),
-    ) -> None:
-        """Draw a table and a line below it; ``stale`` is shown if the figures are old.
-
-        ``spare`` are the columns to drop on a narrow terminal, in this order.
-        """
-        part = Part(columns, rows, spare)
-        self.draw(lay_out(Page((), (part,), below, stale), self.size, fill=False))
-
     def draw(self, what: RenderableType) -> None:
         """Draw anything."""
         assert self._live is not None
@@ -156,6 +145,58 @@ class Screen:
         """Present columns and lines of the terminal."""
         assert self._live is not None
         return Size(*self._live.console.size)
+
+
+async def watch(
+    look: Callable[[], Awaitable[T]],
+    seconds: float,
+    draw: Callable[[Seen[T], int], None],
+    count: int | None = None,
+) -> None:
+    """Draw what ``look`` finds until q is pressed, or ``count`` times; space turns the page.
+
+    While the broker is away, it waits for it, and the figures are marked as old.
+
+    Args:
+        look: Asks for the figures.
+        seconds: Interval.
+        draw: Draws them; its second argument is the number of times that the page was turned.
+        count: Number of updates; None: no limit.
+    """
+    stop = asyncio.Event()
+    turned = 0
+    last: Seen[T] | None = None
+
+    def pressed(key: str) -> None:
+        nonlocal turned
+        if "q" in key.lower():
+            stop.set()
+        elif " " in key:
+            turned += 1
+            if last is not None:
+                draw(last, turned)
+
+    async def drawn() -> None:
+        nonlocal last
+        left = count
+        async with contextlib.aclosing(looks(look, seconds)) as seen:
+            async for one in seen:
+                last = one
+                draw(one, turned)
+                if left is not None and (left := left - 1) <= 0:
+                    return
+
+    with keys(pressed):
+        told = asyncio.ensure_future(stop.wait())
+        drawing = asyncio.ensure_future(drawn())
+        try:
+            await asyncio.wait({told, drawing}, return_when=asyncio.FIRST_COMPLETED)
+            if drawing.done():
+                drawing.result()
+        finally:
+            told.cancel()
+            drawing.cancel()
+            await asyncio.gather(told, drawing, return_exceptions=True)
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -151,7 +152,8 @@ def table(
         fits = fitted(columns, kept, spare, terminal.width, folds=True)
         terminal.print(drawn(fits.columns, fits.rows, terminal), crop=False)
         if fits.left_out:
-            note(f"no room for {', '.join(fits.left_out)}: a wider terminal or --json shows it")
+            missing = ", ".join(fits.left_out)
+            folded_note(f"no room for {missing}: a wider terminal or --json shows it")
     if not kept and nothing:
         note(nothing)
 
@@ -236,17 +238,25 @@ def drawn(columns: Sequence[str], rows: Sequence[Sequence[Cell]], terminal: Cons
     enough, the table is wider than the terminal: long lines show more than cut names.
     """
     from rich import box
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1))
     for at, name in enumerate(columns):
         number = bool(rows) and all(isinstance(row[at], int | float | None) for row in rows)
+        texts = [name, *[shown(row[at]) for row in rows]]
+        whole = number or at < len(columns) - 1
+        least = max(map(cell_len, texts))
+        if not whole:
+            words = max(cell_len(word) for text in texts for word in text.split())
+            least = min(least, _READABLE, max(words, 1))
         made.add_column(
             name.replace("_", " "),
             justify="right" if number else "left",
             overflow="fold",
-            no_wrap=number or at < len(columns) - 1,
+            no_wrap=whole,
+            min_width=least,
         )
     for row in rows:
         made.add_row(*[Text(shown(cell)) for cell in row])
@@ -260,18 +270,27 @@ def drawn(columns: Sequence[str], rows: Sequence[Sequence[Cell]], terminal: Cons
 
 
 def details(pairs: Iterable[tuple[str, Cell]]) -> None:
-    """Print names and values, one a line."""
+    """Print names and values, one a line; in a terminal, longer values are folded."""
     kept = [(printable(name), shown(value)) for name, value in pairs]
     width = max((len(name) for name, _ in kept), default=0)
     bold = is_terminal() and "NO_COLOR" not in os.environ
+    indent = width + _GAP
+    # Not the width of `console`: for that, Rich would be imported.
+    room = max(get_terminal_size().columns - indent, _READABLE) if is_terminal() else _WIDE
     for name, value in kept:
         head = click.style(name.ljust(width), bold=True) if bold else name.ljust(width)
-        click.echo(f"{head}  {value}", color=bold)
+        text = value if len(value) <= room else folded_at(value, 0, room)
+        click.echo(f"{head}  {text.replace(chr(10), chr(10) + ' ' * indent)}", color=bold)
 
 
 def note(text: str) -> None:
     """Print a message for people on standard error."""
     click.echo(printable_lines(text), err=True)
+
+
+def folded_note(text: str) -> None:
+    """Print a message on standard error; in a terminal, a longer one is folded between words."""
+    note(folded_at(text, 0, console(error=True).width) if sys.stderr.isatty() else text)
 
 
 def line(text: str) -> None:

@@ -1,13 +1,14 @@
 """A page of a fixed size: figures, tables that share the remaining lines, and a last line.
 
 The lines are counted before they are drawn. The most important text (that figures are old, how to
-leave) is the last line, on a terminal of any size; tables shrink first, then figures.
+leave) is the last line, on a terminal of any size; above it are the names of columns for which
+there is no room, and notes. Tables shrink first, then figures.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ternmq.cli.terminal import output
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 _FRAME: Final = 2
 """Lines of a table other than rows: a blank one and the names of the columns."""
+_GAP: Final = 2
+"""Blanks between two columns."""
+_LEAST: Final = 4
+"""Least width of a column of texts."""
 _NOTICE: Final = 3
 """Most lines of the notice about old figures."""
 
@@ -56,6 +61,8 @@ class Page:
         stale: Replaces the last line if the figures are old; empty if they are not.
         turned: Number of times that the reader turned the page, so that tables begin with later
             rows; None if there is no such key.
+        note: What readers should know about the rows; above the last line.
+        turn: Added to the last line if a table has rows for which there is no room.
     """
 
     figures: Sequence[tuple[str, Cell]]
@@ -63,6 +70,8 @@ class Page:
     below: str
     stale: str = ""
     turned: int | None = None
+    note: str = ""
+    turn: str = ""
 
 
 def shares(wanted: Sequence[int], lines: int) -> list[int]:
@@ -83,6 +92,14 @@ def lay_out(page: Page, size: Size, *, fill: bool = True) -> RenderableType:
     """Return a page with at most the terminal's lines; with ``fill``, exactly as many."""
     from rich.console import Group
 
+    lines, whole = _laid_out(page, size, fill=fill)
+    if page.turn and not whole:
+        lines, _ = _laid_out(replace(page, below=page.below + page.turn), size, fill=fill)
+    return Group(*lines)
+
+
+def _laid_out(page: Page, size: Size, *, fill: bool) -> tuple[list[RenderableType], bool]:
+    """Return the lines of a page, and whether all rows of its tables are on it."""
     parts = [
         output.fitted(part.columns, part.rows, part.spare, size.columns)
         for part in page.parts
@@ -99,13 +116,14 @@ def lay_out(page: Page, size: Size, *, fill: bool = True) -> RenderableType:
     room -= len(lines)
     while parts and room <= _FRAME * len(parts):
         parts.pop(0)
-    given = shares([len(part.rows) for part in parts], room - _FRAME * len(parts))
+    wanted = [len(part.rows) for part in parts]
+    given = shares(wanted, room - _FRAME * len(parts))
     for part, most in zip(parts, given, strict=True):
-        lines += _table(part, most, page.turned)
+        lines += _table(part, most, page.turned, size.columns)
         room -= _FRAME + most
     if fill:
         lines += [_line("") for _ in range(room)]
-    return Group(*lines, *last)
+    return [*lines, *last], given == wanted
 
 
 def _line(*pieces: str | tuple[str, str], style: str = "") -> Text:
@@ -116,26 +134,62 @@ def _line(*pieces: str | tuple[str, str], style: str = "") -> Text:
 
 
 def _last(page: Page, parts: Sequence[Fitted], size: Size) -> list[Text]:
-    """Return the last line, or the lines of the notice about old figures."""
+    """Return the last line, folded if necessary, below the columns left out and the note."""
+    missing = ", ".join([name for part in parts for name in part.left_out])
+    if missing:
+        missing = f"no room for {missing}"
+    below = page.stale or page.below
+    if missing and not page.stale and len(below) + len(missing) + 2 <= size.columns:
+        below, missing = f"{below}; {missing}", ""
+    last = _folded(below, size.columns, min(_NOTICE, size.lines))
+    room = size.lines // 2 - len(last)
+    named = _folded(missing, size.columns, room)
+    noted = _folded(page.note, size.columns, room - len(named))
+    return [
+        *[_line(line, style="dim") for line in (*noted, *named)],
+        *[_line(line, style="bold red" if page.stale else "dim") for line in last],
+    ]
+
+
+def _folded(text: str, columns: int, lines: int) -> list[str]:
+    """Return a text as lines, broken between words; the last of ``lines`` has all the rest."""
     from textwrap import wrap
 
-    most = min(_NOTICE, size.lines)
-    if page.stale:
-        return [_line(line, style="bold red") for line in wrap(page.stale, size.columns)[:most]]
-    missing = [name for part in parts for name in part.left_out]
-    below = page.below + (f"; no room for {', '.join(missing)}" if missing else "")
-    return [_line(below, style="dim")]
+    found = wrap(text, columns)
+    if len(found) <= lines:
+        return found
+    return [*found[: lines - 1], " ".join(found[lines - 1 :])] if lines > 0 else []
 
 
-def _table(part: Fitted, lines: int, turned: int | None) -> list[RenderableType]:
+def widths_of(part: Fitted, width: int) -> list[int]:
+    """Return the widths of columns: texts become narrower before a number is cut."""
+    from rich.cells import cell_len
+
+    widths = [
+        max(map(cell_len, [name, *[output.shown(row[at]) for row in part.rows]]))
+        for at, name in enumerate(part.columns)
+    ]
+    texts = [at for at, number in enumerate(output.numeric(part.rows)) if not number]
+    excess = sum(widths) + _GAP * (len(widths) - 1) - width
+    while excess > 0 and texts:
+        widest = max(texts, key=widths.__getitem__)
+        if widths[widest] <= _LEAST:
+            break
+        widths[widest] -= 1
+        excess -= 1
+    return widths
+
+
+def _table(part: Fitted, lines: int, turned: int | None, width: int) -> list[RenderableType]:
     """Return a blank line, the names of the columns, and ``lines`` lines of rows."""
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name, number in zip(part.columns, output.numeric(part.rows), strict=True):
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+    numbers, widths = output.numeric(part.rows), widths_of(part, width)
+    for name, number, wide in zip(part.columns, numbers, widths, strict=True):
         made.add_column(
-            name.replace("_", " "),
+            name.replace("_", " "), width=wide,
             justify="right" if number else "left", overflow="ellipsis", no_wrap=True,
         )  # fmt: skip
     most = lines - 1 if 2 <= lines < len(part.rows) else lines

@@ -25,14 +25,17 @@ from ternmq.model.errors import (
     OrderingKeyRequired,
     SendTimeout,
     SettingsError,
+    StrictNeedsReplica,
     TernMQError,
     TopicNotOrdered,
     TopologyMismatch,
     Unauthenticated,
     UnknownApp,
     UnknownGroup,
+    UnknownProducerGroup,
     UnknownQueue,
     UnknownTopic,
+    UnknownTransaction,
     UnsentMessages,
 )
 
@@ -43,7 +46,7 @@ _CODES: Final[tuple[tuple[tuple[type[TernMQError], ...], ExitCode], ...]] = (
     ((ConnectionLost, SendTimeout, UnsentMessages), ExitCode.UNKNOWN),
     (
         (UnknownTopic, UnknownQueue, UnknownGroup, UnknownApp, MessageNotFound, OffsetExpired,
-         FileMissing),
+         FileMissing, UnknownProducerGroup, UnknownTransaction),
         ExitCode.NOT_FOUND,
     ),
     ((Unauthenticated, Forbidden), ExitCode.NOT_ALLOWED),
@@ -58,6 +61,7 @@ _HINTS: Final[dict[type[TernMQError], str]] = {
     UnknownGroup: "`ternmq group list` lists the groups, `ternmq group create` creates one",
     UnknownQueue: "`ternmq topic show` lists the queues of the topic",
     UnknownApp: "`ternmq app list` lists the apps",
+    UnknownTransaction: "`ternmq transaction list` lists those that are undecided",
     GroupSettingsMismatch: "to use the settings of the group, leave out the options that differ "
     "(tags, mode or start; in code also retry= or lease=); `ternmq group show` shows the settings",
     GroupPaused: "`ternmq group resume` resumes it",
@@ -66,6 +70,7 @@ _HINTS: Final[dict[type[TernMQError], str]] = {
     "NAME --ordered`; with `ternmq topic set NAME --ignore-ordering-keys` the topic accepts "
     "ordering keys and ignores them",
     Unauthenticated: "check --app and --token, TERNMQ_APP and TERNMQ_TOKEN, or the context",
+    StrictNeedsReplica: "`ternmq topic set NAME --durability normal` accepts sends without one",
     MessageNotFound: "",
     SendTimeout: "look the message up, or send it again with the same --id",
     ConnectionLost: "check whether the request was carried out before you try again",

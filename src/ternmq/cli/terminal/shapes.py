@@ -29,8 +29,8 @@ class Found:
 
     id: str
     topic: str
-    queue: int
-    offset: int
+    queue: int | None
+    offset: int | None
     stored_at: datetime
     born_at: datetime
     key: str
@@ -40,6 +40,8 @@ class Found:
     application_id: str
     content_type: str
     body: bytes
+    state: str = "stored"
+    due_at: datetime | None = None
 
 
 def shown(found: FoundMessage) -> Found:
@@ -59,10 +61,18 @@ def shown(found: FoundMessage) -> Found:
         row.application_id,
         row.content_type,
         row.body,
+        found.state,
+        found.due_at,
     )
 
 
 Shown = Delivery | Found
+
+
+def state_of(message: Shown) -> str:
+    """Return the state of a message that is in no queue, as text; empty for any other."""
+    state = message.state if isinstance(message, Found) else "stored"
+    return "" if state == "stored" else f"{state}, due at {output.iso(message.due_at)}"
 
 
 def plain(message: Shown) -> dict[str, Any]:
@@ -86,6 +96,11 @@ def plain(message: Shown) -> dict[str, Any]:
         "application_id": message.application_id,
         "content_type": message.content_type,
     }
+    if message.due_at is not None:
+        told["due_at"] = output.iso(message.due_at)
+    if state_of(message):
+        assert isinstance(message, Found)
+        told["state"] = message.state
     body = message.body
     if message.content_type == JSON:
         if is_json(body):
@@ -139,7 +154,7 @@ def line(message: Shown) -> str:
     """Return a message as one line: when, where, properties, body."""
     parts = [
         output.iso(message.stored_at) or "",
-        f"{message.topic}/{message.queue}/{message.offset}",
+        _place(message),
     ]
     for name in ("key", "ordering_key", "tag"):
         value = getattr(message, name)
@@ -148,6 +163,13 @@ def line(message: Shown) -> str:
     parts += [f"{_quoted(name)}:{_quoted(value)}" for name, value in message.headers.items()]
     parts.append(text_of(message.body))
     return "  ".join(parts)
+
+
+def _place(message: Shown) -> str:
+    state = state_of(message)
+    if state:
+        return f"{message.topic} ({state})"
+    return f"{message.topic}/{message.queue}/{message.offset}"
 
 
 def _quoted(text: str) -> str:
@@ -160,9 +182,10 @@ def details(message: Shown) -> None:
     output.details(
         [
             ("id", message.id),
-            ("place", f"{message.topic}/{message.queue}/{message.offset}"),
+            ("place", _place(message)),
             ("stored at", output.iso(message.stored_at)),
             ("born at", output.iso(message.born_at)),
+            *([("due at", output.iso(message.due_at))] if message.due_at is not None else []),
             ("key", message.key),
             ("ordering key", message.ordering_key),
             ("tag", message.tag),
@@ -186,8 +209,8 @@ def _whole(message: Shown) -> str:
 
 
 _IGNORED: Final = frozenset(
-    {"topic", "queue", "offset", "stored_at", "born_at", "group", "attempt", "deliveries",
-     "maybe_redelivered", "failures", "attempts", "when", "held", "reason"}
+    {"topic", "queue", "offset", "stored_at", "born_at", "due_at", "state", "group", "attempt",
+     "deliveries", "maybe_redelivered", "failures", "attempts", "when", "held", "reason"}
 )  # fmt: skip
 _TEXTS: Final = ("key", "ordering_key", "tag")
 
@@ -239,6 +262,8 @@ def message_of(text: bytes, properties: Message) -> Message:
         content_type=content_type or "",
         id=own,
         queue=properties.queue,
+        deliver_after=properties.deliver_after,
+        deliver_at=properties.deliver_at,
         **{name: told.get(name) or getattr(properties, name) for name in _TEXTS},
     )
 

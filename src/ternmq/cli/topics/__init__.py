@@ -1,5 +1,5 @@
 """Commands about messages and topics.
 
-They are: ``topic``, ``send``, ``tail``, ``consume``, ``message``,
-``message_trace``, ``transaction``.
+They are: ``topic``, ``send`` (with ``due``, ``lines``), ``tail``, ``consume``, ``message``,
+``message_trace``, ``delay``, ``transaction`` (with ``checked``).
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from datetime import timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
@@ -17,7 +17,7 @@ from ternmq.cli.terminal import output
 from ternmq.cli.topics.tail import Printer, raw_option
 from ternmq.client.client import Client
 from ternmq.client.consumer.deliveries import Deliveries
-from ternmq.model.errors import ConnectionLost, LeaseExpired, UnknownTopic
+from ternmq.model.errors import ConnectionLost, GroupPaused, LeaseExpired, UnknownTopic
 from ternmq.model.specs import Mode, Start
 from ternmq.model.words import counted
 from ternmq.record.fact.facts import Outcome
@@ -78,7 +78,9 @@ async def consume(
     """Consume messages for a group until Ctrl-C, and print them.
 
     Each batch is acked after it is printed. Messages that were printed but not acked, because the
-    broker or this command was killed, are delivered again.
+    broker or this command was killed, are delivered again. If the group is paused, the command
+    waits until it is resumed; with --wait, it ends after this time. With --no-ack and without
+    --wait, it does not wait: it shows what is available now, and fails if the group is paused.
     """
     if raw and as_json:
         raise click.UsageError("give only one of --raw and --json", click.get_current_context())
@@ -86,23 +88,16 @@ async def consume(
     if no_ack:
         most = _LOOK if most is None else most
         wait = timedelta(0) if wait is None else wait
-    at_once = wait is not None and not wait
-    made = await _made_by_use(client, topic, group, start, told_by_pull=at_once)
+    made, paused = await _at_first(client, topic, group, start)
+    settings = {"tags": tags, "mode": mode, "start": start}
+    pulls = _Pulls(client, topic, group, settings, wait, paused=paused)
     held: list[Deliveries] = []
     told = ExitStack()
     try:
         told.enter_context(connection_told())
         left = most
         while left is None or left > 0:
-            batch = await client.pull(
-                topic,
-                group=group,
-                max_messages=_PULL if left is None else min(left, _PULL),
-                wait=0 if made else _LONG_S if wait is None else wait.total_seconds(),
-                tags=tags,
-                mode=mode,
-                start=start,
-            )
+            batch = await pulls.next(left, at_once=bool(made))
             if made:  # printed after the pull: the broker may have refused it
                 output.note(made)
                 made = ""
@@ -151,24 +146,86 @@ def _print(printer: Printer, batch: Deliveries) -> None:
         )
 
 
-async def _made_by_use(
-    client: Client, topic: str, group: str, start: str | None, *, told_by_pull: bool
-) -> str:
-    """Return a line about what the first pull will create; empty if the group exists.
+class _Pulls:
+    """The pulls of a command, also while the group is paused.
 
-    If the group is paused, a note is printed, unless the pull does not wait (``told_by_pull``):
-    then its error says the same.
+    Args:
+        client: The client.
+        topic: The topic.
+        group: The group.
+        settings: What a new group has, for each pull.
+        wait: How long a pull waits; None: until messages arrive.
+        paused: Whether the group is paused. A note says so, unless the error after ``wait`` will.
     """
+
+    def __init__(
+        self, client: Client, topic: str, group: str, settings: dict[str, str | None],
+        wait: timedelta | None, *, paused: bool,
+    ) -> None:  # fmt: skip
+        self._client = client
+        self._topic = topic
+        self._group = group
+        self._settings = settings
+        self._wait = wait
+        self._noted = False
+        if paused and wait is None:
+            self._note()
+
+    async def next(self, most: int | None, *, at_once: bool) -> Deliveries:
+        """Return the next messages; empty: none came in time.
+
+        Raises:
+            GroupPaused: The group is paused at the end of ``wait``.
+        """
+        seconds = _LONG_S if self._wait is None else self._wait.total_seconds()
+        while True:
+            try:
+                batch = await self._client.pull(
+                    self._topic,
+                    group=self._group,
+                    max_messages=_PULL if most is None else min(most, _PULL),
+                    wait=0 if at_once else seconds,
+                    **self._settings,
+                )
+            except GroupPaused:
+                if self._wait is not None:
+                    raise
+                self._note()
+            else:
+                self._noted = False
+                return batch
+
+    def _note(self) -> None:
+        if self._noted:
+            return
+        self._noted = True
+        output.note(
+            f"group {self._group} is paused on {self._topic}: `ternmq group resume` resumes it"
+        )
+
+
+class _First(NamedTuple):
+    """What is known before the first pull.
+
+    Attributes:
+        made: A line about what this pull will create; empty if the group exists.
+        paused: Whether the group is paused.
+    """
+
+    made: str
+    paused: bool = False
+
+
+async def _at_first(client: Client, topic: str, group: str, start: str | None) -> _First:
+    """Look the group up before the first pull."""
     try:
         found = await group_of(client, topic, group)
     except UnknownTopic:
-        return f"created topic {topic}, and group {group} on it"  # if it makes topics by use
+        return _First(f"created topic {topic}, and group {group} on it")  # if use creates topics
     if found is None:
         where = start or Start.EARLIEST.value
         meaning = (
             "the oldest message kept" if where == Start.EARLIEST.value else "new messages only"
         )
-        return f"group {group} is new on {topic}: it starts at {where}, {meaning}"
-    if found.spec.paused and not told_by_pull:
-        output.note(f"group {group} is paused on {topic}: `ternmq group resume` resumes it")
-    return ""
+        return _First(f"group {group} is new on {topic}: it starts at {where}, {meaning}")
+    return _First("", found.spec.paused)

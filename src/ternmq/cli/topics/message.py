@@ -16,7 +16,7 @@ from ternmq.cli.reach.parameters import COUNT, NAME, OFFSET, QUEUE, WHEN, check_
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.shapes import Found, Shown, details, line, plain, shown
 from ternmq.cli.topics.message_trace import trace
-from ternmq.cli.topics.tail import merged
+from ternmq.cli.topics.tail import INDENT, merged
 from ternmq.client.client import Client
 from ternmq.model.errors import MessageNotFound, OffsetExpired, UnknownQueue, UnknownTopic
 
@@ -69,7 +69,8 @@ async def get(
     if number is None:
         number = 0 if at is None else await only_queue(client, topic)
     try:
-        found = shown(await client.get(topic, id_, queue=number, offset=at))
+        whose = None if at is None else number
+        found = shown(await client.get(topic, id_ or None, queue=whose, offset=at))
     except (MessageNotFound, OffsetExpired, UnknownQueue, UnknownTopic):
         tables = archived.folder(tables)
         kept = archived.get(tables, topic, id_, number, at) if tables else None
@@ -126,7 +127,9 @@ async def find(
     archive is searched too.
     """
     if key is None and since is None and until is None:
-        raise click.UsageError("give --key, --since or --until", click.get_current_context())
+        raise click.UsageError(
+            "give --key, --since or --until, or several of them", click.get_current_context()
+        )
     check_span(since, until)
     found: list[Shown] = []
     tables = archived.folder(tables)
@@ -146,7 +149,7 @@ async def find(
         if as_json:
             output.json_line(plain(one))
         else:
-            click.echo(line(one))
+            click.echo(output.folded(line(one), INDENT))
     if not found:
         output.note(f"no such message is kept in {topic}")
     elif len(found) >= limit:

@@ -15,6 +15,7 @@ from ternmq.cli.reach import archived
 from ternmq.cli.reach.connection import asks_broker
 from ternmq.cli.reach.parameters import COUNT, NAME, check_one
 from ternmq.cli.terminal import output
+from ternmq.cli.terminal.exits import Failed
 from ternmq.cli.terminal.problems import not_found
 from ternmq.cli.terminal.shapes import Found, shown
 from ternmq.client.client import Client
@@ -23,10 +24,13 @@ from ternmq.model.errors import (
     Forbidden,
     InvalidRequest,
     MessageNotFound,
+    TernMQError,
     UnknownGroup,
     UnknownQueue,
     UnknownTopic,
 )
+from ternmq.model.tag_filter import tags_of
+from ternmq.model.transaction_ids import transaction_id
 from ternmq.wire.commands import Command as Request
 from ternmq.wire.control import RightsQuestion, RowStanding
 
@@ -46,13 +50,18 @@ _ELSEWHERE: Final = {
 _MOST_NAMED: Final = 5
 """Most topics named in the note about topics that were not searched."""
 
-NOT_OWED: Final = "not owed"
-"""State of a message that a group finished or was never to receive; the broker keeps no more."""
-_ABOUT_NOT_OWED: Final = (
-    "not owed: done, or skipped, or deleted as a dead letter, or not for the group (its filter or "
-    "start): the broker does not keep which of them. With --tables the table `trace` says it, if "
-    "the pipeline stores one"
+OVER: Final = "done or skipped"
+"""State of a message that a group finished or passed over; the broker keeps no more."""
+EXCLUDED: Final = "not for this group: its filter excludes it"
+_ABOUT_OVER: Final = (
+    "done or skipped: the group does not receive it any more. It was acked, deleted as a dead "
+    "letter, skipped by a reset, or stored before the group's start; the broker does not keep "
+    "which. With --tables the table `trace` shows it, if the pipeline stores one"
 )
+
+
+Place = tuple[str, int, int]
+Mark = Place | tuple[str, str]
 
 
 @dataclass(slots=True)
@@ -61,11 +70,15 @@ class Life:
 
     Attributes:
         id: Its id.
-        place: Topic, queue, offset.
+        topic: Its topic.
+        place: Topic, queue, offset; None: it is in no queue.
         stored_at: When it was stored.
         born_at: When it was sent.
         key: Its key, if known.
+        tag: Its tag, if known.
         application_id: The id that its sender gave, if known.
+        state: Its state if it is in no queue: ``scheduled`` or ``cancelled``; else ``stored``.
+        due_at: When it is or was due, if it was scheduled.
         kept: Whether the broker has it.
         traced: Rows of the table, by group.
         now: Its state at the broker in words, by group.
@@ -73,15 +86,29 @@ class Life:
     """
 
     id: str
-    place: tuple[str, int, int]
+    topic: str
+    place: Place | None
     stored_at: datetime | None
     born_at: datetime | None
     key: str = ""
+    tag: str = ""
     application_id: str = ""
+    state: str = "stored"
+    due_at: datetime | None = None
     kept: bool = False
     traced: dict[str, dict[str, Any]] = field(default_factory=dict)
     now: dict[str, str] = field(default_factory=dict)
     stands: dict[str, RowStanding] = field(default_factory=dict)
+
+    @property
+    def mark(self) -> Mark:
+        """What it is told apart by from other messages."""
+        return (self.topic, self.id) if self.place is None else self.place
+
+    @property
+    def sent_in(self) -> str:
+        """Id of the transaction that it was sent in, if the table tells one."""
+        return next((_transaction(one, "transaction") for one in self.traced.values()), "")
 
     def told(self, group: str) -> dict[str, Any]:
         """Return the message's row in a group: from the table, or else from the broker."""
@@ -133,10 +160,16 @@ async def trace(
     their reasons. With --tables, the pipeline's table `trace` adds the time and consumer of each
     delivery and every failure, also for messages that the broker no longer keeps.
 
-    `handed out`: a consumer has the message. `waits for a consumer`: it was returned, its retry is
-    due, or it was not requested yet. `waits behind offset N of its ordering key`: offset N must be
-    done first. `not owed`: the group is finished with it. It is done, skipped, deleted as a dead
-    letter, or excluded by the group's filter or start; the broker does not record which.
+    With --tables, `sent in transaction` and `settled_by` name the transactions that sent and
+    settled the message.
+
+    `not handed out yet`: no consumer of the group has received it. `handed out`: a consumer has it.
+    `waits for a consumer`: it was returned, or its retry is due. `waits behind offset N of its
+    ordering key`: offset N must be done first. `waits for a retry`: it failed, and its retry is not
+    due yet. `held`: its last attempt failed, and its ordering key waits for an operator. `dead`: it
+    is a dead letter. `not for this group`: the group's tag filter excludes it. `done or skipped`:
+    the group does not receive it any more. It was acked, deleted as a dead letter, skipped by a
+    reset, or stored before the group's start; the broker does not record which.
 
     Without --topic or a place, all topics that the app may read are searched. This needs the right
     `consume` on a topic and all its groups.
@@ -150,12 +183,14 @@ async def trace(
         id_, kept = placed.id, [placed]
     else:
         names, unread = ([topic], []) if topic else await _readable(client)
-        kept = await _kept(client, names, id_, key, limit)
-    lives: dict[tuple[str, int, int], Life] = {}
+        kept, unknown = await _kept(client, names, id_, key, limit)
+        if topic:
+            refusal = refusal or unknown
+    lives: dict[Mark, Life] = {}
     for found in kept:
         life = _life(found)
         life.kept = True
-        lives[life.place] = life
+        lives[life.mark] = life
     with _traces(tables) as traces:
         if tables:
             _add_older(lives, tables, topic, place, id_, key, limit)
@@ -166,16 +201,8 @@ async def trace(
         if life.kept:
             await _look(client, life)
     if not chosen:
-        if refusal is not None:
-            raise refusal
-        app = client.admin.app
-        where = f"in the topics that app {app!r} may read" if app and not topic else "by the broker"
-        raise not_found(
-            f"no message {id_ or f'with key {key!r}'} is kept {where}"
-            + (f" and in {tables}" if tables else "")
-            + (f" ({_unsearched(unread)})" if unread else "")
-            + _ELSEWHERE[bool(tables)]
-        )
+        what = id_ or f"with key {key!r}"
+        raise _nothing(what, client.admin.app, topic, tables, refusal, unread)
     if unread and key is not None:
         output.note(_unsearched(unread))
     if as_json:
@@ -185,11 +212,36 @@ async def trace(
         if number:
             click.echo()
         _show(life)
-    if any(said == NOT_OWED and not one.traced for one in chosen for said in one.now.values()):
-        output.note(_ABOUT_NOT_OWED)
+    if any(said == OVER and not one.traced for one in chosen for said in one.now.values()):
+        output.note(_ABOUT_OVER)
 
 
-def _place(text: str, topic: str | None) -> tuple[str, int, int] | None:
+def _nothing(
+    what: str,
+    app: str,
+    topic: str | None,
+    tables: str,
+    refusal: TernMQError | None,
+    unread: Sequence[str],
+) -> TernMQError | Failed:
+    """Return the error if no message was found.
+
+    ``refusal`` is raised if it is certainly the cause: what names no place may be an id, and the
+    tables keep messages of deleted topics.
+    """
+    if isinstance(refusal, Forbidden) or (refusal is not None and topic and not tables):
+        return refusal
+    where = f"in the topics that app {app!r} may read" if app and not topic else "by the broker"
+    return not_found(
+        f"no message {what} is kept {where}"
+        + (f" and in {tables}" if tables else "")
+        + (f" ({refusal.args[0]})" if refusal is not None else "")
+        + (f" ({_unsearched(unread)})" if unread else "")
+        + _ELSEWHERE[bool(tables)]
+    )
+
+
+def _place(text: str, topic: str | None) -> Place | None:
     """Return topic, queue and offset if a text is a place on the topic (None: on any)."""
     at = text.split("/")
     if len(at) != 3 or not (at[1].isdecimal() and at[2].isdecimal()) or topic not in {None, at[0]}:
@@ -198,10 +250,8 @@ def _place(text: str, topic: str | None) -> tuple[str, int, int] | None:
     return found if max(found[1:]) < 1 << 63 else None
 
 
-async def _placed(
-    client: Client, place: tuple[str, int, int] | None
-) -> tuple[Found | None, Forbidden | None]:
-    """Return the message at a place, or the error if it may not be read; None if it is no place.
+async def _placed(client: Client, place: Place | None) -> tuple[Found | None, TernMQError | None]:
+    """Return the message at a place, or the error if there is no such place or it may not be read.
 
     An application may choose ids that look like places: the place is tried first.
     """
@@ -210,9 +260,9 @@ async def _placed(
     topic, queue, offset = place
     try:
         return shown(await client.get(topic, queue=queue, offset=offset)), None
-    except Forbidden as error:
+    except (Forbidden, UnknownTopic, UnknownQueue) as error:
         return None, error
-    except (MessageNotFound, UnknownTopic, UnknownQueue, InvalidRequest):
+    except (MessageNotFound, InvalidRequest):
         return None, None
 
 
@@ -240,18 +290,21 @@ def _unsearched(topics: Sequence[str]) -> str:
 
 async def _kept(
     client: Client, topics: Iterable[str], id_: str, key: str | None, limit: int
-) -> list[Found]:
-    """Return the messages that the broker has."""
+) -> tuple[list[Found], UnknownTopic | None]:
+    """Return the messages that the broker has, and the error of a topic that does not exist."""
     found: list[Found] = []
+    unknown: UnknownTopic | None = None
     for topic in topics:
         try:
             if key is None:
                 found.append(shown(await client.get(topic, id_)))
             else:
                 found += [shown(one) for one in await client.find(topic, key=key, limit=limit)]
-        except (MessageNotFound, UnknownTopic):
+        except MessageNotFound:
             continue
-    return found
+        except UnknownTopic as error:
+            unknown = error
+    return found, unknown
 
 
 @contextmanager
@@ -278,10 +331,10 @@ def _traces(tables: str) -> Iterator[TraceLookup | None]:
 
 
 def _add_older(
-    lives: dict[tuple[str, int, int], Life],
+    lives: dict[Mark, Life],
     tables: str,
     topic: str | None,
-    place: tuple[str, int, int] | None,
+    place: Place | None,
     id_: str,
     key: str | None,
     limit: int,
@@ -303,18 +356,19 @@ def _add_older(
     for row in rows:
         life = _life(archived.shown(row))
         if topic is None or row.topic == topic:
-            lives.setdefault(life.place, life)
+            lives.setdefault(life.mark, life)
 
 
 def _add_traced(
-    lives: dict[tuple[str, int, int], Life],
+    lives: dict[Mark, Life],
     traces: TraceLookup,
     topic: str | None,
-    place: tuple[str, int, int] | None,
+    place: Place | None,
     id_: str,
 ) -> None:
     """Add the rows of the table ``trace``."""
-    rows = [row for place in list(lives) for row in traces.at(*place)]
+    places = [life.place for life in lives.values() if life.place is not None]
+    rows = [row for place in places for row in traces.at(*place)]
     if not lives and id_:
         rows = (traces.at(*place) if place is not None else []) or traces.by_id(id_)
     for row in rows:
@@ -322,7 +376,10 @@ def _add_traced(
             continue
         place = row["topic"], row["queue"], row["offset"]
         life = lives.setdefault(
-            place, Life(row["message_id"] or id_, place, row["stored_time"], row["born_time"])
+            place,
+            Life(
+                row["message_id"] or id_, row["topic"], place, row["stored_time"], row["born_time"]
+            ),
         )
         if not row["message_id"] or row["message_id"] == life.id:
             # Otherwise the row is of another message, on a deleted topic of the same name.
@@ -331,6 +388,8 @@ def _add_traced(
 
 async def _look(client: Client, life: Life) -> None:
     """Get the state of the message in each group from the broker."""
+    if life.place is None:
+        return
     topic, queue, offset = life.place
     for info in await client.admin.groups(topic):
         if info.group.startswith("spark."):
@@ -343,12 +402,15 @@ async def _look(client: Client, life: Life) -> None:
             life.now[info.group] = "unknown: the broker is older than this command"
         else:
             life.stands[info.group] = stands
-            life.now[info.group] = _now(stands)
+            tags = tags_of(info.spec.tags)
+            excluded = tags is not None and life.tag not in tags
+            passed = excluded and stands.state in {"not_owed", "unread"}
+            life.now[info.group] = EXCLUDED if passed else _now(stands)
 
 
 _NOW: Final = {
     "unread": "not handed out yet", "leased": "handed out", "ready": "waits for a consumer",
-    "waiting": "waits for a retry", "not_owed": NOT_OWED,
+    "waiting": "waits for a retry", "not_owed": OVER,
 }  # fmt: skip
 """Texts for the broker's states; other states are shown by name."""
 
@@ -368,28 +430,39 @@ def _now(stands: RowStanding) -> str:
 
 
 def _life(found: Found) -> Life:
-    place = found.topic, found.queue, found.offset
-    return Life(found.id, place, found.stored_at, found.born_at, found.key, found.application_id)
+    place: Place | None = None
+    if found.queue is not None and found.offset is not None:
+        place = found.topic, found.queue, found.offset
+    return Life(
+        found.id, found.topic, place, found.stored_at, found.born_at, found.key, found.tag,
+        found.application_id, found.state, found.due_at,
+    )  # fmt: skip
 
 
-def _when(life: Life) -> tuple[float, tuple[str, int, int]]:
-    return (life.stored_at.timestamp() if life.stored_at else 0.0), life.place
+def _when(life: Life) -> tuple[float, str, Place]:
+    stored_s = life.stored_at.timestamp() if life.stored_at else 0.0
+    return stored_s, life.topic, life.place or (life.topic, -1, -1)
 
 
 def _show(life: Life) -> None:
-    topic, queue, offset = life.place
     given = [("application id", life.application_id)] if life.application_id else []
+    sent_in = [("sent in transaction", life.sent_in)] if life.sent_in else []
     output.details(
         [
             ("id", life.id),
             *given,
-            ("place", f"{topic}/{queue}/{offset}"),
+            ("place", f"{life.topic}: in no queue" if life.place is None else _text(life.place)),
+            *([("state", life.state)] if life.place is None else []),
             ("born at", output.iso(life.born_at)),
             ("stored at", output.iso(life.stored_at)),
+            *([("due at", output.iso(life.due_at))] if life.due_at is not None else []),
             ("key", life.key),
+            *sent_in,
             ("kept by the broker", "yes" if life.kept else "no"),
         ]
     )
+    if life.place is None:
+        return
     click.echo()
     groups = sorted({*life.traced, *life.now} - {""})
     rows: list[tuple[output.Cell, ...]] = []
@@ -397,9 +470,10 @@ def _show(life: Life) -> None:
         row = life.told(group)
         rows.append(
             (group, row.get("state"), output.iso(row.get("state_time")), row.get("deliveries"),
-             row.get("attempts"), row.get("last_client"), life.now.get(group))
+             row.get("attempts"), row.get("last_client"), _transaction(row, "settled_by"),
+             life.now.get(group))
         )  # fmt: skip
-    columns = ("group", "state", "since", "deliveries", "attempts", "client", "now")
+    columns = ("group", "state", "since", "deliveries", "attempts", "client", "settled_by", "now")
     # Without the table, some columns are known for some messages only.
     shown_ = [at for at in range(len(columns)) if any(row[at] not in {None, ""} for row in rows)]
     output.table(
@@ -421,23 +495,38 @@ def _show(life: Life) -> None:
         )
 
 
+def _transaction(row: dict[str, Any], column: str) -> str:
+    """Return the id of the transaction in a column of the table; empty: none."""
+    number = row.get(column)
+    return "" if number is None else transaction_id(number)
+
+
+def _text(place: Place) -> str:
+    topic, queue, offset = place
+    return f"{topic}/{queue}/{offset}"
+
+
 def _plain(life: Life) -> dict[str, Any]:
-    topic, queue, offset = life.place
+    _, queue, offset = life.place or (life.topic, None, None)
     return {
         "id": life.id,
-        "topic": topic,
+        "topic": life.topic,
         "queue": queue,
         "offset": offset,
+        "state": life.state,
+        "due_at": life.due_at,
         "stored_at": life.stored_at,
         "born_at": life.born_at,
         "key": life.key,
         "application_id": life.application_id,
+        "transaction": life.sent_in or None,
         "kept": life.kept,
         "groups": [
             {
                 "group": group,
                 "now": life.now.get(group),
                 **{name: life.told(group).get(name) for name in _FIELDS},
+                "settled_by": _transaction(life.told(group), "settled_by") or None,
                 "failures": [dict(one) for one in life.told(group).get("failures") or ()],
             }
             for group in sorted({*life.traced, *life.now} - {""})

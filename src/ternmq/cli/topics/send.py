@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
-import os
 import sys
-import threading
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -25,17 +21,14 @@ from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import ExitCode, Failed
 from ternmq.cli.terminal.problems import text_of as text_of_error
 from ternmq.cli.terminal.shapes import message_of, no_constant
+from ternmq.cli.topics.due import delay_of, due_options
+from ternmq.cli.topics.lines import line_batches
 from ternmq.client.client import Client
 from ternmq.client.content.codecs import JSON, TEXT
 from ternmq.client.content.message import Message, Receipt
 from ternmq.model.errors import ConnectionLost, SendTimeout, TernMQError
 from ternmq.model.words import counted, verb
 
-_MOST: Final = 1000
-"""Most messages sent at a time."""
-_MOST_BYTES: Final = 8 << 20
-_LINE_BYTES: Final = 16 << 20
-_CHUNK_BYTES: Final = 1 << 18
 _FAILURES_SHOWN: Final = 10
 _BEHIND: Final = "it and the lines after it were not sent"
 
@@ -100,6 +93,7 @@ _BEHIND: Final = "it and the lines after it were not sent"
     help="Queue number. Default: by ordering key or key; without a key, each batch goes to the "
     "next queue.",
 )
+@due_options
 @click.option("-q", "--quiet", is_flag=True, help="Do not print what was stored.")
 @output.ndjson_option
 @asks_broker
@@ -117,6 +111,9 @@ async def send(
     application_id: str | None,
     content_type: str | None,
     queue: int | None,
+    delay: timedelta | None,
+    due_at: datetime | None,
+    delay_level: int | None,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -126,11 +123,16 @@ async def send(
     when all messages are stored; each message that was not stored is reported on standard error. An
     empty input is no error: nothing is sent, and the exit status is 0, even if there is no such
     topic.
+
+    With --delay, --at or --delay-level, the messages are scheduled: they are stored now, and
+    delivered when they are due. `ternmq delay` lists and cancels them.
     """
     _check_headers(headers)
+    after = delay_of(delay, due_at, delay_level)
     properties = Message(
-        b"", key, ordering_key, tag, dict(headers), content_type or "", application_id, queue
-    )
+        b"", key, ordering_key, tag, dict(headers), content_type or "", application_id, queue,
+        after, due_at,
+    )  # fmt: skip
     if lines is None and not bodies and not files:
         lines = "-"
     if application_id is not None and (lines is not None or len(bodies) + len(files) != 1):
@@ -212,6 +214,7 @@ class Results:
         self._live = sys.stderr.isatty() and not each
         self.stored = 0
         self.duplicates = 0
+        self.scheduled = 0
         self.failed = 0
         self.uncertain = 0
         self.first: TernMQError | None = None
@@ -220,6 +223,7 @@ class Results:
         """Process the receipt of a message."""
         self.stored += 1
         self.duplicates += receipt.duplicate
+        self.scheduled += receipt.due_at is not None and not receipt.duplicate
         if self._quiet:
             return
         if self._as_json:
@@ -232,12 +236,12 @@ class Results:
                     "durable": receipt.durable,
                     "duplicate": receipt.duplicate,
                     "application_id": receipt.application_id,
+                    "due_at": receipt.due_at,
                 }
             )
         elif self._each:
-            offset = "?" if receipt.offset is None else receipt.offset
             extra = "  duplicate" if receipt.duplicate else ""
-            output.line(f"{receipt.topic}/{receipt.queue}/{offset}  {receipt.id}{extra}")
+            output.line(f"{_place_of(receipt)}  {receipt.id}{extra}")
 
     def failed_one(self, number: int, error: Exception) -> None:
         """Process a message that is not stored, or of which that is not known."""
@@ -288,7 +292,19 @@ class Results:
                 "was stored before" if self.duplicates else ""
             )  # fmt: skip
             new = self.stored - self.duplicates
-            output.note(f"stored {counted(new, 'message')} in {self._topic}{more}")
+            later = ""
+            if self.scheduled:
+                some = "" if self.scheduled == new else f"{self.scheduled:,} of them "
+                later = f", {some}not due yet"
+            output.note(f"stored {counted(new, 'message')} in {self._topic}{later}{more}")
+
+
+def _place_of(receipt: Receipt) -> str:
+    """Return where a message is stored, as text; a scheduled one is in no queue."""
+    if receipt.due_at is not None and receipt.offset is None:
+        return f"{receipt.topic} (scheduled, due at {output.iso(receipt.due_at)})"
+    offset = "?" if receipt.offset is None else receipt.offset
+    return f"{receipt.topic}/{receipt.queue}/{offset}"
 
 
 def _check_headers(headers: Sequence[tuple[str, str]]) -> None:
@@ -367,6 +383,8 @@ async def _send_one(client: Client, topic: str, message: Message) -> Receipt:
         content_type=message.content_type,
         id=message.id,
         queue=message.queue,
+        deliver_after=message.deliver_after,
+        deliver_at=message.deliver_at,
     )
 
 
@@ -380,79 +398,3 @@ def _read(path: str) -> bytes:
 def _unreadable(path: str, error: OSError) -> Failed:
     path = "standard input" if path == "-" else path
     return Failed(f"{path} cannot be read: {error.strerror}", ExitCode.USAGE)
-
-
-async def line_batches(path: str) -> AsyncIterator[list[tuple[int, bytes]]]:
-    """Yield lines with their numbers, as many at a time as are available.
-
-    A thread reads them, because a person or program that writes them may be slow; it reads ahead at
-    most two batches.
-    """
-    loop = asyncio.get_running_loop()
-    waiting: deque[tuple[int, bytes] | BaseException | None] = deque()
-    arrived = asyncio.Event()
-    woken = False  # by the thread, and the loop has not looked at what waits since
-    room = threading.Semaphore(2 * _MOST)
-
-    def tell(item: tuple[int, bytes] | BaseException | None) -> None:
-        nonlocal woken
-        waiting.append(item)
-        if not woken:  # a wake-up for each line would fill the loop's pipe
-            woken = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the command has ended
-                loop.call_soon_threadsafe(arrived.set)
-
-    def read() -> None:
-        try:
-            descriptor = 0 if path == "-" else os.open(path, os.O_RDONLY)
-            for number, line in enumerate(_lines(descriptor), 1):
-                room.acquire()
-                tell((number, line))
-            tell(None)
-        except BaseException as error:  # noqa: BLE001 - raised again by the reader of the queue
-            tell(error)
-
-    threading.Thread(target=read, daemon=True, name="lines").start()
-    ended = False
-    while not ended:
-        batch: list[tuple[int, bytes]] = []
-        size = 0
-        while not waiting:
-            await arrived.wait()
-            arrived.clear()
-            woken = False
-        item = waiting.popleft()
-        while True:
-            if item is None:
-                ended = True
-            elif isinstance(item, BaseException):
-                if batch:
-                    yield batch
-                raise item
-            else:
-                room.release()
-                batch.append(item)
-                size += len(item[1])
-            if ended or len(batch) >= _MOST or size >= _MOST_BYTES or not waiting:
-                break
-            item = waiting.popleft()
-        if batch:
-            yield batch
-
-
-def _lines(descriptor: int) -> Iterator[bytes]:
-    """Yield lines without their ends; a line larger than any broker accepts is an error.
-
-    Reads the descriptor itself: a thread that waits inside Python's buffered reader would disturb
-    the end of the process.
-    """
-    number, rest = 0, b""
-    while chunk := os.read(descriptor, _CHUNK_BYTES):
-        *whole, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else [rest + chunk]
-        for line in whole:
-            number += 1
-            yield line.removesuffix(b"\r")
-        if len(rest) > _LINE_BYTES:
-            raise Failed(f"line {number + 1} has more than 16 MiB", ExitCode.USAGE)
-    if rest:
-        yield rest.removesuffix(b"\r")

@@ -15,7 +15,7 @@ import click
 from ternmq.cli.commands import Command
 from ternmq.cli.reach.arguments import topic_argument
 from ternmq.cli.reach.connection import asks_broker, connection_told
-from ternmq.cli.reach.parameters import OFFSET, QUEUE, WHEN
+from ternmq.cli.reach.parameters import OFFSET, QUEUE, WHEN, unchangeable
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.shapes import line, plain
 from ternmq.client.client import Client
@@ -23,7 +23,8 @@ from ternmq.client.consumer.delivery import Delivery
 from ternmq.model.errors import MessageNotFound, OffsetExpired, UnknownQueue
 
 _COUNT: Final = 10
-_INDENT: Final = 4
+INDENT: Final = 4
+"""Blanks before the further lines of a message that is folded."""
 
 
 class Printer:
@@ -42,7 +43,7 @@ class Printer:
         elif self._as_json:
             output.json_line({**plain(message), **more})
         else:
-            click.echo(output.folded(line(message), _INDENT))
+            click.echo(output.folded(line(message), INDENT))
 
 
 raw_option = click.option(
@@ -63,6 +64,11 @@ raw_option = click.option(
 )
 @click.option(
     "-f", "--follow", is_flag=True, help="Also print new messages as they arrive, until Ctrl-C."
+)
+@unchangeable(
+    "--until",
+    "tail shows messages up to the newest one; for a range of time use `ternmq message find TOPIC "
+    "--since TIME --until TIME`",
 )
 @click.option("--queue", type=QUEUE, help="Only this queue.")
 @raw_option

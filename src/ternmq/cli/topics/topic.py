@@ -48,8 +48,8 @@ def topic() -> None:
 @click.option(
     "--keep-until-consumed/--drop-unread",
     default=True,
-    help="Whether messages that a group has not consumed are kept longer, while the disk has "
-    "room. Default: keep.",
+    help="Whether messages are kept beyond the retention until every group has finished them. If "
+    "the disk fills, sends are then refused. Default: keep.",
 )
 @click.option(
     "--ignore-ordering-keys",
@@ -95,7 +95,7 @@ async def list_(client: AdminClient, as_json: bool) -> None:
         output.document([_plain(one) for one in found])
         return
     output.table(
-        ("topic", "queues", "kind", "durability", "retention", "messages", "groups"),
+        ("topic", "queues", "kind", "durability", "retention", "messages", "groups", "scheduled"),
         [
             (
                 one.spec.name,
@@ -105,10 +105,12 @@ async def list_(client: AdminClient, as_json: bool) -> None:
                 write_duration(one.spec.retention_us),
                 messages_kept(one),
                 len(one.groups),
+                one.scheduled,
             )
             for one in found
         ],
         f"{output.none_of('topics', client.admin.app)}; `ternmq topic create` creates one",
+        spare=("durability", "scheduled", "kind"),
     )
 
 
@@ -131,6 +133,7 @@ async def show(client: AdminClient, topic: str, as_json: bool) -> None:
             ("retention", write_duration(spec.retention_us)),
             *([("ordering keys", "stored, and ignored")] if spec.ignore_ordering_keys else []),
             ("unread", "kept while there is room" if spec.keep_until_consumed else "dropped too"),
+            ("scheduled", f"{counted(info.scheduled, 'message')} not due yet"),
             ("groups", ", ".join(info.groups)),
         ]
     )
@@ -156,7 +159,8 @@ async def show(client: AdminClient, topic: str, as_json: bool) -> None:
 @click.option(
     "--keep-until-consumed/--drop-unread",
     default=None,
-    help="Whether messages that a group has not consumed are kept longer, while the disk has room.",
+    help="Whether messages are kept beyond the retention until every group has finished them. If "
+    "the disk fills, sends are then refused.",
 )
 @click.option(
     "--ignore-ordering-keys/--refuse-ordering-keys",
@@ -188,8 +192,12 @@ async def set_(client: AdminClient, topic: str, **changes: Any) -> None:
 async def delete(client: AdminClient, topic: str, yes: bool) -> None:
     """Delete a topic with all its messages and groups."""
     info = await client.admin.topic(topic)
-    groups = f" and {counted(len(info.groups), 'group')}" if info.groups else ""
-    lost = f"topic {topic} with {counted(messages_kept(info), 'message')}{groups}"
+    parts = [counted(messages_kept(info), "message")]
+    if info.scheduled:
+        parts.append(counted(info.scheduled, "scheduled message"))
+    if info.groups:
+        parts.append(counted(len(info.groups), "group"))
+    lost = f"topic {topic} with {', '.join(parts[:-1])}{' and ' if parts[1:] else ''}{parts[-1]}"
     if not yes:
         output.note(f"this deletes {lost}; it cannot be undone")
     confirm("delete it?", yes=yes)
@@ -213,6 +221,7 @@ def _plain(info: TopicInfo) -> dict[str, object]:
         "keep_until_consumed": spec.keep_until_consumed,
         "ignore_ordering_keys": spec.ignore_ordering_keys,
         "messages": messages_kept(info),
+        "scheduled": info.scheduled,
         "queues": [
             {"queue": at, "first": one.first, "next": one.next}
             for at, one in enumerate(info.queues)

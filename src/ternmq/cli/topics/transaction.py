@@ -1,52 +1,103 @@
-"""``ternmq transaction``: undecided transactions, and their writers."""
+"""``ternmq transaction``: undecided transactions, their writers, and producer groups."""
 
 from __future__ import annotations
 
 import click
 
 from ternmq.cli.commands import Group
-from ternmq.cli.reach.connection import asks_broker, confirm, yes_option
+from ternmq.cli.reach.connection import administers, asks_broker, confirm, yes_option
 from ternmq.cli.reach.parameters import COUNT, OFFSET
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import ExitCode, Failed
 from ternmq.cli.terminal.problems import near, not_found
+from ternmq.cli.topics import checked
+from ternmq.client.admin.admin_client import AdminClient
 from ternmq.client.client import Client
 from ternmq.model.words import counted
-from ternmq.wire.control import DecisionInfo, TransactionInfo, Transactions, WriterInfo
+from ternmq.wire.control import (
+    CheckedTransaction,
+    DecisionInfo,
+    TransactionInfo,
+    Transactions,
+    WriterInfo,
+)
 
 _MOST = 10_000
 
 
 @click.group(cls=Group)
 def transaction() -> None:
-    """List undecided transactions and their writers, and roll transactions back."""
+    """List and decide undecided transactions, and set how they are checked.
+
+    A transaction with check-back (`client.transaction`) belongs to a producer group, and has an id
+    such as t-1f3: the broker asks the checkers of the group about it. A named transaction
+    (`client.prepare`, Spark) has a writer and a batch id as its name.
+    """
 
 
 @transaction.command("list")
+@click.option("--group", metavar="GROUP", help="Only transactions of this producer group.")
+@click.option("--query-id", metavar="ID", help="Only transactions with this query id.")
 @click.option("--writer", metavar="WRITER", help="Only transactions of this writer.")
 @click.option(
     "-n",
     "--limit",
     type=COUNT,
     default=100,
-    help="Maximum number of transactions, and of writers. Default: 100.",
+    help="Maximum number of transactions of each kind, and of writers. Default: 100.",
 )
 @output.json_option
 @asks_broker
-async def list_(client: Client, writer: str | None, limit: int, as_json: bool) -> None:
+async def list_(
+    client: Client,
+    group: str | None,
+    query_id: str | None,
+    writer: str | None,
+    limit: int,
+    as_json: bool,
+) -> None:
     """List undecided transactions, oldest first, and the writers with their latest decision."""
-    found = await client.admin.transactions(writer or "", limit=min(limit, _MOST))
+    limit = min(limit, _MOST)
+    of_groups = group is not None or query_id is not None
+    if of_groups and writer is not None:
+        raise Failed("a transaction has a producer group or a writer, not both", ExitCode.USAGE)
+    asked: list[CheckedTransaction] = []
+    if writer is None:
+        asked = await client.admin.checked_transactions(
+            group or "", query_id=query_id or "", limit=limit + 1
+        )
+    more = len(asked) > limit
+    asked = asked[:limit]
+    if of_groups:
+        if as_json:
+            output.document({"checked": [checked.plain(one) for one in asked], "more": more})
+        else:
+            checked.print_transactions(asked)
+        if more and not as_json:
+            output.note("there are more: increase --limit")
+        return
+    found = await client.admin.transactions(writer or "", limit=limit)
     if writer is not None and not found.writers:
         raise await _no_writer(client, writer)
     if as_json:
         output.document(
             {
+                "checked": [checked.plain(one) for one in asked],
                 "undecided": [plain(one) for one in found.undecided],
                 "writers": [plain_writer(one) for one in found.writers],
-                "more": found.more,
+                "more": found.more or more,
             }
         )
         return
+    if asked:
+        checked.print_transactions(asked)
+        click.echo()
+    _print_of_writers(found)
+    if found.more or more:
+        output.note("there are more: increase --limit, or give --group or --writer")
+
+
+def _print_of_writers(found: Transactions) -> None:
     output.table(
         ("writer", "batch", "app", "rows", "size", "opened", "ends", "topics"),
         [
@@ -62,37 +113,91 @@ async def list_(client: Client, writer: str | None, limit: int, as_json: bool) -
             )
             for one in found.undecided
         ],
-        "nothing is undecided",
+        "no transaction of a writer is undecided",
+        spare=("opened", "app", "size", "ends"),
     )
     click.echo()
     output.table(
-        ("writer", "app", "heard of", "batch", "decided", "rows", "decision"),
+        ("writer", "app", "last active", "batch", "decided", "rows", "decision"),
         [(one.writer, one.app, output.iso(output.of_us(one.last_us)), *_cells(one.newest))
          for one in found.writers],
         "no writers",
+        spare=("app", "rows", "last active", "decided"),
     )  # fmt: skip
-    if found.more:
-        output.note("there are more: say --limit, or --writer")
 
 
 @transaction.command()
-@click.argument("writer")
-@click.argument("batch", type=OFFSET)
+@click.argument("id_", metavar="ID")
+@output.json_option
+@administers
+async def show(client: AdminClient, id_: str, as_json: bool) -> None:
+    """Show a transaction, decided or not.
+
+    A decision is known as long as its record is in the journal.
+    """
+    found = await client.admin.transaction(id_)
+    if as_json:
+        output.document(checked.plain(found))
+    else:
+        checked.print_transaction(found)
+
+
+@transaction.command()
+@click.argument("name", metavar="ID|WRITER")
+@click.argument("batch", type=OFFSET, required=False)
+@click.option("--commit", is_flag=True, help="Commit the transaction: its messages are delivered.")
 @click.option(
     "--rollback",
+    "--roll-back",
     is_flag=True,
-    help="Required: roll the transaction back. Its rows never become messages.",
+    help="Roll the transaction back: its messages are never delivered.",
 )
 @yes_option
 @asks_broker
-async def resolve(client: Client, writer: str, batch: int, rollback: bool, yes: bool) -> None:
-    """Roll back an undecided transaction whose writer does not come back.
+async def resolve(
+    client: Client, name: str, batch: int | None, commit: bool, rollback: bool, yes: bool
+) -> None:
+    """Commit or roll back an undecided transaction, in place of its client.
 
-    Only the writer can commit it, because only the writer knows whether it is complete. The writer
-    may prepare it again, under the same name.
+    ID is the id of a transaction with check-back, such as t-1f3. Find out first whether the work
+    that belongs to it was done: `transaction show` prints its query id.
+
+    WRITER and BATCH are the name of a named transaction. It can only be rolled back, because only
+    the writer knows whether it is complete. The writer may prepare it again, under the same name.
     """
-    if not rollback:
-        raise Failed("add --rollback: only its writer can commit it", ExitCode.USAGE)
+    if batch is not None:
+        if commit or not rollback:
+            raise Failed("add --rollback: only its writer can commit it", ExitCode.USAGE)
+        await _resolve_of_writer(client, name, batch, yes=yes)
+        return
+    if commit == rollback:
+        raise Failed("add either --commit or --rollback", ExitCode.USAGE)
+    found = await client.admin.transaction(name)
+    done = "committed" if commit else "rolled back"
+    if found.state in {"undecided", "parked"}:
+        rows = f"{counted(found.rows, 'message')} for {', '.join(found.topics) or 'no topic'}"
+        what = f"{found.id} of {found.group} ({rows})"
+        confirm(f"{'commit' if commit else 'roll back'} transaction {what}?", yes=yes)
+    decided = await client.admin.resolve_transaction(name, commit=commit)
+    output.note(f"{done} transaction {name}" if decided else f"{name} is {done} already")
+
+
+@transaction.command()
+@click.argument("id_", metavar="ID")
+@administers
+async def check(client: AdminClient, id_: str) -> None:
+    """Ask the checkers about an undecided transaction from now on, as if it were new.
+
+    Use it for a parked transaction after its checker was repaired.
+    """
+    await client.admin.check_transaction(id_)
+    output.note(f"the checkers are asked about {id_} again")
+
+
+transaction.add_command(checked.policy)
+
+
+async def _resolve_of_writer(client: Client, writer: str, batch: int, *, yes: bool) -> None:
     found = await client.admin.transactions(writer, limit=_MOST)
     if not writer or not found.writers:
         raise await _no_writer(client, writer)
@@ -157,7 +262,7 @@ def plain_writer(one: WriterInfo) -> dict[str, object]:
     return {
         "writer": one.writer,
         "app": one.app,
-        "heard_of_at": output.of_us(one.last_us),
+        "last_active_at": output.of_us(one.last_us),
         "decisions": one.decisions,
         "highest_committed": one.highest,
         "newest": None

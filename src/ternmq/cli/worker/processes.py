@@ -131,7 +131,9 @@ class _Supervisor:
             status = await self._wait(child, change)
             self._children.discard(child)
             if self._over.is_set():
-                if status and not self._was_starting(status):
+                if status == ExitCode.KILLED:
+                    self._status = status
+                elif status and not self._was_starting(status):
                     self._status = self._status or status
                 return
             if change.is_set():

@@ -244,7 +244,9 @@ def worker(
 
     On SIGTERM, Ctrl-C or SIGHUP (the terminal was closed), the worker stops pulling, returns
     messages that were not started, and waits for running handlers. It logs those that still run
-    after the drain timeout, and ends. A second SIGTERM or Ctrl-C ends it at once.
+    after the drain timeout, and ends. A second SIGTERM or Ctrl-C ends it at once. With --processes,
+    a process that has not ended 3 s after the second signal is killed. Without it, a handler in C
+    code that keeps the GIL delays both signals until it returns; SIGKILL ends such a worker.
     """  # fmt: skip
     del connection
     check = told(click.get_current_context())
@@ -260,15 +262,20 @@ def worker(
     client = find(target)
     check(client)
     log.info("ternmq %s, worker %s, process %d", __version__, target, os.getpid())
+    code = ExitCode.DONE
     try:
         _run(client, None if drain_timeout is None else drain_timeout.total_seconds())
+    except Interrupted:
+        exiting.end_after_others(ExitCode.INTERRUPTED)
+        raise
     except BrokenPipeError as error:
         if broken_of(error) is None:
             raise
-        return _shown(error, target)
+        code = _shown(error, target)
     except Exception as error:  # noqa: BLE001 - a lifespan can raise anything
-        return _shown(error, target)
-    return ExitCode.DONE
+        code = _shown(error, target)
+    exiting.end_after_others(code)
+    return code
 
 
 def _run(client: Client | BlockingClient, drain_timeout: float | None) -> None:
@@ -336,12 +343,9 @@ def _end_without(unfinished: object, end: ExitCode | Exception) -> None:
     if not unfinished:
         return
     log.warning("ended at once: something that a handler started is still running")
-    exiting.tell()
     code = _shown(end) if isinstance(end, Exception) else end
     logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    exiting.end_at_once(code)
 
 
 def _shown(error: Exception, target: str = "MODULE:CLIENT") -> ExitCode:

@@ -1,5 +1,6 @@
 """Control requests and look-ups.
 
 Reading order: ``admin``, ``admin_client`` (a client that only administers), ``grants``, ``lookup``
-with ``places`` (the queue of an offset), ``deadletters``, ``replay``.
+with ``places`` (the queue of an offset), ``deadletters``, ``replay``,
+``schedule`` (cancels scheduled messages).
 """

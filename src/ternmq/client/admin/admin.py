@@ -9,22 +9,26 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from ternmq.client.admin.grants import grants_of
+from ternmq.client.admin.places import queue_meant
 from ternmq.client.connection.session import Session
 from ternmq.client.content.validation import (
+    check_positive,
     choose,
     flag,
     lease_us_of,
     length_us,
+    real,
     text,
     time_us,
     whole,
 )
 from ternmq.client.declaration.policy import RetryPolicy, spec_of
 from ternmq.client.declaration.redeclaring import Redeclaring
-from ternmq.client.declaration.source import Source
+from ternmq.client.declaration.source import Source, check_tags
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.client.declaration.topic import spec_of as topic_spec_of
 from ternmq.client.handler.unawaited import looked_after
+from ternmq.client.process import pickling
 from ternmq.model.errors import InvalidRequest, UnknownCommand, UnknownGroup, UnknownTopic
 from ternmq.model.specs import (
     Durability,
@@ -34,16 +38,26 @@ from ternmq.model.specs import (
     TopicSpec,
     check_name,
 )
+from ternmq.model.transaction_ids import transaction_number
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 from ternmq.wire.control import (
+    AlarmCleared,
+    AlarmInfo,
+    Alarms,
     AppInfo,
+    CheckedTransaction,
     ClientInfo,
+    ClockAccepted,
     GrantInfo,
     GroupInfo,
     Groups,
     HoldInfo,
+    ProducerGroupInfo,
+    ProducerGroups,
     ResetQueue,
+    ScheduledHour,
+    ScheduledInfo,
     Status,
     TopicInfo,
     Transactions,
@@ -56,12 +70,14 @@ PAGE: Final = 1000
 RIGHTS_AT_ONCE: Final = 32
 """Most questions about rights per request."""
 Place = int | datetime | Start | Literal["earliest", "latest"]
-"""A position from which a group continues."""
+"""The position from which a group continues: an offset, a time, ``earliest`` or ``latest``."""
 
 
 @looked_after("client.admin")
-class Admin:
+class Admin(pickling.NotPickled):
     """Topics, groups, apps, and the state of the broker. Each call needs a right on its object."""
+
+    _not_pickled = pickling.PART.format("admin")
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -94,7 +110,7 @@ class Admin:
             ordered: Messages have ordering keys, and groups keep the order of each key.
             durability: When sends are answered: ``normal``, ``strict``, ``fast``.
             retention: How long messages are kept, in seconds or as a timedelta; None: 7 days.
-            keep_until_consumed: Keep unread ones longer, while the disk has room.
+            keep_until_consumed: Keep them longer, until every group has finished them.
             ignore_ordering_keys: For a topic that is not ordered: store messages with an ordering
                 key, and keep no order by it. Otherwise they are refused.
 
@@ -256,8 +272,8 @@ class Admin:
         if window is not None:
             whole("window", window)
         spec = (await self.group(topic, group)).spec
-        if tags is not None:
-            spec = msgspec.structs.replace(spec, tags=text("tags", tags))
+        if tags is not None and tags != spec.tags:
+            spec = msgspec.structs.replace(spec, tags=check_tags(tags))
         if retry is not None:
             spec = msgspec.structs.replace(spec, retry=spec_of(retry))
         if lease is not None:
@@ -351,28 +367,31 @@ class Admin:
         Args:
             topic: The topic.
             group: The group.
-            to: An offset (of one queue), a time, ``Start.EARLIEST`` or ``LATEST``, or their names.
+            to: An offset (of one queue, which may be omitted if the topic has only one), a time,
+                ``Start.EARLIEST`` or ``LATEST``, or their names.
             queue: The queue; None: all.
             dry_run: Only return what would happen.
 
         Returns:
             Where the group continues on each queue, how many messages are unread then, and how many
-            leases and pending retries are dropped.
+            are forgotten: they were leased, ready for a consumer, or waited for a retry.
         """
         if isinstance(to, bool) or not isinstance(to, int | datetime | Start | str):
             raise InvalidRequest(
                 f"to is an offset, a datetime, Start.EARLIEST or Start.LATEST; "
                 f"not {type(to).__name__}"
             )
-        if isinstance(to, int) and queue is None:
-            raise InvalidRequest("an offset belongs to one queue: name the queue, such as queue=0")
+        if isinstance(to, int):
+            if not 0 <= to < 2**63:
+                raise InvalidRequest(f"to is an offset from 0 to {2**63 - 1}; this one is not")
+            queue = await queue_meant(self._session, name_of(topic), queue)
         asked = control.GroupReset(
             topic=name_of(topic),
             group=check_name(group, "group"),
             queue=queue,
             offset=to if isinstance(to, int) else None,
-            time_us=max(0, time_us("to", to)) if isinstance(to, datetime) else None,
-            to=choose("to", Start, to) if isinstance(to, Start | str) else None,
+            time_us=time_us("to", to) if isinstance(to, datetime) else None,
+            to=_end_of(to) if isinstance(to, Start | str) else None,
             dry_run=dry_run,
         )
         return (await self._ask(Command.GROUP_RESET, asked, control.ResetDone)).queues
@@ -502,6 +521,221 @@ class Admin:
         more = page.more or len(undecided) > limit or len(writers) > limit
         return Transactions(undecided=undecided[:limit], writers=writers[:limit], more=more)
 
+    async def transaction(self, id: str) -> CheckedTransaction:  # noqa: A002
+        """Return the state of a transaction with check-back, decided or not.
+
+        Args:
+            id: Its id, such as ``t-1f3``.
+
+        Raises:
+            UnknownTransaction: There never was one, or its decision is no longer in the journal.
+        """
+        asked = control.TransactionShow(transaction=transaction_number(id))
+        return await self._ask(Command.TRANSACTION_SHOW, asked, CheckedTransaction)
+
+    async def checked_transactions(
+        self, group: str = "", *, query_id: str = "", limit: int = 100
+    ) -> list[CheckedTransaction]:
+        """Return undecided transactions with check-back, oldest first.
+
+        They are those of this app; with the right to manage everything, those of every app.
+
+        Args:
+            group: Only those of this producer group.
+            query_id: Only those with this query id.
+            limit: Most that are returned.
+        """
+        limit = whole("limit", limit)
+        asked = control.TransactionList(
+            limit=limit,
+            checked=True,
+            group=text("group", group),
+            query_id=text("query_id", query_id),
+        )
+        found: list[CheckedTransaction] = []
+        while True:
+            page = await self._ask(Command.TRANSACTION_LIST, asked, Transactions)
+            found += page.checked
+            if not page.next or len(found) >= limit:
+                return found[:limit]
+            asked = msgspec.structs.replace(asked, after=page.next)
+
+    async def resolve_transaction(self, id: str, *, commit: bool) -> bool:  # noqa: A002
+        """Decide a transaction with check-back in the place of its client; durable.
+
+        With the right to manage everything, it also works on transactions of other apps; this is
+        recorded, and logged in the audit log.
+
+        Args:
+            id: Its id.
+            commit: Commit; False: roll back.
+
+        Returns:
+            Whether it was decided now; False: the same was decided before.
+
+        Raises:
+            TransactionDecided: The other was decided before.
+            UnknownTransaction: There never was one, or its decision is no longer in the journal.
+        """
+        flag("commit", commit)
+        asked = control.TransactionDecide(transaction=transaction_number(id), commit=commit)
+        done = await self._ask(Command.TRANSACTION_DECIDE, asked, control.TransactionDone)
+        return not done.repeated
+
+    async def check_transaction(self, id: str) -> None:  # noqa: A002
+        """Begin the questions about an undecided transaction anew, also if it is parked.
+
+        Raises:
+            TransactionDecided, UnknownTransaction: There is nothing to ask.
+        """
+        asked = control.TransactionCheckAgain(transaction=transaction_number(id))
+        await self._do(Command.TRANSACTION_CHECK_AGAIN, asked)
+
+    # -- producer groups
+
+    async def put_producer_group(
+        self,
+        group: str,
+        *,
+        app: str | None = None,
+        first: float | timedelta | None = None,
+        factor: float | None = None,
+        cap: float | timedelta | None = None,
+        jitter: float | None = None,
+        attempts: int | None = None,
+        give_up: float | timedelta | None = None,
+        then: Literal["park", "roll-back", "commit"] | None = None,
+        without_checker: bool | None = None,
+    ) -> None:
+        """Make a producer group, or change it; what is None stays, or has its default.
+
+        Transactions that are open follow the new settings from their next question on.
+
+        Args:
+            group: Its name.
+            app: The app that it belongs to; by default the one that uses it first.
+            first: Time from the opening of a transaction to the first question; 60 s.
+            factor: Each pause between questions is so many times the one before; 1.5.
+            cap: Longest pause; 10 minutes.
+            jitter: Part of each pause that is random, 0 to 1; 0.1.
+            attempts: Most questions about a transaction; 15.
+            give_up: Time from opening after which no more questions are asked; a day.
+            then: What becomes of a transaction after that: ``park`` (an operator must decide it),
+                ``roll-back`` or ``commit``.
+            without_checker: Whether transactions may be opened while no checker is connected; no.
+
+        Raises:
+            InvalidName, InvalidRequest: A value is not valid.
+        """
+        check_name(group, "a producer group's name")
+        changes: dict[str, object] = {
+            "app": None if app is None else text("app", app),
+            "first_us": None if first is None else length_us("first", first),
+            "factor": None if factor is None else real("factor", factor),
+            "cap_us": None if cap is None else length_us("cap", cap),
+            "jitter": None if jitter is None else real("jitter", jitter),
+            "attempts": None if attempts is None else whole("attempts", attempts),
+            "give_up_us": None if give_up is None else length_us("give_up", give_up),
+            "then": then,
+            "without_checker": (
+                None if without_checker is None else flag("without_checker", without_checker)
+            ),
+        }
+        given = {name: value for name, value in changes.items() if value is not None}
+        known = {one.group: one for one in await self.producer_groups()}.get(group)
+        if known is not None:
+            now = msgspec.structs.asdict(known)
+            given = {name: now[name] for name in changes} | given
+        put = msgspec.structs.replace(control.ProducerGroupPut(group=group), **given)
+        await self._do(Command.PRODUCER_GROUP_PUT, put)
+
+    async def producer_groups(self) -> list[ProducerGroupInfo]:
+        """Return the producer groups, by name: those that were put, and those that were used."""
+        found: list[ProducerGroupInfo] = []
+        after = ""
+        while True:
+            asked = control.ProducerGroupList(limit=PAGE, after=after)
+            page = await self._ask(Command.PRODUCER_GROUP_LIST, asked, ProducerGroups)
+            found += page.groups
+            after = page.next
+            if not after:
+                return found
+
+    async def delete_producer_group(self, group: str) -> None:
+        """Delete a producer group without undecided transactions: its name may be used anew.
+
+        Raises:
+            InvalidRequest: It has undecided transactions.
+            UnknownProducerGroup: There is no such group.
+        """
+        check_name(group, "a producer group's name")
+        await self._do(Command.PRODUCER_GROUP_DELETE, control.ProducerGroupDelete(group=group))
+
+    # -- scheduled messages
+
+    async def scheduled(self, topic: str | Topic) -> list[ScheduledHour]:
+        """Return how many messages of a topic are due in each hour, the earliest hour first.
+
+        Hours without any are left out.
+
+        Raises:
+            UnknownTopic: There is no such topic.
+        """
+        topic = name_of(topic)
+        found: list[ScheduledHour] = []
+        after = ""
+        while True:
+            asked = control.ScheduleHours(topic=topic, after=after)
+            page = await self._ask(Command.SCHEDULE_HOURS, asked, control.ScheduledHours)
+            found += page.hours
+            after = page.next
+            if not after:
+                return found
+
+    async def scheduled_messages(
+        self,
+        topic: str | Topic,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 100,
+    ) -> list[ScheduledInfo]:
+        """Return scheduled messages of a topic, in the order in which they were sent.
+
+        ``client.get`` returns one with its body, ``client.cancel`` cancels it.
+
+        Args:
+            topic: The topic.
+            since: Only those that are due at or after this time.
+            until: Only those that are due before this time.
+            limit: Most that are returned.
+
+        Raises:
+            UnknownTopic: There is no such topic.
+            InvalidRequest: ``since`` is not before ``until``, or a value is not valid.
+        """
+        topic = name_of(topic)
+        check_positive("limit", limit)
+        since_us = 0 if since is None else time_us("since", since)
+        until_us = 2**63 - 1 if until is None else time_us("until", until)
+        if since_us >= until_us:
+            raise InvalidRequest(f"since ({since}) must be before until ({until})")
+        found: list[ScheduledInfo] = []
+        after = ""
+        while True:
+            asked = control.ScheduleList(
+                topic=topic,
+                since_us=max(0, since_us),
+                until_us=max(0, until_us),
+                limit=min(limit - len(found), PAGE),
+                after=after,
+            )
+            page = await self._ask(Command.SCHEDULE_LIST, asked, control.ScheduledPage)
+            found += page.messages
+            after = page.next
+            if not after or len(found) >= limit:
+                return found
+
     # -- the broker
 
     async def clients(self) -> list[ClientInfo]:
@@ -520,6 +754,36 @@ class Admin:
         """Return the state of the broker."""
         return await self._ask(Command.STATUS, control.StatusAsk(), control.Status)
 
+    async def accept_clock(self) -> ClockAccepted:
+        """Let broker time follow the clock of the broker's machine again; return both times.
+
+        The broker does not follow jumps of that clock while it runs, nor a clock that is too far
+        ahead at a start (setting ``start_jump``); ``status().clock_gap`` is the gap. If the clock
+        is ahead, broker time jumps to it at once: leases end, retries and scheduled messages come
+        due, and what is older than its retention is removed. This cannot be undone.
+
+        Raises:
+            InvalidRequest: The clock is behind broker time, which never goes back.
+        """
+        return await self._ask(Command.CLOCK_ACCEPT, control.ClockAccept(), ClockAccepted)
+
+    async def alarms(self) -> list[AlarmInfo]:
+        """Return the open alarms, those raised first in front."""
+        return (await self._ask(Command.ALARM_LIST, control.AlarmList(), Alarms)).alarms
+
+    async def clear_alarm(self, name: str, subject: str = "") -> bool:
+        """Clear an alarm; return whether it was open.
+
+        The broker clears alarms itself when their reason is gone, except ``due-unreadable``. One
+        whose reason lasts is raised again within a second or two.
+
+        Args:
+            name: Its name, such as ``due-unreadable``.
+            subject: Its subject, as ``alarms`` returns it.
+        """
+        asked = control.AlarmClear(name=text("name", name), subject=text("subject", subject))
+        return (await self._ask(Command.ALARM_CLEAR, asked, AlarmCleared)).cleared
+
     # -- requests
 
     async def _do(self, command: Command, asked: msgspec.Struct) -> None:
@@ -527,6 +791,16 @@ class Admin:
 
     async def _ask(self, command: Command, asked: msgspec.Struct, answer: type[T]) -> T:
         return await self._session.control(command, asked, answer)
+
+
+def _end_of(to: Start | str) -> Start:
+    """Return the end of a queue that a place names."""
+    try:
+        return Start(to)
+    except ValueError:
+        raise InvalidRequest(
+            f"to is an offset, a datetime with a time zone, 'earliest' or 'latest', not {to!r:.80}"
+        ) from None
 
 
 def _durability(name: Durability | str) -> Durability:

@@ -22,6 +22,15 @@ class AdminClient:
         self._session = Session(options)
         self.admin = Admin(self._session)
 
+    @property
+    def now_us(self) -> int:
+        """Broker time, ahead of the broker's clock by a round trip at most.
+
+        It is known once there was a connection.
+        """
+        time = self._session.broker_time
+        return time.at(time.moment_us())
+
     async def connect(self) -> None:
         """Connect.
 

@@ -16,9 +16,10 @@ from ternmq.client.admin.places import by_queue, queue_count, queue_meant
 from ternmq.client.connection.session import Session
 from ternmq.client.consumer.causes import in_words
 from ternmq.client.content.codecs import Codecs
-from ternmq.client.content.validation import real, unsigned, whole
+from ternmq.client.content.validation import real, whole
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.client.handler.unawaited import looked_after
+from ternmq.client.process import pickling
 from ternmq.model.errors import InvalidRequest, LeaseExpired
 from ternmq.model.specs import check_name
 from ternmq.wire import control
@@ -28,6 +29,7 @@ from ternmq.wire.control import FailureInfo, RowStanding
 _PAGE: Final = 500
 _LONGEST_PAUSE: Final = 86400.0
 """Seconds; uvloop cannot wait for an infinite time, which the lowest rates would ask for."""
+_LAST_OFFSET: Final = 2**63 - 1
 _REDRIVEN: Final = 500
 """Most dead letters per request: the answer has the outcome of each."""
 
@@ -83,12 +85,14 @@ Chosen = TypeVar("Chosen", int, FailedMessage)
 
 
 @looked_after("client.deadletters")
-class DeadLetters:
+class DeadLetters(pickling.NotPickled):
     """The messages that a group failed to process: dead letters, and those waiting for a retry.
 
     An offset belongs to one queue. If a topic has several, ``queue`` is required; a
     ``FailedMessage`` has its own.
     """
+
+    _not_pickled = pickling.PART.format("deadletters")
 
     def __init__(self, session: Session, codecs: Codecs) -> None:
         self._session = session
@@ -116,7 +120,7 @@ class DeadLetters:
         """
         topic = name_of(topic)
         check_name(group, "group")
-        offset = unsigned("offset", offset)
+        offset = _offset(offset)
         queue = await queue_meant(self._session, topic, queue)
         for dead in (False, True):
             asked = control.FailedList(
@@ -135,16 +139,17 @@ class DeadLetters:
 
         Its ``state`` is ``unread``, ``leased`` (a consumer has it), ``ready`` (it waits for one,
         given back or ``behind`` another offset of its ordering key), ``waiting`` (for its
-        retry, or, if ``due``, for a consumer), ``held``, ``dead`` or ``not_owed``. None: the broker
-        is too old for this request.
+        retry, or, if ``due``, for a consumer), ``held``, ``dead`` or ``not_owed`` (done or skipped:
+        the group does not receive it any more). None: the broker is too old for this request.
 
         Raises:
             InvalidRequest: The topic has several queues, and ``queue`` is missing.
             UnknownGroup: The group does not consume it.
+            MessageNotFound: The queue has no message at this offset, and never had one.
         """
         topic = name_of(topic)
         check_name(group, "group")
-        offset = whole("offset", offset)
+        offset = _offset(offset)
         queue = await queue_meant(self._session, topic, queue)
         asked = control.FailedList(
             topic=topic, group=group, dead=False, queue=queue, limit=1, offset=offset
@@ -204,7 +209,8 @@ class DeadLetters:
             queue: Queue of the offsets; it may be omitted if the topic has only one.
 
         Raises:
-            InvalidRequest: The topic has several queues, and ``queue`` is missing.
+            InvalidRequest: The topic has several queues, and ``queue`` is missing; or ``offsets``
+                names more than 1,000,000 messages.
         """
         return await self._named(
             Command.FAILED_RETRY, control.FailedRetry, topic, group, offsets, queue
@@ -227,7 +233,8 @@ class DeadLetters:
             queue: Queue of the offsets; it may be omitted if the topic has only one.
 
         Raises:
-            InvalidRequest: The topic has several queues, and ``queue`` is missing.
+            InvalidRequest: The topic has several queues, and ``queue`` is missing; or ``offsets``
+                names more than 1,000,000 messages.
         """
         return await self._named(
             Command.FAILED_DELETE, control.FailedDelete, topic, group, offsets, queue
@@ -288,7 +295,7 @@ class DeadLetters:
 
         Raises:
             InvalidRequest: Offsets are given, the topic has several queues, and ``queue`` is
-                missing.
+                missing; or they are more than 1,000,000.
             ReplayTooLarge: Too many messages wait for redelivery already. Those that were handed
                 back before the error stay so. Let the group consume, then repeat.
         """
@@ -358,3 +365,10 @@ def _told(queue: int, done: control.FailedRedriven) -> list[Redriven]:
 async def _pause(count: int, rate: float | None, *, dry_run: bool) -> None:
     if rate is not None and not dry_run:
         await asyncio.sleep(min(count / rate, _LONGEST_PAUSE))
+
+
+def _offset(offset: int) -> int:
+    offset = whole("offset", offset)
+    if not 0 <= offset <= _LAST_OFFSET:
+        raise InvalidRequest(f"offset is a whole number from 0 to 2**63 - 1, not {offset}")
+    return offset

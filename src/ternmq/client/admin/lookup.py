@@ -13,7 +13,7 @@ from ternmq.client.admin.places import queue_meant
 from ternmq.client.connection.session import Session
 from ternmq.client.content.codecs import Codecs
 from ternmq.client.content.message import message_id
-from ternmq.client.content.validation import check_positive, text, time_us, whole
+from ternmq.client.content.validation import check_id, check_positive, text, time_us, whole
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.model.errors import InvalidRequest, MessageNotFound
 from ternmq.record.batch.batch import Batch, Row
@@ -34,29 +34,34 @@ class FoundMessage:
     Attributes:
         id: The broker's id of it.
         topic: Its topic.
-        queue: Number of its queue.
-        offset: Its offset there.
+        queue: Number of its queue; if it is in none: the queue that was asked for, or None.
+        offset: Its offset there; None: it is in no queue.
         stored_at: When the broker stored it.
         born_at: When its sender sent it.
         row: Body and properties.
         value: The body, decoded according to its content type; as bytes, if it cannot be decoded.
+        state: ``stored``: it is in its queue; ``scheduled``: it is not due yet; ``cancelled``: it
+            was scheduled, and is not delivered.
+        due_at: When it is or was due; None: it was sent without a due time.
     """
 
     id: str
     topic: str
-    queue: int
-    offset: int
+    queue: int | None
+    offset: int | None
     stored_at: datetime
     born_at: datetime
     row: Row
     value: Any
+    state: str = "stored"
+    due_at: datetime | None = None
     _codecs: Codecs = field(default_factory=Codecs, repr=False, compare=False)
 
     def __getstate__(self) -> tuple[object, ...]:
         # Codecs may be functions that cannot be pickled.
         return (
             self.id, self.topic, self.queue, self.offset, self.stored_at, self.born_at, self.row,
-            self.value,
+            self.value, self.state, self.due_at,
         )  # fmt: skip
 
     def __setstate__(self, state: tuple[object, ...]) -> None:
@@ -69,6 +74,9 @@ class FoundMessage:
         Raises:
             DecodeError: The body cannot be decoded as that type.
         """
+        if self.queue is None or self.offset is None:
+            value: T = self._codecs.decode(self.body, self.content_type, kind)
+            return value
         place = self.topic, self.queue, self.offset
         return self._codecs.decode_at(place, self.body, self.content_type, kind)
 
@@ -119,12 +127,14 @@ def found_message(found: control.FoundMessage, codecs: Codecs) -> FoundMessage:
     return FoundMessage(
         message_id(batch.producer_id, batch.first_sequence + found.row),
         found.topic,
-        found.queue,
-        found.offset,
+        found.queue if found.queue >= 0 else None,
+        found.offset if found.offset >= 0 else None,
         of_us(found.stored_us),
         of_us(batch.born_us),
         row,
         value,
+        found.state,
+        of_us(due_us) if (due_us := found.due_us or row.due_us) else None,
         codecs,
     )
 
@@ -137,22 +147,28 @@ class Lookup:
         self._codecs = codecs
 
     async def get(
-        self, topic: str | Topic, id_: str, queue: int | None, offset: int | None
+        self, topic: str | Topic, id_: str | None, queue: int | None, offset: int | None
     ) -> FoundMessage:
         """Return a message as ``Client.get``."""
         topic = name_of(topic)
-        text("id", id_)
         if queue is not None:
             whole("queue", queue)
-        if bool(id_) is (offset is not None):
-            raise InvalidRequest("give either id= or offset=")
-        if offset is not None:
+        if id_ is not None:
+            check_id("id", id_)
+            if offset is not None:
+                raise InvalidRequest("give either id= or offset=, not both")
+            if queue is not None:
+                raise InvalidRequest("queue= belongs to offset=; an id needs no queue")
+            page = await self._named(topic, id_)
+        elif offset is None:
+            raise InvalidRequest("give id= or offset=")
+        else:
             queue = await queue_meant(self._session, topic, queue)
             page = await self._find(control.Find(topic=topic, queue=queue, offset=offset))
-        else:
-            page = await self._named(topic, id_)
         if not page.found:
-            raise MessageNotFound(f"no message {id_ or offset} is kept in {topic!r}")
+            raise MessageNotFound(
+                f"no message {offset if id_ is None else id_} is kept in {topic!r}"
+            )
         return found_message(page.found[0], self._codecs)
 
     async def _named(self, topic: str, id_: str) -> control.FoundPage:
@@ -160,7 +176,7 @@ class Lookup:
 
         An application's id may look like one of the broker.
         """
-        if _ID.match(id_):
+        if is_message_id(id_):
             with suppress(MessageNotFound):
                 return await self._find(control.Find(topic=topic, id=id_))
         return await self._find(control.Find(topic=topic, application_id=id_))
@@ -181,7 +197,7 @@ class Lookup:
             raise InvalidRequest("key is empty: give the key of the messages")
         since_us = 0 if since is None else time_us("since", since)
         until_us = 2**63 - 1 if until is None else time_us("until", until)
-        if since is not None and until is not None and since_us >= until_us:
+        if since is not None and until is not None and since >= until:
             raise InvalidRequest(f"since ({since}) must be before until ({until})")
         found: list[FoundMessage] = []
         after = ""
@@ -204,6 +220,11 @@ class Lookup:
 
     async def _find(self, asked: control.Find) -> control.FoundPage:
         return await self._session.control(Command.FIND, asked, control.FoundPage)
+
+
+def is_message_id(id_: str) -> bool:
+    """Return whether a text looks like a message id of the broker."""
+    return _ID.match(id_) is not None
 
 
 def of_us(time_us: int) -> datetime:

@@ -9,10 +9,11 @@ from typing import Final
 
 from ternmq.client.admin.places import queue_count, queue_meant
 from ternmq.client.connection.session import Session
-from ternmq.client.content.validation import flag, time_us, whole, wholes
+from ternmq.client.content.validation import check_id, flag, time_us, whole, wholes
 from ternmq.client.declaration.topic import Topic, name_of
-from ternmq.model.errors import InvalidRequest
+from ternmq.model.errors import InvalidRequest, ReplayTooLarge
 from ternmq.model.specs import check_name
+from ternmq.model.words import counted
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 
@@ -68,12 +69,14 @@ class Replay:
         count = sum([offsets is not None, timed, ids is not None])
         if count != 1:
             only = "only one" if count else "one"
-            raise InvalidRequest(f"give {only} of offsets, since with until, and ids")
+            raise InvalidRequest(f"give {only} of offsets, ids, and a time (since, until or both)")
         found = Replayed()
         if ids is not None:
             if not isinstance(ids, Iterable):
                 raise InvalidRequest(f"ids are a list of message ids, not {type(ids).__name__}")
-            named = [ids] if isinstance(ids, str) else list(ids)
+            named = [
+                check_id("an entry of ids", one) for one in ([ids] if isinstance(ids, str) else ids)
+            ]
             for at in range(0, len(named), _IDS):
                 asked = control.GroupReplay(
                     topic=topic, group=group, ids=named[at : at + _IDS], dry_run=dry_run
@@ -98,7 +101,18 @@ class Replay:
     async def _ask(self, asked: control.GroupReplay, found: Replayed) -> Replayed:
         """Send a request, and again for the part that the broker left for the next one."""
         while True:
-            told = await self._session.control(Command.GROUP_REPLAY, asked, control.GroupReplayed)
+            try:
+                told = await self._session.control(
+                    Command.GROUP_REPLAY, asked, control.GroupReplayed
+                )
+            except ReplayTooLarge as error:
+                if not found.again:
+                    raise
+                begun = "would be" if asked.dry_run else "are"
+                raise ReplayTooLarge(
+                    f"{counted(found.again, 'message')} {begun} delivered again, then: "
+                    f"{error.args[0]}"
+                ) from error
             found = Replayed(
                 found.again + sum([one.again for one in told.queues]),
                 found.unread + sum([one.unread for one in told.queues]),
@@ -135,20 +149,26 @@ def _spans(offsets: range | Iterable[int]) -> Sequence[tuple[int, int]]:
     """Return offsets as spans, sorted.
 
     Raises:
-        InvalidRequest: One is negative, or not a number; a range has a step other than 1.
+        InvalidRequest: One is negative, too large for an offset, or not a number.
     """
     if isinstance(offsets, range) and offsets.step == 1:
-        if offsets.start < 0:
-            raise InvalidRequest("offsets are not negative")
-        return [(offsets.start, offsets.stop)] if offsets else []
+        if not offsets:
+            return []
+        _check(offsets[0])
+        _check(offsets[-1])
+        return [(offsets.start, offsets.stop)]
     spans: list[tuple[int, int]] = []
     named = wholes("offsets", offsets)
     for offset in named:
-        if offset < 0:
-            raise InvalidRequest(f"offsets are whole numbers from 0 on, not {offset!r}")
+        _check(offset)
     for offset in sorted(set(named)):
         if spans and spans[-1][1] == offset:
             spans[-1] = (spans[-1][0], offset + 1)
         else:
             spans.append((offset, offset + 1))
     return spans
+
+
+def _check(offset: int) -> None:
+    if not 0 <= whole("offsets", offset) < _EVER:
+        raise InvalidRequest(f"offsets are whole numbers from 0 to 2**63 - 2, not {offset}")

@@ -23,9 +23,14 @@ DEFAULT_URL: Final = f"ternmq://localhost:{DEFAULT_PORT}"
 
 @dataclass(slots=True, frozen=True)
 class Address:
-    """A broker's address; ``app`` and ``token`` are empty if the url has none.
+    """A broker's address: ``client.options.address``. ``ternmq.connect`` makes it of a url.
 
     Attributes:
+        host: Name or IP address.
+        port: Port.
+        tls: Whether the connection uses TLS.
+        app: Name of the app, if the url has one; else empty.
+        token: Its token, if the url has one; else empty.
         ca: File with the certificates to trust; empty: those of the system.
     """
 

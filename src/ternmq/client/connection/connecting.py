@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import ssl
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
@@ -86,6 +87,10 @@ _NAMES: Final = {
 
 def refused(address: Address, error: OSError) -> TernMQError:
     """Return the error for a connection that could not be made."""
+    if isinstance(error, TimeoutError):
+        return silent(address, accepted=False)
+    if isinstance(error, ssl.SSLEOFError | ConnectionResetError | ConnectionAbortedError):
+        return closed_at_once(address, error)  # by a program that listens there
     if isinstance(error, ssl.SSLCertVerificationError):
         untrusted = CannotConnect(
             f"no broker at {address}: its certificate is not trusted: {error.verify_message}"
@@ -96,9 +101,12 @@ def refused(address: Address, error: OSError) -> TernMQError:
         )
         return untrusted
     if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
-        return NotABroker(
-            f"{address}: this port does not use TLS; use ternmq:// to connect without TLS"
+        without = NotABroker(f"{address}: this port does not use TLS")
+        without.hint = (
+            f"connect to {replace(address, tls=False)} if a broker without TLS listens there; "
+            f"{_ELSEWHERE}"
         )
+        return without
     return CannotConnect(f"no broker at {address} ({_words(error)})")
 
 
@@ -140,28 +148,43 @@ def known_at(address: Address, error: TernMQError) -> TernMQError:
 
 
 _ELSEWHERE: Final = (
-    "a program listens there: if it is not the broker, set the address of the broker with"
-    " TERNMQ_URL or connect(url)"
+    "if another program listens there, set the address of the broker with TERNMQ_URL or"
+    " connect(url)"
 )
-_ANOTHER: Final = f"{_ELSEWHERE}; if it is the broker, it is blocked at the moment"
 
 
 def silent(address: Address, *, accepted: bool) -> CannotConnect:
-    """Return the error for a connection that got no answer in time."""
-    if not accepted:
-        return CannotConnect(f"{address} does not answer")
-    error = CannotConnect(f"{address} accepts connections, but does not answer like a broker")
-    error.hint = _ANOTHER
+    """Return the error for a connection that got no answer in time.
+
+    Args:
+        address: Of the broker.
+        accepted: Whether the connection was accepted, and the TLS handshake done.
+    """
+    if accepted:
+        error = CannotConnect(f"connected to {address}, but got no answer in time")
+        error.hint = f"if it is the broker, it is blocked at the moment; {_ELSEWHERE}"
+        return error
+    what = "connection with TLS" if address.tls else "connection"
+    error = CannotConnect(f"no {what} to {address} in time")
+    error.hint = "check host and port, and whether a firewall drops the packets"
+    if address.tls:
+        error.hint += f"; if the port does not use TLS, connect to {replace(address, tls=False)}"
     return error
 
 
 def closed_at_once(address: Address, error: Exception | None) -> CannotConnect:
-    """Return the error for a connection that ended before HELLO was answered."""
-    words = _words(error) if isinstance(error, OSError) else error
+    """Return the error for a connection that was accepted, and ended before HELLO was answered."""
+    # OpenSSL's words for an end in the handshake say no more than this text.
+    words = "" if isinstance(error, ssl.SSLEOFError) else error
+    words = _words(words) if isinstance(words, OSError) else words
     why = f" ({words})" if words else ""
-    tls = "" if address.tls else ", or the port requires TLS, so use ternmqs://"
+    other = replace(address, tls=not address.tls)
+    tls = "does not use TLS" if address.tls else "requires TLS"
     closed = CannotConnect(
-        f"{address} closed the connection at once{why}: the broker is stopping or was killed{tls}"
+        f"connected to {address}, but the other side closed the connection without an answer{why}"
     )
-    closed.hint = _ELSEWHERE
+    closed.hint = (
+        f"if the port {tls}, connect to {other}; if the broker is starting or stopping, try again;"
+        f" {_ELSEWHERE}"
+    )
     return closed

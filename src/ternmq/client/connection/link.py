@@ -11,9 +11,10 @@ import logging
 from typing import Final, Protocol, cast
 
 from ternmq.client.connection.stats import Traffic
+from ternmq.client.content.broker_time import BrokerTime
 from ternmq.client.process.forking import let_go
 from ternmq.model.errors import ConnectionLost, ProtocolError, TernMQError
-from ternmq.wire import control
+from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Answer, ClientSession, Push, Refusal, State
 
@@ -76,6 +77,10 @@ class Owner(Protocol):
     def link_writable(self, link: Link) -> None:
         """Handle that more may be written."""
 
+    @property
+    def broker_time(self) -> BrokerTime:
+        """Learns the broker's clock from answers."""
+
 
 class Link(asyncio.BufferedProtocol):
     """A connection. Not thread-safe: call it from the client's loop.
@@ -85,6 +90,7 @@ class Link(asyncio.BufferedProtocol):
         usable: Whether HELLO was answered and the connection has not ended.
         traffic: Counts what goes over it.
         over: Done when the connection has ended.
+        greeted_us: Moment (``BrokerTime.moment_us``) at which HELLO was sent.
     """
 
     def __init__(
@@ -98,6 +104,7 @@ class Link(asyncio.BufferedProtocol):
         self.over: asyncio.Future[None] = loop.create_future()
         self.writable = True
         self.usable = False
+        self.greeted_us = 0
         self._loop = loop
         self._owner = owner
         self._hello = hello
@@ -124,6 +131,7 @@ class Link(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=1 << 20)
         hello = self._session.hello(self._hello)
         self.traffic.bytes_sent += len(hello)
+        self.greeted_us = self._owner.broker_time.moment_us()
         self._transport.write(hello)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -216,18 +224,20 @@ class Link(asyncio.BufferedProtocol):
         """
         id_, frame = self._session.ask(command, body)
         self._askers[id_] = asker
-        self._post(frame)
+        self._frames.append(frame)
+        if not self._flushing:
+            self._flush_later()
         return id_
 
     def tell(self, command: Command, body: bytes) -> None:
         """Send a request without an answer."""
-        self._post(self._session.tell(command, body))
-
-    def _post(self, frame: bytes) -> None:
-        self._frames.append(frame)
+        self._frames.append(self._session.tell(command, body))
         if not self._flushing:
-            self._flushing = True
-            self._loop.call_soon(self.flush)
+            self._flush_later()
+
+    def _flush_later(self) -> None:
+        self._flushing = True
+        self._loop.call_soon(self.flush)
 
     def gather(self) -> None:
         """Keep the following frames for ``flush``, which the same caller must call."""
@@ -279,17 +289,22 @@ class Link(asyncio.BufferedProtocol):
         if now - self._heard > _SILENT_BEATS * beat:
             self.abort(ConnectionLost(f"the broker was silent for {now - self._heard:.1f} s"))
             return
-        self.ask(Command.PING, b"", _Nobody())
+        self.ask(Command.PING, b"", _Ping(self._owner.broker_time))
         self._beat_later()
 
 
-class _Nobody:
-    """An asker that ignores the outcome."""
+class _Ping:
+    """The asker of a PING, whose answer has broker time."""
 
-    __slots__ = ()
+    __slots__ = ("_asked_us", "_broker_time")
+
+    def __init__(self, broker_time: BrokerTime) -> None:
+        self._broker_time = broker_time
+        self._asked_us = broker_time.moment_us()
 
     def answered(self, body: bytes) -> None:
-        """Do nothing."""
+        """Take broker time from it."""
+        self._broker_time.told(bodies.unpack_pong(body), self._asked_us)
 
     def refused(self, error: TernMQError) -> None:
         """Do nothing."""

@@ -78,7 +78,8 @@ class Options:
         """
         if not isinstance(address, Address):
             raise InvalidRequest(
-                f"address is that of another client's options, not {type(address).__name__}"
+                f"address must be one of another client, such as client.options.address, not "
+                f"{type(address).__name__}: ternmq.connect(url) makes a client of a url"
             )
         for what, count in (
             ("buffer_bytes", buffer_bytes),

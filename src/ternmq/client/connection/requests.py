@@ -17,7 +17,10 @@ from ternmq.client.content.validation import text
 from ternmq.model.errors import InvalidRequest
 from ternmq.wire import control
 
-_GIVEN_AS: Final[Mapping[str, str]] = {"ids": "prepared or ids", "application_id": "id"}
+_GIVEN_AS: Final[Mapping[tuple[type[msgspec.Struct], str], str]] = {
+    (control.TransactionCommit, "ids"): "prepared",
+    (control.Find, "application_id"): "id",
+}
 """Fields whose arguments have other names."""
 _KINDS: Final = ((bool, "True or False"), (int, "a whole number"), (float, "a number"),
                  (str, "a str"), (list, "a list"))  # fmt: skip
@@ -61,8 +64,13 @@ def _wrong(request: msgspec.Struct) -> str | None:
             continue
         if isinstance(value, enum.Enum) and not isinstance(value, _classes(hint)):
             return f"{name} is {_spoken(hint)}, not {_shown(value)}"
-        given = _GIVEN_AS.get(name, name.removesuffix("_us"))
-        for one in value if isinstance(value, list | tuple) else (value,):
+        given = _GIVEN_AS.get((type(request), name), name.removesuffix("_us"))
+        entries = value if isinstance(value, list | tuple) else (value,)
+        for one in entries:
+            if isinstance(one, msgspec.Struct):
+                found = _wrong(one)
+                if found is not None:
+                    return found
             if isinstance(one, str):
                 try:
                     text(given, one)
@@ -72,7 +80,9 @@ def _wrong(request: msgspec.Struct) -> str | None:
             msgspec.convert(msgspec.to_builtins(value, builtin_types=_TEXTS_IN_JSON), hint)
         except (TypeError, ValueError, OverflowError):  # msgspec's own error is a ValueError
             return (
-                _outside(given, value, hint) or f"{given} is {_spoken(hint)}, not {_shown(value)}"
+                _outside(given, value, hint)
+                or _entry(given, value, hint)
+                or f"{given} is {_spoken(hint)}, not {_shown(value)}"
             )
     return None
 
@@ -101,6 +111,25 @@ def _outside(given: str, value: object, hint: Any) -> str | None:
     return None
 
 
+def _entry(given: str, value: object, hint: Any) -> str | None:
+    """Return which entry of a list has a wrong type, or that there are too many; else None."""
+    if not isinstance(value, list | tuple):
+        return None
+    kinds = {kind for part in _items(hint) for kind in _parts(part)}
+    for one in value:
+        if kinds and type(one) not in kinds:
+            return f"an entry of {given} is {_spoken_of(kinds)}, not {_shown(one)}"
+    most = next((one.max_length for one in _bounds_of_list(hint) if one.max_length), None)
+    if most is not None and len(value) > most:
+        return f"{given} has {len(value)} entries, at most {most} are allowed"
+    return None
+
+
+def _bounds_of_list(hint: Any) -> list[msgspec.Meta]:
+    """Return the bounds of a list itself."""
+    return [one for one in typing.get_args(hint) if isinstance(one, msgspec.Meta)]
+
+
 def _items(hint: Any) -> list[Any]:
     """Return the hints of the entries of a hint's lists."""
     if typing.get_origin(hint) is list:
@@ -117,8 +146,11 @@ def _bounds(hint: Any) -> list[msgspec.Meta]:
 
 
 def _spoken(hint: Any) -> str:
-    parts = _parts(hint)
-    return next((told for kind, told in _KINDS if kind in parts), "of another type")
+    return _spoken_of(_parts(hint))
+
+
+def _spoken_of(kinds: set[Any]) -> str:
+    return next((told for kind, told in _KINDS if kind in kinds), "of another type")
 
 
 def _parts(hint: Any) -> set[Any]:

@@ -32,6 +32,7 @@ from ternmq.client.connection.link import Link, Waiting
 from ternmq.client.connection.options import Options
 from ternmq.client.connection.requests import encoded
 from ternmq.client.connection.stats import Traffic
+from ternmq.client.content.broker_time import BrokerTime
 from ternmq.client.content.validation import seconds_of
 from ternmq.model.errors import (
     ClientClosed,
@@ -92,6 +93,7 @@ class Session:
         language: Its language, with the running version.
         closed: Whether requests are no longer accepted.
         traffic: Counts the traffic of its connections.
+        broker_time: The broker's clock.
     """
 
     def __init__(self, options: Options, *, served: bool = False) -> None:
@@ -102,6 +104,7 @@ class Session:
         self.closed = False
         self.draining = False
         self.traffic = Traffic()
+        self.broker_time = BrokerTime(options.address.port)
         self.members: list[Member] = []
         self.library = f"{LIBRARY} {__version__}"
         self.language = f"python {sys.version.split()[0]}"
@@ -397,6 +400,7 @@ class Session:
         """Start to use a connection: notify members and waiting callers."""
         before, self._welcome = self._welcome, link.welcome
         welcome = link.welcome
+        self.broker_time.told(welcome.now_us, link.greeted_us)
         resumed = welcome.resumed
         if self._lost_at is not None:
             log.info(

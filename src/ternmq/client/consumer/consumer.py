@@ -21,19 +21,18 @@ import logging
 from asyncio import _get_running_loop as running_loop  # called for every message: raises nothing
 from collections import OrderedDict, deque
 from time import monotonic
-from types import TracebackType
 from typing import Final, Self
 
 from ternmq.client.connection.link import Link
 from ternmq.client.connection.session import Member
 from ternmq.client.consumer.awake import LATE_S, Awake
 from ternmq.client.consumer.deliveries import Leased
-from ternmq.client.consumer.delivery import Delivery
+from ternmq.client.consumer.delivery import Delivery, begun_before
 from ternmq.client.consumer.lease import Lease
 from ternmq.client.consumer.prefetch import LONGEST_S, Prefetch
 from ternmq.client.consumer.puller import LONGEST_WAIT, Puller, give_back, pull_body
 from ternmq.client.content.codecs import Codecs
-from ternmq.client.content.validation import whole
+from ternmq.client.content.validation import check_in_flight
 from ternmq.client.declaration.source import Source
 from ternmq.model.errors import InvalidRequest, TernMQError
 from ternmq.model.specs import Mode
@@ -45,15 +44,14 @@ log: Final = logging.getLogger("ternmq")
 
 NOT_ENTERED: Final = "use it as `{} client.consume(...) as deliveries`"
 _PAUSE: Final = 0.2
-_MOST_IN_FLIGHT: Final = 60_000
 _SETTLE_TIMEOUT: Final = 5.0
 _WOKEN_AT_ONCE: Final = 2
 
 
-class Consumer(Member):
-    """An async context manager, and an async iterator of deliveries. One event loop only.
+class ConsumerEngine(Member):
+    """Pulls deliveries of a group, and hands them out. One event loop only.
 
-    Leaving it gives back what is not settled.
+    ``Consumer`` in ``consuming`` is the part of it that programs use.
     """
 
     def __init__(
@@ -73,10 +71,7 @@ class Consumer(Member):
         """
         prefetch = Prefetch(workers) if max_in_flight is None else None
         max_in_flight = max(64, 2 * workers) if max_in_flight is None else max_in_flight
-        if not 1 <= whole("max_in_flight", max_in_flight) <= _MOST_IN_FLIGHT:
-            raise InvalidRequest(
-                f"max_in_flight must be 1 to {_MOST_IN_FLIGHT}, not {max_in_flight}"
-            )
+        check_in_flight(max_in_flight)
         self.source = source
         self._at_once = at_once
         self._puller = puller
@@ -115,25 +110,15 @@ class Consumer(Member):
 
     # -- start and end
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
     async def start(self) -> None:
-        """Join the group and begin to pull. Raises as ``Puller.join``."""
+        """Join the group and begin to pull, unless it was stopped. Raises as ``Puller.join``."""
         self._loop = self._session.bind()
         joined = await self._puller.join(self.source)
         self._ordered = joined.spec.mode is Mode.ORDERED
         assert self._puller.awake is not None  # since the join
         self._awake = self._puller.awake
+        if self._stopping:
+            return
         self._running = True
         self._session.members.append(self)
         self._pull_on(self._workers)
@@ -240,9 +225,10 @@ class Consumer(Member):
         """Prepare for a handler's start: for a redelivered message, send pending settles first.
 
         Otherwise a message whose handler ends this process could hide, at each delivery, behind
-        others that are done but whose settles were not sent yet.
+        others that are done but whose settles were not sent yet. At its first delivery since a
+        reset or a replay it has not done so.
         """
-        if delivery.deliveries > 1:
+        if begun_before(delivery):
             self._puller.settler.tell()
 
     async def take(self, into: deque[Delivery]) -> bool:
@@ -445,7 +431,7 @@ class Consumer(Member):
 
     # -- settling
 
-    def settled(self, lease: Lease, offset: int, stop: int, outcome: Outcome) -> None:
+    def settled(self, lease: Lease, offset: int, stop: int, outcome: Outcome | None) -> None:
         """Count settled rows and pull more; or drop a lost lease. For ``LeaseOwner``."""
         if lease.lost:
             self._lost(lease)
@@ -458,13 +444,18 @@ class Consumer(Member):
         if not lease.left:
             self._leases.pop(lease, None)
             self._overdue.discard(lease)
-        if self._ordered:
+        if self._ordered and outcome is not None:
             for one in range(offset, stop):
                 self._next_of_key(lease, one, outcome)
         if self._pull is None and (
             len(self._ready) <= self._few_ready or self._in_flight <= self._few
         ):
             self._pull_on()
+
+    def decided(self, lease: Lease, offset: int, stop: int, outcome: Outcome) -> None:
+        """Go on with the next rows of the keys, which waited for a transaction."""
+        for one in range(offset, stop) if self._ordered else ():
+            self._next_of_key(lease, one, outcome)
 
     def overdue(self, lease: Lease) -> None:
         """Give back the ready rows of a lease that is held for too long. For ``LeaseOwner``."""
@@ -550,12 +541,12 @@ class Consumer(Member):
         self._wake_all()
 
 
-def doubts(consumer: Consumer, lease: Lease) -> bool:
+def doubts(consumer: ConsumerEngine, lease: Lease) -> bool:
     """Return whether a lease may have ended in a freeze. Callable from any thread."""
     return consumer._awake.doubts(lease)  # noqa: SLF001 - of a class of this module
 
 
-async def still_held(consumer: Consumer, delivery: Delivery) -> bool:
+async def still_held(consumer: ConsumerEngine, delivery: Delivery) -> bool:
     """Ask the broker whether a message is still leased, before it is handed out."""
     return await consumer._still_held(delivery)  # noqa: SLF001 - of a class of this module
 
@@ -571,7 +562,7 @@ class _Pull:
 
     __slots__ = ("_consumer", "abandoned", "id", "link")
 
-    def __init__(self, consumer: Consumer, link: Link) -> None:
+    def __init__(self, consumer: ConsumerEngine, link: Link) -> None:
         self._consumer = consumer
         self.link = link
         self.id = 0

@@ -6,24 +6,23 @@ import asyncio
 import itertools
 import logging
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from asyncio import _get_running_loop as running_loop
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
+from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from ternmq.client.consumer.chunk import Chunk
-from ternmq.client.consumer.delivery import (
-    MAX_REASON,
-    Delivery,
-    Reject,
-    Retry,
-    delay_us,
-    verdict_of,
-)
+from ternmq.client.consumer.concluding import MAX_REASON, Rest, delay_us, tell_all, verdict_of
+from ternmq.client.consumer.delivery import Delivery
 from ternmq.client.consumer.lease import Lease, Span
-from ternmq.client.consumer.telling import last_attempt, where
+from ternmq.client.consumer.telling import last_attempt, over_by_time
 from ternmq.client.content.codecs import Codecs
 from ternmq.client.content.reasons import reason_text
+from ternmq.client.process import pickling
 from ternmq.model.errors import AlreadySettled, ClientError, InvalidRequest, LeaseExpired
 from ternmq.model.words import counted, verb
 from ternmq.record.fact.facts import Outcome
@@ -34,6 +33,15 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("ternmq")
 
 _Held = tuple[Lease, list[Span]]
+
+
+class _Lost(Protocol):
+    @property
+    def lost(self) -> bool:
+        """Whether this consumer lost it without settling it."""
+
+
+One = TypeVar("One", bound=_Lost)
 
 
 class Leased(NamedTuple):
@@ -49,7 +57,7 @@ class Leased(NamedTuple):
     ordered: bool = False
 
 
-class Deliveries(Sequence[Delivery]):
+class Deliveries(pickling.NotPickled, Sequence[Delivery]):
     """Deliveries of one topic and group, in the order of their queues; false when empty.
 
     Process ``bodies``, or iterate over the deliveries; then settle all that is left with one call,
@@ -58,7 +66,12 @@ class Deliveries(Sequence[Delivery]):
     In an ordered group, retrying or releasing a message also gives up the later ones of its
     ordering key, since they must not be processed before it: they are ``lost``, need no settle, and
     iteration leaves out those that are lost by then.
+
+    Iteration ends before a message whose lease has ended, as after a time in which the process was
+    frozen. Messages of other leases that it did not reach are given back.
     """
+
+    _not_pickled = pickling.DELIVERIES
 
     __slots__ = (
         "_chunks", "_codecs", "_count", "_items", "_ordered", "_parts", "_starts", "_topic",
@@ -97,9 +110,16 @@ class Deliveries(Sequence[Delivery]):
         return self._items
 
     def __iter__(self) -> Iterator[Delivery]:
-        if self._ordered:
-            return (one for one in self._all() if not one.lost)
-        return iter(self._all())
+        return hand_out(self, self._all(), self._in_loop)
+
+    def _in_loop(self, call: Callable[[], None]) -> None:
+        """Call a function in the client's loop: at once if this is it."""
+        loop = self._parts[0].lease.loop
+        if running_loop() is loop:
+            call()
+        else:
+            with suppress(RuntimeError):  # the loop is closed: nothing is held any more
+                loop.call_soon_threadsafe(call)
 
     def __getitem__(self, place: Any) -> Any:
         return self._all()[place]
@@ -344,42 +364,82 @@ def conclude_all(
 
     In that case it is logged here; otherwise logging is up to the code that catches it.
     """
-    over = isinstance(error, Exception) and not reraise
-    try:
-        if error is None:
+    if error is None:
+        try:
             deliveries.settle_soon(None, Outcome.DONE)
-            return True
-        outcome, delay, reason = verdict_of(error)
-        said = f": {reason}" if reason else ""
-        if isinstance(error, Reject):
-            log.warning("%r are dead letters now: rejected%s", deliveries, said)
-        elif isinstance(error, Retry):
-            last = _at_last(deliveries)
-            if last:
-                log.warning(
-                    "%r asked for a retry, but it was the last attempt of %d of them%s",
-                    deliveries, last, said,
-                )  # fmt: skip
-        elif over:
-            log.error(
-                "%r failed: they are retried by the retry policy, or are dead letters now if "
-                "it was the last attempt", deliveries, exc_info=where(error),
-            )  # fmt: skip
-        deliveries.settle_soon(None, outcome, reason, delay)
-    except LeaseExpired as lost:
-        log.warning("processed after their lease had ended: %s", lost)
-    return over or error is None
+        except LeaseExpired as lost:
+            log.warning("processed after their lease had ended: %s", lost)
+        return True
+    over = isinstance(error, Exception) and not reraise
+    outcome, delay, reason = verdict_of(error)
+    held, count = deliveries._held(None)  # noqa: SLF001 - of a class of this module
+    tell_all(deliveries, _rest_of(deliveries, held, count), error, over=over)
+    for lease, spans in held:
+        lease.settle_spans(spans, outcome, delay_us(delay), reason[:MAX_REASON])
+    return over
 
 
-def _at_last(deliveries: Deliveries) -> int:
-    """Return how many of the unsettled are not tried again, as far as is known."""
-    left = [one for one in deliveries if not (one.lost or one.settled)]
-    return sum(last_attempt(one.lease.policy, one.attempt) for one in left)
+def _rest_of(deliveries: Deliveries, held: list[_Held], lost: int) -> Rest:
+    left = [one for one in deliveries[:] if not (one.lost or one.settled)]
+    return Rest(
+        held=sum([stop - start for _, spans in held for start, stop in spans]),
+        lost=lost,
+        last=sum(last_attempt(one.lease.policy, one.attempt) for one in left),
+        unsure=any(over_by_time(lease) for lease, _ in held),
+    )
 
 
-def keeps_order(deliveries: Deliveries) -> bool:
-    """Return whether iteration leaves out lost deliveries: their group is ordered."""
-    return deliveries._ordered  # noqa: SLF001 - of a class of this module
+def held_spans(deliveries: Deliveries) -> list[_Held]:
+    """Return the rows that are left to settle, by lease.
+
+    Raises:
+        LeaseExpired: This consumer has lost some of them.
+        AlreadySettled: None is left.
+    """
+    held, lost = deliveries._held(None)  # noqa: SLF001 - of a class of this module
+    deliveries._check_lost(lost)  # noqa: SLF001
+    if not held:
+        raise AlreadySettled(f"all deliveries of {deliveries.topic!r} were settled before")
+    return held
+
+
+def hand_out(
+    deliveries: Deliveries, items: Sequence[One], in_loop: Callable[[Callable[[], None]], None]
+) -> Iterator[One]:
+    """Iterate over deliveries that this client still holds; see ``Deliveries``.
+
+    It ends at a lease that has ended, and does not continue with the next one: then the places of
+    the messages in the iteration are their places in the batch, for ``rows``.
+
+    Args:
+        deliveries: The deliveries.
+        items: What is returned for each; with ``lost``.
+        in_loop: Calls a function in the client's loop, before any settle that this thread makes
+            later: what the iteration did not reach must not be acked.
+    """
+    chunks, ordered = deliveries._chunks, deliveries._ordered  # noqa: SLF001 - of this module
+    start = 0
+    for lease, chunk in chunks:
+        stop = start + chunk.count
+        some = items if start == 0 and stop == len(items) else items[start:stop]
+        start = stop
+        for one in some:
+            if monotonic() >= lease.until and lease.ended:
+                in_loop(partial(_give_up, deliveries, lease))
+                return
+            if ordered and one.lost:
+                continue
+            yield one
+
+
+def _give_up(deliveries: Deliveries, ended: Lease) -> None:
+    """Lose a lease that has ended, and release what is left of the leases after it. In the loop."""
+    if ended.left:
+        ended.settler.lose(ended)
+    leases = [part.lease for part in deliveries._parts]  # noqa: SLF001 - of this module
+    for lease in leases[leases.index(ended) + 1 :]:
+        if not lease.lost and lease.left:
+            lease.settle_rest(Outcome.RELEASED)
 
 
 def runs_of(offsets: list[int]) -> list[Span]:

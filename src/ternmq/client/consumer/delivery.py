@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from asyncio import _get_running_loop as running_loop  # called for every message: raises nothing
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-from ternmq.client.consumer.chunk import Chunk, Origin
+from ternmq.client.consumer.chunk import Chunk, Origin, StoredMessage
+from ternmq.client.consumer.concluding import MAX_REASON, conclude, delay_us
 from ternmq.client.consumer.lease import Lease
-from ternmq.client.consumer.telling import fate_of, last_attempt, last_fate_of, where
 from ternmq.client.content.codecs import Codecs
-from ternmq.client.content.message import message_id
-from ternmq.client.content.reasons import error_text, reason_text
-from ternmq.client.content.validation import seconds_of
+from ternmq.client.content.reasons import reason_text
+from ternmq.client.process import pickling
 from ternmq.model.errors import ClientError, InvalidRequest, LeaseExpired
 from ternmq.record.fact.facts import Outcome
 
@@ -26,56 +23,18 @@ T = TypeVar("T")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 Identity = tuple[Origin, int]
-MAX_DELAY: Final = 2 * 366 * 86_400
-"""Seconds that a retry may wait: two years."""
-MAX_REASON: Final = 1000
-"""Characters of a failure's reason that are kept."""
 
 
-class Retry(Exception):
-    """Raise it while a message is processed to have it tried again, without an error in the log.
-
-    Args:
-        after: Seconds, or a timedelta; None: according to the group's retry policy.
-        reason: Kept with the message, as text: an exception with its type, anything else as ``str``
-            returns it.
-
-    Raises:
-        InvalidRequest: ``after`` is negative, or more than two years.
-    """
-
-    reason: str = ""
-    after: float | timedelta | None = None
-
-    def __init__(self, reason: object = "", *, after: float | timedelta | None = None) -> None:
-        self.reason = reason_text(reason)
-        super().__init__(self.reason)
-        self.after = after
-        delay_us(after, "after")
-
-
-class Reject(Exception):
-    """Raise it while a message is processed to make it a dead letter at once.
-
-    Args:
-        reason: Kept with the message, as text; see ``Retry``.
-    """
-
-    reason: str = ""
-
-    def __init__(self, reason: object = "") -> None:
-        self.reason = reason_text(reason)
-        super().__init__(self.reason)
-
-
-class Delivery:
+class Delivery(StoredMessage):
     """A message that is leased to this consumer until it is settled.
 
     Settle it once: with ``ack``, ``retry``, ``reject`` or ``release``, or by leaving ``process()``.
     A message that is not settled is delivered again when its lease ends.
     """
 
-    __slots__ = ("_chunk", "_codecs", "_index", "_lease", "_topic", "offset")
+    _not_pickled = pickling.DELIVERY
+
+    __slots__ = ("_lease", "offset")
 
     def __init__(
         self, topic: str, chunk: Chunk, index: int, lease: Lease | None, codecs: Codecs
@@ -93,65 +52,9 @@ class Delivery:
     # -- the message
 
     @property
-    def id(self) -> str:
-        """Its id, as in the receipt."""
-        batch = self._chunk.batch
-        row = self._chunk.row + self._index
-        return message_id(batch.producer_id, batch.first_sequence + row)
-
-    @property
     def application_id(self) -> str:
         """The id that the sender gave it."""
         return self._chunk.application_id(self._index)
-
-    @property
-    def topic(self) -> str:
-        """Its topic."""
-        return self._topic
-
-    @property
-    def queue(self) -> int:
-        """The number of its queue."""
-        return self._chunk.queue
-
-    @property
-    def key(self) -> str:
-        """Its key, "" without one."""
-        return self._chunk.key(self._index)
-
-    @property
-    def ordering_key(self) -> str:
-        """Its ordering key, "" without one."""
-        return self._chunk.ordering_key(self._index)
-
-    @property
-    def tag(self) -> str:
-        """Its tag, "" without one."""
-        return self._chunk.tag(self._index)
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Its headers."""
-        return self._chunk.headers(self._index)
-
-    @property
-    def content_type(self) -> str:
-        """Its content type, "" for bare bytes."""
-        return self._chunk.content_type(self._index)
-
-    @property
-    def body(self) -> bytes:
-        """Its body, as it was sent."""
-        return self._chunk.bodies()[self._index]
-
-    @property
-    def value(self) -> Any:
-        """Its body, decoded according to its content type; bare bytes stay bytes.
-
-        Raises:
-            DecodeError: The body cannot be decoded.
-        """
-        return self.decode(Any)
 
     def decode(self, kind: type[T]) -> T:
         """Return its body as a value of a type.
@@ -163,16 +66,6 @@ class Delivery:
         place = self.topic, self.queue, self.offset
         return self._codecs.decode_at(place, self.body, self.content_type, kind)
 
-    @property
-    def born_at(self) -> datetime:
-        """When its sender sent it."""
-        return _EPOCH + timedelta(microseconds=self._chunk.batch.born_us)
-
-    @property
-    def stored_at(self) -> datetime:
-        """When the broker stored it."""
-        return _EPOCH + timedelta(microseconds=self._chunk.stored_us)
-
     # -- the delivery
 
     @property
@@ -182,7 +75,11 @@ class Delivery:
 
     @property
     def deliveries(self) -> int:
-        """Number of deliveries of this message, including this one."""
+        """Number of deliveries of this message to the group, including this one.
+
+        After a replay or a reset, the number before it is not known for messages that the group
+        had finished: they count from 2.
+        """
         return self._chunk.deliveries
 
     @property
@@ -200,7 +97,8 @@ class Delivery:
         """Whether it was delivered before, or may have been.
 
         A delivery is not synced to the disk before it is made. So after a crash of the broker, all
-        messages that were stored then and not done are marked.
+        messages that were stored then and not done are marked. Messages that come again after a
+        replay or a reset of the group are marked, too.
         """
         return self._chunk.suspect or self._chunk.deliveries > 1
 
@@ -311,7 +209,8 @@ class Delivery:
         Leaving it acks. An exception is logged and kept as the reason, and the message is delivered
         again by the group's retry policy; the exception goes no further, so that one bad message
         does not end the worker. ``Retry`` and ``Reject`` choose the outcome. Cancellation gives the
-        message back without an attempt.
+        message back without an attempt. Entering it does not check the lease: what hands deliveries
+        out does (iteration, ``consume``).
 
         Args:
             reraise: Raise exceptions after the message was settled, and do not log them.
@@ -325,6 +224,12 @@ def identity_of(delivery: Delivery) -> Identity:
     The place alone is not enough: a broker that lost its data has another message there.
     """
     return delivery._chunk.origin, delivery.offset  # noqa: SLF001 - of a class of this module
+
+
+def begun_before(delivery: Delivery) -> bool:
+    """Return whether it was delivered before; deliveries before a reset or replay do not count."""
+    chunk = delivery._chunk  # noqa: SLF001 - of a class of this module
+    return chunk.deliveries > 1 and not chunk.anew
 
 
 class Processing:
@@ -358,77 +263,3 @@ class Processing:
             lease.ack(offset)  # as ``conclude`` does
             return True
         return conclude(delivery, error, reraise=self._reraise)
-
-
-def conclude(delivery: Delivery, error: BaseException | None, *, reraise: bool = False) -> bool:
-    """Settle a delivery after its processing; return whether the error goes no further.
-
-    In that case it is logged here; otherwise logging is up to the code that catches it.
-    """
-    lease = delivery.lease
-    held = not (lease.lost or delivery.offset in lease.settled)
-    if held and error is None:
-        lease.ack(delivery.offset)
-        return True
-    over = isinstance(error, Exception) and not reraise
-    if not held:
-        if delivery.lost:
-            why = lease.gone.get(delivery.offset)
-            log.warning(
-                "%r was processed after %s; it is delivered again", delivery,
-                f"it was taken back ({why})" if why else "its lease had ended",
-            )  # fmt: skip
-        if over and error is not None and not isinstance(error, Retry | Reject):
-            log.error("%r failed after it was settled", delivery, exc_info=where(error))
-        return over
-    assert error is not None
-    outcome, delay, reason = verdict_of(error)
-    if isinstance(error, Reject):
-        said = f": {reason}" if reason else ""
-        log.warning("%r is a dead letter now: rejected%s", delivery, said)
-    elif isinstance(error, Retry):
-        said = f": {reason}" if reason else ""
-        if last_attempt(lease.policy, delivery.attempt):
-            fate = last_fate_of(lease.policy, delivery.attempt)
-            log.warning("%r asked for a retry, but %s%s", delivery, fate, said)
-        elif lease.policy is None:  # it may be a dead letter, and nothing else would show that
-            log.warning(
-                "%r asked for a retry: %s%s", delivery, fate_of(None, delivery.attempt), said
-            )
-    elif over:
-        fate = fate_of(lease.policy, delivery.attempt)
-        log.error("%r failed, %s", delivery, fate, exc_info=where(error))
-    delivery.settle_soon(outcome, reason, delay)
-    return over
-
-
-def verdict_of(error: BaseException) -> tuple[Outcome, float | timedelta | None, str]:
-    """Return (outcome, delay, reason) for what a handler raised."""
-    if isinstance(error, Retry):
-        reason = reason_text(error.reason)
-        try:
-            delay_us(error.after, "after")  # ``after`` may have been changed since
-        except InvalidRequest as wrong:
-            return Outcome.RETRY, None, f"{reason}: {wrong}" if reason else str(wrong)
-        return Outcome.RETRY, error.after, reason
-    if isinstance(error, Reject):
-        return Outcome.DEAD, None, reason_text(error.reason)
-    if isinstance(error, asyncio.CancelledError | GeneratorExit) or not isinstance(
-        error, Exception
-    ):
-        return Outcome.RELEASED, None, ""
-    return Outcome.RETRY, None, error_text(error)
-
-
-def delay_us(delay: float | timedelta | None, what: str = "delay") -> int | None:
-    """Return a delay in µs; ``what`` is its name for users.
-
-    Raises:
-        InvalidRequest: It is negative, more than ``MAX_DELAY``, or not a number.
-    """
-    if delay is None:
-        return None
-    seconds = seconds_of(what, delay)
-    if seconds > MAX_DELAY:
-        raise InvalidRequest(f"{what} must be at most {MAX_DELAY} s (two years), not {seconds} s")
-    return round(seconds * 1_000_000)

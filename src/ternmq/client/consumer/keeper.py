@@ -21,12 +21,12 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from ternmq.client.connection.blocking import BlockingConnection
 from ternmq.client.connection.session import Session
 from ternmq.client.connection.stats import Traffic
-from ternmq.client.consumer.delivery import MAX_REASON, Retry, delay_us, verdict_of
+from ternmq.client.consumer.concluding import MAX_REASON, Retry, delay_us, verdict_of
 from ternmq.client.consumer.lease import Lease
 from ternmq.client.consumer.running import Running
 from ternmq.client.consumer.settler import Settler
@@ -66,6 +66,38 @@ _SETTLED: Final = {
     Outcome.RELEASED: "its message is given back",
 }
 """The fate of a message whose handler outlived its client, for the log."""
+_ENDED_LATE: Final = "ended after its client was closed"
+
+
+class _Settle(NamedTuple):
+    """The settle of a handler's message."""
+
+    body: bytes
+    fate: str
+    """What becomes of the message if the broker accepts it, for the log."""
+    until: float
+    """Monotonic time at which its lease ends."""
+
+
+def _settle_of(run: Running) -> _Settle:
+    held = run.ended()
+    lease = held.lease
+    outcome, delay, reason = (
+        (Outcome.DONE, None, "") if run.error is None else verdict_of(run.error)
+    )
+    fate = fate_of(lease.policy, held.attempt) if outcome is Outcome.RETRY else _SETTLED[outcome]
+    settle = bodies.Settle(
+        lease.topic,
+        lease.group,
+        lease.queue,
+        lease.epoch,
+        lease.number,
+        outcome,
+        ((held.offset, held.offset + 1),),
+        delay_us(delay),
+        reason[:MAX_REASON],
+    )
+    return _Settle(bodies.pack_settle(settle), fate, lease.until)
 
 
 class Keeper:
@@ -91,6 +123,8 @@ class Keeper:
         """Seconds without a request after which the connection needs one."""
         self._left: list[Running] = []
         self._exiting = False
+        self._told: set[Running] = set()
+        """Those whose fate is in the log, though their settle is not answered yet."""
         self._overdue: weakref.WeakSet[Lease] = weakref.WeakSet()
         self._over = asyncio.Event()
         """Set when the thread has ended. Only for the client's loop."""
@@ -157,14 +191,15 @@ class Keeper:
         self._say(Command.PING, b"")  # the session lives as long as it has a connection
         loop = self._session.loop
         cut: dict[Running, str] = {}
-        while self._left:
+        while True:
             if loop.is_closed():
                 for run in self._left:
                     if run.handler.is_async and not run.over:
                         run.error = asyncio.CancelledError()
                         run.ended()
                         cut[run] = "still ran when its event loop was closed"
-            if self._exiting:
+            last = self._exiting
+            if last:
                 for run in self._left:
                     if not (run.over or run.returned):
                         run.error = Retry(ENDED)
@@ -172,13 +207,17 @@ class Keeper:
                         cut[run] = "still ran when its process ended"
             # A stopped loop, closed or not, runs no callbacks of returned threads.
             runs = loop.is_running()
-            for run in [one for one in self._left if one.over or (one.returned and not runs)]:
-                if self._settle(run, cut.get(run, "ended after its client was closed")):
-                    self._left.remove(run)
+            ended = [one for one in self._left if one.over or (one.returned and not runs)]
+            self._settle([(run, cut.get(run, _ENDED_LATE)) for run in ended], last=last)
+            if not self._left:
+                break  # without a nap: the process may wait for this thread
             self._sleep(self._nap())
             self._beat()
             self._extend_due()
-        self._say(Command.BYE, b"")
+        if self._exiting:
+            self._leave_unheard()
+        else:
+            self._say(Command.BYE, b"")
 
     def _say(self, command: Command, body: bytes) -> None:
         try:
@@ -187,49 +226,58 @@ class Keeper:
             log.debug("the keeper's connection is lost: %s", error)
             self._hang_up()
 
-    def _settle(self, run: Running, end: str) -> bool:
-        """Settle the message of a handler that was left to the keeper.
+    def _leave_unheard(self) -> None:
+        """Say BYE without waiting for the answer: the messages are another consumer's by now."""
+        line = self._line
+        if line is not None:
+            with suppress(TernMQError, OSError):
+                line.send(Command.BYE, b"", _PAUSE)
+
+    def _settle(self, ended: Sequence[tuple[Running, str]], *, last: bool) -> None:
+        """Settle messages of handlers that were left to the keeper; those settled leave ``_left``.
+
+        All requests are sent before the first answer is awaited.
 
         Args:
-            run: The call of the handler.
-            end: How it ended, or that it did not, for the log.
-
-        Returns:
-            Whether it is finished: settled, or impossible to settle. Otherwise, try again.
+            ended: Calls of handlers, each with how it ended, or that it did not, for the log.
+            last: Whether the process ends: then the log is written before, because another
+                consumer may have the messages afterwards.
         """
-        held = run.ended()
-        lease = held.lease
-        outcome, delay, reason = (
-            (Outcome.DONE, None, "") if run.error is None else verdict_of(run.error)
-        )
-        said = (
-            fate_of(lease.policy, held.attempt) if outcome is Outcome.RETRY else _SETTLED[outcome]
-        )
-        settle = bodies.Settle(
-            lease.topic,
-            lease.group,
-            lease.queue,
-            lease.epoch,
-            lease.number,
-            outcome,
-            ((held.offset, held.offset + 1),),
-            delay_us(delay),
-            reason[:MAX_REASON],
-        )
+        if not ended:
+            return
+        settles = [_settle_of(run) for run, _ in ended]
+        if last:
+            for (run, end), one in zip(ended, settles, strict=True):
+                if run not in self._told:  # once: a settle may need several tries
+                    self._told.add(run)
+                    log.warning("%s %s: %s", run, end, one.fate)
         try:
-            refused = bodies.unpack_settled(self._ask(Command.SETTLE, bodies.pack_settle(settle)))
-            if refused.refused:
-                said = "too late: its message is delivered again"
+            answers: list[bytes | TernMQError | OSError] = [
+                *self._ask_each(Command.SETTLE, [one.body for one in settles])
+            ]
         except (TernMQError, OSError) as error:
             self._hang_up()
-            if not isinstance(error, RefusedError) and time.monotonic() < lease.until:
-                self._sleep(_PAUSE)
-                return False
-            said = f"not settled: {error}"
-        log.warning("%s %s: %s", run, end, said)
-        return True
+            answers = [error for _ in settles]
+        failed = False
+        for (run, end), one, answer in zip(ended, settles, answers, strict=True):
+            said = one.fate
+            if not isinstance(answer, bytes):
+                if not isinstance(answer, RefusedError) and time.monotonic() < one.until:
+                    failed = True
+                    continue
+                said = f"not settled: {answer}"
+            elif bodies.unpack_settled(answer).refused:
+                said = "too late: its message is delivered again"
+            self._left.remove(run)
+            if said != one.fate or run not in self._told:
+                log.warning("%s %s: %s", run, end, said)
+        if failed:
+            self._sleep(_PAUSE)
 
     def _sleep(self, seconds: float) -> None:
+        if self._exiting:  # the process waits for this thread: only a failed settle has a pause
+            time.sleep(min(seconds, _SHORTEST_NAP))
+            return
         self._looks_at = time.monotonic() + seconds
         self._wake.wait(seconds)
         if not self._ended or self._left:
@@ -246,7 +294,7 @@ class Keeper:
     def _nap(self) -> float:
         """Return the seconds until something is due."""
         now = time.monotonic()
-        naps = [self._due(lease) - now for lease in self._settler.held()]
+        naps = [self._due(lease) - now for lease in self._settler.held() if not lease.over]
         return min(_LONGEST_NAP, max(_SHORTEST_NAP, min(naps, default=_LONGEST_NAP)))
 
     def _due(self, lease: Lease) -> float:
@@ -265,7 +313,7 @@ class Keeper:
         now = time.monotonic()
         longest = self._session.options.max_processing_time
         for lease in self._settler.held():
-            if lease.lost or self._due(lease) > now:
+            if lease.over or self._due(lease) > now:
                 continue
             left = lease.began + longest - now
             seconds = min(lease.duration, left) if self._may_grow(lease) else 0.0
@@ -310,20 +358,40 @@ class Keeper:
         Raises:
             OSError, TernMQError: There is no answer, or it is a refusal.
         """
+        (answer,) = self._ask_each(command, [body])
+        if isinstance(answer, bytes):
+            return answer
+        raise answer
+
+    def _ask_each(self, command: Command, each: Sequence[bytes]) -> list[bytes | TernMQError]:
+        """Return the answers to requests that are sent together, each with its own refusal.
+
+        Raises:
+            OSError, TernMQError: There are no answers, or only to some.
+        """
         line = self._line
         if line is not None:
             try:
-                return self._exchange(line, command, body)
+                return self._exchange(line, command, each)
             except (OSError, ConnectionLost):
                 self._hang_up()  # it was silent for long; a new connection may work
-        return self._exchange(self._connect(), command, body)
+        return self._exchange(self._connect(), command, each)
 
-    def _exchange(self, line: BlockingConnection, command: Command, body: bytes) -> bytes:
+    def _exchange(
+        self, line: BlockingConnection, command: Command, each: Sequence[bytes]
+    ) -> list[bytes | TernMQError]:
         timeout = self._session.options.connect_timeout
-        answer = line.receive(line.send(command, body, timeout), timeout)
-        if isinstance(answer, Refusal):
-            raise answer.error
-        return answer.body
+        asked = [line.send(command, body, timeout) for body in each]
+        answers: list[bytes | TernMQError] = []
+        for id_ in asked:
+            answer = line.receive(id_, timeout)
+            if isinstance(answer, Refusal):
+                if not answer.id:  # of the connection
+                    raise answer.error
+                answers.append(answer.error)
+            else:
+                answers.append(answer.body)
+        return answers
 
     def _connect(self) -> BlockingConnection:
         """Make a second connection of the session."""
@@ -349,14 +417,16 @@ class Keeper:
         line = self._line
         if line is not None and time.monotonic() - line.said > self._heartbeat:
             try:
-                self._exchange(line, Command.PING, b"")
+                self._exchange(line, Command.PING, [b""])
             except (TernMQError, OSError):
                 self._hang_up()
 
     def _tell(self, what: Callable[[Lease], None], lease: Lease) -> None:
-        """Call a method of the settler for a lease in the client's loop."""
+        """Call a method of the settler for a lease in the client's loop, which may be blocked."""
+        if what == self._settler.lose:
+            lease.end()
         if self._left:
-            lease.lost = lease.lost or what == self._settler.lose
+            lease.lost = lease.over
             return
         with suppress(RuntimeError):  # the loop is closed: the lease has no holder
             self._session.loop.call_soon_threadsafe(what, lease)

@@ -50,6 +50,12 @@ class Settles(Protocol):
     def lose_soon(self, lease: Lease) -> None:
         """Lose a lease, unless its own settles ended it. Callable from any thread."""
 
+    def lose(self, lease: Lease) -> None:
+        """Mark a lease that ended without a settle. Call it from the client's loop."""
+
+    def doubts(self, lease: Lease) -> bool:
+        """Return whether a lease may have ended in a freeze. Callable from any thread."""
+
     async def heard(self, told: asyncio.Future[None]) -> None:
         """Wait for the broker's answer to a settle."""
 
@@ -60,8 +66,14 @@ class Settles(Protocol):
 class LeaseOwner(Protocol):
     """Is notified when rows of a lease are settled, or the lease is lost."""
 
-    def settled(self, lease: Lease, offset: int, stop: int, outcome: Outcome) -> None:
-        """Handle that rows ``[offset, stop)`` are settled, or that ``lease.lost`` is true."""
+    def settled(self, lease: Lease, offset: int, stop: int, outcome: Outcome | None) -> None:
+        """Handle that rows ``[offset, stop)`` are settled, or that ``lease.lost`` is true.
+
+        Outcome None: a transaction holds the rows, and ``decided`` follows.
+        """
+
+    def decided(self, lease: Lease, offset: int, stop: int, outcome: Outcome) -> None:
+        """Handle the end of a transaction that held rows: go on with those behind them."""
 
     def overdue(self, lease: Lease) -> None:
         """Give back rows not begun: the lease lasts longer than ``max_processing_time``."""
@@ -83,6 +95,7 @@ class Lease:
             ``ordering``. They are in ``settled`` as well, since they need no settle.
         loop: The client's loop; it may be settled only there.
         lost: Whether it ended without a settle; readable from any thread.
+        over: Whether it has ended, though the loop may not know yet; readable from any thread.
         settled: Offsets that were settled, or lost.
         running: Offsets that a handler runs on: not given back, and extended until it ends. Other
             threads may only test whether it is empty.
@@ -90,8 +103,8 @@ class Lease:
 
     __slots__ = (
         "__weakref__", "acked", "began", "confirmed", "dirty", "duration", "epoch", "failures",
-        "gone", "group", "left", "loop", "lost", "number", "owner", "queue", "rows", "running",
-        "settled", "settler",
+        "gone", "group", "left", "loop", "lost", "number", "over", "owner", "queue", "rows",
+        "running", "settled", "settler",
         "spans", "topic", "until", "until_us", "verdicts", "waiters",
     )  # fmt: skip
 
@@ -125,6 +138,7 @@ class Lease:
         self.confirmed = self.began
         self.until_us = until_us
         self.lost = False
+        self.over = False
         self.owner: LeaseOwner | None = None
         self.settled: set[int] = set()
         self.gone = _NONE
@@ -160,6 +174,19 @@ class Lease:
         self.until_us = until_us
         self.until = asked + left
         self.confirmed = asked
+
+    def end(self) -> None:
+        """Note that it has ended, before the loop loses it. Callable from any thread."""
+        self.over = True
+        self.until = min(self.until, time.monotonic())
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, if ``until`` has passed. Callable from any thread.
+
+        Without a freeze the broker may have kept it: in an outage, until this client is back.
+        """
+        return self.lost or (self.left > 0 and (self.over or self.settler.doubts(self)))
 
     def ack(self, offset: int) -> None:
         """Record that a row is done; it is reported to the broker with the next settles.
@@ -201,6 +228,54 @@ class Lease:
         if self.owner is not None:
             for start, stop in spans:
                 self.owner.settled(self, start, stop, outcome)
+
+    def hand_over(self, spans: Sequence[Span]) -> None:
+        """Let nobody settle rows any more: a transaction is asked to hold them.
+
+        They still belong to the lease, which is kept, until ``handed_over``.
+
+        Raises:
+            AlreadySettled, LeaseExpired: This client may not settle them; nothing was changed.
+        """
+        settled = self.settled
+        for start, stop in spans:
+            if self.lost or not settled.isdisjoint(range(start, stop)):
+                self._refuse(start)
+        for start, stop in spans:
+            settled.update(range(start, stop))
+
+    def keep(self, spans: Sequence[Span]) -> None:
+        """Undo ``hand_over``: the transaction was refused, and the lease still holds the rows."""
+        for start, stop in spans:
+            self.settled.difference_update(
+                [one for one in range(start, stop) if one not in self.gone]
+            )
+
+    def handed_over(self, spans: Sequence[Span], outcome: Outcome) -> list[Span]:
+        """Count rows of ``hand_over`` as settled, without a settle: the transaction holds them.
+
+        Returns:
+            Those on which a handler runs: ``decided`` must be called for them. Until then, no
+            handler is called with the later messages of their keys, since it could not settle them.
+        """
+        for start, stop in spans:
+            self.left -= stop - start
+        if not self.dirty:
+            self.settler.dirty(self)  # a lease without other rows is not held any longer
+        later: list[Span] = []
+        for start, stop in spans:
+            waits = not self.running.isdisjoint(range(start, stop))
+            if waits:
+                later.append((start, stop))
+            if self.owner is not None:
+                self.owner.settled(self, start, stop, None if waits else outcome)
+        return later
+
+    def decided(self, spans: Sequence[Span], outcome: Outcome) -> None:
+        """Note what became of rows that ``handed_over`` returned; RETRY also if it is not known."""
+        if self.owner is not None:
+            for start, stop in spans:
+                self.owner.decided(self, start, stop, outcome)
 
     def lose_rows(self, spans: Iterable[Span], why: str = "", *, tell: bool = False) -> None:
         """Mark rows as lost: their settle was refused, or the broker took them back.

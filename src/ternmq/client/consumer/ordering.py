@@ -36,7 +36,7 @@ class OrderedRows:
         self._key_of: dict[int, str] = {}
         self._of_key: dict[str, list[int]] = {}
 
-    def settled(self, lease: Lease, offset: int, stop: int, outcome: Outcome) -> None:
+    def settled(self, lease: Lease, offset: int, stop: int, outcome: Outcome | None) -> None:
         """Mark the later rows of the settled rows' keys as lost, if those are delivered again."""
         if lease.lost or (outcome is not Outcome.RETRY and outcome is not Outcome.RELEASED):
             return
@@ -44,6 +44,10 @@ class OrderedRows:
         if behind:
             # After a release the broker takes the later rows back, whatever the policy is.
             lease.lose_rows(runs_of(behind), BEHIND, tell=outcome is Outcome.RETRY)
+
+    def decided(self, lease: Lease, offset: int, stop: int, outcome: Outcome) -> None:
+        """Do the same, at the end of the transaction that held the rows."""
+        self.settled(lease, offset, stop, outcome)
 
     def overdue(self, lease: Lease) -> None:
         """Do nothing: no handler runs on rows of a batch."""

@@ -61,7 +61,8 @@ class Puller:
             UnknownTopic, Forbidden, ModeNotAllowed: The group cannot be joined.
         """
         if self.awake is None:
-            self.awake = Awake(self.session.loop, lambda: self.session.closed)
+            awake = Awake(self.session.loop, lambda: self.session.closed)
+            self.awake = self.settler.awake = awake
         known = self._joined.get(source.stated)
         if known is not None and known[0] == self.session.anew:
             return known[1]
@@ -176,7 +177,7 @@ class Puller:
 
     def doubts(self, lease: Lease) -> bool:
         """Return whether a lease may have ended in a freeze. Callable from any thread."""
-        return self.awake is not None and self.awake.doubts(lease)
+        return self.settler.doubts(lease)
 
     async def still_held(self, lease: Lease) -> bool:
         """Ask the broker whether a lease goes on; if not, lose it.
@@ -230,7 +231,7 @@ class Puller:
         told = bodies.unpack_delivery(body)
         if not told.lease:
             return None
-        chunks = chunks_of(told.queue, told.records, told.runs, told.suspect_below)
+        chunks = chunks_of(told.queue, told.records, told.runs, told.suspect_below, told.anew)
         lease = Lease(
             self.settler,
             source.topic,

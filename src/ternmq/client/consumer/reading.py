@@ -41,15 +41,24 @@ class ReadRange:
     def __post_init__(self) -> None:
         if isinstance(self.start, str) and self.start not in {"earliest", "latest"}:
             raise InvalidRequest(
-                f"start is an offset, a time, earliest or latest, not {self.start!r}"
+                "start is an offset, a datetime with a time zone, 'earliest' or 'latest', not "
+                f"{self.start!r:.80}"
             )
         if self.start is None:
-            raise InvalidRequest("start is an offset, a time, earliest or latest, not None")
+            raise InvalidRequest(
+                "start is an offset, a datetime with a time zone, 'earliest' or 'latest', not None"
+            )
         for name, place in (("start", self.start), ("stop", self.stop)):
             if place is None or (name == "start" and isinstance(place, str)):
                 continue
-            if isinstance(place, bool) or not isinstance(place, int):
-                time_us(f"{name}, unless it is an offset,", place)
+            if isinstance(place, datetime):
+                time_us(name, place)
+            elif isinstance(place, bool) or not isinstance(place, int):
+                ends = ", 'earliest' or 'latest'" if name == "start" else ""
+                raise InvalidRequest(
+                    f"{name} is an offset, a datetime with a time zone{ends}; not "
+                    f"{type(place).__name__}"
+                )
             elif not 0 <= whole(name, place) <= _LAST_OFFSET:
                 raise InvalidRequest(f"{name} is an offset or a time, not {place}")
 

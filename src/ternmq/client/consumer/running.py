@@ -15,7 +15,8 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import Final, Protocol
 
-from ternmq.client.consumer.delivery import Delivery, conclude
+from ternmq.client.consumer.concluding import conclude
+from ternmq.client.consumer.delivery import Delivery
 from ternmq.client.consumer.lease import Lease
 from ternmq.client.consumer.telling import outside
 from ternmq.client.content.reasons import safe_str

@@ -20,6 +20,7 @@ from typing import Final
 
 from ternmq.client.connection.link import Link
 from ternmq.client.connection.session import Member, Session
+from ternmq.client.consumer.awake import Awake
 from ternmq.client.consumer.core import UNKNOWN, Ended, SettleCore
 from ternmq.client.consumer.learning import Policies
 from ternmq.client.consumer.lease import Lease
@@ -48,6 +49,7 @@ class Settler(Member):
     Attributes:
         core: Decides what is held, sent, sent again and given up.
         here: ``Session.here``.
+        awake: Notes freezes, from the first join on.
         on_lease: Called with every lease that arrives.
         policies: The retry policies of the joined groups.
     """
@@ -58,6 +60,7 @@ class Settler(Member):
         self.on_lease: Callable[[Lease], None] | None = None
         self.policies = Policies(session)
         self.core = SettleCore(self)
+        self.awake: Awake | None = None
         self._soon = False
         self._later: asyncio.TimerHandle | None = None
         self._rests: asyncio.TimerHandle | None = None
@@ -238,6 +241,7 @@ class Settler(Member):
         """Mark a lease that ended without a settle. Call it from the client's loop."""
         if lease.lost:
             return
+        lease.end()
         lease.lost = True
         self.core.over(lease)
         if lease.left:
@@ -246,6 +250,10 @@ class Settler(Member):
                         verb(lease.left, "it is", "they are"))  # fmt: skip
         if lease.owner is not None:
             lease.owner.settled(lease, 0, 0, Outcome.RELEASED)
+
+    def doubts(self, lease: Lease) -> bool:
+        """Return whether a lease may have ended in a freeze. Callable from any thread."""
+        return self.awake is not None and self.awake.doubts(lease)
 
     def overdue(self, lease: Lease) -> None:
         """Notify the owner of a lease that lasts longer than ``max_processing_time``."""

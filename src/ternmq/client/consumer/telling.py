@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ternmq.model.specs import Exhausted, RetryPolicy
+
+if TYPE_CHECKING:
+    from ternmq.client.consumer.lease import Lease
 
 log: Final = logging.getLogger("ternmq")
 
@@ -34,6 +38,15 @@ def last_fate_of(policy: RetryPolicy | None, attempt: int) -> str:
     """Return the fate of a message after its last attempt, and why, for the log."""
     assert policy is not None, "else nobody knows which attempt is the last"
     return f"{_count(policy, attempt)} was the last: {_end(policy)}"
+
+
+def over_by_time(lease: Lease) -> bool:
+    """Return whether a lease is past its end, as far as this client knows.
+
+    The broker may have kept it (an outage), or given its messages to others (a frozen process): the
+    answer to the settle shows which.
+    """
+    return time.monotonic() >= lease.until
 
 
 def _count(policy: RetryPolicy, attempt: int) -> str:

@@ -3,5 +3,5 @@
 Reading order: ``message``, ``codecs`` with ``models`` (dataclasses, pydantic, msgspec)
 and ``defaults``,
 ``tracing`` (OpenTelemetry's context in headers), ``validation`` (checks of arguments),
-``reasons`` (texts of failures).
+``reasons`` (texts of failures), ``delays`` (due times) with ``broker_time``.
 """

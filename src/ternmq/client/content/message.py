@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 from ternmq.model.outcomes import Failure, Receipt, message_id
 
@@ -26,6 +27,8 @@ class Message:
         id: An identifier of the application's own, of at most 128 bytes: a second message with it
             is not stored again. None: it has none; an empty text is refused.
         queue: Its queue, as ``queue=`` of ``send``.
+        deliver_after: When it is delivered, as ``deliver_after=`` of ``send``.
+        deliver_at: Likewise, as ``deliver_at=``.
     """
 
     body: object
@@ -36,8 +39,12 @@ class Message:
     content_type: str = ""
     id: str | None = None
     queue: Queue | None = None
+    deliver_after: float | timedelta | None = None
+    deliver_at: datetime | None = None
 
 
 Selector = Callable[[Message, Sequence[int]], int]
 """Chooses the queue of a message, given the numbers of the topic's queues."""
 Queue = int | Selector
+"""The queue of a message: its number, or a function that returns it, given the ``Message`` and the
+numbers of the topic's queues."""

@@ -21,6 +21,7 @@ MAX_PROPERTIES_BYTES: Final = 768 * 1024
 """Per message, in total: a frame has room for the largest body and 1 MiB more."""
 LEAST_LEASE_US: Final = 100_000
 """With less, a client cannot extend in time: messages are delivered again while being handled."""
+_MOST_IN_FLIGHT: Final = 60_000
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DAY: Final = 86_400.0
 _PAST_WHOLE: Final = 1 << 64
@@ -135,6 +136,19 @@ def text(what: str, value: object) -> str:
     return value
 
 
+def check_id(what: str, id_: object) -> str:
+    """Return an id of a message: the broker's, or an application's own.
+
+    Raises:
+        InvalidRequest: It is no text, or is empty or longer than any id.
+    """
+    given = text(what, id_)
+    if not given:
+        raise InvalidRequest(f"{what} is empty: give the id of a message")
+    check_size(what, len(given.encode()), MAX_ID_BYTES)
+    return given
+
+
 def wholes(what: str, numbers: object) -> list[int]:
     """Return several whole numbers.
 
@@ -158,11 +172,33 @@ def check_positive(what: str, number: int) -> None:
         raise InvalidRequest(f"{what} must be 1 or more, not {number}")
 
 
+def check_in_flight(number: object) -> None:
+    """Check the most messages that a consumer holds unsettled.
+
+    Raises:
+        InvalidRequest: It is not a number that a consumer can have.
+    """
+    if not 1 <= whole("max_in_flight", number) <= _MOST_IN_FLIGHT:
+        raise InvalidRequest(f"max_in_flight must be 1 to {_MOST_IN_FLIGHT}, not {number}")
+
+
 def seconds_of(what: str, seconds: object) -> float:
     """Return a number of seconds, or the seconds of a timedelta; infinity is allowed.
 
     Raises:
         InvalidRequest: It is neither, below 0, or NaN.
+    """
+    number = _number_of_seconds(what, seconds)
+    if not number >= 0:  # NaN is not
+        raise InvalidRequest(f"{what} must be 0 seconds or more, not {number}")
+    return number
+
+
+def _number_of_seconds(what: str, seconds: object) -> float:
+    """Return a number of seconds, or the seconds of a timedelta, of any size.
+
+    Raises:
+        InvalidRequest: It is neither.
     """
     if isinstance(seconds, timedelta):
         seconds = seconds.total_seconds()
@@ -170,8 +206,6 @@ def seconds_of(what: str, seconds: object) -> float:
         kind = type(seconds).__name__
         raise InvalidRequest(f"{what} is a number of seconds or a timedelta, not {kind}")
     _check_float(what, seconds)
-    if not seconds >= 0:  # NaN is not
-        raise InvalidRequest(f"{what} must be 0 seconds or more, not {seconds}")
     return seconds
 
 
@@ -181,9 +215,9 @@ def drain_of(seconds: object) -> float:
     Raises:
         InvalidRequest: It is not such a time.
     """
-    drain = seconds_of("drain_timeout", seconds)
-    if drain == float("inf"):
-        raise InvalidRequest("drain_timeout must be 0 seconds or more, and finite, not inf")
+    drain = _number_of_seconds("drain_timeout", seconds)
+    if not 0 <= drain < float("inf"):
+        raise InvalidRequest(f"drain_timeout must be 0 seconds or more, and finite, not {drain:g}")
     return drain
 
 
@@ -222,14 +256,14 @@ def wait_of(what: str, seconds: object) -> float:
     Raises:
         InvalidRequest: It is not a time, or more than a day.
     """
-    wait = seconds_of(what, seconds)
-    if wait > _DAY:
-        raise InvalidRequest(f"{what} must be at most a day, not {wait} s")
+    wait = _number_of_seconds(what, seconds)
+    if not 0 <= wait <= _DAY:
+        raise InvalidRequest(f"{what} must be 0 seconds to a day, not {wait:.12g} s")
     return wait
 
 
 def time_us(what: str, time: object) -> int:
-    """Return a datetime in µs since the epoch.
+    """Return a datetime in µs since the epoch; 0 for an earlier one, when nothing was stored.
 
     Raises:
         InvalidRequest: It is not a datetime, or has no time zone.
@@ -243,7 +277,7 @@ def time_us(what: str, time: object) -> int:
         raise InvalidRequest(
             f"{what} names no time zone ({time}): use datetime.now(UTC) or .astimezone()"
         )
-    return (time - _EPOCH) // _MICROSECOND
+    return max(0, (time - _EPOCH) // _MICROSECOND)
 
 
 def length_us(what: str, seconds: object) -> int:
@@ -270,9 +304,9 @@ def seconds_us(what: str, seconds: object) -> int:
     Raises:
         InvalidRequest: It is neither, below 0, or more than a hundred years.
     """
-    number = seconds_of(what, seconds)
-    if not number * 1e6 <= LONGEST_US:
-        raise InvalidRequest(f"{what} must be at most a hundred years, not {number} s")
+    number = _number_of_seconds(what, seconds)
+    if not 0 <= number * 1e6 <= LONGEST_US:
+        raise InvalidRequest(f"{what} must be 0 seconds to a hundred years, not {number:.12g} s")
     return round(number * 1e6)
 
 
@@ -284,13 +318,13 @@ def lease_us_of(lease: object) -> int:
     Raises:
         InvalidRequest: It is not in the allowed range.
     """
-    lease_us = seconds_us("lease", lease)
-    if not LEAST_LEASE_US <= lease_us <= MAX_LEASE_US:
+    seconds = _number_of_seconds("lease", lease)
+    if not LEAST_LEASE_US <= seconds * 1e6 <= MAX_LEASE_US:
         raise InvalidRequest(
-            f"lease must be {LEAST_LEASE_US / 1e6:g} s to a day, not {lease_us / 1e6:g} s: it "
+            f"lease must be {LEAST_LEASE_US / 1e6:g} s to a day, not {seconds:.12g} s: it "
             f"ends if a consumer stops responding, and does not limit how long a handler may take"
         )
-    return lease_us
+    return round(seconds * 1e6)
 
 
 class Properties(Protocol):

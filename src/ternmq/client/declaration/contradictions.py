@@ -57,10 +57,10 @@ def contradiction(
 
 
 def _is_ordered(declared: Topic | None, topic: TopicSpec | None, first: Source) -> bool:
-    """Return whether the topic is ordered, once it is as declared."""
-    if declared is not None and declared.ordered is not None:
-        return declared.ordered  # a different existing one is a conflict of its own
+    """Return whether the topic is ordered: as it is, since that cannot change, or will be made."""
     if topic is not None:
-        return topic.ordered
+        return topic.ordered  # a declaration that differs is a conflict of its own
+    if declared is not None and declared.ordered is not None:
+        return declared.ordered
     # A topic that is not declared is created by the join of a group, with that group's mode.
     return declared is None and first.mode is Mode.ORDERED

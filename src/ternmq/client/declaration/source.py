@@ -12,6 +12,17 @@ from ternmq.model.tag_filter import check_filter, tags_of
 from ternmq.wire import control
 
 
+def check_tags(tags: object) -> str:
+    """Return a tag filter that a group may be given.
+
+    Raises:
+        InvalidRequest: It is no filter, or no message could pass it.
+    """
+    given = text("tags", tags)
+    check_filter(given)
+    return given
+
+
 class Source:
     """A group on a topic, as requested.
 
@@ -36,7 +47,7 @@ class Source:
         self.group = check_name(group, "group")
         self.tags = tags
         if tags is not None:
-            check_filter(text("tags", tags))
+            check_tags(tags)
         self.mode = None if mode is None else choose("mode", Mode, mode)
         if self.mode is Mode.ORDERED and tags_of(tags or "") is not None:
             raise InvalidRequest(

@@ -19,7 +19,7 @@ class Topic:
         ordered: Messages have ordering keys, and groups keep the order of each key.
         durability: When sends are answered.
         retention: How long messages are kept.
-        keep_until_consumed: Keep unread ones longer, while the disk has room.
+        keep_until_consumed: Keep them longer, until every group has finished them.
         ignore_ordering_keys: Of a topic that is not ordered: take messages with an ordering key.
     """
 

@@ -18,7 +18,9 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from ternmq.client.consumer.delivery import Delivery, conclude
+from ternmq.client.consumer.concluding import conclude
+from ternmq.client.consumer.delivery import Delivery
+from ternmq.client.process import pickling
 from ternmq.client.process.forking import watch
 from ternmq.model.errors import ClientClosed, ClientError, ClientForked, ClientStalled
 
@@ -196,8 +198,10 @@ class Portal:
             )
 
 
-class BlockingDelivery:
+class BlockingDelivery(pickling.NotPickled):
     """A ``Delivery`` for threads: its methods block. They are described there."""
+
+    _not_pickled = pickling.DELIVERY
 
     __slots__ = ("_delivery", "_portal")
 
@@ -284,6 +288,11 @@ class BlockingDelivery:
         """When the broker stored it."""
         return self._delivery.stored_at
 
+    @property
+    def due_at(self) -> datetime | None:
+        """See ``ternmq.Delivery``."""
+        return self._delivery.due_at
+
     # -- the delivery
 
     @property
@@ -293,7 +302,7 @@ class BlockingDelivery:
 
     @property
     def deliveries(self) -> int:
-        """Number of deliveries of this message, including this one."""
+        """Number of deliveries of this message, including this one: see ``ternmq.Delivery``."""
         return self._delivery.deliveries
 
     @property
@@ -365,6 +374,11 @@ class BlockingDelivery:
             return conclude(delivery, error, reraise=reraise)
 
         return self._portal.call(fail())
+
+
+def engine_of(delivery: BlockingDelivery) -> Delivery:
+    """Return the delivery in the client's loop behind one for threads."""
+    return delivery._delivery  # noqa: SLF001 - of a class of this module
 
 
 class BlockingProcessing:

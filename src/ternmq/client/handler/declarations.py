@@ -5,20 +5,34 @@ Every error in a declaration is raised here, for ``ternmq`` and ``ternmq.sync`` 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ternmq.client.content.validation import check_positive, whole
+from ternmq.client.content.validation import check_in_flight, whole
 from ternmq.client.declaration.source import Source
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.client.handler.injection import plan_of
 from ternmq.client.handler.middleware import Middlewares
-from ternmq.client.handler.signature import Function, Signature, place_of, signature_of
+from ternmq.client.handler.signature import (
+    Function,
+    Signature,
+    parameters_of,
+    place_of,
+    signature_of,
+)
+from ternmq.client.handler.signature import name_of as name_of_function
+from ternmq.client.handler.unawaited import makes_coroutines
 from ternmq.model.errors import InvalidHandler, InvalidRequest
+from ternmq.model.specs import check_name
 from ternmq.model.words import article
 
 _MOST_CONCURRENT: Final = 10_000
+_BY_PLACE: Final = {
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+}
 
 
 @dataclass(slots=True, frozen=True)
@@ -41,17 +55,32 @@ class Declaration:
     max_in_flight: int | None
 
 
+@dataclass(slots=True, frozen=True)
+class Checker:
+    """A function that answers questions about the transactions of a producer group.
+
+    Attributes:
+        function: The function, as it was written.
+        is_async: Whether it is awaited in the client's loop; else it runs in a thread.
+    """
+
+    function: Function
+    is_async: bool
+
+
 class Declarations:
     """The handlers of one client, in the order of declaration; one for each topic and group.
 
     Attributes:
         topics: Declared topics, by name.
         middlewares: Code that runs around handlers, sends and the run.
+        checkers: Checkers of transactions, by producer group.
     """
 
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
         self.middlewares = Middlewares()
+        self.checkers: dict[str, Checker] = {}
         self._by_place: dict[tuple[str, str], Declaration] = {}
 
     def __iter__(self) -> Iterator[Declaration]:
@@ -97,12 +126,12 @@ class Declarations:
         Raises:
             InvalidHandler: It cannot be called with a message, or there is another handler for that
                 topic and group.
-            InvalidRequest: ``concurrency`` is out of its bounds.
+            InvalidRequest: ``concurrency`` or ``max_in_flight`` is out of its bounds.
         """
         if not 1 <= whole("concurrency", concurrency) <= _MOST_CONCURRENT:
             raise InvalidRequest(f"concurrency must be 1 to {_MOST_CONCURRENT}, not {concurrency}")
         if max_in_flight is not None:
-            check_positive("max_in_flight", max_in_flight)
+            check_in_flight(max_in_flight)
         signature = signature_of(function)
         # Its dependencies are checked here, and planned when it runs, with the overrides of that
         # time.
@@ -118,3 +147,38 @@ class Declarations:
             )
         self._by_place[place] = declared
         return declared
+
+    def add_checker(self, function: Function, group: str) -> None:
+        """Declare the checker of a producer group.
+
+        Raises:
+            InvalidHandler: It cannot be called with a transaction, or the group has a checker.
+            InvalidName: The group has no valid name.
+        """
+        check_name(group, "a producer group's name")
+        name = f"checker {name_of_function(function)}"
+        if not callable(function):
+            raise InvalidHandler(f"a checker is a function, not {article(type(function).__name__)}")
+        found = parameters_of(function, name)
+        places = [one for one in found if one.kind in _BY_PLACE]
+        needed = [
+            one
+            for one in found
+            if one.default is one.empty and one.kind not in {one.VAR_POSITIONAL, one.VAR_KEYWORD}
+        ]
+        starred = any(one.kind is one.VAR_POSITIONAL for one in found)
+        if not (places or starred) or len(needed) > 1 or (needed and needed[0] not in places):
+            raise InvalidHandler(
+                f"{name} is called with one argument, the transaction: its parameters do not fit"
+            )
+        if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+            raise InvalidHandler(f"{name} is a generator: a checker returns its decision")
+        other = self.checkers.get(group)
+        if other is not None:
+            raise InvalidHandler(
+                f"producer group {group!r} has a checker: {place_of(other.function)}; a client has "
+                "one for each group"
+            )
+        called = getattr(function, "__call__", function)  # noqa: B004 - of an instance
+        is_async = makes_coroutines(function) or makes_coroutines(called)
+        self.checkers[group] = Checker(function, is_async)

@@ -15,8 +15,9 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Final
 
-from ternmq.client.consumer.consumer import Consumer
-from ternmq.client.consumer.delivery import Delivery, Identity, conclude, identity_of
+from ternmq.client.consumer.concluding import conclude
+from ternmq.client.consumer.consumer import ConsumerEngine
+from ternmq.client.consumer.delivery import Delivery, Identity, identity_of
 from ternmq.client.consumer.puller import Puller
 from ternmq.client.consumer.running import Running, Threads, failure_of
 from ternmq.client.content import tracing
@@ -24,8 +25,7 @@ from ternmq.client.content.codecs import Codecs
 from ternmq.client.handler.composing import Composed, around
 from ternmq.client.handler.unawaited import raise_found, watch_begins
 from ternmq.model.errors import DecodeError, InvalidHandler
-from ternmq.model.policies import attempts_of
-from ternmq.model.specs import RetryPolicy
+from ternmq.model.policies import write_retry
 from ternmq.model.words import article
 from ternmq.record.fact.facts import Outcome
 
@@ -41,7 +41,7 @@ class Handler:
     Attributes:
         name: Name of the function.
         source: Topic and group.
-        concurrency: Number of calls at one time.
+        concurrency: Number of calls at one time; never more than ``max_in_flight``.
         is_async: Whether it is awaited in the loop; else it runs in threads.
     """
 
@@ -55,15 +55,16 @@ class Handler:
         self._outside = composed.outside
         self.name = declared.signature.name
         self.source = declared.source
-        self.concurrency = declared.concurrency
-        self.max_in_flight = declared.max_in_flight
+        self.max_in_flight = most = declared.max_in_flight
+        self.concurrency = declared.concurrency if most is None else min(declared.concurrency, most)
+        self._limited = self.concurrency < declared.concurrency
         self._function = declared.function
         self._signature = declared.signature
         self._codecs = codecs
         self._threaded = threaded
         self.is_async = declared.signature.is_async
         self._threads: Threads | None = None
-        self._consumer: Consumer | None = None
+        self._consumer: ConsumerEngine | None = None
         self._workers: list[asyncio.Task[None]] = []
         self._running: dict[Identity, Running] = {}  # by message
 
@@ -86,7 +87,7 @@ class Handler:
     # -- start and end
 
     async def start(self, puller: Puller) -> None:
-        """Join the group and begin, unless it has begun; raises as ``Consumer.start``.
+        """Join the group and begin, unless it has begun; raises as ``ConsumerEngine.start``.
 
         Call it again after an error: nothing is begun then.
         """
@@ -95,15 +96,16 @@ class Handler:
         joined = await puller.join(self.source)
         if not self.is_async and self._threads is None:
             self._threads = Threads(self.concurrency, f"ternmq-{self.name}")
-        consumer = Consumer(
+        consumer = ConsumerEngine(
             puller, self.source, self._codecs, self.max_in_flight,
             workers=self.concurrency, at_once=self.concurrency,
         )  # fmt: skip
         await consumer.start()  # the join is cached by now
         log.info(
-            "handler %s: topic=%s group=%s mode=%s concurrency=%d; retry: %s%s", self.name,
+            "handler %s: topic=%s group=%s mode=%s concurrency=%d%s; retry: %s%s", self.name,
             self.source.topic, self.source.group, joined.spec.mode.value, self.concurrency,
-            _policy(joined.spec.retry), "; the group is paused" if joined.spec.paused else "",
+            " (max_in_flight allows no more)" if self._limited else "",
+            write_retry(joined.spec.policy), "; the group is paused" if joined.spec.paused else "",
         )  # fmt: skip
         self._consumer = consumer
         self._workers = [
@@ -142,7 +144,7 @@ class Handler:
 
     # -- messages
 
-    async def _work(self, consumer: Consumer) -> None:
+    async def _work(self, consumer: ConsumerEngine) -> None:
         call = self._call_async if self.is_async else self._call_thread
         if self._outside:
             call = self._call_around
@@ -354,20 +356,3 @@ def _check_result(result: object) -> None:
             f"the handler returned {article(type(result).__name__)}, which was not run: declare "
             f"the handler with `async def`, and await what it calls"
         )
-
-
-def _policy(retry: RetryPolicy) -> str:
-    """Return a short description of a retry policy."""
-    if not retry.enabled:
-        return "none"
-    first, cap = _short(retry.first_us), _short(retry.cap_us)
-    return f"{first}, then ×{retry.factor:g} up to {cap}, {attempts_of(retry)}"
-
-
-def _short(us: int) -> str:
-    """Return a duration as ``5m``."""
-    seconds = us / 1e6
-    for letter, size in (("d", 86_400), ("h", 3600), ("m", 60)):
-        if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:g}{letter}"
-    return f"{seconds:g}s"

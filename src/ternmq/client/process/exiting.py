@@ -13,7 +13,8 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from contextlib import suppress
+from typing import Final, NoReturn, Protocol
 
 TIMEOUT: Final = 1.0
 """Seconds that the end of a process waits for all keepers to settle."""
@@ -43,14 +44,54 @@ def forget(keeper: Keeping) -> None:
     _keeping.pop(keeper, None)
 
 
+def _own() -> list[Keeping]:
+    return [one for one, process in list(_keeping.items()) if process == os.getpid()]
+
+
 def tell() -> None:
     """Have the keepers settle; the process must end right after this. Main thread only."""
-    keepers = [one for one, process in list(_keeping.items()) if process == os.getpid()]
+    keepers = _own()
     for keeper in keepers:
         keeper.end_with_process()
     until = time.monotonic() + TIMEOUT
     for keeper in keepers:
         keeper.wait(max(0.0, until - time.monotonic()))
+
+
+def end_at_once(status: int) -> NoReturn:
+    """End the process with a status; as its last action, have the keepers settle.
+
+    Nothing else of the usual end of Python happens. Main thread only.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    tell()
+    with suppress(OSError, ValueError):
+        sys.stderr.flush()  # the log of the keepers
+    os._exit(status)
+
+
+def end_after_others(status: int) -> None:
+    """If a keeper has messages, have the coming end of the process settle them after all else.
+
+    Python's usual end comes first: it waits for threads and calls the functions of ``atexit``,
+    also those that were registered before ``tell``, such as those of a program that started this
+    one and exports what it measured. Then nothing follows that takes time while handlers still run.
+
+    Args:
+        status: The exit status that the process ends with.
+    """
+    if _own():
+        atexit.unregister(tell)
+        atexit.unregister(_end)
+        atexit.register(_end, status)  # the newest function is called first
+
+
+def _end(status: int) -> None:
+    atexit.unregister(_end)
+    atexit._run_exitfuncs()  # noqa: SLF001 - the others; no other way has all of them called before
+    end_at_once(status)
 
 
 _at_ends: Final[set[tuple[int, Callable[[], object]]]] = set()

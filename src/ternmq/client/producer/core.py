@@ -14,6 +14,7 @@ from itertools import count
 from typing import Final, NamedTuple
 
 from ternmq.client.connection.options import Options
+from ternmq.client.content.broker_time import BrokerTime
 from ternmq.client.producer.deadlines import too_late, until
 from ternmq.client.producer.lanes import TopicFacts, TopicLanes
 from ternmq.client.producer.load import Lane, Load, LoadOwner
@@ -61,6 +62,7 @@ class SendCore:
     Args:
         options: Limits, timeout and pauses.
         owner: Receives the answers of the loads.
+        broker_time: The broker's clock, from which delays are counted.
 
     Attributes:
         id: The producer's id, in each batch.
@@ -79,7 +81,9 @@ class SendCore:
         failed_count: Number of messages given up.
     """
 
-    def __init__(self, options: Options, owner: LoadOwner) -> None:
+    def __init__(
+        self, options: Options, owner: LoadOwner, broker_time: BrokerTime | None = None
+    ) -> None:
         self.id = 0
         self.placing = Placing(options)
         self.window = Window(options)
@@ -92,6 +96,7 @@ class SendCore:
         self.sent_count = self.batch_count = self.resent_count = 0
         self.stored_count = self.failed_count = 0
         self._owner = owner
+        self._broker_time = BrokerTime() if broker_time is None else broker_time
         self._backoff = options.backoff
         self._next_sequence = 1
         self._under_way: dict[int, Load] = {}  # by first sequence, in that order
@@ -227,6 +232,8 @@ class SendCore:
         if load.patient:
             load.deadline = now + load.timeout
         try:
+            if load.lane.scheduled:
+                _set_due_times(load, self._broker_time)
             batch = load.encode(self.id)
         except Exception as error:  # noqa: BLE001 - the other loads of this turn must leave
             self.give_up(load, EncodeError(f"a batch cannot be made: {error}"))
@@ -473,3 +480,11 @@ class SendCore:
             unknown = SendTimeout("the client was closed before the answer")
             self.give_up(load, unknown if load.asked or load.uncertain else ClientClosed(
                 "the client was closed before this was sent"))  # fmt: skip
+
+
+def _set_due_times(load: Load, broker_time: BrokerTime) -> None:
+    """Set the due time of each message of a load, in broker time."""
+    for message in load.contents():
+        assert isinstance(message, Outgoing)
+        assert message.due is not None
+        message.due_us = message.due.settle(broker_time)

@@ -97,9 +97,28 @@ class TopicLanes:
             OrderingKeyRequired: The topic is ordered, and the message has no ordering key.
             TopicNotOrdered: The topic is not ordered, and the message has an ordering key.
         """
+        lane = self.only
+        if lane is None or message.queue is not None or message.ordering_key:
+            lane = self._lane_of(message)
+        return lane if message.due is None else self._later(lane)
+
+    def _later(self, lane: Lane) -> Lane:
+        """Return the lane of messages with due times beside one; it is made at first use.
+
+        Messages with and without due times never share a batch, and need not keep an order: the
+        former take their places when they are due.
+        """
+        if lane is self.undecided:
+            return lane
+        if lane.later is None:
+            lane.later = later = self._lane(lane.queue)
+            later.scheduled = True
+            later.keyed, later.alone = lane.keyed, lane.alone
+            self.lanes.append(later)
+        return lane.later
+
+    def _lane_of(self, message: Outgoing) -> Lane:
         choice = message.queue
-        if choice is None and self.only is not None and not message.ordering_key:
-            return self.only
         facts = self.laid
         if facts is None:
             return self.undecided

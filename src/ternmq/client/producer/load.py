@@ -56,11 +56,13 @@ class Lane:
         dirty: Whether its loads are looked at in the next ``SendCore.to_send``.
         under_way: Number of loads that were sent and are not finished.
         moved: Loop time at which a load of this lane was stored last.
+        scheduled: Whether its messages have due times: all of a batch do, or none.
+        later: The lane of messages with due times that would else take this one; made at first use.
     """
 
     __slots__ = (
-        "alone", "dirty", "keyed", "limits", "loads", "moved", "open", "prefix", "queue", "seed",
-        "topic", "under_way",
+        "alone", "dirty", "keyed", "later", "limits", "loads", "moved", "open", "prefix", "queue",
+        "scheduled", "seed", "topic", "under_way",
     )  # fmt: skip
 
     def __init__(self, topic: str, seed: int, queue: int | None, limits: Options) -> None:
@@ -76,6 +78,8 @@ class Lane:
         self.under_way = 0
         self.dirty = False
         self.moved = 0.0
+        self.scheduled = False
+        self.later: Lane | None = None
 
 
 class Load(ABC):
@@ -169,7 +173,9 @@ def encode_messages(
 ) -> bytes:
     """Return the batch of these messages; ``plain``: they have only bodies."""
     lane = load.lane
-    if len(messages) == 1:
+    if lane.scheduled:
+        plain = False
+    elif len(messages) == 1:
         (one,) = messages
         if not (one.headers or one.content_type or one.application_id):
             return encode_one(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import ClassVar, Final, cast
@@ -172,28 +172,35 @@ class Part(Load):
         return ()
 
 
-_WITHOUT: Final[Sequence[tuple[str, object]]] = (
-    ("key", ""), ("ordering_key", ""), ("tag", ""), ("headers", {}), ("content_type", ""),
-    ("id", None), ("queue", None),
-)  # fmt: skip
-"""The fields of a message besides its body, with their values in a message that has only a body."""
+_NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
 def ready_bodies(items: Sequence[object]) -> list[bytes] | None:
     """Return the bodies of messages that have only bytes as body; None if one has more.
 
-    It makes no object per message: 30 ns for each message and attribute.
+    It makes no object per message, and takes 80 ns for each.
     """
     kinds = set(map(type, items))
     if kinds == {bytes}:
         return cast("list[bytes]", list(items))
     if kinds != {Message}:
         return None
-    bodies_ = list(map(attrgetter("body"), items))
+    messages = cast("Sequence[Message]", items)
+    for one in messages:
+        # Compared, not tested for truth: None is not a valid key.
+        if (
+            one.key != ""
+            or one.ordering_key != ""
+            or one.tag != ""
+            or one.content_type != ""
+            or one.id is not None
+            or one.queue is not None
+            or one.deliver_after is not None
+            or one.deliver_at is not None
+            or one.headers != _NO_HEADERS
+        ):
+            return None
+    bodies_ = [one.body for one in messages]
     if set(map(type, bodies_)) != {bytes}:
         return None
-    # Compared, not tested for truth: None is not a valid key.
-    for name, without in _WITHOUT:
-        if [*map(attrgetter(name), items)].count(without) != len(items):
-            return None
-    return bodies_
+    return cast("list[bytes]", bodies_)

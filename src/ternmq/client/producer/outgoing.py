@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
@@ -11,6 +12,7 @@ from ternmq.client.content.message import Message, Receipt
 if TYPE_CHECKING:
     import asyncio
 
+    from ternmq.client.content.delays import Due
     from ternmq.client.content.message import Queue
 
 MESSAGE_BYTES: Final = 64
@@ -26,15 +28,16 @@ class Outgoing:
 
     Attributes:
         size_bytes: Size of its body and properties.
+        due: When it is delivered; None: at once.
+        due_us: The same in broker time, set before it is encoded; 0: at once.
     """
 
     __slots__ = (
-        "application_id", "body", "content_type", "future", "headers", "key", "ordering_key",
-        "queue", "size_bytes", "tag",
+        "application_id", "body", "content_type", "due", "due_us", "future", "headers", "key",
+        "ordering_key", "queue", "size_bytes", "tag",
     )  # fmt: skip
 
     # These let it be encoded as a ``Row``.
-    due_us: ClassVar[int] = 0
     expiry_us: ClassVar[int] = 0
     priority: ClassVar[int] = 0
 
@@ -60,11 +63,17 @@ class Outgoing:
         self.application_id = application_id
         self.future = future
         self.queue = queue
+        self.due: Due | None = None
+        self.due_us = 0
 
     def as_message(self) -> Message:
         """Return it as a message that an application may send again."""
         queue = self.queue.func if isinstance(self.queue, partial) else self.queue
+        after: timedelta | None = None
+        at: datetime | None = None
+        if self.due is not None:
+            after, at = self.due.arguments()
         return Message(
             self.body, self.key, self.ordering_key, self.tag, self.headers, self.content_type,
-            self.application_id or None, cast("Queue | None", queue),
+            self.application_id or None, cast("Queue | None", queue), after, at,
         )  # fmt: skip

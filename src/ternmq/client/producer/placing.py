@@ -20,6 +20,7 @@ from ternmq.model.specs import check_name
 
 _SIZE: Final = attrgetter("size_bytes")
 _QUEUE: Final = attrgetter("queue")
+_DUE: Final = attrgetter("due")
 _ORDERING_KEY: Final = attrgetter("ordering_key")
 
 
@@ -171,6 +172,7 @@ class Placing:
             topic.only is not None
             and set(map(_QUEUE, outgoing)) == {None}
             and not any(map(_ORDERING_KEY, outgoing))
+            and not any(map(_DUE, outgoing))
         ):
             return {topic.only: rows}
         by_lane: dict[Lane, list[int]] = {}

@@ -68,7 +68,7 @@ class Producer(Member):
     def __init__(self, session: Session, making: Making) -> None:
         self._session = session
         self.options = session.options
-        self.core = SendCore(self.options, self)
+        self.core = SendCore(self.options, self, session.broker_time)
         self.renew()
         self.failures: list[Unheard] = []
         self.further: list[object] = []
@@ -260,7 +260,8 @@ class Producer(Member):
             self._loop.call_soon(self._react)  # the rest of the outcomes
             raise
         self._watch()
-        self.room.let_in()
+        if self.room.waiters:
+            self.room.let_in()
         if self._idle and not core.open_loads:
             for idle in self._idle:
                 if not idle.done():
@@ -315,7 +316,8 @@ class Producer(Member):
 
     def answered(self, load: Load, body: bytes) -> None:
         """Handle the answer to a load's batch: it is stored."""
-        self.core.answered(load, body, self._session.loop.time())
+        assert self._loop is not None
+        self.core.answered(load, body, self._loop.time())
         self._react()
 
     def wants_again(self, load: Load, error: TernMQError) -> None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from ternmq.client.content.delays import at
 from ternmq.client.content.message import Receipt, message_id
 from ternmq.client.producer.load import Load
 from ternmq.client.producer.outgoing import Outgoing
@@ -22,7 +23,8 @@ def row_receipts(
     """Return the outcome of each row of a batch, some of which were stored before or refused."""
     topic = load.lane.topic
     others = {other.row: other for other in receipt.others}
-    ids = ["" if isinstance(one, bytes) else one.application_id for one in load.contents()]
+    contents = load.contents()
+    ids = ["" if isinstance(one, bytes) else one.application_id for one in contents]
     offset = receipt.first_offset
     told: list[Receipt | TernMQError] = []
     for row in range(load.count):
@@ -30,15 +32,24 @@ def row_receipts(
         sequence = load.first_sequence + row
         durable = not receipt.written
         if other is None:
+            due_at = None
+            if receipt.scheduled:
+                one = contents[row]
+                assert isinstance(one, Outgoing)
+                due_at = at(one.due_us)
             told.append(
                 Receipt(topic, receipt.queue, offset, durable, receipt.duplicate, producer_id,
-                        sequence, ids[row])
+                        sequence, ids[row], due_at=due_at)
             )  # fmt: skip
             offset = None if offset is None else offset + 1
         elif other.conflict:
-            conflict = IdConflict(f"id {ids[row]!r} was used in {topic!r} for another message")
+            conflict = IdConflict(
+                f"id {ids[row]!r} was used in {topic!r} for a message that was cancelled"
+                if other.cancelled
+                else f"id {ids[row]!r} was used in {topic!r} for another message"
+            )
             if log.isEnabledFor(logging.DEBUG):
-                _log_unsent(load, row, load.contents()[row], producer_id, conflict)
+                _log_unsent(load, row, contents[row], producer_id, conflict)
             told.append(conflict)
         else:
             queue = receipt.queue if other.queue is None else other.queue

@@ -114,7 +114,8 @@ class Counts:
 
     def sent(self, topic: str, born_us: int, first: int, count: int) -> None:
         """Count messages that were sent with the sequences from ``first`` on."""
-        counted = self._named(topic)[-1].count(born_us)
+        there = (self._topics.get(topic) or self._named(topic))[-1]
+        counted = there.buckets.get(born_us - born_us % BUCKET_US) or there.count(born_us)
         if not counted.sent:
             counted.first = first
         counted.sent += count
@@ -131,7 +132,8 @@ class Counts:
             first: Their first sequence.
             count: Their number.
         """
-        home = self._home(topic, first)
+        known = self._topics.get(topic)
+        home = known[0] if known is not None and len(known) == 1 else self._home(topic, first)
         if home.number == number:
             return
         if not home.number:

@@ -16,14 +16,19 @@ class Taken(Protocol):
 
 
 class Room:
-    """A budget of bytes. Not thread-safe: call it from the client's loop."""
+    """A budget of bytes. Not thread-safe: call it from the client's loop.
 
-    __slots__ = ("_limit", "_taken", "_waiters")
+    Attributes:
+        waiters: The callers that wait for room, the first one first; call ``let_in`` if there are
+            any.
+    """
+
+    __slots__ = ("_limit", "_taken", "waiters")
 
     def __init__(self, taken: Taken, limit_bytes: int) -> None:
         self._taken = taken
         self._limit = limit_bytes
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self.waiters: deque[asyncio.Future[None]] = deque()
 
     @property
     def taken_bytes(self) -> int:
@@ -48,7 +53,7 @@ class Room:
         """Wait until there is room for more."""
         while self.full:
             waiter = loop.create_future()
-            self._waiters.append(waiter)
+            self.waiters.append(waiter)
             try:
                 await waiter
             finally:
@@ -56,8 +61,8 @@ class Room:
 
     def let_in(self) -> None:
         """Wake one waiting caller, if there is room."""
-        while self._waiters and not self.full:
-            waiter = self._waiters.popleft()
+        while self.waiters and not self.full:
+            waiter = self.waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
                 return

@@ -78,7 +78,7 @@ class Singles(Load):
 
     def stored(self, receipt: bodies.Receipt, producer_id: int) -> Sequence[Unclaimed]:
         """Set the receipts, and the errors of refused messages; return those nobody waits for."""
-        if receipt.others:
+        if receipt.others or receipt.scheduled:
             unclaimed: list[Unclaimed] = []
             for message, told in zip(
                 self.messages, row_receipts(self, receipt, producer_id), strict=True

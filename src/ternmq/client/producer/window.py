@@ -87,6 +87,8 @@ class Window:
 
     def when(self, load: Load, now: float) -> When:
         """Return when a waiting load is to leave."""
+        if not self.taken_bytes and load.deadline - now >= load.timeout / 2:
+            return When.NOW  # the usual case, in which nothing need be expected
         expected = self.expected_s(self.taken_bytes + load.size_bytes)
         if self.taken_bytes and expected * _PART > load.timeout:
             return When.LATER  # with nothing unanswered it is tried, whatever is expected

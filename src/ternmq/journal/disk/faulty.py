@@ -191,8 +191,12 @@ class FaultyDisk:
         return self._inner.free_bytes()
 
     def total_bytes(self) -> int:
-        """Return the inner disk's size."""
+        """Return the inner disk's used and free bytes."""
         return self._inner.total_bytes()
+
+    def size_bytes(self) -> int:
+        """Return the inner disk's size."""
+        return self._inner.size_bytes()
 
     def lock(self) -> None:
         """Lock the inner disk."""

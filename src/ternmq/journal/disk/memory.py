@@ -124,6 +124,10 @@ class MemoryDisk:
         """Return ``capacity``."""
         return self.capacity
 
+    def size_bytes(self) -> int:
+        """Return ``capacity``, too: nothing is reserved."""
+        return self.total_bytes()
+
     def lock(self) -> None:
         """Lock the disk."""
         if self._locked:

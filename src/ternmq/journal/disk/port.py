@@ -114,11 +114,15 @@ class Disk(Protocol):
         ...
 
     def free_bytes(self) -> int:
-        """Return the number of bytes that new files may take."""
+        """Return the number of bytes that new files may take, ``df``'s Available."""
         ...
 
     def total_bytes(self) -> int:
-        """Return the size of the volume in bytes, without what is reserved for others."""
+        """Return the used and free bytes together: without what is reserved for others."""
+        ...
+
+    def size_bytes(self) -> int:
+        """Return the size of the volume in bytes, ``df``'s Size: with what is reserved."""
         ...
 
     def lock(self) -> None:

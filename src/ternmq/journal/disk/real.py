@@ -254,7 +254,7 @@ class RealDisk:
             raise DiskSyncError(f"syncing folder {folder}: {error}") from error
 
     def free_bytes(self) -> int:
-        """Return the bytes of the volume that an ordinary user may still use.
+        """Return the bytes of the volume that an ordinary user may still use: ``df``'s Available.
 
         Raises:
             DiskWriteError: The folder or its volume is missing.
@@ -272,6 +272,15 @@ class RealDisk:
         """
         stat = self._volume()
         return (stat.f_blocks - stat.f_bfree + stat.f_bavail) * stat.f_frsize
+
+    def size_bytes(self) -> int:
+        """Return the bytes of the volume, as ``df`` shows its Size.
+
+        Raises:
+            DiskWriteError: As ``free_bytes``.
+        """
+        stat = self._volume()
+        return stat.f_blocks * stat.f_frsize
 
     def _volume(self) -> os.statvfs_result:
         try:

@@ -54,6 +54,7 @@ BODY: Final = np.dtype("<u8")
 RESOLVED: Final = np.dtype(
     [("prepared", "<u8"), ("first_offset", "<u8"), ("place", "<u4"), ("zero", "<u4")]
 )
+DECISION: Final = np.dtype([("transaction", "<u8"), ("place", "<u4"), ("flags", "<u4")])
 
 _MANY: Final = 1000
 _BY_OFFSET: Final = ("key", "offset", "place", "row")
@@ -73,8 +74,11 @@ class Columns:
         keys: Sorted by topic, hash, place, row.
         ids: Sorted by topic, low, high, place, row.
         moved: Sorted by key, offset, place, row.
-        moved_ids: Sorted by producer, sequence, place, row.
+        moved_ids: Rows of MOVED records, and of scheduled batches that came due: they are parts of
+            batches, and a search in ``producers`` relies on batches that do not overlap. Sorted by
+            producer, sequence, place, row.
         resolved: Sorted by position of the PREPARED.
+        decisions: Sorted by number of the transaction.
         first_time_us: Broker time of the first indexed record, 0 if there is none.
         last_time_us: Broker time of the last one.
     """
@@ -89,6 +93,7 @@ class Columns:
     moved: Rows
     moved_ids: Rows
     resolved: Rows
+    decisions: Rows
     first_time_us: int
     last_time_us: int
 
@@ -154,6 +159,11 @@ def of_tail(tail: Tail) -> Columns:
     producers["sequence"] = _joined([tail.sequences], "<u8")
     producers["rows"] = _joined([tail.counts], "<u4")
     producers["place"] = _places([tail.positions], base)
+    fulfilled = producers[:0]
+    if tail.fulfilled:
+        at = _joined([tail.fulfilled], "<u4")
+        fulfilled = producers[at]
+        producers = np.delete(producers, at)
     key_rows = _hash_rows(tail.keys, base, KEY)
     key_rows["hash"] = _joined([tail.keys.hashes], "<u8")
     key_rows = key_rows[key_rows["hash"] != 0]
@@ -171,8 +181,9 @@ def of_tail(tail: Tail) -> Columns:
         _by(key_rows, "topic", "hash", "place", "row"),
         _by(id_rows, "topic", "low", "high", "place", "row"),
         _by(_moved_rows(tail), *_BY_OFFSET),
-        _by(_moved_id_rows(tail), *_BY_ID),
+        _by(np.concatenate([_moved_id_rows(tail), _rows_of(fulfilled)]), *_BY_ID),
         _by(_resolved_rows(tail), "prepared"),
+        _by(_decision_rows(tail), "transaction"),
         tail.first_time_us,
         tail.last_time_us,
     )
@@ -193,11 +204,30 @@ def _moved_id_rows(tail: Tail) -> Rows:
     return rows
 
 
+def _rows_of(batches: Rows) -> Rows:
+    """Return a row of MOVED_ID for each row of some batches."""
+    counts = batches["rows"].astype(np.int64)
+    rows = np.zeros(int(counts.sum()), MOVED_ID)
+    rows["row"] = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    for field in ("producer", "place"):
+        rows[field] = np.repeat(batches[field], counts)
+    rows["sequence"] = np.repeat(batches["sequence"], counts) + rows["row"]
+    return rows
+
+
 def _resolved_rows(tail: Tail) -> Rows:
     rows = np.zeros(len(tail.prepared), RESOLVED)
     rows["prepared"] = _joined([tail.prepared], "<u8")
     rows["first_offset"] = _joined([tail.prepared_offsets], "<u8")
     rows["place"] = _places([tail.prepared_at], tail.base)
+    return rows
+
+
+def _decision_rows(tail: Tail) -> Rows:
+    rows = np.zeros(len(tail.decided), DECISION)
+    rows["transaction"] = _joined([tail.decided], "<u8")
+    rows["place"] = _places([tail.decided_at], tail.base)
+    rows["flags"] = _joined([tail.decided_flags], "<u4")
     return rows
 
 
@@ -233,6 +263,7 @@ def merge(parts: Sequence[Columns]) -> Columns:
         _by(np.concatenate([part.moved for part in parts]), *_BY_OFFSET),
         _by(np.concatenate([part.moved_ids for part in parts]), *_BY_ID),
         _by(np.concatenate([part.resolved for part in parts]), "prepared"),
+        _by(np.concatenate([part.decisions for part in parts]), "transaction"),
         times[0].first_time_us if times else 0,
         times[-1].last_time_us if times else 0,
     )
@@ -268,7 +299,7 @@ def difference(ours: Columns, theirs: Columns) -> str | None:
     """Return a description of the first difference between two contents, None if equal."""
     for name in (
         "queues", "batches", "masks", "bodies", "producers", "keys", "ids", "moved", "moved_ids",
-        "resolved",
+        "resolved", "decisions",
     ):  # fmt: skip
         left, right = getattr(ours, name), getattr(theirs, name)
         if len(left) != len(right):

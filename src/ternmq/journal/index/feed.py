@@ -1,4 +1,4 @@
-"""Adding records to the index: MESSAGES, MOVED, PREPARED and RESOLVED.
+"""Adding records to the index: MESSAGES, MOVED, PREPARED, RESOLVED and SCHEDULED.
 
 The broker calls ``Index.add`` and its like with the values it decided on; a rebuild of the index
 and the checker call ``add_record`` with the record. Both compute facts with ``batch_facts``, so the
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from ternmq.journal.disk.port import Disk
-from ternmq.journal.index.batch_facts import CopyFacts, facts_of, facts_of_moved
+from ternmq.journal.index.batch_facts import BatchFacts, CopyFacts, facts_of, facts_of_moved
 from ternmq.journal.index.tail import Tail
 from ternmq.journal.log.scan import RawRecord, Scanner
 from ternmq.journal.log.segment import segment_name
@@ -19,13 +19,14 @@ from ternmq.model.errors import CorruptJournal
 from ternmq.model.types import Position
 from ternmq.record.fact import messages, moved, transactions
 from ternmq.record.fact.header import Kind
-from ternmq.record.fact.transactions import Part
+from ternmq.record.fact.transactions import DuePart, Part, Resolution
 
 _MESSAGES: Final = int(Kind.MESSAGES)
 _MOVED: Final = int(Kind.MOVED)
 _PREPARED: Final = int(Kind.PREPARED)
 _RESOLVED: Final = int(Kind.RESOLVED)
-_INDEXED: Final = frozenset({_MESSAGES, _MOVED, _PREPARED, _RESOLVED})
+_SCHEDULED: Final = int(Kind.SCHEDULED)
+_INDEXED: Final = frozenset({_MESSAGES, _MOVED, _PREPARED, _RESOLVED, _SCHEDULED})
 
 
 class Records(Protocol):
@@ -55,11 +56,15 @@ class Records(Protocol):
         """Add a MESSAGES record."""
         ...
 
+    def note_fulfilled(self) -> None:
+        """Note that the record added last holds rows that are in an earlier one, too."""
+        ...
+
     def add_moved(self, copies: CopyFacts, position: int, time_us: int) -> None:
         """Add a MOVED record."""
         ...
 
-    def add_prepared(
+    def add_unseen(
         self,
         topic: int,
         count: int,
@@ -67,13 +72,22 @@ class Records(Protocol):
         producer_id: int,
         first_sequence: int,
         key_hashes: bytes,
+        ids: bytes,
         time_us: int,
     ) -> None:
-        """Add a PREPARED record."""
+        """Add a PREPARED or SCHEDULED record."""
         ...
 
     def add_resolved(
-        self, position: int, time_us: int, parts: Sequence[Part], dropped: Sequence[int]
+        self,
+        position: int,
+        time_us: int,
+        parts: Sequence[Part],
+        dropped: Sequence[int],
+        due: Sequence[DuePart] = (),
+        checked: int = 0,
+        *,
+        committed: bool = False,
     ) -> None:
         """Add a RESOLVED record."""
         ...
@@ -90,30 +104,48 @@ def add_record(index: Records, record: RawRecord) -> None:
         index.add_moved(copies, record.position, record.time_us)
     elif kind == _PREPARED and record.position >= index.tail.start:
         prepared = transactions.unpack_prepared(record.body)
-        known = facts_of(prepared.batch)
-        index.add_prepared(
-            prepared.topic,
-            known.rows,
-            record.position,
-            known.producer_id,
-            known.first_sequence,
-            known.key_hashes,
-            record.time_us,
-        )
+        if prepared.count:
+            _add_unseen(index, record, prepared.topic, facts_of(prepared.batch)._replace(ids=b""))
+            if prepared.replaced is not None:
+                index.note_fulfilled()
+    elif kind == _SCHEDULED and record.position >= index.tail.start:
+        scheduled = messages.unpack(record.body)
+        _add_unseen(index, record, scheduled.topic, facts_of(scheduled.batch))
+        if scheduled.origin is not None:
+            index.note_fulfilled()
     elif kind == _RESOLVED and record.position >= index.tail.start:
         resolved = transactions.unpack_resolved(record.body)
-        index.add_resolved(record.position, record.time_us, resolved.parts, resolved.dropped)
+        index.add_resolved(
+            record.position,
+            record.time_us,
+            resolved.parts,
+            resolved.dropped,
+            resolved.due,
+            resolved.transaction if resolved.group else 0,
+            committed=resolved.outcome is Resolution.COMMITTED,
+        )
+
+
+def _add_unseen(index: Records, record: RawRecord, topic: int, known: BatchFacts) -> None:
+    index.add_unseen(
+        topic, known.rows, record.position, known.producer_id, known.first_sequence,
+        known.key_hashes, known.ids, record.time_us,
+    )  # fmt: skip
 
 
 def _add_messages(index: Records, record: RawRecord) -> None:
     body = record.body
-    topic, queue, first_offset, count, run_count, _, length, _ = messages.PREFIX.unpack_from(body)
+    topic, queue, first_offset, count, run_count, flags, length, _ = messages.PREFIX.unpack_from(
+        body
+    )
     at = messages.PREFIX_BYTES + messages.RUN.size * run_count
     producer_id, first_sequence, rows, _, tag_mask, keys, ids = facts_of(body[at : at + length])
     index.add(
         topic, queue, first_offset, count, record.position, record.length, tag_mask, producer_id,
         first_sequence, keys, ids, record.time_us, rows,
     )  # fmt: skip
+    if flags & messages.FULFILS:
+        index.note_fulfilled()
 
 
 def read_tail(

@@ -18,6 +18,7 @@ from ternmq.journal.index.idx_file import (
     BLOOM,
     BLOOMS,
     BODIES,
+    DECISIONS,
     FENCES,
     HEAD,
     IDS,
@@ -85,6 +86,7 @@ def encode(
         BODIES: _bytes_of(columns.bodies),
         RESOLVED: _bytes_of(columns.resolved),
         SUMS: _bytes_of(_sums(columns.batches["length"])),
+        DECISIONS: _bytes_of(columns.decisions),
     }
     crcs: list[int] = []
     table: list[tuple[int, int, int, int, int]] = []  # id, row bytes, length, block bytes, block
@@ -103,6 +105,7 @@ def encode(
     for number, row_bytes, size, step, block in table:
         entries.append(SECTION.pack(number, row_bytes, at, size, step, block))
         at += size + -size % 8
+    decided = columns.decisions["transaction"]
     head = b"".join(
         [
             HEAD.pack(
@@ -121,6 +124,8 @@ def encode(
                 columns.first_time_us,
                 columns.last_time_us,
                 at,
+                int(decided[0]) if len(decided) else 0,
+                int(decided[-1]) if len(decided) else 0,
             ),
             *entries,
             struct.pack(f"<{len(crcs)}I", *crcs),

@@ -4,8 +4,8 @@ Ruler (little-endian; the same text is in ``docs/format/index.md``)::
 
      0  u32 crc32c        of bytes 4..head_length
      4  u32 magic         0x31584D54, "TMX1"
-     8  u16 version       1
-    10  u16 section_count 14
+     8  u16 version       2
+    10  u16 section_count 15
     12  u32 head_length   bytes of the head, a multiple of 8
     16  u64 base          of the segment
     24  u64 start         first position covered
@@ -17,7 +17,9 @@ Ruler (little-endian; the same text is in ``docs/format/index.md``)::
     64  i64 first_time_us broker time of the first indexed record, 0: there is none
     72  i64 last_time_us  of the last
     80  u64 file_length
-    88  section_count x (u32 id, u32 row_bytes, u64 offset, u64 length, u32 block_bytes,
+    88  u64 first_decided lowest number of a transaction in DECISIONS, 0: there is none
+    96  u64 last_decided  highest
+   104  section_count x (u32 id, u32 row_bytes, u64 offset, u64 length, u32 block_bytes,
         u32 first_block)
      .  block_count x u32 crc32c of a block, section after section
      .  zero padding to 8, end of the head; then the sections, each padded to 8
@@ -42,9 +44,12 @@ distance from the base in units of 8 bytes::
    11 BLOOMS     u64 lines of each of the three filters
    12 BODIES     u64 position of the PREPARED that holds each batch of BATCHES, 0: it is in the
                  record at the batch's own place; empty when all are 0
-   13 RESOLVED   u64 position of a PREPARED, u64 offset of its first row (2**64-1: dropped), u32
+   13 RESOLVED   u64 position of a PREPARED, u64 offset of its first row (2**64-1: dropped; with
+                 bit 63, the entry of its first row: the rows were scheduled), u32
                  place of the RESOLVED, u32 0; sorted by position
    14 SUMS       u64 bytes of the records of all batches before each block of BATCHES, then of all
+   15 DECISIONS  u64 transaction, u32 place of its RESOLVED, u32 flags (1: committed); sorted by
+                 transaction
 
 Changing this layout: raise ``VERSION`` and let ``Head.decode`` refuse older files: the index is a
 cache and is rebuilt. Replace the golden file under ``tests/golden`` and say so in
@@ -63,13 +68,13 @@ from ternmq.journal.index import bloom
 from ternmq.model.types import NO_POSITION, Position
 
 MAGIC: Final = 0x31584D54
-VERSION: Final = 1
+VERSION: Final = 2
 FOLDER: Final = "index"
 RUN_SUFFIX: Final = ".idx"
 PART_SUFFIX: Final = ".part"
 TEMPORARY_SUFFIX: Final = ".tmp"
 
-HEAD: Final = struct.Struct("<IIHHIQQQIIQQqqQ")
+HEAD: Final = struct.Struct("<IIHHIQQQIIQQqqQQQ")
 SECTION: Final = struct.Struct("<IIQQII")
 PREFIX: Final = struct.Struct("<IIHHI")
 LINES: Final = struct.Struct("<QQQ")
@@ -92,6 +97,7 @@ BLOOMS: Final = 11
 BODIES: Final = 12
 RESOLVED: Final = 13
 SUMS: Final = 14
+DECISIONS: Final = 15
 
 ROW_BYTES: Final = {
     QUEUES: 32,
@@ -108,6 +114,7 @@ ROW_BYTES: Final = {
     BODIES: 8,
     RESOLVED: 24,
     SUMS: 8,
+    DECISIONS: 16,
 }
 
 
@@ -160,6 +167,8 @@ class Head:
         sections: Id -> section.
         block_crcs: CRC of each block.
         file_length: Bytes of the file.
+        first_decided: Lowest number in DECISIONS, 0 if there is none.
+        last_decided: Highest number in it.
     """
 
     base: Position
@@ -172,6 +181,8 @@ class Head:
     sections: dict[int, Section]
     block_crcs: memoryview
     file_length: int
+    first_decided: int
+    last_decided: int
 
     @classmethod
     def decode(cls, data: bytes) -> Head:
@@ -195,6 +206,8 @@ class Head:
             first_time_us,
             last_time_us,
             file_length,
+            first_decided,
+            last_decided,
         ) = HEAD.unpack_from(data)
         count = PREFIX.unpack_from(data)[3]
         sections: dict[int, Section] = {}
@@ -219,6 +232,8 @@ class Head:
             sections,
             crcs,
             file_length,
+            first_decided,
+            last_decided,
         )
 
 

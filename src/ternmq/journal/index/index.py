@@ -1,10 +1,10 @@
 """The positions of every queue's messages in the journal: a cache derived from its records.
 
-MESSAGES records are added to the live tail by ``add``; MOVED, PREPARED and RESOLVED by methods of
-their own. Older positions are looked up in frozen tails and run files, which ``coverage`` manages.
-Per queue the index keeps the segments that hold its messages, with the first offset in each: 12
-bytes apiece. Nothing here is ever synced: a run file is used only if its checksums and the
-journal's chain confirm it (``open``), else it is rebuilt.
+MESSAGES records are added to the live tail by ``add``; MOVED, PREPARED, SCHEDULED and RESOLVED by
+methods of their own. Older positions are looked up in frozen tails and run files, which
+``coverage`` manages. Per queue the index keeps the segments that hold its messages, with the first
+offset in each: 12 bytes apiece. Nothing here is ever synced: a run file is used only if its
+checksums and the journal's chain confirm it (``open``), else it is rebuilt.
 
 Reads of run files may raise ``WouldBlock``; they have no effect, so the caller runs the job and
 calls again. Called from one thread.
@@ -22,9 +22,19 @@ from ternmq.journal.index.batch_facts import CopyFacts
 from ternmq.journal.index.coverage import Coverage
 from ternmq.journal.index.feed import read_tail
 from ternmq.journal.index.run import Run, Source
-from ternmq.journal.index.tail import Measure, Place, Places, QueueTail, Settlement, Tail
+from ternmq.journal.index.tail import (
+    COMMITTED,
+    ENTRY_BIT,
+    Decision,
+    Measure,
+    Place,
+    Places,
+    QueueTail,
+    Settlement,
+    Tail,
+)
 from ternmq.model.types import NO_POSITION, Position
-from ternmq.record.fact.transactions import Part
+from ternmq.record.fact.transactions import DuePart, Part
 
 __all__ = ["Index", "Place", "Places", "WouldBlock"]
 
@@ -141,6 +151,15 @@ class Index:
         if ids:
             live.ids.add(topic, position, ids)
 
+    def note_fulfilled(self) -> None:
+        """Note that the record added last holds rows that are in an earlier one, too.
+
+        A MESSAGES with FULFILS, or a SCHEDULED or PREPARED that is a copy: it may hold a part of a
+        batch, so its sequences may overlap those of others.
+        """
+        live = self.coverage.live
+        live.fulfilled.append(len(live.producers) - 1)
+
     def add_moved(self, copies: CopyFacts, position: int, time_us: int) -> None:
         """Add a MOVED record, in the order of the journal."""
         if not copies.offsets:
@@ -156,7 +175,7 @@ class Index:
         if copies.ids:
             live.ids.add(copies.topic, position, copies.ids)
 
-    def add_prepared(
+    def add_unseen(
         self,
         topic: int,
         count: int,
@@ -164,11 +183,13 @@ class Index:
         producer_id: int,
         first_sequence: int,
         key_hashes: bytes,
+        ids: bytes,
         time_us: int,
     ) -> None:
-        """Add a PREPARED record, in the order of the journal; arguments as of ``add``.
+        """Add a PREPARED or SCHEDULED record, in the order of the journal; arguments as of ``add``.
 
-        Rows found by id or key count as messages only if ``settlement`` returns their offset.
+        Its rows are found by id or key, but they are no messages yet: rows of a PREPARED are if
+        ``settlement`` returns their offset, rows of a SCHEDULED are stored again when they are due.
         """
         if position >= self.coverage.limit:
             self.coverage.roll(position)
@@ -181,11 +202,31 @@ class Index:
         live.last_time_us = time_us
         if key_hashes:
             live.keys.add(topic, position, key_hashes)
+        if ids:
+            live.ids.add(topic, position, ids)
 
     def add_resolved(
-        self, position: int, time_us: int, parts: Sequence[Part], dropped: Sequence[int]
+        self,
+        position: int,
+        time_us: int,
+        parts: Sequence[Part],
+        dropped: Sequence[int],
+        due: Sequence[DuePart] = (),
+        checked: int = 0,
+        *,
+        committed: bool = False,
     ) -> None:
-        """Add a RESOLVED record, in the order of the journal; about 1 us for each PREPARED."""
+        """Add a RESOLVED record, in the order of the journal; about 1 us for each PREPARED.
+
+        Args:
+            position: Position of the record.
+            time_us: Its broker time.
+            parts: See ``Resolved``.
+            dropped: See ``Resolved``.
+            due: See ``Resolved``.
+            checked: Number of a transaction with check-back, which is found by it; 0: another one.
+            committed: Whether that was committed.
+        """
         if position >= self.coverage.limit:
             self.coverage.roll(position)
         live = self.coverage.live
@@ -214,6 +255,14 @@ class Index:
             live.prepared.append(body)
             live.prepared_offsets.append(NO_POSITION)
             live.prepared_at.append(position)
+        for part in due:
+            live.prepared.append(part.position)
+            live.prepared_offsets.append(part.first_entry | ENTRY_BIT)
+            live.prepared_at.append(position)
+        if checked:
+            live.decided.append(checked)
+            live.decided_at.append(position)
+            live.decided_flags.append(COMMITTED if committed else 0)
         if parts:
             live.last_time_us = time_us
 
@@ -417,6 +466,23 @@ class Index:
                         found = source.settlement(position)
                         if found is not None:
                             return found
+        except DamagedBlock as error:
+            raise self.coverage.mend(error) from error
+        return None
+
+    def decision(self, number: int) -> Decision | None:
+        """Return the decision on a transaction with check-back; None if none is in the journal.
+
+        Only run files that may have it are read: usually one, as numbers ascend.
+
+        Raises:
+            WouldBlock: A run file must be read.
+        """
+        try:
+            for source in self.coverage.newest_first():
+                found = source.decision(number)
+                if found is not None:
+                    return found
         except DamagedBlock as error:
             raise self.coverage.mend(error) from error
         return None

@@ -19,6 +19,8 @@ from ternmq.journal.index import bloom, idx_file
 from ternmq.journal.index.idx_file import BATCHES_PER_BLOCK, Head
 from ternmq.journal.index.sums import Sums
 from ternmq.journal.index.tail import (
+    COMMITTED,
+    Decision,
     Measure,
     Place,
     Places,
@@ -38,6 +40,7 @@ _KEY: Final = struct.Struct("<IIQI")
 _ID: Final = struct.Struct("<QQIII")
 _COPY: Final = struct.Struct("<QQII")  # of MOVED and of MOVED_IDS
 _RESOLVED: Final = struct.Struct("<QQII")
+_DECISION: Final = struct.Struct("<QII")
 _MAX_ROWS_KEPT: Final = 4096
 
 _QueueRow = tuple[int, int, int, int]
@@ -319,6 +322,17 @@ class Run:
                 found, first_offset, place, _ = self._row(idx_file.RESOLVED, at - 1, _RESOLVED)
                 if found == position:
                     return settled(first_offset, self._base + 8 * place)
+        return None
+
+    def decision(self, number: int) -> Decision | None:
+        """Return the decision on a transaction with check-back, None if no RESOLVED here is it."""
+        if not self.head.first_decided <= number <= self.head.last_decided:
+            return None
+        at = self._first(idx_file.DECISIONS, _DECISION, lambda row: row[0] > number)
+        if at:
+            found, place, flags = self._row(idx_file.DECISIONS, at - 1, _DECISION)
+            if found == number:
+                return Decision(bool(flags & COMMITTED), Position(self._base + 8 * place))
         return None
 
     def _copies(self, number: int, high: int, low: int) -> Iterator[Place]:

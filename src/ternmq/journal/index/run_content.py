@@ -14,6 +14,7 @@ from ternmq.journal.index import idx_file
 from ternmq.journal.index.columns import (
     BATCH,
     BODY,
+    DECISION,
     ID,
     KEY,
     MASK,
@@ -75,6 +76,7 @@ def read_columns(disk: Disk, run: Run) -> Columns:
             np.frombuffer(read_section(file, head, idx_file.MOVED), MOVED),
             np.frombuffer(read_section(file, head, idx_file.MOVED_IDS), MOVED_ID),
             np.frombuffer(read_section(file, head, idx_file.RESOLVED), RESOLVED),
+            np.frombuffer(read_section(file, head, idx_file.DECISIONS), DECISION),
             head.first_time_us,
             head.last_time_us,
         )

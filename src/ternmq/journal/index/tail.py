@@ -23,6 +23,10 @@ from ternmq.journal.index.batch_facts import CopyFacts
 from ternmq.model.types import NO_POSITION, Position
 
 _STRETCH_BITS: Final = 10
+ENTRY_BIT: Final = 1 << 63
+"""Marks an entry in the place of an offset: the rows of a PREPARED were scheduled."""
+COMMITTED: Final = 1
+"""Flag of a decision."""
 
 
 class Measure(NamedTuple):
@@ -67,11 +71,26 @@ class Settlement:
     """The outcome of a PREPARED.
 
     Attributes:
-        first_offset: Offset of its first row, None: dropped.
+        first_offset: Offset of its first row, None: dropped, or scheduled.
         position: Position of the RESOLVED.
+        first_entry: Entry of its first row if its rows were scheduled, else None.
     """
 
     first_offset: int | None
+    position: Position
+    first_entry: int | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Decision:
+    """The decision on a transaction with check-back.
+
+    Attributes:
+        committed: Whether it was committed; else it was rolled back.
+        position: Position of the RESOLVED.
+    """
+
+    committed: bool
     position: Position
 
 
@@ -276,11 +295,15 @@ class Tail:
         queues: ``topic << 32 | queue`` -> the queue's batches.
         producers, sequences, counts, positions: Producer id, first sequence, rows (also those left
             out) and position of every batch, in journal order.
+        fulfilled: Those of them, by number, that are rows of a scheduled batch that came due: parts
+            of a batch that may be here, too, where batches sent by clients never overlap.
         keys: Hashes of keys.
         ids: Hashes of application ids.
         copies: ``(position, facts)`` of every MOVED record; ``add_copies`` adds them.
         prepared, prepared_offsets, prepared_at: Of every PREPARED that a RESOLVED names: its
             position, the offset of its first row (2**64-1: dropped), the RESOLVED's position.
+        decided, decided_at, decided_flags: Of every RESOLVED of a transaction with check-back:
+            number of the transaction, the RESOLVED's position, ``COMMITTED`` or 0.
         first_time_us: Broker time of the first indexed record, 0 if there is none.
         last_time_us: Broker time of the last one.
     """
@@ -290,7 +313,11 @@ class Tail:
         "base",
         "copies",
         "counts",
+        "decided",
+        "decided_at",
+        "decided_flags",
         "first_time_us",
+        "fulfilled",
         "ids",
         "keys",
         "last_time_us",
@@ -314,6 +341,7 @@ class Tail:
         self.sequences = array("Q")
         self.counts = array("I")
         self.positions = array("Q")
+        self.fulfilled = array("I")
         self.keys = HashTail(8)
         self.ids = HashTail(16)
         self.copies: list[tuple[int, CopyFacts]] = []
@@ -323,6 +351,9 @@ class Tail:
         self.prepared = array("Q")
         self.prepared_offsets = array("Q")
         self.prepared_at = array("Q")
+        self.decided = array("Q")
+        self.decided_at = array("Q")
+        self.decided_flags = array("I")
         self.first_time_us = 0
         self.last_time_us = 0
 
@@ -419,7 +450,22 @@ class Tail:
             return settled(self.prepared_offsets[index], self.prepared_at[index])
         return None
 
+    def decision(self, number: int) -> Decision | None:
+        """Return the decision on a transaction with check-back, None if no RESOLVED here is it."""
+        if not self.decided:
+            return None
+        import numpy as np  # imported here: see the head of this file
+
+        found = np.frombuffer(self.decided.tobytes(), "<u8") == np.uint64(number)
+        for index in np.flatnonzero(found).tolist():
+            return Decision(
+                bool(self.decided_flags[index] & COMMITTED), Position(self.decided_at[index])
+            )
+        return None
+
 
 def settled(first_offset: int, position: int) -> Settlement:
     """Return the settlement that a row of RESOLVED in the index describes."""
+    if first_offset & ENTRY_BIT and first_offset != NO_POSITION:
+        return Settlement(None, Position(position), first_offset ^ ENTRY_BIT)
     return Settlement(None if first_offset == NO_POSITION else first_offset, Position(position))

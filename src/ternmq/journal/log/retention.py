@@ -10,7 +10,8 @@ Only the oldest segment is ever removed, and only when all of this holds:
 * every hold has passed it;
 * every group of a topic that keeps messages until they are consumed has its floor beyond it. Rows
   that wait for a retry or are dead do not keep a segment: they are moved;
-* no undecided transaction has rows in it.
+* no undecided transaction has rows in it. Scheduled rows that are not due yet keep it for a day, if
+  there is no pressure; then they are copied, too.
 
 If there is pressure and the oldest segment may not be removed, sends are refused; nothing unread is
 lost. The reason that keeps the segment is a `Pin`. If that is STATE alone,
@@ -57,6 +58,10 @@ class Pin(enum.Enum):
     GROUP = "group"
     """A group that must not miss its messages has not finished them."""
     TRANSACTION = "transaction"
+    SCHEDULE = "schedule"
+    """Scheduled messages that are not due yet are stored in it."""
+    CHECK_BACK = "check-back"
+    """Messages of undecided transactions with check-back are stored in it."""
     STATE = "state"
     """Only the newest STATE sets need it."""
 
@@ -108,7 +113,9 @@ def judge(
     now_us: int,
     pressure: bool,
 ) -> Judgement:
-    """Decide on the oldest segment; the caller checks transactions and STATE sets itself.
+    """Decide on the oldest segment.
+
+    The caller checks transactions, scheduled rows and STATE sets itself.
 
     Args:
         view: The broker's view of topics and groups.

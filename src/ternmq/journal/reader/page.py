@@ -8,8 +8,8 @@ header, the same position and times):
 * STATE and PAD: only their header is sent;
 * CONFIG of an app: without salt and hash of its token;
 * JOINED: with the beginning of the client's name only, since the whole name opens the session;
-* large MESSAGES and PREPARED, if bodies are not wanted: the batch ends behind the offsets of its
-  bodies.
+* large MESSAGES, SCHEDULED and PREPARED, if bodies are not wanted: the batch ends behind the
+  offsets of its bodies.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ternmq.record.fact.header import (
     kind_of,
     length_of,
 )
-from ternmq.record.fact.messages import PREFIX, PREFIX_BYTES, RUN
+from ternmq.record.fact.messages import EXTRA_BYTES, PREFIX, PREFIX_BYTES, RUN
 from ternmq.record.fact.state import CLIENT_SHOWN
 
 MAX_BYTES: Final = 8 << 20
@@ -52,11 +52,15 @@ CHUNK_BYTES: Final = 128 << 10
 SMALL_BYTES: Final = 4096
 """Records up to this size keep their bodies: cutting them costs more than it saves."""
 
-_STATE, _PAD, _CONFIG, _JOINED, _MESSAGES, _PREPARED = map(
-    int, (Kind.STATE, Kind.PAD, Kind.CONFIG, Kind.JOINED, Kind.MESSAGES, Kind.PREPARED)
-)
+_STATE, _PAD, _CONFIG, _JOINED, _MESSAGES, _PREPARED, _SCHEDULED = map(
+    int,
+    (
+        Kind.STATE, Kind.PAD, Kind.CONFIG, Kind.JOINED, Kind.MESSAGES, Kind.PREPARED,
+        Kind.SCHEDULED,
+    ),
+)  # fmt: skip
 _SPECIAL: Final = frozenset({_STATE, _PAD, _CONFIG, _JOINED})
-_WITH_BATCH: Final = frozenset({_MESSAGES, _PREPARED})
+_WITH_BATCH: Final = frozenset({_MESSAGES, _PREPARED, _SCHEDULED})
 
 
 class PageRead:
@@ -219,7 +223,7 @@ def _made(record: bytes, kind: int) -> bytes | None:
         joined = control.unpack_joined(record[HEADER_BYTES:])
         shown = msgspec.structs.replace(joined, client=joined.client[:CLIENT_SHOWN])
         return reframed(record, control.pack(shown))
-    if kind == _MESSAGES:
+    if kind in {_MESSAGES, _SCHEDULED}:
         return reframed(record, without_bodies(record[HEADER_BYTES:]))
     if kind == _PREPARED:
         return reframed(record, prepared_without_bodies(record[HEADER_BYTES:]))
@@ -234,12 +238,16 @@ def _without_token(record: bytes) -> bytes | None:
 
 
 def without_bodies(body: bytes) -> bytes:
-    """Return a MESSAGES body whose batch ends behind the offsets of its bodies."""
-    topic, queue, first, count, run_count, zero, _, rest = PREFIX.unpack_from(body)
+    """Return a MESSAGES or SCHEDULED body whose batch ends behind the offsets of its bodies."""
+    topic, queue, first, count, run_count, flags, length, rest = PREFIX.unpack_from(body)
     at = PREFIX_BYTES + RUN.size * run_count
     cut = bodies_start(body, at)
-    prefix = PREFIX.pack(topic, queue, first, count, run_count, zero, cut, rest)
-    return prefix + body[PREFIX_BYTES : at + cut]
+    prefix = PREFIX.pack(topic, queue, first, count, run_count, flags, cut, rest)
+    made = prefix + body[PREFIX_BYTES : at + cut]
+    if flags:
+        end = at + length + -length % 8
+        made += bytes(-len(made) % 8) + body[end : end + EXTRA_BYTES]
+    return made
 
 
 def prepared_without_bodies(body: bytes) -> bytes:

@@ -31,7 +31,16 @@ from ternmq.journal.store.store import RecordStore
 from ternmq.model.errors import CorruptJournal, FileMissing, MessageNotFound
 from ternmq.model.types import NO_POSITION, Position
 from ternmq.record.batch.batch import Batch
-from ternmq.record.fact import control, facts, messages, moved, replay, transactions
+from ternmq.record.fact import (
+    checked,
+    control,
+    facts,
+    messages,
+    moved,
+    replay,
+    schedule,
+    transactions,
+)
 from ternmq.record.fact.header import Kind, header_of
 from ternmq.record.fact.messages import TOPIC_QUEUE, Messages
 
@@ -333,20 +342,8 @@ def details(record: RawRecord) -> dict[str, object]:
     """Return the fields of a record's body as plain values; empty for other kinds."""
     body = record.body
     match record.kind:
-        case Kind.MESSAGES:
-            content = messages.unpack(body)
-            batch = Batch(content.batch)
-            return {
-                "topic": content.topic,
-                "queue": content.queue,
-                "first_offset": content.first_offset,
-                "count": content.count,
-                "runs": list(content.runs),
-                "producer": batch.producer_id,
-                "first_sequence": batch.first_sequence,
-                "rows": batch.count,
-                "born_us": batch.born_us,
-            }
+        case Kind.MESSAGES | Kind.SCHEDULED:
+            return _batch(record)
         case Kind.SEGMENT:
             names = ("base", "segment_size", "state_begin", "state_end")
             return dict(zip(names, control.SEGMENT.unpack_from(body), strict=True))
@@ -376,10 +373,46 @@ def details(record: RawRecord) -> dict[str, object]:
             }
         case Kind.PREPARED | Kind.RESOLVED:
             return _transaction(record)
+        case Kind.CANCELLED:
+            cancelled = schedule.unpack_cancelled(body)
+            return {
+                "cause": cancelled.cause.name,
+                "rows": [row._asdict() for row in cancelled.rows],
+            }
+        case Kind.CHECKED:
+            fact = checked.unpack_checked(body)
+            return {**msgspec.structs.asdict(fact), "what": fact.what.name}
         case Kind.CONFIG:
             return {"config": msgspec.to_builtins(control.unpack_config(body))}
         case _:
             return _client(record)
+
+
+def _batch(record: RawRecord) -> dict[str, object]:
+    """Return the fields of a MESSAGES or SCHEDULED record."""
+    content = messages.unpack(record.body)
+    batch = Batch(content.batch)
+    found: dict[str, object] = {
+        "topic": content.topic,
+        "queue": content.queue,
+        "first_offset": content.first_offset,
+        "count": content.count,
+        "runs": list(content.runs),
+        "producer": batch.producer_id,
+        "first_sequence": batch.first_sequence,
+        "rows": batch.count,
+        "born_us": batch.born_us,
+    }
+    if content.fulfils is not None:
+        found["scheduled"] = content.fulfils._asdict()
+    if record.kind == Kind.SCHEDULED:
+        due = schedule.due_times_us(content, record.time_us)
+        found["queue"] = None if content.queue == schedule.NO_QUEUE else content.queue
+        found["first_entry"] = found.pop("first_offset")
+        found["first_due_us"], found["last_due_us"] = min(due), max(due)
+        if content.origin is not None:
+            found["copy_of"] = content.origin._asdict()
+    return found
 
 
 def _client(record: RawRecord) -> dict[str, object]:
@@ -399,8 +432,7 @@ def _transaction(record: RawRecord) -> dict[str, object]:
     body = record.body
     if record.kind == Kind.PREPARED:
         prepared = transactions.unpack_prepared(body)
-        batch = Batch(prepared.batch)
-        return {
+        found: dict[str, object] = {
             "writer": prepared.writer_name,
             "batch_id": prepared.batch_id,
             "transaction": prepared.transaction,
@@ -410,12 +442,25 @@ def _transaction(record: RawRecord) -> dict[str, object]:
             "queue": prepared.queue,
             "ordinal": prepared.ordinal,
             "count": prepared.count,
-            "producer": batch.producer_id,
-            "first_sequence": batch.first_sequence,
-            "born_us": batch.born_us,
         }
+        if prepared.batch:
+            batch = Batch(prepared.batch)
+            found |= {
+                "producer": batch.producer_id,
+                "first_sequence": batch.first_sequence,
+                "born_us": batch.born_us,
+            }
+        if prepared.group:
+            found |= {
+                "group": prepared.group,
+                "query_id": prepared.query_id,
+                "name": [prepared.producer, prepared.batch_id],
+                "copy_of": prepared.replaced,
+                **_inside(prepared),
+            }
+        return found
     resolved = transactions.unpack_resolved(body)
-    return {
+    found = {
         "writer": resolved.writer_name,
         "batch_id": resolved.batch_id,
         "transaction": resolved.transaction,
@@ -426,4 +471,20 @@ def _transaction(record: RawRecord) -> dict[str, object]:
         "rows": resolved.rows,
         "parts": [part._asdict() for part in resolved.parts],
         "dropped": list(resolved.dropped),
+    }
+    if resolved.group:
+        found |= {
+            "group": resolved.group,
+            "name": [resolved.producer, resolved.batch_id],
+            "attempt": resolved.attempt,
+            "due": [part._asdict() for part in resolved.due],
+            **_inside(resolved),
+        }
+    return found
+
+
+def _inside(fact: transactions.Prepared | transactions.Resolved) -> dict[str, object]:
+    return {
+        "settles": [msgspec.structs.asdict(one) for one in fact.settles],
+        "moves": [msgspec.structs.asdict(one) for one in fact.moves],
     }

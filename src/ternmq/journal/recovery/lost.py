@@ -36,7 +36,8 @@ class LostRecord:
             further records.
         length: Bytes; of a damaged record those up to the next intact one.
         whole: Its CRC fits. If False, only the position and the offsets can be relied on.
-        topic, queue, first_offset, count: Of a whole MESSAGES record its values. Of a damaged
+        topic, queue, first_offset, count: Of a whole MESSAGES record its values; of a whole
+            SCHEDULED record its topic and number of rows, which have no offset yet. Of a damaged
             record the offsets that are missing between the intact records before and behind it;
             None if those do not say it. None for other kinds.
     """
@@ -117,6 +118,9 @@ def _stored(record: RawRecord) -> list[_Rows]:
 
 def _whole(record: RawRecord) -> list[LostRecord]:
     told = LostRecord(record.kind, record.position, record.length, whole=True)
+    if record.kind == Kind.SCHEDULED and len(record.body) >= PREFIX.size:
+        topic, _, _, count = PREFIX.unpack_from(record.body)[:4]
+        return [replace(told, topic=topic, count=count)]
     return [
         replace(told, topic=topic, queue=queue, first_offset=first, count=count)
         for topic, queue, first, count in _stored(record)

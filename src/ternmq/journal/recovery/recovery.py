@@ -10,7 +10,9 @@ Six steps; if a crash interrupts any of them, the next start does them all again
    Any damage is found by now: a start that is refused has changed nothing.
 4. ``clear`` makes the disk agree with X: everything behind X becomes zeros and half-made spares are
    removed; all that is synced before anything new is written.
-5. EPOCH, one above the largest epoch seen, is appended, written and synced.
+5. EPOCH, one above the largest epoch seen, is appended, written and synced. Its time is that of the
+   wall clock, unless the wall clock is behind the last record, or further ahead of it than is
+   believed (``start_time``).
 6. The views apply the EPOCH, and the journal is returned.
 
 All other files of the data folder (indexes, hints) are caches: recovery needs none of them and
@@ -60,7 +62,9 @@ class RecoveryReport:
         clean: The previous reign ended with a clean stop.
         epoch: Epoch of the reign that begins.
         epoch_position: Position of its EPOCH record.
-        time_us: Broker time at start: the wall clock, or the last record's time if that is later.
+        time_us: Broker time at start; see ``start_time``.
+        disbelieved_us: How far the wall clock is ahead of ``time_us``, because it was too far ahead
+            to be believed; else 0.
         start: Position where the walk began.
         valid_end: X, the end of the valid records.
         durable: D as found.
@@ -84,6 +88,24 @@ class RecoveryReport:
     record_count: int
     loaded_set: CompleteSet | None = None
     directory: dict[StateKey, int] = field(default_factory=dict)
+    disbelieved_us: int = 0
+
+
+def start_time(wall_us: int, last_us: int, jump_us: int | None) -> int:
+    """Return the broker time of a start.
+
+    It never goes back. A wall clock that is wrong by years must not end every retention and bring
+    every delayed message at once: beyond ``jump_us`` it is not believed at all, and time goes on
+    from the last record.
+
+    Args:
+        wall_us: The wall clock.
+        last_us: Broker time of the last record; 0: there is none.
+        jump_us: How far ahead of the last record the wall clock is believed; None: however far.
+    """
+    if jump_us is not None and last_us and wall_us - last_us > jump_us:
+        return last_us
+    return max(wall_us, last_us)
 
 
 def open_journal(
@@ -97,6 +119,7 @@ def open_journal(
     reserve_bytes: int | None = None,
     tail_bytes: int = DEFAULT_TAIL_BYTES,
     min_epoch: Epoch = Epoch(1),
+    start_jump_us: int | None = None,
 ) -> tuple[Journal, RecoveryReport]:
     """Open the journal of a data folder, or make one; blocks until its EPOCH is durable.
 
@@ -111,6 +134,8 @@ def open_journal(
         reserve_bytes: See ``Journal``.
         tail_bytes: See ``Journal``.
         min_epoch: Smallest value of the new epoch. Repair passes one above the epochs it cut off.
+        start_jump_us: How far ahead of the last record the wall clock is believed; None: however
+            far.
 
     Raises:
         CorruptJournal: Bytes that were durable are damaged; nothing was changed.
@@ -132,7 +157,7 @@ def open_journal(
     if replay is not None:
         directory, loaded_set = load_and_replay(disk, ending, replay)
     spares = clear(disk, ending)  # not earlier: a start that is refused changes nothing
-    time_us = max(wall_us, ending.last_time_us)
+    time_us = start_time(wall_us, ending.last_time_us, start_jump_us)
     journal = Journal(
         disk,
         segment_size=ending.segment_size,
@@ -179,6 +204,7 @@ def open_journal(
         record_count=ending.record_count,
         loaded_set=loaded_set,
         directory=directory,
+        disbelieved_us=max(0, wall_us - time_us),
     )
 
 

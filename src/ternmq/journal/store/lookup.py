@@ -11,12 +11,18 @@ there on do not count, and a message whose newest copy is there is found in an o
 
 A row of a transaction is stored in a PREPARED and becomes a message when a RESOLVED commits it. It
 is found at the PREPARED's place and time; ``Found.stored_us`` is the RESOLVED's time.
+
+A scheduled row is stored in a SCHEDULED, and again in a MESSAGES when it comes due: then it is
+found there. Before, and if it was cancelled, it is found in the newest SCHEDULED that holds it,
+with its `Found.state`. By key it is found only while it is pending.
 """
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from ternmq.journal.index.index import Index, times
 from ternmq.journal.index.tail import Place, newest
@@ -26,7 +32,8 @@ from ternmq.record.batch.batch import Batch
 from ternmq.record.batch.hashes import application_id_hash, key_hash
 from ternmq.record.fact import messages, moved
 from ternmq.record.fact.header import HEADER_BYTES, Kind, kind_of, time_us_of
-from ternmq.record.fact.transactions import as_messages
+from ternmq.record.fact.schedule import NO_QUEUE, due_times_us
+from ternmq.record.fact.transactions import as_messages, of_scheduled
 
 DEFAULT_LIMIT: Final = 32
 MAX_LIMIT: Final = 1000
@@ -35,6 +42,38 @@ PAGE_WORK: Final = 128
 each 16 KiB of records read. Listing the rows costs the caller about the same again."""
 _UNIT_SHIFT: Final = 14
 _ALWAYS_US: Final = 2**63 - 1
+NOWHERE: Final = -1
+"""Queue and offset of a row that is in no queue."""
+
+
+class PendingRow(Protocol):
+    """A scheduled row that is pending."""
+
+    @property
+    def position(self) -> int:
+        """Position of the newest record that holds it."""
+        ...
+
+
+Pending = Callable[[int], PendingRow | None]
+"""Returns the pending row with an entry; None if it is not pending."""
+
+
+def none_pending(entry: int) -> PendingRow | None:
+    """Return None: for a journal without scheduled rows."""
+    del entry
+    return None
+
+
+class State(enum.Enum):
+    """What became of a message."""
+
+    STORED = "stored"
+    """It is in its queue."""
+    SCHEDULED = "scheduled"
+    """It is not due yet."""
+    CANCELLED = "cancelled"
+    """It was scheduled, and will not be delivered."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -45,13 +84,17 @@ class Found:
         place: Its record, and its row in that record's batch, or in the MOVED.
         time_us: Broker time of the record; of a copy: when it was copied; of a row of a
             transaction: when it was prepared.
-        stored_us: Broker time at which the message was first stored and visible.
+        stored_us: Broker time at which the message was first stored and visible; of a message that
+            is not in a queue: when it was stored.
         topic: Topic number.
-        queue: Number within the topic.
-        offset: Offset in the queue.
+        queue: Number within the topic; of a message that is in no queue, the one that was asked
+            for, or ``NOWHERE``.
+        offset: Offset in the queue, or ``NOWHERE``.
         batch: The batch that holds it; of a copy a slice of that batch.
         row: Row in ``batch``.
-        copied: The record is a MOVED.
+        copied: The record is a MOVED, or a copy of a SCHEDULED.
+        state: What became of it.
+        due_us: Of a message that is in no queue: when it is, or was, due.
     """
 
     place: Place
@@ -63,6 +106,8 @@ class Found:
     batch: bytes
     row: int
     copied: bool = False
+    state: State = State.STORED
+    due_us: int = 0
 
 
 @dataclass(slots=True, frozen=True)
@@ -98,6 +143,7 @@ def by_message_id(
     sequence: int,
     *,
     below: Position = NO_POSITION,
+    pending: Pending = none_pending,
 ) -> Found | None:
     """Return the message with this id; None if it is not kept, or was left out as a duplicate.
 
@@ -106,7 +152,7 @@ def by_message_id(
     """
     for place in index.by_message_id(producer, sequence):
         if place.position < below:
-            found = _found(index, _Records(store), place, below)
+            found = _found(index, _Records(store), place, below, pending)
             if found is not None:
                 return found
     return None
@@ -119,6 +165,7 @@ def by_application_id(
     application_id: str,
     *,
     below: Position = NO_POSITION,
+    pending: Pending = none_pending,
 ) -> Found | None:
     """Return the newest message of a topic with this application id.
 
@@ -133,7 +180,7 @@ def by_application_id(
     for place in index.by_application_id(topic, low, high):
         if place.position >= below:
             continue
-        found = _found(index, _Records(store), place, below)
+        found = _found(index, _Records(store), place, below, pending)
         if found is None:
             continue
         if Batch(found.batch).application_id_texts()[found.row] != application_id:
@@ -155,6 +202,7 @@ def by_key(
     limit: int = DEFAULT_LIMIT,
     after: Cursor | None = None,
     below: Position = NO_POSITION,
+    pending: Pending = none_pending,
 ) -> Page:
     """Return messages of a topic with this key whose broker time is in ``[since_us, until_us)``.
 
@@ -171,6 +219,7 @@ def by_key(
         limit: Most messages of a page; at most ``MAX_LIMIT``.
         after: ``Page.next`` of the page before.
         below: See the module.
+        pending: Knows which scheduled rows are pending; the others are not listed as scheduled.
 
     Raises:
         WouldBlock: The disk is needed.
@@ -193,8 +242,8 @@ def by_key(
             return Page(page, Cursor(looked, below))
         looked = place
         work += 1
-        one = _found(index, records, place, below)
-        if one is None or one.time_us >= until_us:
+        one = _found(index, records, place, below, pending)
+        if one is None or one.time_us >= until_us or one.state is State.CANCELLED:
             continue
         if one.time_us < since_us:
             break
@@ -202,12 +251,13 @@ def by_key(
             continue
         if (one.queue, one.offset) in copied:
             continue
-        if last is not None and _told(index, store, one, last, until_us, below):
+        stored = one.state is State.STORED
+        if last is not None and stored and _told(index, store, one, last, until_us, below):
             continue
         if len(page) == limit:
             return Page(page, Cursor(page[-1].place, below))
         page.append(one)
-        if one.copied:
+        if one.copied and stored:
             copied.add((one.queue, one.offset))
     return Page(page, None)
 
@@ -228,13 +278,13 @@ def by_offset(
     """
     for place in index.copies(topic, queue, offset):
         if place.position < below:
-            return _found(index, _Records(store), place, below)
+            return _found(index, _Records(store), place, below, none_pending)
     places = index.locate(topic, queue, offset, offset + 1, 0)
     if not places.positions or places.visible_from(0) >= below:
         return None
     stored = messages.of_record(store.at_place(places, 0))
     place = Place(Position(places.positions[0]), stored.row_of(offset))
-    return _found(index, _Records(store), place, below)
+    return _found(index, _Records(store), place, below, none_pending)
 
 
 def offset_at_time(
@@ -304,6 +354,14 @@ class _Records:
             self.bytes_read += len(self._record)
         return self._record
 
+    def kind(self, position: Position) -> int:
+        """Return the kind of another record."""
+        return kind_of(self._store.get(position))
+
+    def time_us(self, position: Position) -> int:
+        """Return the broker time of another record."""
+        return self._store.time_us(position)
+
     def copies(self) -> moved.Moved:
         """Return the last record's content; the record is a MOVED."""
         if self._moved is None:
@@ -331,14 +389,26 @@ class _Records:
         return _Stored(messages.of_record(record), time_us)
 
 
-def _found(index: Index, records: _Records, place: Place, below: int) -> Found | None:
+def _found(
+    index: Index, records: _Records, place: Place, below: int, pending: Pending
+) -> Found | None:
     """Return the message at a place.
 
-    None if the row was left out of its batch, or belongs to a transaction that was not committed by
-    a record below ``below``.
+    None if the row was left out of its batch, belongs to a transaction that was not committed by a
+    record below ``below``, or was scheduled and has become a message since.
     """
     record = records.get(place.position)
     kind, time_us = kind_of(record), time_us_of(record)
+    if kind == Kind.SCHEDULED:
+        parts = messages.of_record(record)
+        return _scheduled(index, records, place, parts, time_us, below, pending)
+    if kind == Kind.PREPARED:
+        settlement = index.settlement(place.position)
+        entry = None if settlement is None else settlement.first_entry
+        if settlement is not None and entry is not None and settlement.position < below:
+            parts = of_scheduled(record, entry)
+            time_us = records.time_us(settlement.position)
+            return _scheduled(index, records, place, parts, time_us, below, pending)
     if kind == Kind.MOVED:
         copies = records.copies()
         piece, row = copies.row(place.row)
@@ -361,6 +431,64 @@ def _found(index: Index, records: _Records, place: Place, below: int) -> Found |
         return None
     return Found(
         place, time_us, stored_us, stored.topic, stored.queue, kept, stored.batch, place.row
+    )
+
+
+def _scheduled(
+    index: Index,
+    records: _Records,
+    place: Place,
+    stored: messages.Messages,
+    time_us: int,
+    below: int,
+    pending: Pending,
+) -> Found | None:
+    """Return the row at a place in a record of scheduled rows; None if a later one has it.
+
+    Later records below ``below`` are copies, and the MESSAGES that it became. They are kept at
+    least as long as this one, so a row that is not pending was cancelled if no later record
+    delivers it.
+
+    Args:
+        index: Finds the later ones.
+        records: Reads them.
+        place: Where the row is.
+        stored: The rows of its record.
+        time_us: When they were scheduled.
+        below: See above.
+        pending: Finds pending rows.
+    """
+    entry = stored.offset_of(place.row)
+    if entry is None:
+        return None
+    state = State.SCHEDULED
+    row = pending(entry)
+    if row is not None:
+        if place.position < row.position < below:
+            return None
+    else:
+        batch = Batch(stored.batch)
+        state = State.CANCELLED
+        for later in index.by_message_id(batch.producer_id, batch.first_sequence + place.row):
+            if later.position <= place.position:
+                break
+            if later.position < below:
+                return None
+            if records.kind(later.position) not in {Kind.SCHEDULED, Kind.PREPARED}:
+                state = State.SCHEDULED  # a crash could still lose the delivery
+    origin = stored.origin
+    return Found(
+        place,
+        time_us,
+        time_us if origin is None else origin.time_us,
+        stored.topic,
+        NOWHERE if stored.queue == NO_QUEUE else stored.queue,
+        NOWHERE,
+        stored.batch,
+        place.row,
+        copied=origin is not None,
+        state=state,
+        due_us=due_times_us(stored, time_us, place.row, place.row + 1)[0],
     )
 
 

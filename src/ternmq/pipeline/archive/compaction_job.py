@@ -44,7 +44,12 @@ class Compacting:
             Setting(
                 "clean_hours", 6, "Hours between two searches for files that belong to no table."
             ),
-            Setting("clean_after_hours", 24, "Age, in hours, at which these files are removed.", 1),
+            Setting(
+                "clean_after_hours",
+                24,
+                "Hours after which a file that belongs to no table is removed.",
+                1,
+            ),
             SPARK_FROM_MB,
             *(
                 Setting(f"keep_{one.name}_days", 0, f"Days of {one.name} to keep; 0: all.")

@@ -26,7 +26,9 @@ class Archiving:
             "Topics to archive, separated by commas; empty: all that the app may read.",
         ),
         Setting("pass_mb", 512, "Approximate size of a commit, in megabytes."),
-        Setting("spark_from_mb", 256, "Smallest pass, in megabytes, that Spark's workers write."),
+        Setting(
+            "spark_from_mb", 256, "Use Spark if a commit has at least this size, in megabytes."
+        ),
     )
     keeps_journal: Final = False
 

@@ -2,7 +2,8 @@
 
 Reading order: ``job``, ``tables`` and ``schema``, ``audit``, ``judge`` with ``policy``, ``stored``
 (what was sent and stored), ``missing`` (names of what is missing), ``runs`` (facts by queue) with
-``spans``, ``tiers`` (groups and the archive) with ``archive``, ``spark``.
+``kept``, ``spans`` and ``transactions`` (rows that are prepared first), ``tiers`` (groups and the
+archive) with ``archive``, ``due`` (scheduled messages), ``spark``.
 
 Invariants: a message is judged once its window has closed; a verdict names its evidence.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -15,12 +15,13 @@ from ternmq.pipeline.archive.columns import checksums
 from ternmq.pipeline.archive.commit import ArchivedQueue
 from ternmq.pipeline.archive.rewrite import may_have
 from ternmq.pipeline.audit.audit import Archived
+from ternmq.pipeline.audit.kept import KEPT, table
 from ternmq.pipeline.audit.policy import names_of
-from ternmq.pipeline.audit.runs import merged, table
+from ternmq.pipeline.audit.runs import IN_QUEUES, merged
 from ternmq.pipeline.audit.schema import BUCKET_US
-from ternmq.pipeline.audit.spans import Bools
+from ternmq.pipeline.audit.spans import Bools, Ints, factor
 from ternmq.pipeline.tables.datafile import DataFile
-from ternmq.pipeline.tables.numbers import ints
+from ternmq.pipeline.tables.numbers import ints, numbers
 from ternmq.pipeline.tables.table import Table
 
 _COLUMNS: Final = (
@@ -37,11 +38,14 @@ class Wanted:
         names: The topics, by number.
         buckets: The windows, in order.
         bodies: As in ``read_archive``.
+        due: Runs of messages that were scheduled: ``fulfilled``, which belong to the window in
+            which they were due, and ``scheduled``, which do not belong to that of their birth.
     """
 
     names: Mapping[int, str]
     buckets: Sequence[int]
     bodies: bool
+    due: pa.Table = field(default_factory=KEPT.empty_table)
 
 
 Gather = Callable[[Table, Sequence[DataFile], Wanted], pa.Table]
@@ -67,7 +71,8 @@ def read_archive(
         bodies: Also check every body: one with a wrong checksum counts as missing.
         gather: Reads the files; by default this process does.
     """
-    stored = runs.filter(pc.equal(runs["kind"], "stored"))
+    stored = runs.filter(pc.is_in(runs["kind"], pa.array(IN_QUEUES)))
+    due = runs.filter(pc.is_in(runs["kind"], pa.array(["fulfilled", "scheduled"])))
     names = names_of(stored)
     keys = stored.group_by(["topic_number", "queue"]).aggregate([]).to_pylist()
     places = {
@@ -78,8 +83,8 @@ def read_archive(
         for one in keys
     }
     stands = {places[app]: at for app, at in archive.all_remembered(places).items()}
-    wanted = Wanted(names, tuple(buckets), bodies)
-    files = [one for one in archive.files() if _touches(one, np.array(buckets, np.int64), names)]
+    wanted = Wanted(names, tuple(buckets), bodies, due)
+    files = [one for one in archive.files() if _touches(one, wanted)]
     return Archived(
         (gather or gathered_from)(archive, files, wanted),
         stands,
@@ -108,15 +113,31 @@ def runs_of(archive: Table, file: DataFile, wanted: Wanted, part: int = 0, of: i
     return merged(pa.concat_tables([table(0), *found]))
 
 
-def _touches(file: DataFile, wanted: np.ndarray, names: Mapping[int, str]) -> bool:
+def _touches(file: DataFile, wanted: Wanted) -> bool:
     """Return whether a file may have rows of the windows."""
     low, high = file.low.get("born_time"), file.high.get("born_time")
-    if not any(may_have(file, name) for name in names.values()):
+    if not any(may_have(file, name) for name in wanted.names.values()):
         return False
     if not isinstance(low, int) or not isinstance(high, int):
         return True
-    at = int(np.searchsorted(wanted, low - low % BUCKET_US))
-    return at < len(wanted) and int(wanted[at]) <= high
+    buckets = np.array(wanted.buckets, np.int64)
+    at = int(np.searchsorted(buckets, low - low % BUCKET_US))
+    return (at < len(buckets) and int(buckets[at]) <= high) or _has_due(file, wanted)
+
+
+def _has_due(file: DataFile, wanted: Wanted) -> bool:
+    """Return whether a file may have messages that were due in the windows."""
+    due = wanted.due.filter(pc.equal(wanted.due["kind"], "fulfilled"))
+    may = np.ones(len(due), np.bool_)
+    for name, first, last in (
+        ("topic_number", ints(due["topic_number"]), ints(due["topic_number"])),
+        ("queue", ints(due["queue"]), ints(due["queue"])),
+        ("offset", ints(due["start"]), ints(due["stop"]) - 1),
+    ):
+        low, high = file.low.get(name), file.high.get(name)
+        if isinstance(low, int) and isinstance(high, int):
+            may &= (last >= low) & (first <= high)
+    return bool(may.any())
 
 
 def _rows(
@@ -134,6 +155,10 @@ def _runs(rows: pa.Table, wanted: Wanted) -> pa.Table:
     born = ints(rows["born_time"])
     bucket = born - born % BUCKET_US
     chosen = np.isin(bucket, np.array(wanted.buckets, np.int64))
+    if len(wanted.due):
+        elsewhere, due = _due(rows, wanted.due)
+        chosen = (chosen & ~elsewhere) | (due >= 0)
+        bucket = np.where(due >= 0, due, bucket)
     chosen &= np.isin(ints(rows["topic_number"]), list(wanted.names))
     rows, bucket = rows.filter(pa.array(chosen)), bucket[chosen]
     sequence = rows["sequence"].to_numpy().copy()
@@ -153,6 +178,55 @@ def _runs(rows: pa.Table, wanted: Wanted) -> pa.Table:
             **{name: rows[name] for name in ("topic_number", "queue", "producer_id", "position")},
         )
     )
+
+
+def _due(rows: pa.Table, due: pa.Table) -> tuple[Bools, Ints]:
+    """Return which rows were scheduled, and the windows of those that were due in one of these."""
+    fulfilled, scheduled = (
+        due.filter(pc.equal(due["kind"], kind)) for kind in ("fulfilled", "scheduled")
+    )
+    run = _inside(
+        fulfilled, ("topic_number", "queue"), ints(fulfilled["start"]), rows, ints(rows["offset"])
+    )
+    other = _inside(
+        scheduled,
+        ("topic_number", "producer_id"),
+        scheduled["sequence"].to_numpy(),
+        rows,
+        rows["sequence"].to_numpy(),
+    )
+    buckets = np.append(ints(fulfilled["bucket"]), -1)
+    return other >= 0, buckets[run]
+
+
+def _inside(
+    runs: pa.Table, keys: tuple[str, str], first: Ints, rows: pa.Table, number: Ints
+) -> Ints:
+    """Return for each row the run that contains it; -1: none does.
+
+    Args:
+        runs: The runs; they do not overlap.
+        keys: Columns in which a row and its run are equal.
+        first: Number of the first row of each run.
+        rows: The rows.
+        number: Number of each row.
+    """
+    count, length = len(runs), ints(runs["stop"]) - ints(runs["start"])
+    columns = [np.concatenate([numbers(runs[name]), numbers(rows[name])]) for name in keys]
+    if not len(columns[0]):
+        return np.zeros(0, np.int64)
+    space, _ = factor(columns)
+    value = np.concatenate([first, number])
+    is_row = np.arange(len(value)) >= count
+    order = np.lexsort((is_row, value, space))
+    place = np.where(is_row[order], -1, np.arange(len(order)))
+    before = np.maximum.accumulate(place)
+    run = np.where(before < 0, 0, order[before])
+    there = is_row[order] & (before >= 0) & (space[run] == space[order])
+    there &= value[order] < value[run] + np.append(length, 0)[np.minimum(run, count)]
+    found = np.full(len(value), -1)
+    found[order] = np.where(there, run, -1)
+    return found[count:]
 
 
 def _damaged(rows: pa.Table) -> Bools:

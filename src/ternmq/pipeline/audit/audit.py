@@ -8,18 +8,21 @@ the tables; ``docs/operate/audit.md`` explains the verdicts and what they cannot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ternmq.pipeline.audit.due import judge_due
 from ternmq.pipeline.audit.judge import judge_stored
+from ternmq.pipeline.audit.kept import KEPT
 from ternmq.pipeline.audit.policy import Judged, Policy, Verdict, rows_of
-from ternmq.pipeline.audit.runs import KEPT, OF_GROUPS, decided, merged, placed
+from ternmq.pipeline.audit.runs import OF_GROUPS, merged, placed
 from ternmq.pipeline.audit.schema import AUDIT, FINDINGS
 from ternmq.pipeline.audit.tiers import judge_archive, judge_groups
+from ternmq.pipeline.audit.transactions import decided
 from ternmq.pipeline.tables.numbers import ints
 
 
@@ -70,6 +73,7 @@ def judge(
     policy: Policy,
     groups: Iterable[tuple[int, str]] = (),
     archived: Archived | None = None,
+    topics: Container[int] | None = None,
 ) -> Judgement:
     """Judge all windows that the runs belong to.
 
@@ -78,6 +82,7 @@ def judge(
         policy: The rules, and the time.
         groups: The existing groups: number of the topic, name of the group.
         archived: Content of the archive; None: there is no archive.
+        topics: Numbers of the existing topics; None: all exist.
     """
     groups = list(groups)
     rows, findings = [AUDIT.schema.empty_table()], [FINDINGS.schema.empty_table()]
@@ -85,6 +90,7 @@ def judge(
         mine = _of(runs, bucket)
         found = Judged()
         found.add(judge_stored(bucket, mine, policy))
+        found.add(judge_due(bucket, mine, topics, policy))
         found.add(judge_groups(bucket, mine, groups, policy))
         if archived is not None:
             there = _of(archived.runs, bucket)

@@ -6,7 +6,7 @@ windows that this touched, that are due now, or that were not final.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -41,14 +41,18 @@ class AuditJob:
     tables: Final[tuple[TableSpec, ...]] = (AUDIT, FINDINGS, RUNS)
     settings: Final = (
         Setting(
-            "grace_minutes", 10, "Minutes after its end when a window of ten minutes is judged."
+            "grace_minutes",
+            10,
+            "Minutes from the end of a window of ten minutes until it is judged.",
         ),
         Setting("keep_days", 7, "Days for which facts are remembered and verdicts can change.", 1),
-        Setting("again_hours", 0, "Hours before now to judge again, including final windows."),
+        Setting(
+            "again_hours", 0, "Judge the windows of this many last hours again, even final ones."
+        ),
         Setting("bodies", False, "Check the checksum of every body in the archive."),
         Setting("named", 10_000, "Most messages to name for a topic, tier and window."),
         Setting("piece_mb", 256, "Size of a commit, in megabytes of the journal.", 1),
-        Setting("spark_from_mb", 64, "Smallest piece, in megabytes, that Spark's workers read."),
+        Setting("spark_from_mb", 64, "Use Spark if a piece has at least this size, in megabytes."),
     )
     keeps_journal: Final = True
 
@@ -87,7 +91,7 @@ class _Run:
         known = tables.position
         end = context.bulk.holds().durable
         start = context.begin(known)
-        hours, wanted = tables.open_hours()
+        hours, wanted = tables.open_hours(context.now_us)
         tables.load(hours)
         touched, strange = self._folded(known, start, end)
         wanted |= touched
@@ -95,8 +99,13 @@ class _Run:
             since = context.now_us - again * 60 * _MINUTE_US
             tables.load(one for one in tables.hours if one >= hour_of(max(0, since)))
             wanted |= {one for one in buckets_of(tables.known) if one >= since - BUCKET_US}
-        judged = self._judge(sorted(wanted))
-        tables.forget(context.removing_us - self._keep_us)
+        # Names of deleted topics are kept for some time only: one without a name is deleted.
+        topics = {one.number for one in context.bulk.catalog().topics.values() if not one.gone}
+        policy = self._policy()
+        judged = self._judge(sorted(wanted), topics, policy)
+        # A broker that has just started still delivers what was due while it was down.
+        before_us = context.removing_us - self._keep_us
+        tables.forget(before_us, topics, pending=policy.pending(max(0, before_us)))
         return Outcome(
             rows=len(judged),
             bytes=end - start,
@@ -119,7 +128,8 @@ class _Run:
             new, first_us = self._gathered(stretch)
             if not whole and first_us is not None:
                 since_us, whole = first_us, True
-            new, out = usable(new, context.now_us, context.removing_us - self._keep_us)
+            low_us = context.removing_us - self._keep_us
+            new, out = usable(new, context.now_us, low_us, tables.hours)
             strange += out
             if not len(new) and known is not None and end - known < _MB:
                 break  # only the jobs' own records: they are read again in the next run
@@ -159,10 +169,21 @@ class _Run:
 
     # -- judging
 
-    def _judge(self, buckets: list[int]) -> pa.Table:
+    def _policy(self) -> Policy:
+        context = self._context
+        status = context.bulk.status()
+        return Policy(
+            context.now_us,
+            self._grace_us,
+            self._tables.since_us,
+            context.integer("named"),
+            context.removing_us,
+            status.now_us - status.uptime_us,
+        )
+
+    def _judge(self, buckets: list[int], topics: Container[int], policy: Policy) -> pa.Table:
         """Judge windows and store the verdicts; return the rows."""
         context, tables = self._context, self._tables
-        policy = Policy(context.now_us, self._grace_us, tables.since_us, context.integer("named"))
         runs = tables.known
         runs = runs.filter(pc.is_in(runs["bucket"].cast(pa.int64()), pa.array(buckets, pa.int64())))
         groups = [
@@ -171,7 +192,7 @@ class _Run:
             for group in info.groups
             if not group.startswith("spark.")
         ]
-        judged = judge(runs, policy, groups, self._archived(runs, buckets))
+        judged = judge(runs, policy, groups, self._archived(runs, buckets), topics)
         tables.replace(judged, buckets)
         return judged.rows
 

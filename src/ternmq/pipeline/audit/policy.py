@@ -41,16 +41,25 @@ class Policy:
         grace_us: Time after the end of a window until it is judged; messages stored later are late.
         since_us: Facts before this time are missing: windows that begin before cannot be judged.
         most_named: Most messages named of one topic, tier and window.
+        real_us: The real time, if ``now_us`` may be later: before it, nothing can be due.
+        up_since_us: When the broker started; before that, it could deliver nothing.
     """
 
     now_us: int
     grace_us: int = BUCKET_US
     since_us: int = 0
     most_named: int = 10_000
+    real_us: int | None = None
+    up_since_us: int = 0
 
     def open(self, bucket_us: int) -> bool:
         """Return whether it is too early to judge a window."""
         return self.now_us <= bucket_us + BUCKET_US + self.grace_us
+
+    def pending(self, bucket_us: int) -> bool:
+        """Return whether messages that are due in a window may still be delivered."""
+        now_us = self.now_us if self.real_us is None else min(self.now_us, self.real_us)
+        return now_us <= max(bucket_us + BUCKET_US, self.up_since_us) + self.grace_us
 
     def whole(self, bucket_us: int) -> bool:
         """Return whether all facts about a window are known."""

@@ -10,7 +10,10 @@ kinds    | fill, besides bucket, topic and topic_number
                              | true if a transaction made the rows visible
 ``prepared``                 | producer_id, [sequence, until), position: not decided yet
 ``resolved``, ``withdrawn``  | position of the prepared rows: visible at queue, [start, stop), or
-                             | never; until: windows that ended before it got the rows late
+                             | never (or a copy of them counts); until: windows that ended before
+                             | it got the rows late
+``entries``                  | the same of rows with due times, in the windows in which they are
+                             | due: [start, stop) are entries; sequence: row of the prepared batch
 ``left_out``                 | producer_id, [sequence, until): their application id was stored
 ``counts``                   | producer_id, [sequence, until), sent, given_up, left_out, closed,
                              | position
@@ -19,6 +22,11 @@ kinds    | fill, besides bucket, topic and topic_number
 ``passed``                   | the same: never meant for the group (filter, start of the group)
 ``dropped``                  | the same: an operator took them from the group (skip, reset)
 ``expired``                  | the same: retention removed them before the group was done
+``scheduled``                | [start, stop) are entries; producer_id, sequence, late, position
+``owed``                     | the same rows, in the windows in which they are due
+``fulfilled``                | scheduled rows that became messages, in the same windows:
+                             | as ``stored``, and entry
+``cancelled``                | [start, stop) are entries, in the same windows
 """
 
 from __future__ import annotations
@@ -31,19 +39,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ternmq.pipeline.audit.schema import BUCKET_US, RUNS
+from ternmq.pipeline.audit import transactions
+from ternmq.pipeline.audit.kept import KEPT, buckets, columns, due_buckets, table
+from ternmq.pipeline.audit.schema import BUCKET_US
 from ternmq.pipeline.audit.spans import Ints, Spans, factor, joined, sweep
 from ternmq.pipeline.tables.numbers import ints
 
 EVENTS: Final = (
     "position", "time", "kind", "topic_number", "topic", "queue", "group", "start", "stop", "rows",
     "producer_id", "sequence", "born_time", "outcome", "cause", "cursor", "sent", "given_up",
-    "detail", "refers_to",
+    "detail", "refers_to", "due", "entry",
 )  # fmt: skip
 """The columns of ``format("ternmq.journal")`` that are read."""
-KEPT: Final = pa.schema([one for one in RUNS.schema if one.name not in {"hour", "schema_version"}])
-"""The columns that the functions of this module use."""
 OF_GROUPS: Final = ("delivered", "settled", "passed", "dropped", "expired")
+IN_QUEUES: Final = ("stored", "fulfilled")
+"""Kinds of rows that are messages of a queue."""
+_FOLLOWING: Final = ("stored", "archived", "scheduled", "owed", "fulfilled")
 _AT_ONCE: Final = 200_000
 """Events gathered at a time."""
 _MOVES: Final = {
@@ -61,14 +72,19 @@ def gather(events: pa.Table | pa.RecordBatch, grace_us: int) -> pa.Table:
     """
     if isinstance(events, pa.RecordBatch):
         events = pa.Table.from_batches([events])
-    withdrawn = _withdrawn(events.filter(pc.equal(events["kind"], "resolved")))
+    withdrawn = transactions.withdrawn(events.filter(pc.equal(events["kind"], "resolved")))
     events = events.filter(pc.is_valid(events["topic_number"]))
     kinds = events["kind"]
+    scheduled = events.filter(pc.equal(kinds, "scheduled"))
+    by_commit = pc.is_null(scheduled["producer_id"])
     found = [
         withdrawn,
-        _prepared(events.filter(pc.equal(kinds, "prepared"))),
-        _resolved(events.filter(pc.equal(kinds, "resolved")), grace_us),
-        _stored(events.filter(pc.equal(kinds, "stored")), grace_us),
+        *transactions.prepared(events.filter(pc.equal(kinds, "prepared"))),
+        transactions.resolved(events.filter(pc.equal(kinds, "resolved")), grace_us),
+        *_all_stored(events.filter(pc.equal(kinds, "stored")), grace_us),
+        *_scheduled(scheduled.filter(pc.invert(by_commit)), grace_us),
+        transactions.entries(scheduled.filter(by_commit), grace_us),
+        _cancelled(events.filter(pc.equal(kinds, "cancelled"))),
         _left_out(events.filter(pc.equal(kinds, "duplicate"))),
         _counts(events.filter(pc.equal(kinds, "counts"))),
         *_of_groups(events.filter(pc.is_valid(events["group"]))),
@@ -76,85 +92,75 @@ def gather(events: pa.Table | pa.RecordBatch, grace_us: int) -> pa.Table:
     return merged(pa.concat_tables(found))
 
 
-def table(count: int, **columns: object) -> pa.Table:
-    """Return rows of ``KEPT``; missing columns are null, a bare text is repeated for all rows."""
-    arrays = []
-    for one in KEPT:
-        given = columns.get(one.name)
-        if given is None:
-            arrays.append(pa.nulls(count, one.type))
-        elif isinstance(given, str):
-            arrays.append(pa.repeat(pa.scalar(given, one.type), count))
-        elif isinstance(given, pa.Array | pa.ChunkedArray):
-            arrays.append(given.cast(one.type))
-        else:
-            arrays.append(pa.array(given).cast(one.type))
-    return pa.table(arrays, schema=KEPT)
-
-
 def codes(column: pa.ChunkedArray) -> Ints:
     """Number the distinct texts of a column."""
     return ints(column.combine_chunks().dictionary_encode().indices)
 
 
-def _buckets(events: pa.Table) -> Ints:
-    born = ints(events["born_time"])
-    return born - born % BUCKET_US
-
-
 def _stored(events: pa.Table, grace_us: int) -> pa.Table:
-    bucket = _buckets(events)
+    bucket = buckets(events)
     return table(
         len(events),
         kind="stored",
         bucket=bucket,
         late=ints(events["time"]) > bucket + BUCKET_US + grace_us,
-        **_columns(
+        **columns(
             events, "topic", "topic_number", "queue", "start", "stop", "producer_id", "sequence",
             "position",
         ),
     )  # fmt: skip
 
 
-def _columns(events: pa.Table, *names: str) -> dict[str, pa.ChunkedArray]:
-    return {name: events[name] for name in names}
+def _all_stored(events: pa.Table, grace_us: int) -> Iterable[pa.Table]:
+    """Return stored rows, and scheduled ones that became messages."""
+    due = pc.is_valid(events["entry"])
+    yield _stored(events.filter(pc.invert(due)), grace_us)
+    events = events.filter(due)
+    bucket = due_buckets(events)
+    yield table(
+        len(events),
+        kind="fulfilled",
+        bucket=bucket,
+        late=ints(events["time"]) > bucket + BUCKET_US + grace_us,
+        **columns(
+            events, "topic", "topic_number", "queue", "start", "stop", "producer_id", "sequence",
+            "position", "entry",
+        ),
+    )  # fmt: skip
+
+
+def _scheduled(events: pa.Table, grace_us: int) -> Iterable[pa.Table]:
+    """Return scheduled rows twice: where they were born, and where they are due."""
+    bucket = buckets(events)
+    told = {
+        "start": events["entry"],
+        "stop": pc.add(events["entry"], events["rows"]),
+        **columns(events, "topic", "topic_number", "producer_id", "sequence", "position"),
+    }
+    late = ints(events["time"]) > bucket + BUCKET_US + grace_us
+    yield table(len(events), kind="scheduled", bucket=bucket, late=late, **told)
+    yield table(len(events), kind="owed", bucket=due_buckets(events), **told)
+
+
+def _cancelled(events: pa.Table) -> pa.Table:
+    return table(
+        len(events),
+        kind="cancelled",
+        bucket=due_buckets(events),
+        start=events["entry"],
+        stop=pc.add(events["entry"], events["rows"]),
+        **columns(events, "topic", "topic_number"),
+    )
 
 
 def _left_out(events: pa.Table) -> pa.Table:
     return table(
         len(events),
         kind="left_out",
-        bucket=_buckets(events),
+        bucket=buckets(events),
         until=pc.add(events["sequence"], events["rows"]),
-        **_columns(events, "topic", "topic_number", "producer_id", "sequence"),
+        **columns(events, "topic", "topic_number", "producer_id", "sequence"),
     )
-
-
-def _prepared(events: pa.Table) -> pa.Table:
-    return table(
-        len(events),
-        kind="prepared",
-        bucket=_buckets(events),
-        until=pc.add(events["sequence"], events["rows"]),
-        **_columns(events, "topic", "topic_number", "producer_id", "sequence", "position"),
-    )
-
-
-def _resolved(events: pa.Table, grace_us: int) -> pa.Table:
-    return table(
-        len(events),
-        kind="resolved",
-        position=events["refers_to"],
-        until=ints(events["time"]) - grace_us,
-        **_columns(events, "topic", "topic_number", "queue", "start", "stop"),
-    )
-
-
-def _withdrawn(events: pa.Table) -> pa.Table:
-    some = events.filter(
-        pc.and_(pc.is_null(events["topic_number"]), pc.is_valid(events["refers_to"]))
-    )
-    return table(len(some), kind="withdrawn", position=some["refers_to"])
 
 
 def _counts(events: pa.Table) -> pa.Table:
@@ -163,11 +169,11 @@ def _counts(events: pa.Table) -> pa.Table:
     counts = table(
         len(events),
         kind="counts",
-        bucket=_buckets(events),
+        bucket=buckets(events),
         until=pa.array([_signed(one.get("stop", 0)) for one in told], pa.int64()),
         closed=pa.array([bool(one.get("closed")) for one in told], pa.bool_()),
         left_out=pa.array([one.get("left_out", 0) for one in told], pa.int64()),
-        **_columns(
+        **columns(
             events, "topic", "topic_number", "producer_id", "sequence", "sent", "given_up",
             "position",
         ),
@@ -184,7 +190,7 @@ def _counts(events: pa.Table) -> pa.Table:
         kind="given_up",
         sequence=pa.array(firsts, pa.int64()),
         until=pa.array(stops, pa.int64()),
-        **_columns(whose, "bucket", "topic", "topic_number", "producer_id"),
+        **columns(whose, "bucket", "topic", "topic_number", "producer_id"),
     )
     return pa.concat_tables([counts, given_up])
 
@@ -205,7 +211,7 @@ def _of_groups(events: pa.Table) -> Iterable[pa.Table]:
     ):
         some = events.filter(chosen)
         names = ("topic", "topic_number", "group", "queue", "start", "stop")
-        yield table(len(some), kind=name, **_columns(some, *names))
+        yield table(len(some), kind=name, **columns(some, *names))
     moves = events.filter(pc.equal(kind, "cursor"))
     for cause, name in _MOVES.items():
         some = moves.filter(pc.equal(moves["cause"], cause))
@@ -214,7 +220,7 @@ def _of_groups(events: pa.Table) -> Iterable[pa.Table]:
             kind=name,
             start=np.zeros(len(some), np.int64),
             stop=some["cursor"],
-            **_columns(some, "topic", "topic_number", "group", "queue"),
+            **columns(some, "topic", "topic_number", "group", "queue"),
         )
 
 
@@ -225,13 +231,15 @@ def merged(runs: pa.Table) -> pa.Table:
     """Return the same runs in the fewest rows."""
     kinds = runs["kind"]
     parts = [
-        _following(runs.filter(pc.is_in(kinds, pa.array(["stored", "archived"])))),
+        _following(runs.filter(pc.is_in(kinds, pa.array(_FOLLOWING)))),
         _newest(runs.filter(pc.equal(kinds, "counts"))),
-        runs.filter(pc.is_in(kinds, pa.array(["prepared", "resolved", "withdrawn"]))),
+        runs.filter(pc.is_in(kinds, pa.array(["prepared", *transactions.DECIDING]))),
     ]
     for name in ("left_out", "given_up"):
         some = runs.filter(pc.equal(kinds, name))
         parts.append(_united(some, ("bucket", "topic_number", "producer_id"), "sequence", "until"))
+    cancelled = runs.filter(pc.equal(kinds, "cancelled"))
+    parts.append(_united(cancelled, ("bucket", "topic_number"), "start", "stop"))
     for name in OF_GROUPS:
         some = runs.filter(pc.equal(kinds, name))
         keys = ("bucket", "topic_number", "group", "queue")
@@ -260,11 +268,13 @@ def _united(runs: pa.Table, keys: Iterable[str], low: str, high: str) -> pa.Tabl
 
 
 def _following(runs: pa.Table) -> pa.Table:
-    """Join rows whose offsets and sequences both continue; duplicates stay duplicates."""
+    """Join rows whose numbers all continue (offsets, entries, sequences); duplicates stay."""
     if len(runs) < 2:
         return runs
     keys = _keys(runs, ("kind", "topic_number", "queue", "bucket", "producer_id", "late", "closed"))
     start, stop, sequence = (ints(runs[name]) for name in ("start", "stop", "sequence"))
+    entry = ints(runs["entry"])
+    keys.append(np.where(entry < 0, 0, entry - start))
     order = np.lexsort((start, *keys))
     new = np.ones(len(order), np.bool_)
     same = np.ones(len(order) - 1, np.bool_)
@@ -301,33 +311,6 @@ def _newest(counts: pa.Table) -> pa.Table:
     return pa.table([columns[one.name].cast(one.type) for one in KEPT], schema=KEPT)
 
 
-# -- transactions ---------------------------------------------------------------------------------
-
-
-def decided(runs: pa.Table) -> pa.Table:
-    """Replace prepared runs by stored ones, or drop them, where their outcome is known."""
-    kinds = runs["kind"]
-    prepared = runs.filter(pc.equal(kinds, "prepared"))
-    resolved = runs.filter(pc.equal(kinds, "resolved"))
-    over = runs.filter(pc.is_in(kinds, pa.array(["resolved", "withdrawn"])))
-    others = runs.filter(
-        pc.invert(pc.is_in(kinds, pa.array(["prepared", "resolved", "withdrawn"])))
-    )
-    rest = prepared.filter(pc.invert(pc.is_in(prepared["position"], over["position"])))
-    at = pc.index_in(resolved["position"], prepared["position"])
-    known = pc.is_valid(at)
-    resolved, whose = resolved.filter(known), prepared.take(at.filter(known))
-    stored = table(
-        len(whose),
-        kind="stored",
-        late=ints(resolved["until"]) > ints(whose["bucket"]) + BUCKET_US,
-        closed=np.ones(len(whose), np.bool_),
-        **_columns(whose, "bucket", "topic", "topic_number", "producer_id", "sequence"),
-        **_columns(resolved, "queue", "start", "stop", "position"),
-    )
-    return pa.concat_tables([others, rest, stored])
-
-
 # -- which window --------------------------------------------------------------------------------
 
 
@@ -338,7 +321,7 @@ def placed(runs: pa.Table, stored: pa.Table) -> pa.Table:
         runs: Runs with kinds of ``OF_GROUPS``, without a bucket.
         stored: All rows that they may cover; facts about other rows are left out.
     """
-    stored = stored.filter(pc.equal(stored["kind"], "stored"))
+    stored = stored.filter(pc.is_in(stored["kind"], pa.array(IN_QUEUES)))
     if not len(runs) or not len(stored):
         return runs.slice(0, 0)
     both = pa.concat_tables([stored, runs])
@@ -359,7 +342,7 @@ def placed(runs: pa.Table, stored: pa.Table) -> pa.Table:
                 group=runs["group"][example].as_py(),
                 start=pieces.spans.start[chosen],
                 stop=pieces.spans.stop[chosen],
-                **_columns(whose, *(n for n in names if n in {"bucket", "topic", "topic_number",
+                **columns(whose, *(n for n in names if n in {"bucket", "topic", "topic_number",
                                                               "queue"})),
             )
         )  # fmt: skip

@@ -26,13 +26,16 @@ _SUM: Final = (
 _BUCKET: Final = Column(
     "bucket",
     INSTANT,
-    "start of the window of ten minutes in which the messages were born, by their sender's clock",
+    "start of the window of ten minutes in which the messages were sent, by their sender's clock. "
+    "Scheduled messages count in this window in the tier `stored`. In the other tiers, they count "
+    "in the window in which they are due",
 )
 _TIER: Final = Column(
     "tier",
     pa.string(),
     "`stored`: messages that producers sent and the broker stored; `group`: messages that a group "
-    "received; `archive`: messages in the archive",
+    "received; `archive`: messages in the archive; `due`: scheduled messages, in the window in "
+    "which they are due",
 )
 _TOPIC_NUMBER: Final = Column("topic_number", pa.int64(), "number of the topic")
 _GROUP: Final = Column(
@@ -42,7 +45,8 @@ _DAY: Final = Column("day", pa.date32(), "day of `bucket`, in UTC")
 
 AUDIT: Final = TableSpec(
     name="audit",
-    version=2,
+    # Version 3 has `scheduled`, `cancelled`, `pending`, `gone`.
+    version=3,
     columns=(
         _BUCKET,
         _TIER,
@@ -62,11 +66,15 @@ AUDIT: Final = TableSpec(
             "there are new facts about it",
         ),
         _whole("producers", "number of producers"),
-        _whole("unverified", "number of producers whose counts do not prove the verdict"),
+        _whole(
+            "unverified",
+            "number of producers whose counts do not prove the verdict; in the tier `due`, "
+            "messages that may have been delivered before the audit began",
+        ),
         _whole(
             "sent",
             "number of sent messages, from the producers' counts and the commits of transactions; "
-            "null if there are none",
+            "null without counts and commits",
         ),
         _whole("stored", "number of stored messages, copies included"),
         _whole(
@@ -79,16 +87,28 @@ AUDIT: Final = TableSpec(
         ),
         _whole("lost", "messages that were sent, and are not stored, delivered or archived"),
         _whole("doubled", "messages that are there more than once"),
-        _whole("late", "messages that were stored after the window was judged"),
-        _whole("delivered", "messages that the group received"),
+        _whole(
+            "late",
+            "messages that were stored, or in the tier `due` delivered, after the window was "
+            "judged",
+        ),
+        _whole(
+            "delivered",
+            "messages that the group received; in the tier `due`, scheduled messages that were "
+            "delivered to their queue",
+        ),
         _whole("settled", "messages that ended as done or dead"),
         _whole(
             "passed",
             "messages that the group does not receive: excluded by its filter, stored before its "
-            "start, skipped by an operator, or read by place",
+            "start, skipped by an operator, or below a position that a bulk reader committed",
         ),
         _whole("expired", "messages that were removed before the group received them"),
         _whole("archived", "rows of the archive, copies included"),
+        _whole("scheduled", "scheduled messages that are due in the window"),
+        _whole("cancelled", "scheduled messages that were cancelled"),
+        _whole("pending", "scheduled messages that will still be delivered"),
+        _whole("gone", "scheduled messages whose topic was deleted before they were due"),
         _whole(
             "sent_sum",
             f"{_SUM.format('sent')}. Null if the sequences of a producer's messages to the topic "
@@ -108,7 +128,8 @@ AUDIT: Final = TableSpec(
     bounds=("bucket",),
 )
 """One row for each window, topic and tier: ``stored`` (what producers sent and the broker stored),
-``group`` (a row for each group), ``archive``. ``*_sum``: sums of ids, as ``spans.id_sums``."""
+``group`` (a row for each group), ``archive``, ``due``. ``*_sum``: sums of ids, as
+``spans.id_sums``."""
 
 FINDINGS: Final = TableSpec(
     name="audit_findings",
@@ -154,21 +175,24 @@ FINDINGS: Final = TableSpec(
 
 RUNS: Final = TableSpec(
     name="audit_runs",
-    version=2,
+    # Version 3 has `entry`, and the kinds of scheduled messages.
+    version=3,
     columns=(
         Column("bucket", INSTANT, "start of the window", null=True),
         Column(
             "kind",
             pa.string(),
             "`stored`, `left_out`, `counts`, `given_up`, `prepared`, and of groups `delivered`, "
-            "`settled`, `passed`, `dropped`, `expired`",
+            "`settled`, `passed`, `dropped`, `expired`. Of scheduled messages `scheduled` (in the "
+            "window of their birth), and in the window in which they are due `owed`, `cancelled`, "
+            "`fulfilled`",
         ),
         Column("topic", pa.string(), "name of the topic", null=True),
         _whole("topic_number", "number of the topic"),
         Column("group", pa.string(), "name of the group", null=True),
         Column("queue", pa.int32(), "number of the queue", null=True),
-        _whole("start", "offset of the first message"),
-        _whole("stop", "offset after the last message"),
+        _whole("start", "offset of the first message; of `scheduled`, `owed`, `cancelled`, entry"),
+        _whole("stop", "offset, or entry, after the last message"),
         unsigned("producer_id", "first half of the id of the first message", null=True),
         unsigned("sequence", "second half of this id", null=True),
         unsigned("until", "of counts and similar kinds: one above the last sequence", null=True),
@@ -183,6 +207,7 @@ RUNS: Final = TableSpec(
         ),
         Column("late", pa.bool_(), "stored after the window was judged", null=True),
         _whole("position", "position of the record"),
+        _whole("entry", "of `fulfilled`: entry of the first message"),
         Column("hour", pa.string(), "hour of `bucket`, in UTC: `2026-11-21T12`"),
         VERSION,
     ),

@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from ternmq.pipeline.archive.schema import ARCHIVE
 from ternmq.pipeline.audit.archive import Wanted, gathered_from, runs_of
-from ternmq.pipeline.audit.runs import KEPT, gathered_here, merged
+from ternmq.pipeline.audit.kept import KEPT
+from ternmq.pipeline.audit.runs import gathered_here, merged
 from ternmq.pipeline.job.described import described
 from ternmq.pipeline.job.packets import (
     PACKETS,

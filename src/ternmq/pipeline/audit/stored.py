@@ -44,6 +44,9 @@ class Stored:
         self.bucket_us = bucket_us
         kinds = ("stored", "left_out", "counts", "given_up", "prepared")
         tables = [runs.filter(pc.equal(runs["kind"], kind)) for kind in kinds]
+        # A scheduled row is stored where it is scheduled.
+        scheduled = runs.filter(pc.equal(runs["kind"], "scheduled"))
+        tables[0] = pa.concat_tables([tables[0], scheduled])
         every = pa.concat_tables(tables)
         numbers, producers = ints(every["topic_number"]), every["producer_id"].to_numpy()
         self.names = names_of(every)
@@ -151,11 +154,15 @@ class Stored:
             key = int(self.stored.key[run])
             both = within(self.stored.spans.where(np.array([run])), self.twice)
             for sequence in expanded(both, self.policy.most_named).tolist():
-                offset = int(starts[run]) + sequence - int(self.stored.first[run])
-                place = {"queue": int(queues[run]), "offset": offset}
+                number = int(starts[run]) + sequence - int(self.stored.first[run])
+                place = _place(int(queues[run]), number)
                 known = first.setdefault((key, sequence), place)
                 if known is not place and len(found) < self.policy.most_named:
-                    detail = f"stored first in queue {known['queue']} at {known['offset']}"
+                    detail = (
+                        "scheduled first"
+                        if known["queue"] is None
+                        else f"stored first in queue {known['queue']} at {known['offset']}"
+                    )
                     found += self.named(
                         "doubled", key, np.array([sequence]), detail=detail, **place
                     )
@@ -181,8 +188,8 @@ class Stored:
             first, stop = int(self.stored.first[run]), int(self.stored.stop[run])
             stop = min(stop, first + self.policy.most_named - len(found))
             rows = self.named("late", int(self.stored.key[run]), np.arange(first, stop))
-            for number, row in enumerate(rows):
-                row["queue"], row["offset"] = int(queues[run]), int(starts[run]) + number
+            for number, one in enumerate(rows):
+                one.update(_place(int(queues[run]), int(starts[run]) + number))
             found += rows
         return found
 
@@ -209,3 +216,9 @@ class Stored:
             )
         index = self.topics.index[np.array(marks, np.int64)]
         return totals(index, np.ones(len(marks), np.int64), len(self.topics))
+
+
+def _place(queue: int, number: int) -> Row:
+    """Return the columns of a place; a scheduled row (queue -1) has none yet."""
+    there = queue >= 0
+    return {"queue": queue if there else None, "offset": number if there else None}

@@ -8,7 +8,7 @@ judged again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Container, Iterable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ternmq.pipeline.audit.audit import Judgement, buckets_of
-from ternmq.pipeline.audit.runs import KEPT
+from ternmq.pipeline.audit.due import undone
+from ternmq.pipeline.audit.kept import KEPT, WHEN_DUE
 from ternmq.pipeline.audit.schema import RUNS
 from ternmq.pipeline.tables.datafile import DataFile
 from ternmq.pipeline.tables.numbers import ints
@@ -66,18 +67,18 @@ class AuditTables:
         """The hours of which runs are kept."""
         return {one.partition["hour"] for one in self._runs.files()}
 
-    def open_hours(self) -> tuple[set[str], set[int]]:
-        """Return the hours and their windows whose verdict is not final."""
+    def open_hours(self, now_us: int) -> tuple[set[str], set[int]]:
+        """Return the hours and their windows whose verdict is not final, and that have begun."""
         hours = self.hours
         if self._audit.remembered(POSITION) != self.position:
             self.load(hours)
-            return hours, set(buckets_of(self.known))
+            return hours, {one for one in buckets_of(self.known) if one <= now_us}
         buckets: set[int] = set()
         for day in {hour[:10] for hour in hours}:
             rows = self._audit.read(["bucket", "final"], day=day)
             open_ones = rows.filter(pc.invert(rows["final"]))
             buckets |= set(np.unique(ints(open_ones["bucket"])).tolist())
-        buckets = {one for one in buckets if hour_of(one) in hours}
+        buckets = {one for one in buckets if one <= now_us and hour_of(one) in hours}
         return {hour_of(one) for one in buckets}, buckets
 
     def load(self, hours: Iterable[str]) -> None:
@@ -99,10 +100,23 @@ class AuditTables:
         self.known = runs
         self.loaded = {hour: self._runs.files(hour=hour) for hour in {*self.loaded, *of_hours}}
 
-    def forget(self, before_us: int) -> None:
-        """Remove the runs of hours before a time."""
+    def forget(
+        self, before_us: int, topics: Container[int] | None = None, *, pending: bool = False
+    ) -> None:
+        """Remove the runs of hours before a time.
+
+        Args:
+            before_us: The time.
+            topics: Numbers of the existing topics; None: all exist.
+            pending: Keep hours with scheduled messages that are neither delivered nor cancelled,
+                nor gone with their topic.
+        """
         limit = hour_of(max(0, before_us))
         old = [one for one in self._runs.files() if one.partition["hour"] < limit]
+        if pending:
+            hours = {one.partition["hour"] for one in old}
+            kept = {one for one in hours if undone(self._runs.read(KEPT.names, hour=one), topics)}
+            old = [one for one in old if one.partition["hour"] not in kept]
         if old:
             self._runs.commit(remove=old)
 
@@ -165,20 +179,31 @@ def _sorted(rows: pa.Table) -> pa.Table:
     return rows.sort_by(by).combine_chunks()
 
 
-def usable(runs: pa.Table, now_us: int, low_us: int) -> tuple[pa.Table, int]:
+def usable(
+    runs: pa.Table, now_us: int, low_us: int, hours: Collection[str] = ()
+) -> tuple[pa.Table, int]:
     """Return the runs to keep, and the number of messages with an unusable born time.
 
-    These come from a sender whose clock is wrong, or arrive after their hour was removed.
+    These come from a sender whose clock is wrong, or arrive after their hour was removed. Messages
+    may be due at any later time; if they are delivered long after it, their hour is still kept.
 
     Args:
         runs: As ``gather`` returns them; runs without a window stay.
         now_us: The time.
         low_us: The earliest time of which runs are kept.
+        hours: The hours of which runs are kept.
     """
     bucket = ints(runs["bucket"])
+    of_schedule = pc.is_in(runs["kind"], pa.array(WHEN_DUE)).to_numpy()
+    kept = [
+        one
+        for one in np.unique(bucket[of_schedule]).tolist()
+        if one - one % HOUR_US >= low_us or hour_of(one) in hours
+    ]
     good = (bucket < 0) & runs["bucket"].is_null().to_numpy()
     good |= (bucket - bucket % HOUR_US >= low_us) & (bucket <= now_us + 24 * HOUR_US)
+    good = np.where(of_schedule, np.isin(bucket, np.array(kept, np.int64)), good)
     out = runs.filter(pa.array(~good))
-    rows = out.filter(pc.equal(out["kind"], "stored"))
+    rows = out.filter(pc.is_in(out["kind"], pa.array(["stored", "scheduled"])))
     count = pc.sum(pc.subtract(rows["stop"], rows["start"])).as_py() or 0
     return runs.filter(pa.array(good)), int(count)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ternmq.pipeline.audit.kept import table
 from ternmq.pipeline.audit.policy import (
     Judged,
     Policy,
@@ -22,7 +23,7 @@ from ternmq.pipeline.audit.policy import (
     names_of,
     worst,
 )
-from ternmq.pipeline.audit.runs import OF_GROUPS, table
+from ternmq.pipeline.audit.runs import IN_QUEUES, OF_GROUPS
 from ternmq.pipeline.audit.spans import Bools, Ints, Pieces, Spans, factor, id_sums, sweep, totals
 from ternmq.pipeline.tables.numbers import ints
 
@@ -116,7 +117,7 @@ def judge_groups(
         policy: The rules.
     """
     kinds = runs["kind"]
-    stored = runs.filter(pc.equal(kinds, "stored"))
+    stored = runs.filter(pc.is_in(kinds, pa.array(IN_QUEUES)))
     wanted = set(stored["topic_number"].to_pylist())
     by_group: dict[str, set[int]] = {}
     for number, group in groups:
@@ -186,7 +187,7 @@ def judge_archive(
         excused: Runs that were erased on request or are listed in ``archive_gaps``.
         policy: The rules.
     """
-    stored = runs.filter(pc.equal(runs["kind"], "stored"))
+    stored = runs.filter(pc.is_in(runs["kind"], pa.array(IN_QUEUES)))
     numbers = sorted({number for number, _ in stands})
     stored = stored.filter(pc.is_in(stored["topic_number"], pa.array(numbers, pa.int64())))
     if not len(stored):

@@ -43,7 +43,7 @@ class DeadLettersJob:
     name: Final = "deadletters"
     tables: tuple[TableSpec, ...] = (DEAD_LETTERS,)
     settings: tuple[Setting, ...] = (
-        Setting("days", 1, "Days before today that each run counts again."),
+        Setting("days", 1, "Number of days before today that each run counts again."),
         SPARK_FROM_MB,
     )
     keeps_journal: Final = False

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SPARK_FROM_MB: Final = Setting(
-    "spark_from_mb", 64, "Smallest size of the files to read, in megabytes, that Spark reads."
+    "spark_from_mb", 64, "Use Spark if the files to read have at least this size, in megabytes."
 )
 """The setting of a job that calls ``spread``."""
 _MB: Final = 1 << 20

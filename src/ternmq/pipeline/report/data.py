@@ -171,11 +171,17 @@ def _keys(folder: Folder, day: str) -> dict[str, int]:
     table = _open(folder, STATS_HOUR)
     if table is None:
         return {}
-    rows = table.read(day=day)
-    merged = stats.merge(rows, STATS_DAY).to_pylist()
-    return {
+    merged = stats.merge(table.read(day=day), STATS_DAY).to_pylist()
+    found = {
         row["topic"]: row["distinct_keys"] for row in merged if row["distinct_keys"] is not None
     }
+    days = _open(folder, STATS_DAY)
+    if days is not None:
+        # The sketches of tables of version 2 could not be converted, but the day was counted.
+        for row in days.read(month=day[:7]).to_pylist():
+            if row["begin"].date().isoformat() == day and row["distinct_keys"] is not None:
+                found.setdefault(row["topic"], row["distinct_keys"])
+    return found
 
 
 def _dead(folder: Folder, day: str) -> list[dict[str, Any]]:

@@ -22,12 +22,18 @@ _TASK_BYTES: Final = 32 << 20
 """Bytes of Parquet that a task reads at least, unless there are fewer."""
 OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "path": ("", "name of the table; usually given to `load`"),
-    "tables": (f"`${TABLES}`", "absolute path of the folder of the tables, or an object store's"),
-    "columns": ("all", "these columns only, in this order"),
-    "topic": ("all", "rows of these topics only, such as `orders,payments`"),
+    "tables": (
+        f"`${TABLES}`",
+        "absolute path of the folder of the tables, or its URL in an object store",
+    ),
+    "columns": ("all", "only these columns, in this order"),
+    "topic": ("all", "only rows of these topics, such as `orders,payments`"),
     "day, hour, month": (
         "all",
-        "rows of these only, such as `2026-11-26,2026-11-27`; the table must have this column",
+        (
+            "only rows of these days, hours or months, such as `2026-11-26,2026-11-27`; the table "
+            "must have this column"
+        ),
     ),
 }
 """Name -> default, and what it does. Spark passes names in lower case."""

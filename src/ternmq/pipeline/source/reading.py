@@ -37,4 +37,4 @@ def batches(choice: Choice, files: Iterable[DataFile]) -> Iterator[pa.RecordBatc
                 batch = read
                 for name, values in filtered.items():
                     batch = batch.filter(pc.is_in(batch.column(name), values))
-                yield from completed(batch, one, choice.schema).to_batches()
+                yield from completed(batch, one, choice.spec, choice.schema).to_batches()

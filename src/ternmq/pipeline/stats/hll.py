@@ -4,7 +4,7 @@ HLL: P. Flajolet, E. Fusy, O. Gandouet, F. Meunier, "HyperLogLog: the analysis o
 cardinality estimation algorithm", AofA 2007. The format is that of ``HllSketch`` of DataSketches,
 of the type HLL_8 with 2^12 registers, which ``hll_sketch_agg`` of Spark SQL writes, too. Texts have
 the same hash as there: MurmurHash3 of their bytes in UTF-8, 128 bits, seed 9001. So a union counts
-a text once that is in sketches of both.
+a text once that is in sketches of both. The empty text is counted here; the library leaves it out.
 
 A value becomes a *coupon* of 32 bits: its address (26 bits of the hash) below its number (6 bits:
 one more than the leading zeros of the other half). The lowest 12 bits of the address are its

@@ -5,9 +5,10 @@ read at once:
 
 ``Logs``, quantiles: counts by logarithmic bucket, as in C. Masson, J. E. Rim, H. K. Lee, "DDSketch:
 a fast and fully-mergeable quantile sketch with relative-error guarantees", PVLDB 12 (2019). The
-value returned for a bucket has a relative error of at most ``ACCURACY``; merging adds counts, and
-does not increase the error. The smallest and the largest value are stored exactly. A column holds
-each as a KLL sketch of Apache DataSketches (``kll``), with one value for each bucket.
+value returned for a bucket has a relative error of at most ``ACCURACY``, and is then rounded to a
+whole number; merging adds counts, and does not increase the error. The smallest and the largest
+value are stored exactly. A column holds each as a KLL sketch of Apache DataSketches (``kll``), with
+one value for each bucket.
 
 ``Distinct``, number of distinct texts: HLL sketches of Apache DataSketches (``hll``). The standard
 error is 1.6 %; up to 384 texts are counted exactly.
@@ -206,11 +207,19 @@ def renewed_quantiles(column: pa.Array) -> pa.Array:
 
     The smallest value of each was not stored then: it becomes that of the lowest bucket.
     """
+    if not _any_once(column):
+        return column
     found = [
         _converted(data) if data and data[0] == _ONCE_VERSION else data
         for data in column.to_pylist()
     ]
     return pa.array(found, pa.binary())
+
+
+def _any_once(column: pa.Array) -> bool:
+    """Return whether a sketch is of an earlier version."""
+    first = pc.equal(pc.binary_slice(column, 0, 1), bytes([_ONCE_VERSION]))
+    return bool(pc.any(first).as_py())
 
 
 def _converted(data: bytes) -> bytes:
@@ -225,5 +234,7 @@ def _converted(data: bytes) -> bytes:
 
 def renewed_distinct(column: pa.Array) -> pa.Array:
     """Return sketches of distinct texts without those of earlier versions: they become null."""
+    if not _any_once(column):
+        return column
     found = [None if data and data[0] == _ONCE_VERSION else data for data in column.to_pylist()]
     return pa.array(found, pa.binary())

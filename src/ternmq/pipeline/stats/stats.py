@@ -7,9 +7,11 @@ the group, and is stored in the row without an app.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,6 +29,8 @@ _CAUSES: Final = ("operator", "expired")
 _OPERATOR, _EXPIRED = range(2)
 _DECISIONS: Final = ("committed",)
 _COMMITTED: Final = 0
+_OF_DONE: Final = ("end_to_end", "handling")
+"""Latencies of messages that are done; ``lateness`` is of those that were scheduled."""
 _LONG: Final = {"hour": 13, "day": 10, "month": 7}
 
 
@@ -79,20 +83,31 @@ def of_events(topic: str, events: pa.Table, done: pa.Table, begin: int) -> pa.Ta
             "begin": _floor(numbers(done["time"]), _MINUTE_US),
             "group": done["group"],
             "app": done["app"],
-            **{name: done[f"{name}_us"] for name in LATENCIES},
+            **{name: done[f"{name}_us"] for name in _OF_DONE},
         }
     )
-    return pa.concat_tables([complete(added, topic), complete(_latencies(of), topic)])
+    found = [added, _latencies(of, _OF_DONE), _lateness(events, kind == _STORED)]
+    return pa.concat_tables([complete(one, topic) for one in found])
+
+
+def _lateness(events: pa.Table, stored: npt.NDArray[np.bool_]) -> pa.Table:
+    """Return the lateness of scheduled messages that were delivered."""
+    late = numbers(events["time"]) - numbers(events["due"], 0)
+    rows = np.where(stored & events["entry"].is_valid().to_numpy(), numbers(events["rows"], 0), 0)
+    begin = numbers(_floor(numbers(events["time"]), _MINUTE_US)).repeat(rows)
+    nothing = pa.nulls(len(begin), pa.string())
+    of = pa.table({"begin": begin, "group": nothing, "app": nothing, "lateness": late.repeat(rows)})
+    return _latencies(of, ("lateness",))
 
 
 def _floor(times: Numbers, step: int) -> pa.Array:
     return pa.array(times // step * step, pa.int64())
 
 
-def _latencies(rows: pa.Table) -> pa.Table:
+def _latencies(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     """Return a row for each minute, group and app, with sketches."""
     which, keys = _grouped(rows, ["begin", "group", "app"])
-    for name in LATENCIES:
+    for name in names:
         values = numbers(rows[name])
         there = values != NULL
         sketches = Logs.of(which[there], values[there], len(keys))

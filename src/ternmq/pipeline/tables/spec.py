@@ -23,7 +23,8 @@ class Column:
         about: What it contains, for the table's log and the reference page.
         null: Whether a row may have no value.
         renew: Makes values that any earlier version of the table wrote those of this version, when
-            a table is converted; None: they are the same. It leaves values of this version alone.
+            they are read; None: they are the same. It leaves values of this version alone, and is
+            quick if all are of this version.
     """
 
     name: str
@@ -41,7 +42,9 @@ VERSION: Final = Column(
 
 def unsigned(name: str, what: str, *, null: bool = False) -> Column:
     """Return a column with the bits of an unsigned number of 64 bits."""
-    return Column(name, pa.int64(), f"{what}; the bits of an unsigned number", null=null)
+    return Column(
+        name, pa.int64(), f"{what}; an unsigned number of 64 bits in a signed column", null=null
+    )
 
 
 @dataclass(slots=True, frozen=True)

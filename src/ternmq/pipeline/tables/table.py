@@ -376,21 +376,40 @@ def read_files(
             part = pq.ParquetFile(source).read(
                 [name for name in names if name not in one.partition]
             )
-        found.append(completed(part, one, chosen))
+        found.append(completed(part, one, spec, chosen))
     return pa.concat_tables(found) if found else chosen.empty_table()
 
 
-def completed(rows: pa.Table | pa.RecordBatch, file: DataFile, chosen: pa.Schema) -> pa.Table:
+def completed(
+    rows: pa.Table | pa.RecordBatch, file: DataFile, spec: TableSpec, chosen: pa.Schema
+) -> pa.Table:
     """Return rows of a file with the columns of its partition, in a schema.
 
-    Rows of an earlier version of the schema become rows of this one.
+    Rows of an earlier version of the schema become rows of this one: columns that it did not have
+    are null. ``schema_version`` stays.
+
+    Args:
+        rows: At least the chosen columns that are in the file.
+        file: The file.
+        spec: The table.
+        chosen: The columns to return.
     """
-    arrays = [
-        pa.repeat(pa.scalar(file.partition[one.name]).cast(one.type), rows.num_rows)
-        if one.name in file.partition
-        else rows[one.name].cast(one.type)
-        for one in chosen
-    ]
+    renew = {one.name: one.renew for one in spec.columns if one.renew is not None}
+    there = set(rows.schema.names)
+    arrays = []
+    for one in chosen:
+        if one.name in file.partition:
+            told = pa.scalar(file.partition[one.name]).cast(one.type)
+            arrays.append(pa.repeat(told, rows.num_rows))
+            continue
+        if one.name not in there:
+            arrays.append(pa.nulls(rows.num_rows, one.type))
+            continue
+        values = rows[one.name].cast(one.type)
+        if one.name in renew and rows.num_rows:
+            whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+            values = renew[one.name](whole)
+        arrays.append(values)
     return pa.table(arrays, schema=chosen)
 
 
@@ -403,16 +422,10 @@ def renewed(rows: pa.Table, file: DataFile, spec: TableSpec, chosen: pa.Schema) 
         spec: The table.
         chosen: The columns to return.
     """
-    rows = completed(rows, file, chosen)
+    rows = completed(rows, file, spec, chosen)
     version = pa.repeat(pa.scalar(spec.version, pa.int32()), len(rows))
     at = rows.schema.get_field_index(VERSION.name)
-    rows = rows.set_column(at, rows.schema.field(at), version).combine_chunks()
-    for column in spec.columns:
-        at = rows.schema.get_field_index(column.name)
-        if column.renew is not None and at >= 0 and len(rows):
-            made = column.renew(rows.column(at).combine_chunks())
-            rows = rows.set_column(at, rows.schema.field(at), made)
-    return rows
+    return rows.set_column(at, rows.schema.field(at), version).combine_chunks()
 
 
 def deciding_anew(table: Table, attempt: Callable[[], T]) -> T:

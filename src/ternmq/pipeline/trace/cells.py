@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from ternmq.pipeline.tables.datafile import DataFile
 from ternmq.pipeline.tables.numbers import NULL, Numbers, numbers
 from ternmq.pipeline.trace import blocks
+from ternmq.pipeline.trace.entries import about_entries, days_of, first_rows
 from ternmq.pipeline.trace.known import Queue
 from ternmq.pipeline.trace.life import spread
 from ternmq.pipeline.trace.queue import about_queues, files_of, of_steps, of_users
@@ -39,6 +40,8 @@ KNOWN: Final = -3
 """The fact is one from which ``Known`` is collected. Every bucket gets it."""
 NAMES: Final = -4
 """The number and the name of a topic, nothing else; for the first bucket."""
+ENTRIES: Final = -5
+"""The fact is about scheduled messages; for the bucket of the day in which they are due."""
 _NAMED: Final = ["topic_number", "topic"]
 
 
@@ -118,13 +121,14 @@ class Scan:
     def add(self, events: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         """Yield the next events by bucket, in order; with a column ``block``.
 
-        A block is the first of a cell, or ``EVERY``, ``STEPS``, ``KNOWN`` or ``NAMES``.
+        A block is the first of a cell, or ``EVERY``, ``STEPS``, ``KNOWN``, ``NAMES``, ``ENTRIES``.
 
         Args:
             events: Columns ``schema.EVENTS``, in the order of the journal.
         """
         names = self._names(events)
         events, learnt = self._decided(events)
+        entries = events.filter(pa.array(about_entries(events)))
         some = about_queues(events.filter(of_users(events)))
         single = pc.is_valid(some["start"])
         runs, whole = clipped(some.filter(single)), some.filter(pc.invert(single))
@@ -140,6 +144,7 @@ class Scan:
                 (moves, head + STEPS, self._cells.bucket(*of_queue, head)),
                 self._everywhere(whole, EVERY),
                 self._everywhere(learnt, KNOWN),
+                (entries, np.full(len(entries), ENTRIES), days_of(entries) % self._cells.buckets),
             ]
         )
 
@@ -166,21 +171,28 @@ class Scan:
     def _decided(self, events: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Fill in the senders of committed rows; return all events, and those to learn from.
 
-        A transaction that is prepared and decided in one stretch is nobody else's concern.
+        A transaction that is prepared and decided in one stretch is nobody else's concern, unless
+        its records were copied.
         """
         kind = events["kind"]
-        waiting = events.filter(pc.equal(kind, "prepared"))
+        is_prepared = pc.equal(kind, "prepared")
+        copies = pc.and_(is_prepared, pc.is_valid(events["refers_to"]))
+        waiting = events.filter(pc.and_(is_prepared, pc.invert(copies)))
         if self._prepared is not None:
             waiting = pa.concat_tables([self._prepared, waiting])
+        copied = events.filter(copies)["refers_to"].combine_chunks()
+        waiting = waiting.filter(pc.invert(pc.is_in(waiting["position"], value_set=copied)))
         resolved = pc.and_(pc.equal(kind, "resolved"), pc.is_valid(events["refers_to"]))
-        learnt = pc.equal(kind, "config")
+        learnt = pc.or_(pc.equal(kind, "config"), copies)
         if pc.any(resolved).as_py():
+            scheduled = pc.and_(pc.equal(kind, "scheduled"), pc.is_null(events["producer_id"]))
             at = pc.index_in(events["refers_to"], waiting["position"].combine_chunks())
-            here = pc.and_(resolved, pc.is_valid(at))
+            here = pc.and_(pc.or_(resolved, scheduled), pc.is_valid(at))
             at = pc.if_else(here, at, None)
             for name in ("producer_id", "sequence", "born_time"):
                 told = pc.if_else(here, waiting[name].take(at), events[name])
                 events = _replaced(events, name, told)
+            events = _later_rows(events, pc.and_(here, scheduled))
             refers = pc.if_else(here, None, events["refers_to"])
             events = _replaced(events, "refers_to", refers)
             over = pc.is_in(pa.array(np.arange(len(waiting))), pc.cast(at, pa.int64()).drop_null())
@@ -211,6 +223,16 @@ class Scan:
         for number, (begin, end) in enumerate(pairwise(begins)):
             if begin < end:
                 yield number, sorted_.slice(begin, end - begin)
+
+
+def _later_rows(events: pa.Table, which: pa.ChunkedArray) -> pa.Table:
+    """Return events of which those that are chosen begin at a later row of their batch."""
+    rows = np.flatnonzero(pc.fill_null(which, False).to_numpy())
+    if not len(rows):
+        return events
+    sequence = numbers(events["sequence"]).copy()
+    sequence[rows] += first_rows(events.take(pa.array(rows)))
+    return _replaced(events, "sequence", pa.array(sequence, mask=sequence == NULL))
 
 
 def clipped(runs: pa.Table) -> pa.Table:

@@ -1,9 +1,9 @@
-"""Adds a piece of the journal to the tables: the trace, and statistics by minute.
+"""Adds a piece of the journal to the tables: trace, scheduled messages, statistics by minute.
 
-Three commits, in this order: statistics, the state of the fold, the trace. Each stores the position
-up to which its table has the journal; the next piece begins at the trace's position. A run that
-stops between them is repeated from there: statistics leave out what they have counted, and the
-state is ahead, which does no harm.
+Four commits, in this order: statistics, the state of the fold, scheduled messages, the trace. Each
+stores the position up to which its table has the journal; the next piece begins at the trace's
+position. A run that stops between them is repeated from there: statistics and scheduled messages
+leave out what they have, and the state is ahead, which does no harm.
 """
 
 from __future__ import annotations
@@ -17,11 +17,26 @@ import pyarrow.compute as pc
 
 from ternmq.pipeline.stats import stats
 from ternmq.pipeline.stats.schema import STATS_MINUTE, STEPS_US
-from ternmq.pipeline.tables.numbers import Numbers, numbers
+from ternmq.pipeline.tables.numbers import Numbers, from_position, numbers
 from ternmq.pipeline.tables.spec import TableSpec
 from ternmq.pipeline.tables.table import Table
+from ternmq.pipeline.trace.entries import (
+    OF_ENTRIES,
+    about_entries,
+    deleted_topics,
+    known_before,
+    with_senders,
+)
+from ternmq.pipeline.trace.entryfiles import EntryFiles, fold_files
 from ternmq.pipeline.trace.fold import TracedQueue
-from ternmq.pipeline.trace.known import PIPELINE, Known, Queue, Subscription, of_catalog
+from ternmq.pipeline.trace.known import (
+    PIPELINE,
+    Known,
+    Queue,
+    Subscription,
+    groups_of,
+    of_catalog,
+)
 from ternmq.pipeline.trace.queue import (
     KINDS,
     Done,
@@ -32,14 +47,17 @@ from ternmq.pipeline.trace.queue import (
     files_of,
     fold_queue,
     of_users,
-    share,
+    sharing_files,
     steps,
 )
-from ternmq.pipeline.trace.schema import KNOWN, TRACE
-from ternmq.pipeline.trace.sharing import DROPPED, SHARED, SharedFiles, settle
+from ternmq.pipeline.trace.schema import KNOWN, SCHEDULED, TRACE
+from ternmq.pipeline.trace.sharedfiles import SharedFiles
+from ternmq.pipeline.trace.sharing import DROPPED, settle
 
 APP: Final = "trace"
 """The app under which the tables store positions."""
+SINCE: Final = "trace/since"
+"""The same, for the position at which the table ``scheduled`` begins."""
 __all__ = ["APP", "PIPELINE", "TracePass", "tells"]
 
 
@@ -59,6 +77,7 @@ class TracePass:
         self.trace = open_(TRACE)
         self._known_table = open_(KNOWN)
         self._stats = open_(STATS_MINUTE)
+        self.scheduled = open_(SCHEDULED)
         self._before = before
 
     @property
@@ -68,7 +87,7 @@ class TracePass:
 
     def refresh(self) -> None:
         """Load commits of other processes."""
-        for table in (self.trace, self._known_table, self._stats):
+        for table in (self.trace, self._known_table, self._stats, self.scheduled):
             table.refresh()
 
     def known(self, begin: int) -> Known:
@@ -91,13 +110,31 @@ class TracePass:
         files = SharedFiles(self.trace, self.trace.files())
         topics = {key[0]: known.topics.get(key[0], f"topic-{key[0]}") for key in cut}
         nothing = events.slice(0, 0)
-        dones, moved = [], []
-        for work in self._works(known, was, begin, cut, topics, files):
-            some = cut.get((work.place.topic_number, work.place.queue), nothing)
-            dones.append(fold_queue(self.trace, work, some, files))
-            moved.append(steps(work, some))
-        dones.append(share(self.trace, dones))
-        return self.commit(known, begin, stop, dones, moved)
+        works = [
+            (work, cut.get((work.place.topic_number, work.place.queue), nothing))
+            for work in self._works(known, was, begin, cut, topics, files)
+        ]
+        folded = (fold_queue(self.trace, work, some, files) for work, some in works)
+        dones = list(sharing_files(self.trace, folded))
+        moved = [steps(work, some) for work, some in works]
+        entries = self._entries(begin, with_senders(events, known.told()))
+        return self.commit(known, begin, stop, dones, moved, [entries])
+
+    def _entries(self, begin: int, events: pa.Table) -> EntryFiles:
+        """Fold events about scheduled messages."""
+        later = from_position(events, self.scheduled_from(begin))
+        some = later.filter(pa.array(about_entries(later)))
+        some = known_before(some, self.since(begin))
+        return fold_files(self.scheduled, some, deleted_topics(later, 0))
+
+    def scheduled_from(self, begin: int) -> int:
+        """Return the position from which on events of a piece are about scheduled messages."""
+        return max(self.scheduled.remembered(APP) or 0, begin)
+
+    def since(self, begin: int) -> int:
+        """Return the position from which on everything about scheduled messages was read."""
+        known = self.scheduled.remembered(SINCE)
+        return begin if known is None else known
 
     def counted(self, begin: int) -> int:
         """Return the position from which on events of a piece are counted in statistics."""
@@ -126,21 +163,20 @@ class TracePass:
         turns = known.turns(begin)
         turned = {key for key in files if key[0] in turns} | shared.queues(turns)
         wanted = sorted({*queues, *turned})
-        beside = shared.open_of({key[0] for key in wanted})
+        groups = known.by_topic()
         counted = self.counted(begin)
         cursors = known.cursors_of()
         told, names = known.told(), {**topics, **known.topics}
         return [
             Work(
                 TracedQueue(names.get(key[0], f"topic-{key[0]}"), *key),
-                known.groups_of(key),
+                groups_of(key, groups.get(key[0], ())),
                 begin,
                 counted,
                 max(was, begin),
                 known.ends.get(key, 0),
                 cursors.get(key, {}),
                 files.get(key, []),
-                beside.get(key, SHARED.empty_table()),
                 prepared=told,
             )
             for key in wanted
@@ -153,8 +189,9 @@ class TracePass:
         stop: int,
         dones: Sequence[Done],
         moved: Sequence[Steps],
+        entries: Sequence[EntryFiles] = (),
     ) -> int:
-        """Commit the results of a piece; return the number of rows of the trace written.
+        """Commit the results of a piece; return the number of rows written, without statistics.
 
         Args:
             known: The state after the piece, still with the ends and cursors before it.
@@ -162,6 +199,7 @@ class TracePass:
             stop: Where it ends.
             dones: The folded rows of each queue, in one or more parts.
             moved: The ends and cursors of each queue.
+            entries: The folded scheduled messages, in one or more parts.
         """
         if (self._stats.remembered(APP) or 0) < stop:
             self._commit_stats(known, stop, dones, moved)
@@ -178,12 +216,19 @@ class TracePass:
             known.forget(begin)
             added = self._known_table.stage(known.table())
             self._known_table.commit(added, self._known_table.files(), {APP: stop})
+        scheduled = [file for one in entries for file in one.add]
+        if (self.scheduled.remembered(APP) or -1) < stop:
+            self.scheduled.commit(
+                scheduled,
+                [file for one in entries for file in one.remove],
+                {APP: stop, SINCE: self.since(begin)},
+            )
         add = [file for one in dones for file in one.add]
         remove = [file for one in dones for file in one.remove]
         dropped = pa.concat_tables([DROPPED.empty_table(), *[one.dropped for one in dones]])
         settled = settle(self.trace, dropped, {file.partition["hour"] for file in add})
         self.trace.commit([*add, *settled.add], [*remove, *settled.remove], {APP: stop})
-        return sum(one.rows for one in [*add, *settled.add])
+        return sum(one.rows for one in [*add, *settled.add, *scheduled])
 
     def _commit_stats(
         self, known: Known, stop: int, dones: Sequence[Done], moved: Sequence[Steps]
@@ -201,13 +246,14 @@ class TracePass:
 
 
 def tells(events: pa.Table) -> bool:
-    """Return whether events are about a queue, a topic or a user's group: else nothing changes.
+    """Return whether events are about messages, a topic or a user's group: else nothing changes.
 
     Every run of the pipeline adds facts of its own (its sessions, its holds).
     """
     some = events.filter(of_users(events))
     settings = pc.and_(pc.equal(some["kind"], "config"), pc.is_valid(some["topic_number"]))
-    about = pc.or_(pc.is_in(some["kind"], value_set=pa.array(KINDS)), settings)
+    kinds = pa.array([*KINDS, *OF_ENTRIES])
+    about = pc.or_(pc.is_in(some["kind"], value_set=kinds), settings)
     return bool(pc.any(about).as_py())
 
 
@@ -217,8 +263,12 @@ def _lags(known: Known, moved: Sequence[Steps]) -> list[pa.Table]:
     by_topic: dict[int, list[Steps]] = {}
     for one in moved:
         by_topic.setdefault(one.place.topic_number, []).append(one)
+    queues_of: dict[int, set[int]] = {}
+    for topic, queue in known.ends:
+        queues_of.setdefault(topic, set()).add(queue)
+    groups = known.by_topic()
     for topic, some in by_topic.items():
-        for group in known.of_topic(topic):
+        for group in groups.get(topic, ()):
             told = {one.place.queue: _of_group(one.lags, group.number) for one in some}
             minutes = np.unique(np.concatenate([one[0] for one in told.values()]))
             minutes = minutes[minutes + STEPS_US["stats_minute"] > group.since_us]
@@ -227,8 +277,7 @@ def _lags(known: Known, moved: Sequence[Steps]) -> list[pa.Table]:
             if not len(minutes):
                 continue
             total = np.zeros(len(minutes), np.int64)
-            queues = {key[1] for key in known.ends if key[0] == topic}
-            for queue in {*queues, *told}:
+            for queue in {*queues_of.get(topic, ()), *told}:
                 began = group.of_queue(queue).cursor
                 cursor = known.cursors.get((topic, queue, group.number), began)
                 before = 0 if cursor is None else known.ends.get((topic, queue), 0) - cursor

@@ -41,6 +41,7 @@ OF_MESSAGES: Final = ("stored", "resolved", "moved")
 
 
 _STORED: Final = [
+    "kind",
     "position",
     "time",
     "start",
@@ -49,6 +50,7 @@ _STORED: Final = [
     "sequence",
     "born_time",
     "refers_to",
+    "transaction",
 ]
 
 
@@ -133,7 +135,8 @@ def _stored(events: pa.Table, prepared: Mapping[int, tuple[int, int, int]]) -> M
     producer, sequence, born = [
         numbers(some[name]).copy() for name in ("producer_id", "sequence", "born_time")
     ]
-    refers = numbers(some["refers_to"], -1)
+    by_commit = pc.equal(some["kind"], "resolved").to_numpy()
+    refers = np.where(by_commit, numbers(some["refers_to"], -1), -1)
     for at in np.flatnonzero(refers >= 0).tolist():
         if (told := prepared.get(int(refers[at]))) is not None:
             # A part of a run has the number of the rows before it (``cells``).
@@ -152,6 +155,7 @@ def _stored(events: pa.Table, prepared: Mapping[int, tuple[int, int, int]]) -> M
         time,
         numbers(some["position"])[ev],
         time,
+        numbers(some["transaction"])[ev],
     )
 
 
@@ -167,7 +171,9 @@ def _unheard(facts: Facts, messages: Messages) -> Messages:
     offset, seen = offset[new], facts.time[short][ev][first][new]
     nothing = np.full(len(offset), NULL)
     none = np.full(len(offset), -1)
-    return Messages(offset, nothing, nothing.copy(), nothing.copy(), nothing.copy(), none, seen)
+    return Messages(
+        offset, nothing, nothing.copy(), nothing.copy(), nothing.copy(), none, seen, nothing.copy()
+    )
 
 
 def _moved(events: pa.Table, messages: Messages) -> Messages:

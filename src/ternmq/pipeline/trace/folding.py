@@ -20,25 +20,27 @@ from ternmq.pipeline.job.packets import packed, unpacked
 from ternmq.pipeline.stats import stats
 from ternmq.pipeline.stats.schema import STATS_MINUTE
 from ternmq.pipeline.tables.datafile import DataFile
-from ternmq.pipeline.tables.numbers import Numbers, numbers
+from ternmq.pipeline.tables.numbers import Numbers, from_position, numbers
 from ternmq.pipeline.tables.table import Table
 from ternmq.pipeline.trace import blocks
-from ternmq.pipeline.trace.cells import EVERY, KNOWN, NAMES, STEPS, Cells
-from ternmq.pipeline.trace.fold import TracedQueue
-from ternmq.pipeline.trace.known import Known, Queue
+from ternmq.pipeline.trace.cells import ENTRIES, EVERY, KNOWN, NAMES, STEPS, Cells
+from ternmq.pipeline.trace.entries import deleted_topics, known_before, with_senders
+from ternmq.pipeline.trace.entryfiles import EntryFiles, fold_files
+from ternmq.pipeline.trace.fold import Group, TracedQueue
+from ternmq.pipeline.trace.known import Known, Queue, groups_of
 from ternmq.pipeline.trace.queue import (
-    FOREVER,
     Done,
     Steps,
     Work,
     by_queue,
     files_of,
     fold_queue,
-    reach_of,
-    share,
+    sharing_files,
     steps,
 )
-from ternmq.pipeline.trace.sharing import DROPPED, SHARED, SharedFiles
+from ternmq.pipeline.trace.reach import FOREVER, reach_of
+from ternmq.pipeline.trace.sharedfiles import SharedFiles
+from ternmq.pipeline.trace.sharing import DROPPED
 
 _OF_ALL: Final = ("group", "topic", "prepared")
 _OF_STEPS: Final = "steps"
@@ -56,6 +58,8 @@ class Piece:
         was: Position of the state before it.
         counted: As in ``queue.Work``.
         known: The state before it (``Known.table``), packed.
+        entries_from: As ``TracePass.scheduled_from``.
+        entries_since: As ``TracePass.since``.
     """
 
     cells: Cells
@@ -64,6 +68,8 @@ class Piece:
     was: int
     counted: int
     known: bytes
+    entries_from: int
+    entries_since: int
 
     @property
     def known_from(self) -> int:
@@ -75,7 +81,8 @@ class Manifest(NamedTuple):
     """What a worker tells the driver of a bucket, packed.
 
     Attributes:
-        told: JSON: the files written and replaced, ends and cursors of queues.
+        told: JSON: the files written and replaced, ends and cursors of queues, files of scheduled
+            messages.
         stats: Statistics by minute.
         lags: ``Steps.lags`` of the queues.
         learnt: Events for ``Known.learn``; only of the first bucket.
@@ -89,11 +96,14 @@ class Manifest(NamedTuple):
     dropped: bytes
 
 
-def fold_bucket(table: Table, piece: Piece, bucket: int, facts: pa.Table) -> Manifest:
+def fold_bucket(
+    table: Table, scheduled: Table, piece: Piece, bucket: int, facts: pa.Table
+) -> Manifest:
     """Fold the cells of a bucket.
 
     Args:
         table: The trace.
+        scheduled: The table of scheduled messages.
         piece: The piece.
         bucket: Number of the bucket.
         facts: What ``cells.Scan`` yielded for the bucket, in the order of the journal.
@@ -101,10 +111,21 @@ def fold_bucket(table: Table, piece: Piece, bucket: int, facts: pa.Table) -> Man
     block = numbers(facts["block"])
     learnt = facts.filter(pa.array(np.isin(block, (KNOWN, NAMES)))).drop_columns("block")
     folding = _Folding(table, piece, bucket, learnt, facts)
-    dones = [*folding.cells()]
-    dones.append(share(table, dones))
+    dones = list(sharing_files(table, folding.cells()))
     moved = [*folding.steps()]
-    return _packed(dones, moved, learnt if not bucket else learnt.slice(0, 0))
+    entries = with_senders(facts.filter(pa.array(block == ENTRIES)), folding.prepared)
+    files = _entries(scheduled, piece, bucket, entries, learnt)
+    return _packed(dones, moved, files, learnt if not bucket else learnt.slice(0, 0))
+
+
+def _entries(
+    scheduled: Table, piece: Piece, bucket: int, facts: pa.Table, learnt: pa.Table
+) -> EntryFiles:
+    """Fold the scheduled messages that are due in the days of a bucket."""
+    later = from_position(facts.drop_columns("block"), piece.entries_from)
+    some = known_before(later, piece.entries_since)
+    gone = deleted_topics(learnt, piece.entries_from)
+    return fold_files(scheduled, some, gone, bucket, piece.cells.buckets)
 
 
 class _Folding:
@@ -121,8 +142,9 @@ class _Folding:
         for row in named.aggregate([]).to_pylist():
             if row["topic"] is not None:
                 self._known.topics.setdefault(row["topic_number"], row["topic"])
-        self._prepared = self._known.told()
+        self.prepared = self._known.told()
         self._cursors = self._known.cursors_of()
+        self._groups = self._known.by_topic()
         self._turns = self._known.turns(piece.begin)
         self._files = files_of(table.files())
         self._shared = SharedFiles(table, table.files())
@@ -144,22 +166,17 @@ class _Folding:
         cut = self._cut(block >= EVERY)
         nothing = self._facts.slice(0, 0)
         places = sorted({*cut, *self._turned})
-        beside = self._shared.open_of({place[0] for place in places})
         for place in places:
             mine = cut.get(place, nothing)
             of = numbers(mine["block"])
             files = self._files_of(place)
-            shared = beside.get(place, SHARED.empty_table())
-            cells = self._cells_of(place, numbers(shared["offset"]))
             wanted = {*np.unique(of[of >= 0]).tolist()}
             if (of == EVERY).any() or place[0] in self._turns:
                 whole = mine.filter(pa.array(of == EVERY))
-                wanted |= files.keys() | self._cells_with_rows(place, cells, whole)
+                wanted |= files.keys() | self._cells_with_rows(place, whole)
             for cell in sorted(wanted):
                 some = mine.filter(pa.array((of == cell) | (of == EVERY))).drop_columns("block")
-                work = self._work(
-                    place, files.get(cell, []), shared.filter(pa.array(cells == cell)), cell
-                )
+                work = self._work(place, files.get(cell, []), cell)
                 yield fold_queue(self._table, work, some, self._shared)
 
     def _cells_of(self, place: Queue, offset: Numbers) -> Numbers:
@@ -167,19 +184,23 @@ class _Folding:
         topic, queue = np.full(len(offset), place[0]), np.full(len(offset), place[1])
         return self._piece.cells.cell(topic, queue, offset >> blocks.BLOCK_BITS)
 
-    def _cells_with_rows(self, place: Queue, shared: Numbers, events: pa.Table) -> set[int]:
+    def _cells_with_rows(self, place: Queue, events: pa.Table) -> set[int]:
         """Return the cells of this bucket with rows in shared files that events may be about.
 
         Args:
             place: The queue.
-            shared: Cells of its open rows.
             events: Events about all of its cells.
         """
-        start = reach_of(self._work(place, []), events).everything_from
-        quiet = self._shared.quiet_of(place, np.array([start]), np.array([FOREVER]))
-        found = np.unique(np.append(shared, self._cells_of(place, numbers(quiet["offset"]))))
+        reach = reach_of(self._groups_of(place), self._piece.begin, events)
+        start, stop = np.array([reach.everything_from]), np.array([FOREVER])
+        some = self._shared.open_of(place, reach), self._shared.quiet_of(place, start, stop)
+        offset = np.concatenate([numbers(rows["offset"]) for rows in some])
         bucket_of = self._piece.cells.bucket_of
-        return {one for one in found.tolist() if bucket_of(place, one) == self._bucket}
+        found = np.unique(self._cells_of(place, offset)).tolist()
+        return {one for one in found if bucket_of(place, one) == self._bucket}
+
+    def _groups_of(self, place: Queue) -> list[Group]:
+        return groups_of(place, self._groups.get(place[0], ()))
 
     def steps(self) -> Iterable[Steps]:
         """Yield the steps of the queues that take them from this bucket."""
@@ -203,29 +224,28 @@ class _Folding:
                 found.setdefault(cell, []).append(one)
         return found
 
-    def _work(
-        self, place: Queue, files: list[DataFile], shared: pa.Table | None = None, cell: int = 0
-    ) -> Work:
+    def _work(self, place: Queue, files: list[DataFile], cell: int = 0) -> Work:
         known = self._known
         return Work(
             TracedQueue(known.topics.get(place[0], f"topic-{place[0]}"), *place),
-            known.groups_of(place),
+            self._groups_of(place),
             self._piece.begin,
             self._piece.counted,
             self._piece.known_from,
             known.ends.get(place, 0),
             self._cursors.get(place, {}),
             files,
-            SHARED.empty_table() if shared is None else shared,
             lambda offset: self._cells_of(place, offset) == cell,
-            self._prepared,
+            self.prepared,
         )
 
 
 # -- to the driver --------------------------------------------------------------------------------
 
 
-def _packed(dones: list[Done], moved: list[Steps], learnt: pa.Table) -> Manifest:
+def _packed(
+    dones: list[Done], moved: list[Steps], entries: EntryFiles, learnt: pa.Table
+) -> Manifest:
     told = {
         "dones": [
             {
@@ -241,6 +261,10 @@ def _packed(dones: list[Done], moved: list[Steps], learnt: pa.Table) -> Manifest
             {"place": asdict(one.place), "end": one.end, "cursors": sorted(one.cursors.items())}
             for one in moved
         ],
+        "entries": {
+            "add": [_plain(file) for file in entries.add],
+            "remove": [_plain(file) for file in entries.remove],
+        },
     }
     counts = stats.complete(STATS_MINUTE.schema.empty_table())
     if dones:
@@ -259,8 +283,8 @@ def _packed(dones: list[Done], moved: list[Steps], learnt: pa.Table) -> Manifest
     )
 
 
-def of_manifest(one: Manifest) -> tuple[list[Done], list[Steps], pa.Table | None]:
-    """Return what a manifest tells: rows, steps, and events to learn from."""
+def of_manifest(one: Manifest) -> tuple[list[Done], list[Steps], EntryFiles, pa.Table | None]:
+    """Return what a manifest tells: rows, steps, scheduled messages, and events to learn from."""
     told = json.loads(one.told)
     nothing = stats.complete(STATS_MINUTE.schema.empty_table())
     dones = [
@@ -283,7 +307,10 @@ def of_manifest(one: Manifest) -> tuple[list[Done], list[Steps], pa.Table | None
         assert lags is not None
         mine = lags.filter(pa.array(of == number)).drop_columns(_OF_STEPS)
         moved.append(Steps(TracedQueue(**step["place"]), mine, step["end"], dict(step["cursors"])))
-    return dones, moved, unpacked(one.learnt) if one.learnt else None
+    entries = EntryFiles(
+        *([DataFile(**file) for file in told["entries"][name]] for name in ("add", "remove"))
+    )
+    return dones, moved, entries, unpacked(one.learnt) if one.learnt else None
 
 
 def _plain(file: DataFile) -> dict[str, Any]:

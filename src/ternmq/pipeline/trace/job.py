@@ -1,4 +1,4 @@
-"""The job ``trace``: the journal becomes one row for each message and group, and minutes of counts.
+"""The job ``trace``: the journal becomes rows of messages, in groups and scheduled, and counts.
 
     TraceJob().run(context)
 
@@ -17,7 +17,7 @@ from ternmq.pipeline.stats.schema import STATS_MINUTE
 from ternmq.pipeline.tables.spec import TableSpec
 from ternmq.pipeline.trace.commits import TracePass, tells
 from ternmq.pipeline.trace.feed import Feed, groups_before
-from ternmq.pipeline.trace.schema import KNOWN, TRACE
+from ternmq.pipeline.trace.schema import KNOWN, SCHEDULED, TRACE
 from ternmq.spark.journal.broker import BrokerJournal
 
 _TRIES: Final = 5
@@ -29,7 +29,7 @@ class TraceJob:
     """Folds the journal into the trace; implements ``job.Job``."""
 
     name: Final = "trace"
-    tables: tuple[TableSpec, ...] = (TRACE, KNOWN, STATS_MINUTE)
+    tables: tuple[TableSpec, ...] = (TRACE, KNOWN, STATS_MINUTE, SCHEDULED)
     settings: tuple[Setting, ...] = (
         Setting("events", 500_000, "Number of events that are processed and committed at once.", 1),
         Setting(

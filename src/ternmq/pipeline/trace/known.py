@@ -65,7 +65,10 @@ class Subscription:
 
 @dataclass(slots=True)
 class Prepared:
-    """Rows that a transaction may make visible: their sender, and the position of the decision."""
+    """Rows that a transaction may make visible: their sender, and the position of the decision.
+
+    A copy of the record that holds them is as a decision on that record.
+    """
 
     producer: int
     sequence: int
@@ -87,16 +90,15 @@ class Known:
     """By topic, queue and group."""
 
     def of_topic(self, number: int) -> list[Subscription]:
-        """Return the groups of a topic, including those that ended."""
+        """Return the groups of a topic, including those that ended. Cost: O(all groups)."""
         return [one for one in self.groups.values() if one.topic_number == number]
 
-    def groups_of(self, queue: Queue) -> list[Group]:
-        """Return the groups of users as a queue sees them, including those that ended."""
-        return [
-            one.of_queue(queue[1])
-            for one in self.of_topic(queue[0])
-            if not one.name.startswith(PIPELINE)
-        ]
+    def by_topic(self) -> dict[int, list[Subscription]]:
+        """Return all groups by topic, including those that ended. Cost: O(groups)."""
+        found: dict[int, list[Subscription]] = {}
+        for one in self.groups.values():
+            found.setdefault(one.topic_number, []).append(one)
+        return found
 
     def cursors_of(self) -> dict[Queue, dict[int, int]]:
         """Return the cursors of groups by queue."""
@@ -127,6 +129,8 @@ class Known:
                         row["producer_id"], row["sequence"], NULL if born is None else _us(born)
                     ),
                 )
+                if row["refers_to"] in self.prepared:
+                    self.prepared[row["refers_to"]].decided = row["position"]
             elif row["refers_to"] in self.prepared:
                 self.prepared[row["refers_to"]].decided = row["position"]
         numbers = events.select(["topic_number", "topic"]).group_by(["topic_number", "topic"])
@@ -166,11 +170,10 @@ class Known:
         Groups and transactions that ended before the position; and transactions of which all events
         are after it: they are learnt again with these events.
         """
-        for number in [
-            n for n, one in self.groups.items() if one.gone is not None and one.gone < before
-        ]:
-            gone = self.groups.pop(number)
-            self.cursors = {key: at for key, at in self.cursors.items() if key[2] != gone.number}
+        gone = {n for n, one in self.groups.items() if one.gone is not None and one.gone < before}
+        if gone:
+            self.groups = {n: one for n, one in self.groups.items() if n not in gone}
+            self.cursors = {key: at for key, at in self.cursors.items() if key[2] not in gone}
         for at in [
             at
             for at, one in self.prepared.items()
@@ -258,6 +261,16 @@ class Known:
             else:
                 found.cursors[topic, queue, group] = row["number"]
         return found
+
+
+def groups_of(queue: Queue, groups: Iterable[Subscription]) -> list[Group]:
+    """Return the groups of users as a queue sees them, including those that ended.
+
+    Args:
+        queue: The queue.
+        groups: The groups of its topic.
+    """
+    return [one.of_queue(queue[1]) for one in groups if not one.name.startswith(PIPELINE)]
 
 
 def of_catalog(groups: Iterable[Subscription]) -> Known:

@@ -40,7 +40,7 @@ _CAUSES: Final = ("consumer", "operator", "expired")
 _CONSUMER, _OPERATOR, _OLD = range(3)
 _FACTS: Final = [
     "kind", "position", "time", "start", "stop", "cursor", "attempt", "round", "outcome", "cause",
-    "app", "client", "reason", "group_number", "group",
+    "app", "client", "reason", "group_number", "group", "transaction",
 ]  # fmt: skip
 _MOVES: Final = ("reset", "expired", "commit")
 _RESET, _GONE_BY, _COMMIT = range(3)
@@ -104,6 +104,7 @@ class Facts:
     """Name of the outcome."""
     cause: Codes
     reason: Codes
+    transaction: Numbers
 
     def cut(self, start: int, stop: int) -> Facts:
         """Return a slice of them."""
@@ -145,6 +146,7 @@ def facts_of(events: pa.Table, words: Words) -> tuple[Facts, dict[int, str]]:
         words.codes(some["outcome"]),
         words.codes(some["cause"]),
         words.codes(some["reason"]),
+        numbers(some["transaction"]),
     )
     return found, named(some)
 
@@ -224,6 +226,8 @@ class Life:
         lives.state_time[row] = facts.time[ev]
         _put(lives.attempts, facts.attempt, row, ev)
         _put(lives.round, facts.round, row, ev)
+        settled = ((kind == _SETTLED) | (kind == _ENDED))[ev]
+        lives.settled_by[row[settled]] = facts.transaction[ev[settled]]
         self._pulled(facts, row, ev)
         self._failed(facts, row, ev)
         self._done(facts, after, row, ev)

@@ -7,7 +7,7 @@ what belongs to the table (``commits``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,13 +22,13 @@ from ternmq.pipeline.tables.datafile import DataFile, int_of
 from ternmq.pipeline.tables.numbers import NULL, Numbers, from_position, member, numbers
 from ternmq.pipeline.tables.table import Table
 from ternmq.pipeline.trace import sharing
-from ternmq.pipeline.trace.blocks import change, is_open, layers
+from ternmq.pipeline.trace.blocks import change, layers
 from ternmq.pipeline.trace.fold import OF_GROUPS, OF_MESSAGES, Group, TracedQueue, fold
 from ternmq.pipeline.trace.known import PIPELINE, Queue
-from ternmq.pipeline.trace.sharing import DROPPED, FILE, SHARED, SharedFiles, Small, is_shared
+from ternmq.pipeline.trace.reach import FOREVER, Reach, reach_of
+from ternmq.pipeline.trace.sharedfiles import SharedFiles, missing, together
+from ternmq.pipeline.trace.sharing import DROPPED, FILE, Small, is_shared
 
-FOREVER: Final = 1 << 62
-"""An offset that no queue reaches."""
 KINDS: Final = (*OF_GROUPS, *OF_MESSAGES)
 """Kinds of events about a queue."""
 
@@ -46,7 +46,6 @@ class Work:
         end: Offset after its newest message, before the events.
         cursors: Cursors of groups, before the events.
         files: Files of the table with rows of nothing but the queue or cell.
-        shared: Open rows of the queue or cell in files that it shares; columns ``SHARED``.
         within: Returns which offsets belong to the cell; None: all.
         prepared: As in ``fold.fold``.
     """
@@ -59,7 +58,6 @@ class Work:
     end: int = 0
     cursors: Mapping[int, int] = field(default_factory=dict)
     files: Sequence[DataFile] = ()
-    shared: pa.Table = field(default_factory=SHARED.empty_table)
     within: Callable[[Numbers], npt.NDArray[np.bool_]] | None = None
     prepared: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)
 
@@ -149,14 +147,14 @@ def fold_queue(table: Table, work: Work, events: pa.Table, files: SharedFiles) -
         events: Its events, of ``KINDS``, in the order of the journal.
         files: The shared files.
     """
-    reach = reach_of(work, events)
+    reach = reach_of(work.groups, work.begin, events)
     old = [one for one in work.files if reach.has(one)]
     rows = table.read_files(old)
-    beside = _beside(work, reach, events, rows, files)
+    beside, still = _beside(work, reach, events, rows, files)
     rows = pa.concat_tables([rows, beside.drop_columns(FILE)])
     folded = fold(work.place, rows, events, work.groups, work.begin, work.prepared)
     own = np.repeat(np.arange(len(old)), [one.rows for one in old])
-    shared = len(old) + sharing.together(beside, len(work.shared))
+    shared = len(old) + together(beside, still)
     number = np.concatenate([own, shared])
     changed = change(number, len(old) + len(beside), rows, folded.rows)
     kept = [one for one in work.files if one not in old]
@@ -178,92 +176,52 @@ def fold_queue(table: Table, work: Work, events: pa.Table, files: SharedFiles) -
 
 def _beside(
     work: Work, reach: Reach, events: pa.Table, rows: pa.Table, files: SharedFiles
-) -> pa.Table:
-    """Return the rows in shared files that the events may be about; columns ``SHARED``."""
+) -> tuple[pa.Table, int]:
+    """Return the rows in shared files that the events may be about, and how many are open.
+
+    The open ones are first; columns ``SHARED``.
+    """
     place = work.place.topic_number, work.place.queue
+    still = _of_cell(work, files.open_of(place, reach))
     if not files.has_quiet(place):
-        return work.shared
-    start, stop = sharing.missing(events, pa.concat_tables([rows, work.shared.drop_columns(FILE)]))
+        return still, len(still)
+    start, stop = missing(events, pa.concat_tables([rows, still.drop_columns(FILE)]))
     if reach.everything_from < FOREVER:
         start, stop = np.append(start, reach.everything_from), np.append(stop, FOREVER)
-    quiet = files.quiet_of(place, start, stop)
-    if work.within is not None:
-        quiet = quiet.filter(pa.array(work.within(numbers(quiet["offset"]))))
-    return pa.concat_tables([work.shared, quiet])
+    quiet = _of_cell(work, files.quiet_of(place, start, stop))
+    return pa.concat_tables([still, quiet]), len(still)
 
 
-def share(table: Table, dones: Iterable[Done]) -> Done:
-    """Write the rows of small queues, and return what they have in common."""
-    nothing = stats.complete(STATS_MINUTE.schema.empty_table())
-    files = sharing.share(table, [one.small for one in dones if one.small is not None])
-    return Done(None, files.add, files.remove, sum(one.rows for one in files.add), nothing)
+def _of_cell(work: Work, rows: pa.Table) -> pa.Table:
+    if work.within is None:
+        return rows
+    return rows.filter(pa.array(work.within(numbers(rows["offset"]))))
 
 
-@dataclass(slots=True, frozen=True)
-class Reach:
-    """The rows that events affect.
+def sharing_files(table: Table, dones: Iterable[Done]) -> Iterator[Done]:
+    """Yield folded rows; of small queues, write them, and yield what several have in common.
 
-    Attributes:
-        start: First offsets of ranges, ascending.
-        stop: Offsets after their ends.
-        everything_from: All rows from this offset on.
-        open_below: Open rows below this offset.
+    The rows of small queues are written before there are too many for the memory.
     """
-
-    start: Numbers
-    stop: Numbers
-    everything_from: int
-    open_below: int
-
-    def has(self, file: DataFile) -> bool:
-        """Return whether a file of the queue may have such rows."""
-        low, high = int_of(file.low["offset"]), int_of(file.high["offset"])
-        return (
-            high >= self.everything_from
-            or (low < self.open_below and is_open(file))
-            or bool(np.any((self.start <= high) & (self.stop > low)))
-        )
-
-
-def reach_of(work: Work, events: pa.Table) -> Reach:
-    """Return which rows events affect, and groups that begin or end."""
-    start, stop = numbers(events["start"], 0), numbers(events["stop"], 0)
-    kind = member(events["kind"], ("cursor",))
-    reset = pc.fill_null(pc.equal(events["cause"], "reset"), False).to_numpy()
-    cursor = numbers(events["cursor"], 0)
-    cursors = kind == 0
-    spans = list(_union(start[~cursors], stop[~cursors]))
-    everything_from, open_below = FOREVER, 0
-    if (cursors & reset).any():
-        everything_from = int(cursor[cursors & reset].min())
-        open_below = FOREVER
-    if (cursors & ~reset).any():
-        open_below = max(open_below, int(cursor[cursors & ~reset].max()))
-    for group in work.groups:
-        if group.since >= work.begin and group.cursor is not None:
-            everything_from = min(everything_from, group.cursor)
-        if group.gone is not None and group.gone >= work.begin:
-            open_below = FOREVER
-    return Reach(
-        np.array([one[0] for one in spans], np.int64),
-        np.array([one[1] for one in spans], np.int64),
-        everything_from,
-        open_below,
-    )
+    waiting: list[Small] = []
+    rows = 0
+    for one in dones:
+        if one.small is not None:
+            waiting.append(one.small)
+            rows += len(one.small.rows)
+            one.small = None
+        yield one
+        if rows >= sharing.AT_ONCE_ROWS:
+            yield _share(table, waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield _share(table, waiting)
 
 
-def _union(start: Numbers, stop: Numbers) -> Iterable[tuple[int, int]]:
-    """Yield the spans covered by runs, ascending."""
-    order = np.argsort(start, kind="stable")
-    start, reach = start[order], np.maximum.accumulate(stop[order]) if len(stop) else stop
-    if not len(start):
-        return
-    breaks = np.flatnonzero(start[1:] > reach[:-1]) + 1
-    begins = np.concatenate([[0], breaks])
-    ends = np.concatenate([breaks, [len(start)]]) - 1
-    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-        if reach[end] > start[begin]:
-            yield int(start[begin]), int(reach[end])
+def _share(table: Table, small: Iterable[Small]) -> Done:
+    nothing = stats.complete(STATS_MINUTE.schema.empty_table())
+    files = sharing.share(table, small)
+    return Done(None, files.add, files.remove, sum(one.rows for one in files.add), nothing)
 
 
 def steps(work: Work, events: pa.Table) -> Steps:

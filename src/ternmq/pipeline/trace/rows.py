@@ -66,13 +66,22 @@ class Messages:
     """-1: its storing was not seen, only later facts."""
     seen: Numbers
     """When it was stored, or else the time of the first fact about it."""
+    transaction: Numbers
 
     @staticmethod
     def of(rows: pa.Table) -> Messages:
         """Return the messages in rows of the trace, each once."""
         offset, first = np.unique(numbers(rows["offset"]), return_index=True)
         some = rows.select(
-            ["producer_id", "sequence", "born_time", "stored_time", "position", "hour"]
+            [
+                "producer_id",
+                "sequence",
+                "born_time",
+                "stored_time",
+                "position",
+                "hour",
+                "transaction",
+            ]
         ).take(pa.array(first))
         stored = numbers(some["stored_time"])
         hours = some["hour"].combine_chunks()
@@ -87,6 +96,7 @@ class Messages:
             stored,
             numbers(some["position"], -1),
             np.where(stored != NULL, stored, numbers(begun)),
+            numbers(some["transaction"]),
         )
 
     def joined(self, others: Messages) -> Messages:
@@ -165,6 +175,7 @@ class Lives:
     last_reason: Codes
     round: Codes
     failures: Failures
+    settled_by: Numbers
 
     @staticmethod
     def begun(message: Numbers, messages: Messages) -> Lives:
@@ -190,12 +201,13 @@ class Lives:
             none(),
             np.zeros(count, np.int32),
             Failures(),
+            np.full(count, NULL),
         )
 
     def take_in(self, rows: pa.Table, words: Words) -> None:
         """Set rows to the values of a table."""
         at = np.searchsorted(self.offset, numbers(rows["offset"]))
-        for name in ("first_delivered", "last_delivered", "state_time"):
+        for name in ("first_delivered", "last_delivered", "state_time", "settled_by"):
             getattr(self, name)[at] = numbers(rows[name])
         for name in ("deliveries", "attempts", "round"):
             getattr(self, name)[at] = numbers(rows[name])
@@ -241,6 +253,8 @@ class Lives:
             "first_delivered": self.first_delivered,
             "last_delivered": last,
             "state_time": self.state_time,
+            "transaction": messages.transaction[at],
+            "settled_by": self.settled_by,
             "end_to_end_us": np.where(whole, self.state_time - born, NULL),
             "handling_us": np.where(handled, self.state_time - last, NULL),
             "deliveries": self.deliveries,

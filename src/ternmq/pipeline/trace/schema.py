@@ -45,8 +45,8 @@ TRACE: Final = TableSpec(
     # Raise it if columns or bounds change, or if a program of before would write the table wrongly;
     # ``migration`` then converts tables file by file. See "a column of a table" in ARCHITECTURE.md.
     # Version 3 has the same columns as 2: queues share files, which programs of version 2 would
-    # take for files of one queue.
-    version=3,
+    # take for files of one queue. Version 4 has `transaction` and `settled_by`.
+    version=4,
     columns=(
         *PLACE,
         Column("group", pa.string(), "name of the group; null if no group receives it", null=True),
@@ -68,12 +68,18 @@ TRACE: Final = TableSpec(
         Column(
             "stored_time",
             INSTANT,
-            "time at which the broker stored the message; null, as the ids are, if the part of the "
-            "journal with the message was already removed",
+            "time at which the broker stored the message. This and the ids are null if the part "
+            "of the journal with the message was already removed",
             null=True,
         ),
         Column(
             "position", pa.int64(), "position of the message's record in the journal", null=True
+        ),
+        Column(
+            "transaction",
+            pa.int64(),
+            "number of the transaction that sent the message; null: none, or it was scheduled",
+            null=True,
         ),
         Column(
             "first_delivered",
@@ -99,6 +105,13 @@ TRACE: Final = TableSpec(
         ),
         Column("state_time", INSTANT, "time since which it has this state", null=True),
         Column(
+            "settled_by",
+            pa.int64(),
+            "number of the transaction whose decision settled or gave back the message last; null: "
+            "that was a consumer, or the end of a lease",
+            null=True,
+        ),
+        Column(
             "end_to_end_us",
             pa.int64(),
             "of a message that is done: time from `born_time` to done",
@@ -121,10 +134,14 @@ TRACE: Final = TableSpec(
         Column(
             "round",
             pa.int32(),
-            "how often the group's queue was reset, or its messages were replayed, before the last "
-            "event of this message",
+            "how often the group was reset on this queue, or had messages of it replayed or "
+            "redriven, before the last event of this message",
         ),
-        Column("open", pa.bool_(), "the state can still change (`stored` to `held`)"),
+        Column(
+            "open",
+            pa.bool_(),
+            "true: the state can still change (`stored`, `leased`, `waiting`, `released`, `held`)",
+        ),
         Column(
             "hour",
             pa.string(),
@@ -174,10 +191,83 @@ KNOWN: Final = TableSpec(
 ``prepared`` (rows that a transaction may still make visible), ``cursor`` and ``end`` (cursors of
 groups and ends of queues)."""
 
+PENDING: Final = "pending"
+SCHEDULED: Final = TableSpec(
+    name="scheduled",
+    # Version 2 has `transaction`.
+    version=2,
+    columns=(
+        Column("topic", pa.string(), "name of the topic", null=True),
+        Column("topic_number", pa.int64(), "number of the topic"),
+        Column(
+            "entry",
+            pa.int64(),
+            (
+                "number that the broker gave to the scheduled message; no other scheduled message "
+                "has it"
+            ),
+        ),
+        Column(
+            "message_id",
+            pa.string(),
+            "`producer:sequence`, as receipts show it. This and the other values from the sender "
+            "are null if the part of the journal with the message was already removed",
+            null=True,
+        ),
+        unsigned("producer_id", "first half of the id", null=True),
+        unsigned("sequence", "second half of the id", null=True),
+        Column("application_id", pa.string(), "the id that the sender gave the message", null=True),
+        Column(
+            "born_time",
+            INSTANT,
+            "time at which the sender sent the message, by the sender's clock",
+            null=True,
+        ),
+        Column("scheduled_time", INSTANT, "time at which the broker stored it", null=True),
+        Column(
+            "position",
+            pa.int64(),
+            "position of the record that scheduled it in the journal; in a transaction, of the "
+            "decision",
+            null=True,
+        ),
+        Column(
+            "transaction",
+            pa.int64(),
+            "number of the transaction that it was sent in; null: none",
+            null=True,
+        ),
+        Column("due_time", INSTANT, "time at which it is due"),
+        Column(
+            "state",
+            pa.string(),
+            "`pending`: not due yet. `delivered`: it was put into its queue. `cancelled`. `gone`: "
+            "its topic was deleted before it was due",
+        ),
+        Column("delivered_time", INSTANT, "time at which it was put into its queue", null=True),
+        Column("queue", pa.int32(), "number of this queue", null=True),
+        Column("offset", pa.int64(), "offset in the queue", null=True),
+        Column("cancelled_time", INSTANT, "time at which it was cancelled", null=True),
+        Column(
+            "cancel_cause",
+            pa.string(),
+            "`client`, `operator`, `unreadable` (its record is damaged), `given_up` (in a repair)",
+            null=True,
+        ),
+        Column("gone_time", INSTANT, "time at which its topic was deleted", null=True),
+        Column("open", pa.bool_(), "true: it is pending"),
+        Column("day", pa.date32(), "day of `due_time`, in UTC"),
+        VERSION,
+    ),
+    partition_by=("day",),
+    bounds=("topic_number", "entry", "due_time", "open"),
+)
+"""One row for each scheduled message. Rows that are pending, and others, are in different files."""
+
 EVENTS: Final = (
     "position", "part", "time", "kind", "topic_number", "topic", "queue", "group_number", "group",
     "start", "stop", "rows", "producer_id", "sequence", "born_time", "bytes", "app", "client",
     "attempt", "deliveries", "round", "outcome", "cause", "reason", "cursor", "decision",
-    "name", "detail", "refers_to",
+    "name", "detail", "refers_to", "due", "entry", "transaction",
 )  # fmt: skip
 """The columns of the journal source that a fold reads."""

@@ -30,7 +30,7 @@ from ternmq.pipeline.trace.folding import (
     fold_bucket,
     of_manifest,
 )
-from ternmq.pipeline.trace.schema import EVENTS, TRACE
+from ternmq.pipeline.trace.schema import EVENTS, SCHEDULED, TRACE
 from ternmq.spark import schema
 from ternmq.spark.broker.connecting import Broker
 from ternmq.spark.journal.broker import BrokerJournal
@@ -115,12 +115,15 @@ class FoldTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Fold the buckets of a partition, in general one; yield their manifests."""
-        table = Table.open(Folder(self.tables), TRACE, create=False, storage=self.storage)
+        table, scheduled = (
+            Table.open(Folder(self.tables), spec, create=False, storage=self.storage)
+            for spec in (TRACE, SCHEDULED)
+        )
         nothing = schema.arrow({name: COLUMNS[name] for name in EVENTS}).empty_table()
         none = nothing.append_column("block", pa.array([], pa.int64()))
         number = cast("TaskContext", TaskContext.get()).partitionId()
         for bucket, facts in received(batches, or_else=(number, none)):
-            manifest = fold_bucket(table, self.piece, bucket, facts)
+            manifest = fold_bucket(table, scheduled, self.piece, bucket, facts)
             arrays = [pa.array([part]) for part in manifest]
             yield pa.RecordBatch.from_arrays(arrays, schema=_MANIFESTS)
 
@@ -149,7 +152,16 @@ def fold_by_spark(
     known = passing.known(begin)
     cores = spark.sparkContext.defaultParallelism
     cells = Cells.of(passing.trace.files(), buckets(cores))
-    piece = Piece(cells, begin, stop, known.position, passing.counted(begin), packed(known.table()))
+    piece = Piece(
+        cells,
+        begin,
+        stop,
+        known.position,
+        passing.counted(begin),
+        packed(known.table()),
+        passing.scheduled_from(begin),
+        passing.since(begin),
+    )
     with closing(BrokerJournal(broker)) as port:
         names = port.names(begin).packed(EVENTS)
         stretches = tuple(_stretches(port, broker, begin, stop, cores))
@@ -157,14 +169,15 @@ def fold_by_spark(
     fold = FoldTask(piece, passing.trace.folder.uri.rpartition("/")[0], storage)
     scanned = spark.range(0, len(stretches), 1, len(stretches)).mapInArrow(scan, PACKETS)
     manifests = scanned.repartitionById(cells.buckets, "bucket").mapInArrow(fold, MANIFESTS)
-    dones, moved = [], []
+    dones, moved, entries = [], [], []
     for row in manifests.collect():
-        some, steps, learnt = of_manifest(Manifest(*row))
+        some, steps, scheduled, learnt = of_manifest(Manifest(*row))
+        entries.append(scheduled)
         dones += some
         moved += steps
         if learnt is not None:
             known.learn(learnt, stop)
-    return passing.commit(known, begin, stop, dones, moved)
+    return passing.commit(known, begin, stop, dones, moved, entries)
 
 
 def _stretches(

@@ -56,6 +56,7 @@ from __future__ import annotations
 
 import enum
 import struct
+from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from google_crc32c import value as _crc32c
@@ -180,6 +181,7 @@ I32_PAIR: Final = struct.Struct("<ii")
 U32: Final = struct.Struct("<I")
 U32_PAIR: Final = struct.Struct("<II")
 U64: Final = struct.Struct("<Q")
+I64: Final = struct.Struct("<q")
 SOLE_COLUMN: Final = HEADER_BYTES + 8  # where the bodies begin when they are the only column
 MIN_BYTES: Final = SOLE_COLUMN + 8
 SEQUENCE_END: Final = 2**64
@@ -204,6 +206,19 @@ def bodies_start(data: bytes, at: int) -> int:
 def start_at(flags: int, column: int) -> int:
     """Return where a batch with these flags states (u32) where a column that is present begins."""
     return HEADER_BYTES + 4 * (flags & (1 << column) - 1).bit_count()
+
+
+def due_times_of(batch: bytes, first: int = 0, stop: int | None = None) -> Sequence[int]:
+    """Return when rows ``[first, stop)`` are due, in µs; the batch has the column.
+
+    Faster than a ``Batch``; without ``stop``, all rows from ``first`` on.
+    """
+    flags, rows = U32_PAIR.unpack_from(batch, FLAGS_AT)
+    start: int = U32.unpack_from(batch, start_at(flags, DUE_US))[0]
+    rows = int(rows if stop is None else stop) - first
+    if flags >> CONSTANT + DUE_US & 1:
+        return I64.unpack_from(batch, start) * rows
+    return struct.unpack_from(f"<{rows}q", batch, start + 8 * first)
 
 
 def topic_seed(name: str) -> int:

@@ -158,6 +158,14 @@ class Batch:
         """Return a row's key, "" without one."""
         return self._value(KEY, row).decode()
 
+    def ordering_key(self, row: int) -> str:
+        """Return the ordering key of one row."""
+        return self._value(ORDERING_KEY, row).decode()
+
+    def application_id(self, row: int) -> str:
+        """Return the application id of one row."""
+        return self._value(APPLICATION_ID, row).decode()
+
     def keys(self) -> list[str]:
         """Return each row's key, "" without one."""
         return self._texts(KEY)

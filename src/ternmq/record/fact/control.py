@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from ternmq.model.specs import SubscriptionSpec, TopicSpec
+from ternmq.model.specs import ProducerGroupSpec, SubscriptionSpec, TopicSpec
 from ternmq.model.types import MINUTE_US
 
 SEGMENT: Final = struct.Struct("<QQQQ")
@@ -134,6 +134,29 @@ class HoldDeleted(msgspec.Struct, frozen=True, tag="hold-deleted"):
     name: str
 
 
+class ClockAccepted(msgspec.Struct, frozen=True, tag="clock-accepted"):
+    """An operator accepted the wall clock; the time of the record is broker time from then on."""
+
+    before_us: int
+    """Broker time before."""
+    app: str = ""
+    """The app that accepted it."""
+
+
+class ProducerGroupPut(msgspec.Struct, frozen=True, tag="producer-group-put"):
+    """A producer group was created, or its settings were changed."""
+
+    spec: ProducerGroupSpec
+    app: str
+    """The app that it belongs to."""
+
+
+class ProducerGroupDeleted(msgspec.Struct, frozen=True, tag="producer-group-deleted"):
+    """A producer group was deleted."""
+
+    name: str
+
+
 Config = (
     TopicCreated
     | TopicChanged
@@ -145,6 +168,9 @@ Config = (
     | AppDeleted
     | Hold
     | HoldDeleted
+    | ClockAccepted
+    | ProducerGroupPut
+    | ProducerGroupDeleted
 )
 
 
@@ -168,11 +194,18 @@ class Left(msgspec.Struct, frozen=True, tag="left"):
     reason: str
 
 
-class Alarm(msgspec.Struct, frozen=True, tag="alarm"):
-    """An alarm for an operator."""
+class Alarm(msgspec.Struct, frozen=True, tag="alarm", omit_defaults=True):
+    """An alarm for an operator was raised or cleared."""
 
     name: str
+    """What it is about, such as ``clock``."""
     text: str
+    subject: str = ""
+    """What it concerns, such as a topic; (name, subject) is open once at most."""
+    raised: bool = True
+    """False: it was cleared."""
+    since_us: int = 0
+    """When it was raised; 0: at the time of the record."""
 
 
 _config: Final = msgspec.msgpack.Decoder(Config)

@@ -68,12 +68,12 @@ class Kind(enum.IntEnum):
     LEFT = 15
     COUNTS = 16
     ALARM = 17
-    # The numbers below are fixed; their layouts are defined by the versions that write them.
     SCHEDULED = 18
     CANCELLED = 19
     PREPARED = 20
     RESOLVED = 21
     REPLAY = 22
+    CHECKED = 24
 
 
 class Header(NamedTuple):
@@ -136,9 +136,5 @@ def time_us_of(record: bytes) -> int:
     return time_us
 
 
-KNOWN_KINDS: Final = frozenset(
-    int(kind)
-    for kind in Kind
-    if kind <= Kind.ALARM or kind in {Kind.PREPARED, Kind.RESOLVED, Kind.REPLAY}
-)
+KNOWN_KINDS: Final = frozenset(int(kind) for kind in Kind)
 """Kinds that version 1 writes and reads; others are refused unless flagged skippable."""

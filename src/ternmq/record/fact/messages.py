@@ -1,5 +1,7 @@
 """MESSAGES: a batch that was stored in a queue, and the offsets of its rows.
 
+SCHEDULED has the same body; its rows become messages later (`record.fact.schedule`).
+
 Ruler of the body (after the 48-byte header)::
 
      0  u32 topic         number
@@ -7,24 +9,34 @@ Ruler of the body (after the 48-byte header)::
      8  u64 first_offset  of the first row that is a message
     16  u32 count         rows that are messages
     20  u16 run_count     0: every row of the batch is a message
-    22  u16 0
+    22  u16 flags         bit 0, FULFILS: the rows were scheduled before and have come due;
+                          bit 1, COPY (SCHEDULED only): the rows are copied from an older record
     24  u32 batch_length  bytes
     28  u32 0
     32      run_count x (u32 row_start, u32 row_end)
-     .      the batch, as its producer made it
+     .      the batch, as its producer made it; with FULFILS or COPY all of its rows or a slice
+     .      with FULFILS, at the next multiple of 8: u64 position of the SCHEDULED record that the
+            rows come from, u64 entry of the first row, i64 due_us, u64 0
+     .      with COPY, likewise: u64 position of the record that the rows were stored with first,
+            i64 its time_us, u64 0, u64 0
 
 Offsets are dense: the k-th row that is a message, in row order, has offset ``first_offset + k``.
 Rows outside the runs were left out because their application id had been stored before.
+
+Rows of a record with FULFILS are consecutive entries of one source with one due time; rows of a
+record with COPY are consecutive entries of one source. Neither leaves a row out (run_count is 0),
+and no record has both flags.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from google_crc32c import value as crc32c
 
+from ternmq.model.errors import UnknownRecordKind
 from ternmq.record.fact.header import CRC, HEADER, HEADER_BYTES, MAGIC, REST, VERSION, Kind
 
 PREFIX: Final = struct.Struct("<IIQIHHII")
@@ -32,16 +44,44 @@ PREFIX_BYTES: Final = 32
 RUN: Final = struct.Struct("<II")
 TOPIC_QUEUE: Final = struct.Struct("<II")
 """The beginning of ``PREFIX``."""
+FULFILS: Final = 1
+"""Flag of a record whose rows were scheduled before."""
+COPY: Final = 2
+"""Flag of a SCHEDULED record whose rows were copied from an older one."""
+FULFILMENT: Final = struct.Struct("<QQqQ")
+ORIGIN: Final = struct.Struct("<QqQQ")
+EXTRA_BYTES: Final = 32
+"""Bytes behind the batch of a record with FULFILS or COPY."""
 _MESSAGES: Final = int(Kind.MESSAGES)
 
-assert PREFIX.size == PREFIX_BYTES
+assert (PREFIX.size, FULFILMENT.size, ORIGIN.size) == (PREFIX_BYTES, EXTRA_BYTES, EXTRA_BYTES)
 
 RowRun = tuple[int, int]
 """Rows ``[start, stop)`` of a batch."""
 
 
+class Fulfilment(NamedTuple):
+    """What scheduled rows have come due: consecutive entries of one source with one due time."""
+
+    source: int
+    """Position of the SCHEDULED record that they were stored with."""
+    first_entry: int
+    due_us: int
+
+
+class Origin(NamedTuple):
+    """The SCHEDULED record that copied rows were stored with first."""
+
+    position: int
+    time_us: int
+
+
 class Messages(msgspec.Struct, frozen=True):
-    """A decoded MESSAGES body; ``batch`` is a copy of the stored bytes."""
+    """A decoded MESSAGES or SCHEDULED body; ``batch`` is a copy of the stored bytes.
+
+    In a SCHEDULED body, ``first_offset`` is the entry of the first row, and ``queue`` is the one
+    that the producer asked for.
+    """
 
     topic: int
     queue: int
@@ -49,6 +89,9 @@ class Messages(msgspec.Struct, frozen=True):
     count: int
     runs: tuple[RowRun, ...]
     batch: bytes
+    fulfils: Fulfilment | None = None
+    origin: Origin | None = None
+    """Only in SCHEDULED: the rows are copies."""
 
     def row_of(self, offset: int) -> int:
         """Return the batch's row that has this offset.
@@ -80,16 +123,37 @@ class Messages(msgspec.Struct, frozen=True):
 def pack(
     topic: int, queue: int, first_offset: int, count: int, batch: bytes, runs: tuple[RowRun, ...]
 ) -> bytes:
-    """Return the body of a MESSAGES record; ``runs`` is empty when every row is a message."""
+    """Return the body of MESSAGES or SCHEDULED; ``runs`` is empty when no row was left out."""
     prefix = PREFIX.pack(topic, queue, first_offset, count, len(runs), 0, len(batch), 0)
     if not runs:
         return prefix + batch
     return prefix + b"".join([RUN.pack(*run) for run in runs]) + batch
 
 
+def pack_fulfilled(
+    topic: int, queue: int, first_offset: int, count: int, batch: bytes, fulfils: Fulfilment
+) -> bytes:
+    """Return the body of a MESSAGES record of rows that have come due."""
+    prefix = PREFIX.pack(topic, queue, first_offset, count, 0, FULFILS, len(batch), 0)
+    return prefix + batch + bytes(-len(batch) % 8) + FULFILMENT.pack(*fulfils, 0)
+
+
+def pack_copy(
+    topic: int, queue: int, first_entry: int, count: int, batch: bytes, origin: Origin
+) -> bytes:
+    """Return the body of a SCHEDULED record of rows that are copied from an older one."""
+    prefix = PREFIX.pack(topic, queue, first_entry, count, 0, COPY, len(batch), 0)
+    return prefix + batch + bytes(-len(batch) % 8) + ORIGIN.pack(*origin, 0, 0)
+
+
 def unpack(body: bytes) -> Messages:
-    """Return the parts of a MESSAGES body (zero padding behind it is allowed)."""
-    topic, queue, first, count, run_count, _, length, _ = PREFIX.unpack_from(body)
+    """Return the parts of a MESSAGES or SCHEDULED body (zero padding behind it is allowed).
+
+    Raises:
+        UnknownRecordKind: A newer version wrote it.
+        struct.error, ValueError: The body is cut short, or says two things that exclude each other.
+    """
+    topic, queue, first, count, run_count, flags, length, _ = PREFIX.unpack_from(body)
     at = PREFIX_BYTES
     runs: tuple[RowRun, ...] = ()
     if run_count:  # rare: most records skip this
@@ -97,7 +161,43 @@ def unpack(body: bytes) -> Messages:
         runs = tuple((start, stop) for start, stop in RUN.iter_unpack(body[PREFIX_BYTES:at]))
     if at + length > len(body):
         raise ValueError("MESSAGES body shorter than its batch")
-    return Messages(topic, queue, first, count, runs, body[at : at + length])
+    stored = body[at : at + length]
+    if flags:
+        if run_count:
+            raise ValueError("a record of due rows, or of copies, leaves no row out")
+        extra = at + length + -length % 8
+        if flags == FULFILS:
+            fulfils = Fulfilment(*FULFILMENT.unpack_from(body, extra)[:3])
+            return Messages(topic, queue, first, count, runs, stored, fulfils)
+        if flags == COPY:
+            origin = Origin(*ORIGIN.unpack_from(body, extra)[:2])
+            return Messages(topic, queue, first, count, runs, stored, None, origin)
+        raise UnknownRecordKind(f"MESSAGES or SCHEDULED with flags {flags}")
+    return Messages(topic, queue, first, count, runs, stored)
+
+
+def unpack_messages(body: bytes) -> Messages:
+    """Do the same as ``unpack`` for a MESSAGES body.
+
+    Raises:
+        UnknownRecordKind, struct.error, ValueError: As from ``unpack``, or it is one of copies.
+    """
+    found = unpack(body)
+    if found.origin is not None:
+        raise ValueError("a MESSAGES record of copies")
+    return found
+
+
+def unpack_scheduled(body: bytes) -> Messages:
+    """Do the same as ``unpack`` for a SCHEDULED body.
+
+    Raises:
+        UnknownRecordKind, struct.error, ValueError: As from ``unpack``, or it delivers due rows.
+    """
+    found = unpack(body)
+    if found.fulfils is not None:
+        raise ValueError("a SCHEDULED record that delivers due rows")
+    return found
 
 
 def of_record(record: bytes) -> Messages:

@@ -9,7 +9,11 @@ Rulers::
 
     HELD        0  u32 group, u32 topic, u32 queue, u32 round
                16  u64 cursor
-               24  u32 mode, u32 0
+               24  u32 mode, u32 known (1; 0 in what older brokers wrote: see GIVEN)
+
+    GIVEN       0  u32 group, u32 topic, u32 queue, u16 earlier, u16 others (numbers of spans)
+               16  u64 since
+               24  earlier x (u64 start, u64 stop), others x (u64 start, u64 stop)
 
     SHARD       0  u32 leased, u32 ready, u32 ahead, u32 history (numbers of entries)
                16  u64 hashes (number of entries), u64 0
@@ -31,6 +35,11 @@ Rulers::
                24  entries x (u64 position, u64 tag_mask, u32 topic, u32 queue, u32 rows, u32 bytes)
 
     PREPARED    0  u32 topic, u32 queue, u64 stop, i64 time_us
+    ROWS
+
+    SCHEDULE    0  u32 topic, u32 0, i64 due_us and u64 entry of the last row that came due, u64 0
+
+    SCHEDULED   0  u32 rows, u32 0, then the columns of ``broker/schedule/page``
     ROWS
 """
 
@@ -57,8 +66,14 @@ APPS: Final = 10
 TRANSACTION: Final = 11
 WRITER: Final = 12
 PREPARED_ROWS: Final = 13
+SCHEDULE: Final = 14
+SCHEDULED_ROWS: Final = 15
+CHECKED: Final = 16
+PRODUCER_GROUPS: Final = 18
+ALARMS: Final = 19
 HOLDS: Final = 20
 GONE: Final = 21
+GIVEN: Final = 22
 """Types of STATE objects. Numbers are never reused."""
 
 CLIENT_SHOWN: Final = 8
@@ -67,7 +82,8 @@ CLIENT_SHOWN: Final = 8
 QUEUE: Final = struct.Struct("<IIQQ")
 """An entry of QUEUES."""
 CURSOR: Final = struct.Struct("<IIIIQII")
-"""An entry of HELD: group, topic, queue, round, cursor, number of the group's mode, 0."""
+"""An entry of HELD: group, topic, queue, round, cursor, number of the group's mode, known."""
+GIVEN_HEAD: Final = struct.Struct("<IIIHHQ")
 SHARD_HEAD: Final = struct.Struct("<IIII")
 SHARD_LEASED: Final = struct.Struct("<QIIqQHHI")
 SHARD_READY: Final = struct.Struct("<QIHH")
@@ -80,6 +96,8 @@ DEDUP_ID: Final = struct.Struct("<QQQQQII")
 TRANSACTION_HEAD: Final = struct.Struct("<IIQq")
 TRANSACTION_ENTRY: Final = struct.Struct("<QQIIII")
 PREPARED_ROWS_ENTRY: Final = struct.Struct("<IIQq")
+SCHEDULE_ENTRY: Final = struct.Struct("<IIqQQ")
+SCHEDULED_ROWS_HEAD: Final = struct.Struct("<II")
 
 
 class Global(msgspec.Struct, frozen=True):
@@ -92,6 +110,7 @@ class Global(msgspec.Struct, frozen=True):
     dedup_horizon: int
     next_writer: int = 1
     next_transaction: int = 1
+    next_entry: int = 1
 
 
 class TopicState(msgspec.Struct, frozen=True):

@@ -1,11 +1,10 @@
 """The handlers of the commands: they know callers through ``wire.port`` alone.
 
-Reading order: ``commands`` (puts them together), ``dispatch`` (calls them); ``sends`` with
-``settled`` (settles that are sent again), ``pulls``, ``reads``, ``journal_reads``,
-``range_reads``, ``waits`` (requests that wait), ``rows`` (the answer to a pull), ``returns``
-(leases that are given back); ``control`` (base of the following), ``topics``, ``clients``,
-``lookup``, ``replays``, ``transactions``, ``holds``; ``whole_lists`` (for clients that do not use
-pages).
+Reading order: ``commands`` (puts them together), ``dispatch`` (calls them); ``sends``, ``pulls``,
+``reads``, ``journal_reads``, ``range_reads``, ``waits`` (requests that wait), ``rows`` (the answer
+to a pull), ``returns`` (leases that are given back); ``control`` (base of the following),
+``topics``, ``clients``, ``lookup``, ``replays``, ``transactions``, ``checked`` (transactions with
+check-back), ``scheduled``, ``holds``; ``whole_lists`` (for clients that do not use pages).
 
 Invariant: no handler knows a connection, a frame or a socket.
 """

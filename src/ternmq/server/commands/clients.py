@@ -51,6 +51,15 @@ class ClientCommands(ControlCommands):
                 Command.CLIENT_LIST, control.ClientList, "clients", self.list_clients
             ),
             Command.STATUS: self.control(Command.STATUS, control.StatusAsk, self.status),
+            Command.CLOCK_ACCEPT: self.control(
+                Command.CLOCK_ACCEPT, control.ClockAccept, self.accept_clock
+            ),
+            Command.ALARM_LIST: self.control(
+                Command.ALARM_LIST, control.AlarmList, self.list_alarms
+            ),
+            Command.ALARM_CLEAR: self.control(
+                Command.ALARM_CLEAR, control.AlarmClear, self.clear_alarm
+            ),
             Command.APP_PUT: self.control(Command.APP_PUT, control.AppPut, self.put_app),
             Command.APP_DELETE: self.control(
                 Command.APP_DELETE, control.AppDelete, self.delete_app
@@ -113,6 +122,7 @@ class ClientCommands(ControlCommands):
                 pid=one.pid,
                 connected=one.connected,
                 since_us=one.since_us,
+                away_since_us=one.away_us,
                 language=languages.get(one.session, ""),
                 topics=sorted(topics[one.session]),
             )
@@ -140,6 +150,29 @@ class ClientCommands(ControlCommands):
         for one in page.groups:
             series |= series_of(self._queries, one)
         return self._status(shows, series), 0
+
+    def accept_clock(self, caller: Caller, asked: control.ClockAccept) -> Answer:
+        """CLOCK_ACCEPT: let broker time follow the wall clock."""
+        before_us = self._core.now_us()
+        reply = self._core.accept_clock(caller.app)
+        accepted = control.ClockAccepted(before_us=before_us, now_us=self._core.now_us())
+        return accepted, reply.position
+
+    def list_alarms(self, caller: Caller, asked: control.AlarmList) -> Answer:
+        """ALARM_LIST: list the open alarms."""
+        alarms = [
+            control.AlarmInfo(
+                name=one.name, subject=one.subject, text=one.text, since_us=one.since_us
+            )
+            for one in self._broker.alarms.open.values()
+        ]
+        listed = control.Alarms(alarms=alarms, now_us=self._core.now_us())
+        return listed, self._broker.journal.end
+
+    def clear_alarm(self, caller: Caller, asked: control.AlarmClear) -> Answer:
+        """ALARM_CLEAR: clear an alarm."""
+        cleared = self._broker.alarms.clear(self._core.now_us(), asked.name, asked.subject)
+        return control.AlarmCleared(cleared=cleared), self._broker.journal.end
 
     def put_app(self, caller: Caller, asked: control.AppPut) -> Answer:
         """APP_PUT: make an app, change its grants, give it another token.

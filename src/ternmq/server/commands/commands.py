@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 from ternmq.access import Authoriser
 from ternmq.broker.query.messages import Queries
+from ternmq.server.commands.checked import CheckedCommands
 from ternmq.server.commands.clients import ClientCommands
 from ternmq.server.commands.dispatch import Dispatcher
 from ternmq.server.commands.holds import BulkCommands
 from ternmq.server.commands.lookup import LookupCommands
 from ternmq.server.commands.replays import ReplayCommands
 from ternmq.server.commands.returns import ReturnCommands
+from ternmq.server.commands.scheduled import ScheduleCommands
 from ternmq.server.commands.sends import MessageCommands
 from ternmq.server.commands.topics import TopicCommands
 from ternmq.server.commands.transactions import TransactionCommands
@@ -50,8 +52,10 @@ def open_commands(
         **LookupCommands(desk, authoriser, queries).handlers,
         **BulkCommands(desk, authoriser, queries).handlers,
         **ReplayCommands(desk, authoriser, queries).handlers,
+        **ScheduleCommands(desk, authoriser, queries).handlers,
         **ClientCommands(desk, authoriser, queries, status).handlers,
         **TransactionCommands(desk, authoriser, queries).handlers,
+        **CheckedCommands(desk, authoriser, queries).handlers,
         **returns.handlers,
     }
     desk.commands = Dispatcher(desk, sessions, authoriser, handlers, welcome, messages)

@@ -11,6 +11,7 @@ import msgspec
 from ternmq.access import Authoriser
 from ternmq.broker.query.listings import Listings
 from ternmq.broker.query.messages import Queries
+from ternmq.model.transaction_ids import transaction_id
 from ternmq.server.commands.whole_lists import WholeList
 from ternmq.server.desk.desk import Desk
 from ternmq.server.telemetry.audit import CHANGES
@@ -105,6 +106,14 @@ def _about(asked: msgspec.Struct) -> dict[str, str]:
         grants = " ".join(map(str, asked.grants))
         new_token = "yes" if asked.new_token else "no"
         return {"target": asked.app, "grants": grants, "new_token": new_token}
+    if isinstance(asked, control.AlarmClear):
+        return {"target": f"{asked.name} {asked.subject}".rstrip()}
+    if isinstance(asked, control.TransactionCheckAgain):
+        return {"target": transaction_id(asked.transaction)}
+    if isinstance(asked, control.ProducerGroupPut):
+        return {"target": asked.group, "owner": asked.app}
+    if isinstance(asked, control.ProducerGroupDelete):
+        return {"target": asked.group}
     if isinstance(asked, control.HoldDelete):
         return {"target": asked.name}
     return {"target": asked.app} if isinstance(asked, control.AppDelete) else {}

@@ -91,6 +91,7 @@ class Dispatcher:
         self._desk.late.drop(caller)
         self._desk.core.forget(caller)
         self.withdraw(caller)
+        self._desk.checkers.gone(caller)
         self._sessions.gone(caller, caller.session)
 
     def run(self, caller: Caller, request: Request) -> None:

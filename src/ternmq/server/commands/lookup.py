@@ -11,7 +11,7 @@ from ternmq.broker.catalog.catalog import Topic
 from ternmq.broker.group.rowstate import RowState
 from ternmq.broker.query.messages import FailedRow, Queries
 from ternmq.journal.index.tail import Place
-from ternmq.journal.store.lookup import Cursor, Found
+from ternmq.journal.store.lookup import Cursor, Found, State
 from ternmq.model.errors import InvalidRequest, MessageNotFound
 from ternmq.model.printing import quoted
 from ternmq.model.types import Position
@@ -94,7 +94,10 @@ class LookupCommands(ControlCommands):
                 following = _text(Cursor(found[len(told) - 1].place, below))
                 break
             told.append(message)
-        return control.FoundPage(found=told, next=following), 0
+        # What is not in its queue may be so by a record that is not durable yet.
+        stored = all(one.state is State.STORED for one in found[: len(told)])
+        position = 0 if stored else self._broker.journal.end
+        return control.FoundPage(found=told, next=following), position
 
     def offset_at(self, caller: Caller, asked: control.OffsetAt) -> Answer:
         """OFFSET_AT: return the first offset stored at or after a time."""
@@ -196,6 +199,8 @@ def _message(topic: Topic, found: Found) -> control.FoundMessage:
         stored_us=found.stored_us,
         row=row,
         batch=batch,
+        state=found.state.value,
+        due_us=found.due_us,
     )
 
 

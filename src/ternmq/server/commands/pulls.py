@@ -162,6 +162,7 @@ class PullCommands:
             reply.suspect_below,
             reply.runs,
             told,
+            reply.anew,
         )
         counters = self._desk.counters
         counters.pulls += 1

@@ -43,13 +43,8 @@ class ReadCommands:
         )
         self._at: dict[QueueNumbers, dict[Wait[QueueNumbers], None]] = {}
         """The reads that wait at each queue."""
-        self._grown: deque[Wait[QueueNumbers]] = deque()
+        self.grown: deque[Wait[QueueNumbers]] = deque()
         """Reads that waited at queues with new rows; some of them are over by now."""
-
-    @property
-    def woken(self) -> bool:
-        """Whether parked reads are to be checked in the next turn."""
-        return bool(self._grown)
 
     def read(self, caller: Caller, request: Request) -> None:
         """READ: answer with rows from an offset on, or wait for some."""
@@ -120,12 +115,12 @@ class ReadCommands:
         while grown:
             queue = grown.pop()
             place = queue.topic.number, queue.number
-            self._grown.extend(self._at.get(place, ()))
-        for _ in range(min(WOKEN, len(self._grown))):
-            wait = self._grown.popleft()
+            self.grown.extend(self._at.get(place, ()))
+        for _ in range(min(WOKEN, len(self.grown))):
+            wait = self.grown.popleft()
             if not wait.over:
                 self._again(wait)
-        if self._grown:
+        if self.grown:
             self._core.touch()
 
     def _again(self, wait: Wait[QueueNumbers]) -> None:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from ternmq.access import Authoriser
 from ternmq.broker.catalog.catalog import Topic
 from ternmq.broker.query.messages import Queries
-from ternmq.journal.store.lookup import Found
+from ternmq.journal.store.lookup import Found, State
 from ternmq.model.errors import InvalidRequest, MessageNotFound
 from ternmq.record.fact.facts import Span
 from ternmq.server.commands.control import Answer, ControlCommands
@@ -48,6 +48,9 @@ class ReplayCommands(ControlCommands):
                 try:
                     found = self._named(topic, text)
                 except MessageNotFound:
+                    missing.append(text)
+                    continue
+                if found.state is not State.STORED:
                     missing.append(text)
                 else:
                     spans.setdefault(found.queue, []).append((found.offset, found.offset + 1))

@@ -60,6 +60,7 @@ class ReturnCommands:
         """BYE: close the session; its rows are released, which counts as no attempt."""
         bodies.unpack_nothing(request.body)
         self._end_all(caller)
+        self._desk.checkers.gone(caller)
         found = self._broker.clients.leave(self._core.now_us(), caller.session)
         self._sessions.left(caller.session, caller)
         self._answer(found, _Waiting(caller, request, b""))

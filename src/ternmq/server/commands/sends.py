@@ -8,15 +8,15 @@ from ternmq.access import Authoriser
 from ternmq.broker.query.messages import Queries
 from ternmq.model.errors import InvalidRequest, LeaseExpired, MessageTooLarge, UnknownTopic
 from ternmq.model.marks import Rests
-from ternmq.model.specs import check_name
 from ternmq.record.batch.batch import Batch, BatchError, Column
 from ternmq.record.batch.layout import COMPRESSION_AT
 from ternmq.record.fact.facts import Outcome
 from ternmq.server.commands.journal_reads import JournalReads
 from ternmq.server.commands.pulls import PullCommands
 from ternmq.server.commands.reads import ReadCommands
-from ternmq.server.commands.settled import Answered, SettledLately
 from ternmq.server.desk.desk import Desk
+from ternmq.server.desk.first_use import make_topic
+from ternmq.server.desk.settled import Answered, SettledLately
 from ternmq.wire import bodies
 from ternmq.wire.commands import Command
 from ternmq.wire.port import Caller, Handler
@@ -62,15 +62,16 @@ class MessageCommands:
         parking = self._broker.parking
         if parking.stirs(self._core.now_us()):
             self._pulls.wake()
-        if parking.grown or self._reads.woken:
+        if parking.grown or self._reads.grown:
             self._reads.wake()
-        self._journal.wake()
+        if self._journal.waiting.of:
+            self._journal.wake()
 
     def wake_waiting(self) -> None:
         """Call ``wake`` once more in a turn; only for journal reads if no others are parked."""
         if self._desk.waiting.taken:
             self.wake()
-        else:
+        elif self._journal.waiting.of:
             self._journal.wake()
 
     def cancel(self, caller: Caller, request: Request) -> None:
@@ -100,17 +101,13 @@ class MessageCommands:
         """SEND: store a batch; the answer leaves when it is durable (``fast``: written)."""
         topic, queue, batch = bodies.unpack_send(request.body)
         self._authoriser.check(caller.app, _SEND, topic)
-        settings = self._desk.settings
-        check_bodies(batch, settings.body_bytes)
+        check_bodies(batch, self._desk.settings.body_bytes)
         now = self._core.now_us()
         try:
             reply = self._broker.send(now, topic, batch, queue)
         except UnknownTopic:
-            if not settings.create_topics:
+            if not make_topic(self._desk, caller, now, Command.SEND, topic, batch):
                 raise
-            spec = self._broker.sending.made_by(settings.topic_spec(check_name(topic)), batch)
-            self._broker.administration.create_topic(now, spec)
-            self._desk.audit.changed(caller.app, caller.address, Command.SEND, topic)
             reply = self._broker.send(now, topic, batch, queue)
         if topic not in caller.topics:
             caller.uses(topic)
@@ -118,6 +115,8 @@ class MessageCommands:
         counters.sends += 1
         counters.sent_rows += reply.count
         counters.send_bytes += len(batch)
+        if reply.scheduled:
+            counters.scheduled_rows += reply.count
         if request.one_way:
             return
         first, rests = reply.first_offset, reply.rests
@@ -133,6 +132,7 @@ class MessageCommands:
                     reply.duplicate,
                     rests is Rests.WRITTEN,
                     tuple([bodies.ReceiptRow(*row) for row in reply.rows]),
+                    reply.scheduled,
                 )
             )
         caller.answer(request, body, reply.position, rests)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ternmq.access import Authoriser
 from ternmq.broker.query.listings import TransactionPlace
 from ternmq.broker.query.messages import Queries
 from ternmq.model.errors import Forbidden, InvalidRequest
-from ternmq.model.specs import check_name
+from ternmq.server.commands.checked import told
 from ternmq.server.commands.control import Answer, ControlCommands
 from ternmq.server.commands.sends import check_bodies
 from ternmq.server.desk.desk import Desk
+from ternmq.server.desk.first_use import make_topic
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 from ternmq.wire.port import Caller
 from ternmq.wire.session import Request
+
+LOOKS: Final = 1000
+"""Most transactions that one page of a list looks at."""
 
 
 class TransactionCommands(ControlCommands):
@@ -43,14 +49,9 @@ class TransactionCommands(ControlCommands):
         asked = bodies.unpack_prepare(request.body)
         topic = asked.topic
         self._authoriser.check(caller.app, Command.PREPARE, topic)
-        settings = self._desk.settings
-        check_bodies(asked.batch, settings.body_bytes)
+        check_bodies(asked.batch, self._desk.settings.body_bytes)
         now = self._core.now_us()
-        if settings.create_topics and topic not in self._broker.views.catalog.by_name:
-            spec = settings.topic_spec(check_name(topic))
-            spec = self._broker.sending.made_by(spec, asked.batch)
-            self._broker.administration.create_topic(now, spec)
-            self._desk.audit.changed(caller.app, caller.address, Command.PREPARE, topic)
+        make_topic(self._desk, caller, now, Command.PREPARE, topic, asked.batch)
         reply = self._broker.prepare(
             now,
             caller.app,
@@ -117,6 +118,8 @@ class TransactionCommands(ControlCommands):
             app: str | None = caller.app
         else:
             app = None
+        if asked.checked:
+            return self._list_checked(asked, app)
         listed = self._listings.transactions(app, asked.writer, asked.limit, _place(asked.after))
         return (
             control.Transactions(
@@ -127,6 +130,27 @@ class TransactionCommands(ControlCommands):
             ),
             listed.position,
         )
+
+    def _list_checked(self, asked: control.TransactionList, app: str | None) -> Answer:
+        """Return a page of the undecided transactions with check-back, which may be empty."""
+        views, found = self._broker.views, list[control.CheckedTransaction]()
+        after = _place(asked.after).number
+        numbers = [number for number in views.checked.by_number if number > after]
+        following = ""
+        for number in numbers[:LOOKS]:
+            if len(found) == asked.limit:
+                break
+            after, one = number, views.checked.by_number[number]
+            if (
+                app in {None, one.app}
+                and asked.group in {"", one.group}
+                and asked.query_id in {"", one.query_id}
+            ):
+                found.append(told(self._broker.checking.show(one.app, number)))
+        if numbers and numbers[-1] != after:
+            following = f"{after}/"
+        answer = control.Transactions(undecided=[], writers=[], checked=found, next=following)
+        return answer, self._broker.journal.end
 
 
 def _place(token: str) -> TransactionPlace:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from ternmq.server.desk.accounts import Accounts, Places
+from ternmq.server.desk.checkers import Checkers
 from ternmq.server.desk.late import LateReads
 from ternmq.server.engine.engine import Core
 from ternmq.server.telemetry.audit import Audit
@@ -83,6 +84,7 @@ class Desk:
         waiting: Places of pulls and reads that wait for messages.
         late: Requests that come last in a turn.
         audit: Records refusals and changes.
+        checkers: Callers that answer questions about transactions.
         commands: Carries requests out; set when all handlers are known.
         doors: What brings the callers.
         draining: The broker stops: doors take no new callers.
@@ -97,6 +99,7 @@ class Desk:
         self.waiting = Places(settings.limits.waiters)
         self.late = LateReads(core)
         self.audit = Audit(counters, core.loop.time)
+        self.checkers = Checkers(core)
         self.commands: DeskCommands
         self.doors: list[Door] = []
         self.draining = False

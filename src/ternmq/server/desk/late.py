@@ -34,9 +34,15 @@ LATE: Final = frozenset(
         Command.APP_LIST,
         Command.RIGHTS_CHECK,
         Command.TRANSACTION_LIST,
+        Command.TRANSACTION_READ,
+        Command.TRANSACTION_SHOW,
+        Command.PRODUCER_GROUP_LIST,
         Command.HOLD_LIST,
         Command.QUEUE_RANGES,
         Command.JOURNAL_CATALOG,
+        Command.SCHEDULE_LIST,
+        Command.SCHEDULE_HOURS,
+        Command.ALARM_LIST,
         Command.STATUS,
     }
 )

@@ -22,8 +22,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
-from ternmq.broker.clock.clock import BrokerClock
-from ternmq.broker.gate.replies import Gate
+from ternmq.broker.clock.clock import GAP_US, BrokerClock
+from ternmq.broker.gate.replies import DoneReply, Gate
 from ternmq.broker.start import Options, Started, open_broker
 from ternmq.journal.cache.cold import ColdRead, WouldBlock
 from ternmq.journal.disk.port import Disk
@@ -32,12 +32,14 @@ from ternmq.model.errors import (
     CorruptJournal,
     DiskReadError,
     DiskWriteError,
+    InvalidRequest,
     JournalError,
     JournalFailed,
     JournalFull,
     Unreadable,
 )
 from ternmq.model.marks import Rests
+from ternmq.model.words import lasting
 from ternmq.server.engine.fairqueue import FairQueue
 from ternmq.server.engine.sync_pace import SyncPace, TimedSync
 from ternmq.server.telemetry.late_imports import Import, load_numpy
@@ -231,7 +233,37 @@ class Core:
         """Return broker time; the same within a turn."""
         if not self._now_us:
             self._now_us = self.clock.read(self.clocks.monotonic_us(), self.clocks.wall_us())
+            self.broker.alarming.clock_gap_us = self.clock.gap_us
         return self._now_us
+
+    def clock_gap_us(self) -> int:
+        """Read the clocks; return how far the wall clock is ahead of broker time now."""
+        self.clock.read(self.clocks.monotonic_us(), self.clocks.wall_us())
+        return self.clock.gap_us
+
+    def accept_clock(self, app: str) -> DoneReply:
+        """Let broker time follow the wall clock from now on, at once if it is ahead.
+
+        If there is no room for the record, broker time has moved all the same, and the call may be
+        repeated.
+
+        Args:
+            app: App that requests it.
+
+        Raises:
+            InvalidRequest: The wall clock is behind, by more than the clock drifts by itself.
+            JournalFull: There is no room for the record.
+        """
+        before_us = self.now_us()
+        gap_us = self.clock_gap_us()
+        if gap_us < -GAP_US:
+            raise InvalidRequest(
+                f"the wall clock is {lasting(-gap_us)} behind broker time, which never goes back:"
+                " set the wall clock; or stop the broker, and start it when that time is over"
+            )
+        self.clock.accept()
+        self._now_us = 0
+        return self.broker.administration.accept_clock(self.now_us(), before_us, app)
 
     def clock_moved(self) -> None:
         """Forget the clock readings: a test has moved the clocks."""

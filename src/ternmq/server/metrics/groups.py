@@ -34,8 +34,8 @@ FAMILIES: Final = (
     Family("ternmq_group_leased", "gauge", ("topic", "group"), "Messages that consumers hold."),
     Family(
         "ternmq_group_ready", "gauge", ("topic", "group"),
-        "Messages that wait behind a busy ordering key or were given back; like the lag, they wait"
-        " for work.",
+        "Messages that were returned, or wait behind another message of their ordering key; like"
+        " the lag, they wait for a consumer.",
     ),
     Family(
         "ternmq_group_retrying", "gauge", ("topic", "group"), "Messages that wait for a retry."

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import resource
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from ternmq.broker.ledger.alarms import NAMES
 from ternmq.broker.metrics import metrics as core_metrics
 from ternmq.journal.log.retention import Pin
 from ternmq.server.desk.accounts import Places
@@ -84,14 +86,32 @@ class BrokerCollector:
             " just ended; limit `memory`.",
             self._desk.accounts.unwritten.held,
         )
+        free, total = core.disk.free_bytes(), core.disk.total_bytes()
         yield gauge(
-            "disk_free_bytes", "Free bytes on the disk of the journal.", core.disk.free_bytes()
+            "disk_free_bytes",
+            "Bytes of the journal's disk that the broker's user can still use; `df`: Available.",
+            free,
         )
-        yield gauge("disk_total_bytes", "Size of the disk of the journal.", core.disk.total_bytes())
+        yield gauge(
+            "disk_used_bytes",
+            "Bytes of the journal's disk that are used, by all programs; `df`: Used. Used / (used +"
+            " free) is `df`'s Use%, which is compared with `retention_watermark`.",
+            total - free,
+        )
+        yield gauge(
+            "disk_total_bytes",
+            "Size of the journal's disk, including blocks that are reserved for root; `df`: Size.",
+            core.disk.size_bytes(),
+        )
         yield gauge(
             "stalled_connections",
             "Connections that the broker does not read from, until it has answered more requests.",
             counters.stalled,
+        )
+        yield gauge(
+            "checkers",
+            "Sessions that answer questions about undecided transactions.",
+            len(self._desk.checkers),
         )
         for name, text, value in (
             ("accepted", "Connections accepted.", counters.accepted),
@@ -109,10 +129,20 @@ class BrokerCollector:
                 "Messages stored, without those of transactions.",
                 counters.sent_rows,
             ),
+            (
+                "messages_scheduled",
+                "Messages stored that were not due yet.",
+                counters.scheduled_rows,
+            ),
             ("sent_bytes", "Bytes of batches stored.", counters.send_bytes),
             ("batches_prepared", "Batches prepared.", counters.prepared_batches),
             ("messages_prepared", "Messages prepared.", counters.prepared_rows),
             ("messages_committed", "Prepared messages committed.", counters.committed_rows),
+            (
+                "transaction_questions",
+                "Questions about undecided transactions that were sent to checkers.",
+                self._desk.checkers.asked,
+            ),
             (
                 "messages_delivered",
                 "Messages delivered to consumers, of all groups.",
@@ -132,7 +162,11 @@ class BrokerCollector:
                 "Reads that failed because bytes of the journal cannot be read.",
                 core.unreadable_reads,
             ),
-            ("audit_left_out", "Refusals that the audit did not record.", counters.audit_left_out),
+            (
+                "audit_left_out",
+                "Refusals that the audit log did not record.",
+                counters.audit_left_out,
+            ),
         ):
             yield counter(name, text, value)
         records = core.broker.journal.appended
@@ -140,6 +174,17 @@ class BrokerCollector:
             "group_commit_records",
             "Records that one sync makes durable: the mean since the start.",
             records / core.syncs if core.syncs else 0.0,
+        )
+        yield gauge(
+            "clock_gap_seconds",
+            "Seconds by which the clock of the machine is ahead of broker time (negative: behind).",
+            core.clock.gap_us / 1e6,
+        )
+        yield gauge(
+            "clock_followed",
+            "1: broker time follows the clock of the machine; 0: it does not, because they differ"
+            " by more than 5 s.",
+            int(not core.clock.alarmed),
         )
         yield gauge("last_sync_seconds", "Duration of the last sync.", core.last_sync_s)
         yield gauge("longest_turn_seconds", "Longest turn of the event loop since the last scrape.",
@@ -164,6 +209,18 @@ class BrokerCollector:
                 yield counter(name, text, value)
             else:
                 yield gauge(name, text, value)
+        yield gauge(
+            "scheduled_late_seconds",
+            "Seconds from the due time of the last scheduled message until it was in its queue.",
+            self._core.broker.fulfilling.late_us / 1e6,
+        )
+        counts = Counter([key.name for key in self._core.broker.alarms.open])
+        yield gauge_by(
+            "alarms",
+            "Open alarms, by name; `ternmq alarm list` shows them.",
+            ("alarm",),
+            [((name,), counts[name]) for name in sorted({*NAMES, *counts})],
+        )
         found = self._core.upkeep.moving.pinned.pin
         yield gauge_by(
             "oldest_file_kept",

@@ -77,6 +77,11 @@ _GREETED: Final = State.GREETED
 """A name of the module: looking a member up in its class takes 0.1 us (Python 3.11)."""
 _HTTP: Final = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"PRI * ")
 """First bytes of HTTP requests."""
+_TLS: Final = b"\x16\x03"
+"""First bytes of a TLS handshake."""
+_NO_TLS: Final = (
+    "a TLS handshake (ternmqs:// or https://), but this broker has no TLS (setting tls_cert)"
+)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -244,8 +249,13 @@ class Connection(asyncio.BufferedProtocol):
         try:
             requests = self._session.receive(data)
         except (ProtocolError, InvalidRequest) as error:
-            http = self._session.state is State.OPENING and data.startswith(_HTTP)
-            self._end(error, self._told_http() if http else None)
+            opening = self._session.state is State.OPENING
+            if opening and data.startswith(_HTTP):
+                self._end(ProtocolError("HTTP on the port for clients"), self._told_http())
+            elif opening and data.startswith(_TLS):
+                self._end(ProtocolError(_NO_TLS))
+            else:
+                self._end(error)
             return
         if nbytes >= FEW_BYTES or self._sends_large:
             self._sends_large = len(requests) <= FEW_REQUESTS

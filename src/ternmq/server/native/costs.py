@@ -21,6 +21,11 @@ UNITS: Final = dict.fromkeys(
         Command.PREPARE,
         Command.JOURNAL_READ,
         Command.REPORT,
+        Command.SCHEDULE_CANCEL,
+        Command.TRANSACTION_PREPARE,
+        Command.TRANSACTION_SETTLE,
+        Command.TRANSACTION_MOVE,
+        Command.TRANSACTION_DECIDE,
     }
     | LATE,
     1,

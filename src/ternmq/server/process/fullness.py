@@ -66,11 +66,12 @@ class Fullness:
         free, total = self._disk.free_bytes(), self._disk.total_bytes()
         journal = self._broker.ledger.journal
         log.warning(
-            "no room: sends are refused. The journal has %d MiB; %d of %d MiB of the disk are free"
-            " (retention_watermark = %g). Of the oldest file of the journal: %s",
+            "no room: sends are refused. The journal has %d MiB; the disk is %.0f %% full, %d MiB"
+            " are free, as df counts (retention_watermark = %g). What keeps the oldest file of the"
+            " journal: %s",
             (journal.durable - journal.first) // _MIB,
+            100 * (total - free) / max(total, 1),
             free // _MIB,
-            total // _MIB,
             self._watermark,
             why,
         )

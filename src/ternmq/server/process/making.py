@@ -59,7 +59,7 @@ def check_reserve(disk: Disk, options: Options) -> None:
     total = disk.total_bytes()
     if disk.names(FOLDER):
         if reserve > total:
-            raise _refused(reserve, f"the disk has {total // _MIB} MiB in all")
+            raise _refused(reserve, f"the broker can use {total // _MIB} MiB of it in all")
         return
     size, free = segment_bytes_of(disk, options), disk.free_bytes()
     watermark = options.retention.watermark
@@ -108,12 +108,11 @@ def warn_of_watermark(disk: Disk, watermark: float) -> None:
     free, total = disk.free_bytes(), disk.total_bytes()
     if total and (total - free) / total > watermark:
         log.warning(
-            "the disk is %.0f %% full (%d of %d MiB are free), above retention_watermark = %g:"
-            " messages are removed before their time, or sends are refused. Free disk space, or"
-            " increase the setting",
+            "the disk is %.0f %% full (%d MiB are free, as df counts), above retention_watermark"
+            " = %g: messages are removed before their time, or sends are refused. Free disk space,"
+            " or increase the setting",
             100 * (total - free) / total,
             free // _MIB,
-            total // _MIB,
             watermark,
         )
 

@@ -44,9 +44,14 @@ CHANGES: Final = frozenset(
         Command.FAILED_RETRY,
         Command.FAILED_DELETE,
         Command.FAILED_REDRIVE,
+        Command.CLOCK_ACCEPT,
         Command.APP_PUT,
         Command.APP_DELETE,
         Command.HOLD_DELETE,
+        Command.ALARM_CLEAR,
+        Command.PRODUCER_GROUP_PUT,
+        Command.PRODUCER_GROUP_DELETE,
+        Command.TRANSACTION_CHECK_AGAIN,
     }
 )
 """Commands that are logged whenever they succeed. Topics and groups made by use are logged too."""

@@ -23,6 +23,7 @@ class Counters:
         "pulls",
         "refusals",
         "refused_connections",
+        "scheduled_rows",
         "send_bytes",
         "sends",
         "sent_rows",
@@ -49,6 +50,8 @@ class Counters:
         """Refused requests, by the name of the error."""
         self.sends = 0
         self.sent_rows = 0
+        self.scheduled_rows = 0
+        """Stored rows that were not due yet; they count in ``sent_rows`` too."""
         self.send_bytes = 0
         self.prepared_batches = 0
         self.prepared_rows = 0

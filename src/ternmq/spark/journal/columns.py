@@ -15,9 +15,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ternmq.record.batch.layout import APPLICATION_ID, CONSTANT, DUE_US
+from ternmq.record.batch.layout import HEADER_BYTES as BATCH_BYTES
 from ternmq.record.fact import facts
 from ternmq.record.fact.header import HEADER_BYTES, Kind
-from ternmq.record.fact.messages import PREFIX_BYTES
+from ternmq.record.fact.messages import EXTRA_BYTES, FULFILS, PREFIX_BYTES
+from ternmq.record.fact.schedule import NO_QUEUE
 from ternmq.record.page.frames import I64, Frames
 
 _MOST_FACTS: Final = 16
@@ -88,8 +91,57 @@ class Decoded:
         return np.concatenate(self.left) if self.left else np.zeros(0, np.int64)
 
 
-def _stored(page: Frames, which: I64) -> Decoded:
-    """Read batches whose rows all became messages; needs only the heads of the batches."""
+@dataclass(slots=True)
+class _Batches:
+    """Records with a batch of which every row counts; needs only the heads of the batches.
+
+    Attributes:
+        which: The records.
+        at: Where their bodies begin.
+        batch: Where their batches begin.
+        rows: Their numbers of rows.
+        extra: Where the bytes behind their batches begin, in records with flags.
+        flags: Their flags.
+        found: What was found; it has the records that are left.
+    """
+
+    which: I64
+    at: I64
+    batch: I64
+    rows: I64
+    extra: I64
+    flags: I64
+    found: Decoded
+
+    def columns(self, page: Frames) -> dict[str, Numbers | Texts]:
+        """Return the columns that are the same for messages and scheduled rows."""
+        long = self.batch >> 3
+        return {
+            "topic_number": Numbers(page.u4[self.at >> 2]),
+            "rows": Numbers(self.rows),
+            "bytes": Numbers(page.u4[(self.batch >> 2) + 2]),
+            "producer_id": Numbers(page.i8[long + 3]),
+            "sequence": Numbers(page.i8[long + 4]),
+            "born_time": Numbers(page.i8[long + 5]),
+        }
+
+    def add(self, kind: str, columns: dict[str, Numbers | Texts]) -> Decoded:
+        """Return what was found, with a row for each record."""
+        part = np.zeros(len(self.which), np.int64)
+        self.found.blocks.append(Block(kind, self.which, part, columns))
+        return self.found
+
+    def keep(self, keep: npt.NDArray[np.bool_]) -> None:
+        """Leave the other records to be decoded one by one."""
+        if keep.all():
+            return
+        self.found.left.append(self.which[~keep])
+        self.which, self.at, self.batch = self.which[keep], self.at[keep], self.batch[keep]
+        self.rows, self.extra, self.flags = self.rows[keep], self.extra[keep], self.flags[keep]
+
+
+def _batches(page: Frames, which: I64, flags: int) -> _Batches:
+    """Return the records whose rows all count, and that have no other flags than these."""
     found = Decoded()
     at = page.at[which] + HEADER_BYTES
     whole = page.end[which] - at >= PREFIX_BYTES + HEADER_BYTES
@@ -97,25 +149,63 @@ def _stored(page: Frames, which: I64) -> Decoded:
         found.left.append(which[~whole])
         which, at = which[whole], at[whole]
     batch = at + PREFIX_BYTES
-    count = page.u4[(at >> 2) + 4]
-    plain = (page.u2[(at >> 1) + 10] == 0) & (page.u4[(batch >> 2) + 5] == count) & (count > 0)
-    if not plain.all():
-        found.left.append(which[~plain])
-        which, at, batch, count = which[plain], at[plain], batch[plain], count[plain]
-    start, rows = page.i8[(at >> 3) + 1], count.astype(np.int64)
+    length = page.u4[(at >> 2) + 6].astype(np.int64)
+    told = page.u2[(at >> 1) + 11].astype(np.int64)
+    rows = page.u4[(at >> 2) + 4].astype(np.int64)
+    some = _Batches(which, at, batch, rows, batch + length + (-length & 7), told, found)
+    plain = (page.u2[(at >> 1) + 10] == 0) & (page.u4[(batch >> 2) + 5] == rows) & (rows > 0)
+    plain &= told & ~flags == 0
+    if told.any():
+        plain &= (told == 0) | (some.extra + EXTRA_BYTES <= page.end[which])
+    some.keep(plain)
+    return some
+
+
+def _stored(page: Frames, which: I64) -> Decoded:
+    """Read batches whose rows all became messages."""
+    some = _batches(page, which, FULFILS)
+    start = page.i8[(some.at >> 3) + 1]
     columns: dict[str, Numbers | Texts] = {
-        "topic_number": Numbers(page.u4[at >> 2]),
-        "queue": Numbers(page.u4[(at >> 2) + 1]),
+        **some.columns(page),
+        "queue": Numbers(page.u4[(some.at >> 2) + 1]),
         "start": Numbers(start),
-        "stop": Numbers(start + rows),
-        "rows": Numbers(rows),
-        "bytes": Numbers(page.u4[(batch >> 2) + 2]),
-        "producer_id": Numbers(page.i8[(batch >> 3) + 3]),
-        "sequence": Numbers(page.i8[(batch >> 3) + 4]),
-        "born_time": Numbers(page.i8[(batch >> 3) + 5]),
+        "stop": Numbers(start + some.rows),
     }
-    found.blocks.append(Block("stored", which, np.zeros(len(which), np.int64), columns))
-    return found
+    if some.flags.any():
+        fulfils = some.flags > 0
+        extra = np.where(fulfils, some.extra, 0) >> 3
+        for number, name in enumerate(("refers_to", "entry", "due")):
+            columns[name] = Numbers(page.i8[extra + number], fulfils)
+    return some.add("stored", columns)
+
+
+def _scheduled(page: Frames, which: I64) -> Decoded:
+    """Read batches that are scheduled for one due time, and have no application ids."""
+    some = _batches(page, which, 0)
+    flags = page.u4[(some.batch >> 2) + 4].astype(np.int64)
+    one = (some.rows == 1) | (flags >> (CONSTANT + DUE_US) & 1 == 1)
+    some.keep(one & (flags >> DUE_US & 1 == 1) & (flags >> APPLICATION_ID & 1 == 0))
+    some.keep(_due_at(page, some) + 8 <= page.end[some.which])
+    stored_us = page.i8[(page.at[some.which] >> 3) + 4]
+    queue = page.u4[(some.at >> 2) + 1]
+    columns: dict[str, Numbers | Texts] = {
+        **some.columns(page),
+        "queue": Numbers(queue, queue != NO_QUEUE),
+        "entry": Numbers(page.i8[(some.at >> 3) + 1]),
+        "due": Numbers(np.maximum(page.i8[_due_at(page, some) >> 3], stored_us)),
+    }
+    return some.add("scheduled", columns)
+
+
+def _due_at(page: Frames, some: _Batches) -> I64:
+    """Return where the column of due times begins in each batch; behind the page if it is cut."""
+    flags = page.u4[(some.batch >> 2) + 4].astype(np.int64)
+    place = some.batch + BATCH_BYTES
+    for column in range(DUE_US):
+        place = place + 4 * (flags >> column & 1)
+    there = place + 4 <= page.end[some.which]
+    start = page.u4[np.where(there, place, 0) >> 2].astype(np.int64)
+    return np.where(there, some.batch + start, len(page.records))
 
 
 class _Facts:
@@ -345,6 +435,7 @@ def _extended(page: Frames, which: I64) -> Decoded:
 
 FAST: Final[dict[int, Callable[[Frames, I64], Decoded]]] = {
     Kind.MESSAGES: _stored,
+    Kind.SCHEDULED: _scheduled,
     Kind.PULLED: _pulled,
     Kind.EXTENDED: _extended,
     Kind.SETTLED: _settled("settled"),

@@ -17,13 +17,16 @@ from ternmq.record.fact.header import Kind
 from ternmq.record.page.frames import I64, Frames
 from ternmq.spark import schema
 from ternmq.spark.journal.columns import FAST, Block, Numbers, Texts
-from ternmq.spark.journal.facts import MAKERS, Record, other
+from ternmq.spark.journal.facts import MAKERS, other
 from ternmq.spark.journal.names import Client, Names
+from ternmq.spark.journal.record import Record
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+"""Version 2 has the columns ``entry``, ``transaction``, ``producer_group`` and ``query_id``, and
+the kinds of events of scheduled messages and of transactions with check-back."""
 COLUMNS: Final[dict[str, str]] = {
     "position": "bigint",  # of the record
     "part": "int",  # row within the record; (position, part) identifies a row for ever
@@ -53,10 +56,13 @@ COLUMNS: Final[dict[str, str]] = {
     "outcome": "string",
     "cause": "string",
     "reason": "string",
-    "due": "timestamp",  # time of the next attempt, or of the delivery
+    "due": "timestamp",  # time of the next attempt, or at which a scheduled message is due
     "cursor": "bigint",  # of the group, after the fact
     "writer": "string",  # of a transaction with a named writer
     "batch_id": "bigint",
+    "transaction": "bigint",  # number of a transaction; t- and its hex digits are the public id
+    "producer_group": "string",  # of a transaction with check-back
+    "query_id": "string",
     "decision": "string",
     "name": "string",  # of the setting, of the alarm
     "detail": "string",  # JSON with the rest
@@ -64,6 +70,7 @@ COLUMNS: Final[dict[str, str]] = {
     "refers_to": "bigint",  # position of an earlier record
     "sent": "bigint",  # the producer's count in a window, since the window began
     "given_up": "bigint",
+    "entry": "bigint",  # number of the first scheduled row; later rows have the next numbers
     "schema_version": "int",
 }
 """All columns, with their types as Spark writes them."""

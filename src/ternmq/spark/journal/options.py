@@ -43,19 +43,22 @@ _zero = partial(values.count, least=0)
 TABLE: Final = CONNECTION + tuple(
     Option(*row)
     for row in (
-        ("path", Use.READ, _path, "none", "instead of a broker: a data folder, or a copy of one"),
+        ("path", Use.READ, _path, "none",
+         "read from this data folder, or a copy of one, instead of from a broker"),
         ("startingPosition", Use.READ, _position, "stream `latest`, batch `earliest`",
          "`earliest`, `latest`, or a position: the first record at or after it"),
         ("endingPosition", Use.BATCH_READ, _position, "`latest`",
-         "the same for the end: records that begin before it are read"),
+         "`latest`, or a position: records that begin before it are read"),
         ("failOnDataLoss", Use.READ, values.flag, "true",
-         "if facts are no longer kept, the query fails; false: it continues with the oldest"),
+         ("if facts are no longer kept, the query fails; false: it continues with the oldest fact "
+          "that is kept")),
         ("maxBytesPerTrigger", Use.STREAM_READ, values.size, "1g",
          "most bytes of the journal in a batch"),
         ("maxBytesPerPartition", Use.READ, values.size, "32m",
          "most bytes of the journal in a task"),
-        ("columns", Use.READ, _columns, "all", "these columns only"),
-        ("batchRows", Use.READ, values.count, "10000", "rows of an Arrow batch, about"),
+        ("columns", Use.READ, _columns, "all", "only these columns"),
+        ("batchRows", Use.READ, values.count, "10000",
+         "approximate number of rows of an Arrow batch"),
         ("watermarkCacheMs", Use.STREAM_READ, _zero, "200",
          "the end of the journal is requested again after this time"),
     )

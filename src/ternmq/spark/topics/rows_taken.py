@@ -7,7 +7,7 @@ are checked at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -60,11 +60,22 @@ class Rows:
         bodies: The body of each row.
         texts: Columns of texts, "" for none.
         headers: The headers of each row; None: the table has no such column.
+        due_us: When each row is due, in µs since 1970, 0: at once; None: there is no such column.
     """
 
     bodies: list[bytes]
     texts: dict[str, list[str]]
     headers: list[Mapping[str, str]] | None
+    due_us: list[int] | None = None
+
+    def some(self, chosen: Sequence[int]) -> Rows:
+        """Return some of the rows."""
+        return Rows(
+            [self.bodies[row] for row in chosen],
+            {name: [values[row] for row in chosen] for name, values in self.texts.items()},
+            None if self.headers is None else [self.headers[row] for row in chosen],
+            None if self.due_us is None else [self.due_us[row] for row in chosen],
+        )
 
 
 def taken(
@@ -104,7 +115,8 @@ def taken(
         properties += _header_sizes(table, words)
     if table.num_rows:
         check_properties(int(properties.max()))
-    return Rows(body.to_pylist(), texts, headers)
+    due_us = _due_times(table) if "delay_until" in columns else None
+    return Rows(body.to_pylist(), texts, headers, due_us)
 
 
 def _body(table: pa.RecordBatch, words: Words) -> pa.Array:
@@ -125,6 +137,16 @@ def _text_column(table: pa.RecordBatch, name: str, words: Words) -> pa.Array:
     except pa.ArrowInvalid:
         raise RowError(f"{words.of(name)}: a row is not UTF-8; a {name} is a text") from None
     return column.fill_null("")
+
+
+def _due_times(table: pa.RecordBatch) -> list[int]:
+    """Return when rows are due, 0 for null: what was due before 1970 is due at once, too."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    times = table.column("delay_until").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    found: list[int] = pc.max_element_wise(pc.fill_null(times, 0), 0).to_pylist()
+    return found
 
 
 def _sizes(column: pa.Array) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 from xxhash import xxh3_64_intdigest
@@ -14,7 +14,7 @@ from ternmq.model.errors import RowError
 from ternmq.record.batch.batch import Compression, topic_seed
 from ternmq.record.batch.columns import Columns
 from ternmq.record.batch.hashes import key_hash
-from ternmq.record.batch.layout import CONTENT_TYPE, KEY_HASH, ORDERING_HASH
+from ternmq.record.batch.layout import CONTENT_TYPE, DUE_US, KEY_HASH, ORDERING_HASH
 from ternmq.spark.broker.port import Outgoing, TopicFacts
 from ternmq.spark.topics.options import WriteOptions
 from ternmq.spark.topics.rows_taken import TEXTS, Rows, Words, taken
@@ -33,17 +33,30 @@ _COMPRESSIONS: Final = {
     "zstd": Compression.ZSTD,
 }
 _WORDS: Final = Words()
-Destination = tuple[str, int | None]
-"""Topic and queue; None: the broker chooses."""
+
+
+class Destination(NamedTuple):
+    """Where rows go; those of one batch go to the same.
+
+    Attributes:
+        topic: The topic.
+        queue: The queue; None: the broker chooses.
+        scheduled: The rows have due times: a batch has one for all of its rows or for none.
+    """
+
+    topic: str
+    queue: int | None
+    scheduled: bool = False
 
 
 class _Rows:
     """Rows waiting for a queue, column by column."""
 
-    __slots__ = ("bodies", "headers", "size", "texts")
+    __slots__ = ("bodies", "due_us", "headers", "size", "texts")
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
+        self.due_us: list[int] = []
         self.headers: list[Mapping[str, str]] = []
         self.texts: dict[str, list[str]] = {name: [] for name in TEXTS}
         self.size = 0
@@ -112,7 +125,7 @@ class Stage:
                 topics = self._topics(table)
                 rows = self._rows(table, topics)
                 queues = self._given_queues(table)
-                self._places(topics, queues, rows.texts, len(rows.bodies))
+                self._places(topics, queues, rows)
 
     # -- rows
 
@@ -123,20 +136,11 @@ class Stage:
     def _take(self, table: pa.RecordBatch) -> Iterator[Outgoing]:
         topics = self._topics(table)
         rows = self._rows(table, topics)
-        bodies, texts, headers = rows.bodies, rows.texts, rows.headers
         queues = self._given_queues(table)
-        self._count(bodies, texts, headers, topics, queues)
-        for place, chosen in self._places(topics, queues, texts, len(bodies)).items():
-            whole = len(chosen) == len(bodies)
-            yield from self._put(
-                place,
-                bodies if whole else [bodies[row] for row in chosen],
-                {
-                    name: values if whole else [values[row] for row in chosen]
-                    for name, values in texts.items()
-                },
-                None if headers is None else [headers[row] for row in chosen],
-            )
+        self._count(rows, topics, queues)
+        for place, chosen in self._places(topics, queues, rows).items():
+            whole = len(chosen) == len(rows.bodies)
+            yield from self._put(place, rows if whole else rows.some(chosen))
 
     def _topics(self, table: pa.RecordBatch) -> list[str] | None:
         """Return the topic of each row; None if all go to the topic of the options."""
@@ -158,18 +162,21 @@ class Stage:
         self,
         topics: list[str] | None,
         queues: list[int | None] | None,
-        texts: Mapping[str, list[str]],
-        count: int,
+        rows: Rows,
     ) -> dict[Destination, Sequence[int]]:
-        """Return the rows of each topic and queue."""
-        if topics is None:
+        """Return the rows of each topic and queue, apart from those with due times."""
+        count = len(rows.bodies)
+        due_us, texts = rows.due_us or [0] * count, rows.texts
+        if topics is None and not any(due_us):
             return self._of_topic(self.options.topic, queues, texts, range(count))
-        rows_of: dict[str, list[int]] = {}
-        for row, topic in enumerate(topics):
-            rows_of.setdefault(topic, []).append(row)
+        rows_of: dict[tuple[str, bool], list[int]] = {}
+        for row, due in enumerate(due_us):
+            topic = self.options.topic if topics is None else topics[row]
+            rows_of.setdefault((topic, due > 0), []).append(row)
         found: dict[Destination, Sequence[int]] = {}
-        for topic, rows in rows_of.items():
-            found |= self._of_topic(topic, queues, texts, rows)
+        for (topic, scheduled), some in rows_of.items():
+            for place, chosen in self._of_topic(topic, queues, texts, some).items():
+                found[place._replace(scheduled=scheduled)] = chosen
         return found
 
     def _of_topic(
@@ -198,7 +205,7 @@ class Stage:
                 "--ignore-ordering-keys`"
             )
         if queues is None and (keys is None or facts.queues == 1):
-            return {(topic, 0 if facts.queues == 1 else None): rows}
+            return {Destination(topic, 0 if facts.queues == 1 else None): rows}
         found: dict[Destination, list[int]] = {}
         for row in rows:
             queue = None if queues is None else queues[row]
@@ -217,19 +224,14 @@ class Stage:
                     f"column partition: topic {topic!r} is ordered: order key "
                     f"{keys[row] if keys else ''!r} belongs to queue {home}, not {queue}"
                 )
-            found.setdefault((topic, queue), []).append(row)
+            found.setdefault(Destination(topic, queue), []).append(row)
         return dict(found)
 
     # -- batches
 
-    def _put(
-        self,
-        place: Destination,
-        bodies: Sequence[bytes],
-        texts: Mapping[str, Sequence[str]],
-        headers: Sequence[Mapping[str, str]] | None,
-    ) -> Iterator[Outgoing]:
+    def _put(self, place: Destination, taken: Rows) -> Iterator[Outgoing]:
         """Add rows to those that wait for a place; yield full batches."""
+        bodies, texts, headers = taken.bodies, taken.texts, taken.headers
         sizes = np.fromiter(map(len, bodies), np.int64, len(bodies)) + _ROW_BYTES
         for values in texts.values():
             sizes += np.fromiter(map(len, values), np.int64, len(bodies))
@@ -250,13 +252,15 @@ class Stage:
                     rows.texts[name] += values[start:stop]
                 if headers is not None:
                     rows.headers += headers[start:stop]
+                if place.scheduled and taken.due_us is not None:
+                    rows.due_us += taken.due_us[start:stop]
                 rows.size += int(ends[stop - 1]) - done
                 start, done = stop, int(ends[stop - 1])
             if start < len(bodies):
                 yield self._batch(place, self._open.pop(place))
 
     def _batch(self, place: Destination, rows: _Rows) -> Outgoing:
-        topic, queue = place
+        topic, queue, scheduled = place
         keyed = self._facts(topic).ordered
         columns = Columns(len(rows.bodies))
         try:
@@ -265,8 +269,10 @@ class Stage:
             columns.tags(rows.texts["tags"])
             columns.headers(rows.headers)
             columns.texts(CONTENT_TYPE, rows.texts["content_type"])
+            columns.numbers(DUE_US, "q", rows.due_us)
             columns.application_ids(rows.texts["application_id"], rows.bodies)
-            used = columns.bodies(rows.bodies, _COMPRESSIONS[self.options.compression])
+            compression = "none" if scheduled else self.options.compression
+            used = columns.bodies(rows.bodies, _COMPRESSIONS[compression])
             batch = columns.batch(
                 topic_seed(topic), self._producer, self._sequence, self._now_us(), used,
                 keyed=keyed,
@@ -279,14 +285,10 @@ class Stage:
     # -- what was taken
 
     def _count(
-        self,
-        bodies: Sequence[bytes],
-        texts: Mapping[str, Sequence[str]],
-        headers: Sequence[Mapping[str, str]] | None,
-        topics: Sequence[str] | None,
-        queues: Sequence[int | None] | None,
+        self, rows: Rows, topics: Sequence[str] | None, queues: Sequence[int | None] | None
     ) -> None:
         """Add rows to the digest: equal rows give equal sums, however they are split into tasks."""
+        bodies, texts, headers = rows.bodies, rows.texts, rows.headers
         hashed = _hashes(bodies)
         columns: list[Sequence[bytes]] = [
             [one.encode() for one in values] for values in texts.values()
@@ -297,6 +299,8 @@ class Stage:
             columns.append([one.encode() for one in topics])
         if queues is not None:
             columns.append([str(one).encode() for one in queues])
+        if rows.due_us is not None:
+            columns.append([str(one).encode() for one in rows.due_us])
         for values in columns:
             hashed = (hashed ^ (hashed >> np.uint64(29))) * _SPREAD + _hashes(values)
         hashed = (hashed ^ (hashed >> np.uint64(32))) * _MIX

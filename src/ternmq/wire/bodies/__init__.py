@@ -1,10 +1,10 @@
 """Bodies with binary layouts of their own: of errors, and of the commands that move messages.
 
 Everything is imported from here. Each file has its ruler above the codec: ``refusal`` (an error),
-``send``, ``prepare``, ``pull``, ``settle``, ``extend``, ``read``, ``journal``, ``connection``
-(cancel, ping); they share ``checks``. All numbers are little-endian. *names* in a ruler are the
-bytes of the names whose lengths the head contains, one after the other, zero padded to 8. The same
-rulers are in ``docs/protocol/messages.md``.
+``send``, ``prepare``, ``pull``, ``settle``, ``extend``, ``read``, ``journal``, ``checked``
+(transactions with check-back), ``connection`` (cancel, ping); they share ``checks``. All numbers
+are little-endian. *names* in a ruler are the bytes of the names whose lengths the head contains,
+one after the other, zero padded to 8. The same rulers are in ``docs/protocol/messages.md``.
 
 Two rules apply to all bodies. The broker checks requests: reserved bytes must be 0, lengths must
 fit exactly, names must be allowed; else it answers ``InvalidRequest``, and the connection goes on.
@@ -19,6 +19,27 @@ or records.
 
 from __future__ import annotations
 
+from ternmq.wire.bodies.checked import (
+    TRANSACTION_PREPARE,
+    TRANSACTION_PREPARED,
+    TRANSACTION_READ,
+    TRANSACTION_ROWS,
+    TransactionPrepare,
+    TransactionPrepared,
+    TransactionRead,
+    TransactionRows,
+    TransactionSettle,
+    pack_transaction_prepare,
+    pack_transaction_prepared,
+    pack_transaction_read,
+    pack_transaction_settle,
+    transaction_rows_head,
+    unpack_transaction_prepare,
+    unpack_transaction_prepared,
+    unpack_transaction_read,
+    unpack_transaction_rows,
+    unpack_transaction_settle,
+)
 from ternmq.wire.bodies.checks import MAX_NAME_BYTES, NO_OFFSET, NO_QUEUE
 from ternmq.wire.bodies.connection import (
     CANCEL,
@@ -132,14 +153,20 @@ __all__ = [
     "EXTENDED", "JOURNAL_READ", "MAX_LAST_REASON_BYTES", "MAX_NAME_BYTES", "MAX_REASON_BYTES",
     "MAX_SPANS", "MAX_TEXT_BYTES", "NO_OFFSET", "NO_QUEUE", "OUTCOMES", "PONG", "PREPARE",
     "PREPARED", "PULL", "READ", "RECEIPT", "RECEIPT_ROW", "RECORDS", "REFRESH_ROUTES", "RETRIABLE",
-    "ROWS", "RUN", "SEND", "SETTLE", "SETTLED", "SPAN", "WITHOUT_BODIES", "WRITTEN", "Delivery",
-    "Extend", "JournalRead", "LastFailure", "Prepare", "Prepared", "Pull", "Read", "Receipt",
-    "ReceiptRow", "Records", "Rows", "Run", "Send", "Settle", "Settled", "delivery_head",
-    "pack_cancel", "pack_error", "pack_extend", "pack_extended", "pack_failures",
-    "pack_journal_read", "pack_pong", "pack_prepare", "pack_prepared", "pack_pull", "pack_read",
-    "pack_receipt", "pack_send", "pack_settle", "pack_settled", "pack_stored", "records_head",
-    "rows_head", "send_prefix", "unpack_cancel", "unpack_delivery", "unpack_error", "unpack_extend",
+    "ROWS", "RUN", "SEND", "SETTLE", "SETTLED", "SPAN", "TRANSACTION_PREPARE",
+    "TRANSACTION_PREPARED", "TRANSACTION_READ", "TRANSACTION_ROWS", "WITHOUT_BODIES", "WRITTEN",
+    "Delivery", "Extend", "JournalRead", "LastFailure", "Prepare", "Prepared", "Pull", "Read",
+    "Receipt", "ReceiptRow", "Records", "Rows", "Run", "Send", "Settle", "Settled",
+    "TransactionPrepare", "TransactionPrepared", "TransactionRead", "TransactionRows",
+    "TransactionSettle", "delivery_head", "pack_cancel", "pack_error", "pack_extend",
+    "pack_extended", "pack_failures", "pack_journal_read", "pack_pong", "pack_prepare",
+    "pack_prepared", "pack_pull", "pack_read", "pack_receipt", "pack_send", "pack_settle",
+    "pack_settled", "pack_stored", "pack_transaction_prepare", "pack_transaction_prepared",
+    "pack_transaction_read", "pack_transaction_settle", "records_head", "rows_head", "send_prefix",
+    "transaction_rows_head", "unpack_cancel", "unpack_delivery", "unpack_error", "unpack_extend",
     "unpack_extended", "unpack_journal_read", "unpack_nothing", "unpack_pong", "unpack_prepare",
     "unpack_prepared", "unpack_pull", "unpack_read", "unpack_receipt", "unpack_records",
     "unpack_refusal", "unpack_rows", "unpack_send", "unpack_settle", "unpack_settled",
+    "unpack_transaction_prepare", "unpack_transaction_prepared", "unpack_transaction_read",
+    "unpack_transaction_rows", "unpack_transaction_settle",
 ]  # fmt: skip

@@ -17,8 +17,11 @@ from ternmq.model.printing import quoted
 NO_QUEUE: Final = 2**32 - 1
 NO_OFFSET: Final = 2**64 - 1
 MAX_NAME_BYTES: Final = 127
+MAX_TEXT_NAME_BYTES: Final = 128
+"""Bytes of a name that may have any characters but control characters."""
 ZEROS: Final = tuple(bytes(size) for size in range(8))
 
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _NAME: Final = re.compile(rb"\$?[A-Za-z0-9._-]+\Z")
 
 
@@ -41,6 +44,29 @@ def bytes_of(name: str) -> bytes:
     data = name.encode(errors="replace")
     name_of(data)
     return data
+
+
+def text_of(what: str, data: bytes, least: int, most: int = MAX_TEXT_NAME_BYTES) -> str:
+    """Return the text of a name that may have any characters but control characters.
+
+    Args:
+        what: What it is, for errors.
+        data: Its bytes in UTF-8.
+        least: Least number of bytes.
+        most: Most bytes.
+
+    Raises:
+        InvalidRequest: It is not such a text, or has a wrong length.
+    """
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"the {what} is not UTF-8") from error
+    if not least <= len(data) <= most:
+        raise InvalidRequest(f"the {what} has {len(data)} bytes: {least} to {most} are allowed")
+    if _CONTROL.search(text):
+        raise InvalidRequest(f"the {what} has control characters: {text!r}")
+    return text
 
 
 def padded(data: bytes) -> bytes:

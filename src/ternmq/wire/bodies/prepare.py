@@ -16,7 +16,6 @@ messages when a TRANSACTION_COMMIT lists ``prepared``.
 
 from __future__ import annotations
 
-import re
 import struct
 from struct import Struct
 from typing import Final, NamedTuple
@@ -31,14 +30,13 @@ from ternmq.wire.bodies.checks import (
     name_of,
     padded,
     padding,
+    text_of,
     unfit,
 )
 
 PREPARE: Final = Struct("<IBBBBQ")
 PREPARED: Final = Struct("<QIIII")
-MAX_WRITER_BYTES: Final = 128
 _DUPLICATE: Final = 1
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class Prepare(NamedTuple):
@@ -70,8 +68,8 @@ def pack_prepare(asked: Prepare) -> bytes:
     """
     topic = bytes_of(asked.topic)
     writer, part = asked.writer.encode(errors="replace"), asked.part.encode(errors="replace")
-    _text("writer", writer, 1)
-    _text("part", part, 0)
+    text_of("name of a writer", writer, 1)
+    text_of("name of a part", part, 0)
     try:
         head = PREPARE.pack(
             NO_QUEUE if asked.queue is None else asked.queue,
@@ -99,9 +97,9 @@ def unpack_prepare(body: bytes) -> Prepare:
     at = PREPARE.size
     topic = name_of(body[at : at + topic_bytes])
     at += topic_bytes
-    writer = _text("writer", body[at : at + writer_bytes], 1)
+    writer = text_of("name of a writer", body[at : at + writer_bytes], 1)
     at += writer_bytes
-    part = _text("part", body[at : at + part_bytes], 0)
+    part = text_of("name of a part", body[at : at + part_bytes], 0)
     at = padding(body, at + part_bytes)
     return Prepare(topic, None if queue == NO_QUEUE else queue, writer, batch_id, part, body[at:])
 
@@ -120,17 +118,3 @@ def unpack_prepared(body: bytes) -> Prepared:
     answer_exactly(body, PREPARED.size)
     prepared, topic, queue, rows, flags = PREPARED.unpack_from(body)
     return Prepared(prepared, topic, queue, rows, bool(flags & _DUPLICATE))
-
-
-def _text(what: str, data: bytes, least: int) -> str:
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidRequest(f"the name of a {what} is not UTF-8") from error
-    if not least <= len(data) <= MAX_WRITER_BYTES:
-        raise InvalidRequest(
-            f"the name of a {what} has {len(data)} bytes: {least} to {MAX_WRITER_BYTES} are allowed"
-        )
-    if _CONTROL.search(text):
-        raise InvalidRequest(f"the name of a {what} has control characters: {text!r}")
-    return text

@@ -9,7 +9,7 @@ Ruler::
       answer        0  u32 topic, u32 queue, u32 epoch, u32 run_count
                    16  u64 lease (0: no rows), i64 lease_until_us, i64 now_us
                    40  u64 suspect_below
-                   48  u32 failure_bytes, u32 0
+                   48  u32 failure_bytes, u32 anew
                    56  run_count x (u64 start, u32 rows, u16 attempt, u16 deliveries)
                     .  failures, failure_bytes in all
                     .  records of kind MESSAGES, one after the other, to the end of the frame
@@ -19,7 +19,8 @@ works on at one time; 0: not stated, as required if the broker's WELCOME lacks `
 
 The runs list the offsets of the lease; other rows of the records are not for this consumer. A row
 with ``deliveries`` 1 in a record whose position is below ``suspect_below`` may have been delivered
-before a power cut.
+before a power cut. ``anew``: if bit i is set, ``deliveries`` of run i is 2, and the rows are
+delivered for the first time since a reset or a replay; the run may be one of the first 32.
 
 A failure describes the end of the previous attempt: u64 start, u32 rows, u16 reason_bytes, u8
 cause, u8 0, the reason in UTF-8, zeros to 8. Failures ascend. Rows without one have not failed, or
@@ -102,6 +103,7 @@ class Delivery(NamedTuple):
     runs: tuple[Run, ...]
     failures: tuple[LastFailure, ...]
     records: bytes
+    anew: int = 0
 
 
 def pack_pull(pull: Pull) -> bytes:
@@ -150,6 +152,7 @@ def delivery_head(
     suspect_below: int,
     runs: Sequence[tuple[int, int, int, int]],
     failures: bytes = b"",
+    anew: int = 0,
 ) -> bytes:
     """Return the part of an answer to a PULL before its records.
 
@@ -163,10 +166,11 @@ def delivery_head(
         suspect_below: Position: rows below it may have been delivered before a power cut.
         runs: (start, stop, attempt, deliveries) each.
         failures: Result of ``pack_failures``.
+        anew: Bit i: run i is delivered for the first time since a reset or a replay.
     """
     head = DELIVERY.pack(
         topic, queue, epoch, len(runs), lease, lease_until_us, now_us, suspect_below,
-        len(failures), 0,
+        len(failures), anew,
     )  # fmt: skip
     if len(runs) == 1:
         start, stop, attempt, deliveries = runs[0]
@@ -194,7 +198,9 @@ def unpack_delivery(body: bytes) -> Delivery:
         ProtocolError: The body has another layout.
     """
     answer_at_least(body, DELIVERY)
-    topic, queue, epoch, run_count, lease, until, now, suspect, size, _ = DELIVERY.unpack_from(body)
+    topic, queue, epoch, run_count, lease, until, now, suspect, size, anew = DELIVERY.unpack_from(
+        body
+    )
     at = DELIVERY.size + RUN.size * run_count
     if at + size > len(body):
         raise ProtocolError(
@@ -204,7 +210,7 @@ def unpack_delivery(body: bytes) -> Delivery:
     runs = tuple([Run(*run) for run in RUN.iter_unpack(body[DELIVERY.size : at])])
     failures = _failures(body[at : at + size]) if size else ()
     return Delivery(
-        topic, queue, epoch, lease, until, now, suspect, runs, failures, body[at + size :]
+        topic, queue, epoch, lease, until, now, suspect, runs, failures, body[at + size :], anew
     )
 
 

@@ -6,14 +6,16 @@ Ruler::
                     8  names: topic
                     .  the batch, to the end of the frame
       answer        0  u64 first_offset (2**64-1: none), u32 topic, u32 queue
-                   16  u32 count, u32 flags (1 duplicate, 2 written, not synced yet)
+                   16  u32 count, u32 flags (1 duplicate, 2 written, not synced yet, 4 scheduled)
                    24  u32 row_count, u32 0
-                   32  row_count x (u64 offset (2**64-1: none), u32 row, u16 flags (1 conflict),
-                       u16 queue + 1 (0: none))
+                   32  row_count x (u64 offset (2**64-1: none), u32 row, u16 flags (1 conflict,
+                       2 cancelled), u16 queue + 1 (0: none))
 
 ``count`` rows were stored from ``first_offset`` on. The answer lists the rows that were not stored,
 because their application id is known already, with the offset of the message that has it.
-*conflict*: that message has another body.
+*conflict*: that message has another body, or (*cancelled*) it was scheduled and cancelled.
+*scheduled*: the rows are stored until they are due; they have no offset yet, and ``queue`` is only
+the one that was asked for.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ RECEIPT_ROW: Final = Struct("<QIHH")
 
 DUPLICATE: Final = 1
 WRITTEN: Final = 2
+SCHEDULED: Final = 4
 CONFLICT: Final = 1
+CANCELLED: Final = 2
 
 
 class Send(NamedTuple):
@@ -69,12 +73,14 @@ class ReceiptRow(NamedTuple):
     offset: int | None
     conflict: bool
     queue: int | None = None
+    cancelled: bool = False
 
 
 class Receipt(NamedTuple):
     """A SEND answer: ``stored`` rows were stored from ``first_offset`` on.
 
-    ``first_offset`` None: durability ``fast``, or a duplicate whose messages retention has removed.
+    ``first_offset`` None: durability ``fast``, a duplicate whose messages retention has removed, or
+    rows that are scheduled.
     """
 
     first_offset: int | None
@@ -84,6 +90,7 @@ class Receipt(NamedTuple):
     duplicate: bool
     written: bool
     others: tuple[ReceiptRow, ...]
+    scheduled: bool = False
 
 
 def pack_send(topic: str, queue: int | None, batch: bytes) -> bytes:
@@ -136,7 +143,7 @@ def pack_receipt(receipt: Receipt) -> bytes:
         receipt.topic,
         receipt.queue,
         receipt.stored,
-        DUPLICATE * receipt.duplicate | WRITTEN * receipt.written,
+        DUPLICATE * receipt.duplicate | WRITTEN * receipt.written | SCHEDULED * receipt.scheduled,
         len(receipt.others),
         0,
     )
@@ -147,10 +154,10 @@ def pack_receipt(receipt: Receipt) -> bytes:
             RECEIPT_ROW.pack(
                 NO_OFFSET if offset is None else offset,
                 row,
-                CONFLICT * conflict,
+                CONFLICT * conflict | CANCELLED * cancelled,
                 0 if queue is None else queue + 1,
             )
-            for row, offset, conflict, queue in receipt.others
+            for row, offset, conflict, queue, cancelled in receipt.others
         ]
     )
 
@@ -166,11 +173,13 @@ def unpack_receipt(body: bytes) -> Receipt:
     Raises:
         ProtocolError: The body has another layout.
     """
-    answer_at_least(body, RECEIPT)
+    size = len(body)
+    if size < RECEIPT.size:
+        answer_at_least(body, RECEIPT)
     first, topic, queue, count, flags, row_count, _ = RECEIPT.unpack_from(body)
-    answer_exactly(body, RECEIPT.size + row_count * RECEIPT_ROW.size)
     rows: tuple[ReceiptRow, ...] = ()
-    if row_count:
+    if row_count or size != RECEIPT.size:
+        answer_exactly(body, RECEIPT.size + row_count * RECEIPT_ROW.size)
         rows = tuple(
             [
                 ReceiptRow(
@@ -178,6 +187,7 @@ def unpack_receipt(body: bytes) -> Receipt:
                     None if offset == NO_OFFSET else offset,
                     bool(flags_of_row & CONFLICT),
                     queue_plus_1 - 1 if queue_plus_1 else None,
+                    bool(flags_of_row & CANCELLED),
                 )
                 for offset, row, flags_of_row, queue_plus_1 in RECEIPT_ROW.iter_unpack(
                     body[RECEIPT.size :]
@@ -192,4 +202,5 @@ def unpack_receipt(body: bytes) -> Receipt:
         bool(flags & DUPLICATE),
         bool(flags & WRITTEN),
         rows,
+        bool(flags & SCHEDULED),
     )

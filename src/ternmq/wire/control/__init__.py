@@ -5,7 +5,8 @@ may be older. Times are µs in broker time, durations µs, unless a name says ot
 topics and groups are checked by the broker. The tables in ``docs/protocol/control.md`` are made of
 these structs (``python -m tests.unit.wire.control_tables``). There is a file for each subject:
 ``apps``, ``topics``, ``groups``, ``connection``, ``lookup``, ``bulk``, ``transactions``, ``again``
-(replay and redrive); ``coding`` and ``times`` are shared.
+(replay and redrive), ``schedule``, ``alarms``, ``checked`` (transactions with check-back);
+``coding`` and ``times`` are shared.
 
 Numbers, lists and texts of requests are bounded here, so that handlers get only values that the
 fields of records can hold. A bound is never lowered.
@@ -20,6 +21,13 @@ from ternmq.wire.control.again import (
     GroupReplayed,
     ReplayedQueue,
     ReplaySpan,
+)
+from ternmq.wire.control.alarms import (
+    AlarmClear,
+    AlarmCleared,
+    AlarmInfo,
+    AlarmList,
+    Alarms,
 )
 from ternmq.wire.control.apps import (
     AppDelete,
@@ -55,12 +63,28 @@ from ternmq.wire.control.bulk import (
     TopicName,
     TopicRanges,
 )
+from ternmq.wire.control.checked import (
+    CheckedTransaction,
+    CheckerOffer,
+    ProducerGroupDelete,
+    ProducerGroupInfo,
+    ProducerGroupList,
+    ProducerGroupPut,
+    ProducerGroups,
+    TransactionCheck,
+    TransactionCheckAgain,
+    TransactionDecide,
+    TransactionMove,
+    TransactionShow,
+)
 from ternmq.wire.control.coding import Body, Nothing, decode, decode_answer, encode
 from ternmq.wire.control.connection import (
     NAME,
     ClientInfo,
     ClientList,
     Clients,
+    ClockAccept,
+    ClockAccepted,
     Drain,
     Hello,
     Keep,
@@ -101,6 +125,15 @@ from ternmq.wire.control.lookup import (
     OffsetFound,
     RowStanding,
 )
+from ternmq.wire.control.schedule import (
+    ScheduleCancel,
+    ScheduledHour,
+    ScheduledHours,
+    ScheduledInfo,
+    ScheduledPage,
+    ScheduleHours,
+    ScheduleList,
+)
 from ternmq.wire.control.topics import (
     QueueInfo,
     Report,
@@ -127,6 +160,11 @@ from ternmq.wire.control.transactions import (
 
 __all__ = [
     "MAX_FAILED",
+    "AlarmClear",
+    "AlarmCleared",
+    "AlarmInfo",
+    "AlarmList",
+    "Alarms",
     "AppDelete",
     "AppInfo",
     "AppList",
@@ -137,6 +175,8 @@ __all__ = [
     "ClientInfo",
     "ClientList",
     "Clients",
+    "ClockAccept",
+    "ClockAccepted",
     "Drain",
     "FailedDelete",
     "FailedDone",
@@ -200,6 +240,13 @@ __all__ = [
     "RightsChecked",
     "RightsQuestion",
     "RowStanding",
+    "ScheduleCancel",
+    "ScheduleHours",
+    "ScheduleList",
+    "ScheduledHour",
+    "ScheduledHours",
+    "ScheduledInfo",
+    "ScheduledPage",
     "SequenceRun",
     "SessionName",
     "Status",
@@ -225,4 +272,16 @@ __all__ = [
     "TransactionList",
     "Transactions",
     "WriterInfo",
+    "CheckedTransaction",
+    "CheckerOffer",
+    "ProducerGroupDelete",
+    "ProducerGroupInfo",
+    "ProducerGroupList",
+    "ProducerGroupPut",
+    "ProducerGroups",
+    "TransactionCheck",
+    "TransactionCheckAgain",
+    "TransactionDecide",
+    "TransactionMove",
+    "TransactionShow",
 ]

@@ -147,11 +147,22 @@ class ClientInfo(Body, frozen=True, kw_only=True):
     topics: list[str] = msgspec.field(default_factory=list)
     """Topics that it sent to, pulled from or read over its present connections, by name; at most 32
     of each connection: those that it began to use last."""
+    away_since_us: int = 0
+    """Time at which its last connection ended, or at which the broker started, if that was later;
+    0: it has a connection, or the broker is older than this field."""
 
     @property
     def since(self) -> datetime:
         """Time at which the session began."""
         return at(self.since_us)
+
+    @property
+    def away_since(self) -> datetime | None:
+        """Time at which its last connection ended; None while it has one.
+
+        After a restart of the broker: the time of the restart, until the client is back.
+        """
+        return at(self.away_since_us) if self.away_since_us else None
 
 
 def short_name(client: str) -> str:
@@ -173,8 +184,10 @@ class OldestFile(Body, frozen=True, kw_only=True):
     kept_by: str = "nothing"
     """``active``: it is the only file. ``retention``: a topic keeps its messages for longer.
     ``group``: a group that must not miss its messages has not finished them. ``hold``: a hold.
-    ``transaction``: an undecided transaction has rows in it. ``state``: the broker's state must be
-    written after it first. ``nothing``: it is about to be removed."""
+    ``transaction``: an undecided transaction has rows in it. ``schedule``: scheduled messages are
+    in it, which are copied a day later. ``check-back``: likewise, messages of undecided
+    transactions with check-back. ``state``: the broker's state must be written after it
+    first. ``nothing``: it is about to be removed."""
     since_us: int = 0
     """Time since which it is kept by this cause; 0: not checked yet."""
     topic: str = ""
@@ -210,8 +223,9 @@ class Status(Body, frozen=True, kw_only=True):
     role: str = "primary"
     """``primary``: it takes sends."""
     disk_free_bytes: int = 0
-    """Free bytes on the disk of the journal."""
+    """Bytes of the journal's disk that the broker's user can still use, as Available of `df`."""
     disk_total_bytes: int = 0
+    """Size of this disk, as Size of `df`: with blocks that are reserved for root."""
     journal_first: int = 0
     """The oldest position that is kept."""
     journal_end: int = 0
@@ -234,3 +248,63 @@ class Status(Body, frozen=True, kw_only=True):
     def uptime(self) -> timedelta:
         """Time since the start."""
         return span(self.uptime_us)
+
+    @property
+    def clock(self) -> datetime:
+        """Time of the clock of the broker's machine."""
+        return self.now + self.clock_gap
+
+    @property
+    def clock_gap(self) -> timedelta:
+        """How far the clock of the broker's machine is ahead of broker time; below 0: behind it."""
+        return span(round(self.metrics.get("ternmq_clock_gap_seconds", 0.0) * 1e6))
+
+    @property
+    def clock_followed(self) -> bool:
+        """Whether broker time drifts towards that clock. A gap of more than five seconds stays."""
+        return bool(self.metrics.get("ternmq_clock_followed", 1.0))
+
+    @property
+    def disk_used(self) -> float:
+        """Used part of the disk of the journal, 0 to 1, as `df` counts its Use%.
+
+        Above the setting `retention_watermark`, messages are removed early, or sends refused.
+        """
+        used = self.metrics.get("ternmq_disk_used_bytes", 0.0)
+        usable = used + self.disk_free_bytes
+        return used / usable if usable else 0.0
+
+    @property
+    def alarms(self) -> int:
+        """Number of open alarms."""
+        counts = [
+            count for name, count in self.metrics.items() if name.startswith("ternmq_alarms{")
+        ]
+        return int(sum(counts))
+
+
+class ClockAccept(Body, frozen=True, kw_only=True):
+    """Let broker time follow the clock of the broker's machine again.
+
+    If that clock is ahead, broker time jumps to it at once. Everything that is due by then happens,
+    as after a stop of that length: leases end, and what is older than its retention is removed. If
+    it is more than five seconds behind, the request is refused (InvalidRequest): broker time never
+    goes back.
+    """
+
+
+class ClockAccepted(Body, frozen=True, kw_only=True):
+    """Broker time before and after."""
+
+    before_us: int
+    now_us: int
+
+    @property
+    def before(self) -> datetime:
+        """Broker time before."""
+        return at(self.before_us)
+
+    @property
+    def now(self) -> datetime:
+        """Broker time from now on."""
+        return at(self.now_us)

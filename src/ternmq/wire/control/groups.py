@@ -80,22 +80,23 @@ class GroupQueueInfo(Body, frozen=True, kw_only=True):
     """A group's progress in a queue; docs/reference/glossary.md explains cursor and floor."""
 
     cursor: int
-    """Offset of the first row that was never delivered."""
+    """Offset of the first message that was never delivered."""
     floor: int
-    """No row below this offset is leased or ready; some may wait for a retry or be dead letters."""
+    """No message below this offset is leased or ready; some may wait for a retry or be dead
+    letters."""
     end: int
-    """Offset after the last durable row."""
+    """Offset after the last durable message."""
     leased: int
-    """Rows that consumers hold."""
+    """Messages that consumers hold."""
     ready: int
-    """Rows below the cursor that wait for a consumer: returned ones, and those behind another row
-    of their ordering key."""
+    """Messages below the cursor that wait for a consumer: returned ones, and those behind another
+    message of their ordering key."""
     waiting: int
-    """Rows that failed and wait for their next attempt, or are held."""
+    """Messages that failed and wait for their retry, or are held: `retrying` in `group lag`."""
     dead: int
     """Dead letters."""
     intervals: int
-    """Number of separate runs of settled rows; 1 if no row below the cursor is owed."""
+    """Number of separate runs of settled messages; 1 if no message below the cursor is owed."""
 
     @property
     def lag(self) -> int:
@@ -153,11 +154,11 @@ class ResetQueue(Body, frozen=True, kw_only=True):
 
     queue: int
     offset: int
-    """The group's next row."""
+    """The group's next message."""
     unread: int
-    """Rows from there to the queue's end."""
+    """Messages from there to the queue's end."""
     forgotten: int
-    """Rows, leased or waiting, that the group is no longer owed."""
+    """Messages, leased, ready or waiting, that the group is no longer owed."""
 
 
 class ResetDone(Body, frozen=True, kw_only=True):

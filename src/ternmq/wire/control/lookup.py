@@ -42,13 +42,20 @@ class FoundMessage(Body, frozen=True, kw_only=True):
 
     topic: str
     queue: int
+    """Of a message that is scheduled or cancelled: the queue that was asked for; -1: none."""
     offset: int
+    """Of a message that is scheduled or cancelled: -1."""
     stored_us: int
     """Broker time at which it was stored."""
     row: int
     """Its row in ``batch``."""
     batch: bytes
     """The format is in docs/format/batch.md; it may hold other rows as well."""
+    state: str = "stored"
+    """``stored``: it is in its queue. ``scheduled``: it is not due yet. ``cancelled``: it was
+    scheduled, and is not delivered. By key, cancelled messages are not found."""
+    due_us: int = 0
+    """Of a message that is scheduled or cancelled: time at which it is due."""
 
 
 class FoundPage(Body, frozen=True, kw_only=True):
@@ -92,7 +99,7 @@ class FailedList(Body, frozen=True, kw_only=True):
 
 
 class FailureInfo(Body, frozen=True, kw_only=True):
-    """One failure of a row."""
+    """One failure of a message."""
 
     time_us: int
     """Time of the failure."""
@@ -135,23 +142,24 @@ class FailedMessage(Body, frozen=True, kw_only=True):
 
 
 class RowStanding(Body, frozen=True, kw_only=True):
-    """The state of a row in a group."""
+    """The state of a message in a group."""
 
     state: str
     """``unread``: not delivered yet. ``leased``: a consumer has it. ``ready``: it waits for a
-    consumer, returned or ``behind`` another row. ``waiting``: it waits for the time of its retry,
-    or, if ``due``, for a consumer. ``held``, ``dead``. ``not_owed``: it is done, skipped, or
-    forgotten."""
+    consumer, returned or ``behind`` another. ``waiting``: it waits for the time of its retry,
+    or, if ``due``, for a consumer. ``held``, ``dead``. ``not_owed``: it is done or skipped:
+    the group does not receive it any more."""
     attempts: int = 0
     """Number of failed attempts that count against the retry policy."""
     deliveries: int = 0
     """Number of deliveries."""
     behind: int | None = None
-    """Of a ready row: offset of the first owed row of its ordering key, if that is before it."""
+    """Of a ready message: offset of the first one of its ordering key that is owed, if that is
+    before it."""
     retry_us: int = 0
-    """Of a waiting row: time of its retry; else 0."""
+    """Of a waiting message: time of its retry; else 0."""
     due: bool = False
-    """Of a waiting row: the time of its retry is over, and no consumer asked since."""
+    """Of a waiting message: the time of its retry is over, and no consumer asked since."""
     failures: list[FailureInfo]
     """Oldest first, as far as they are kept."""
 

@@ -1,7 +1,7 @@
 """Times of control structs as ``datetime`` and ``timedelta``.
 
-The only module of the core and of what it imports that may import ``datetime``: it computes, and
-reads no clock.
+The only module of the core and of what it imports that may import ``datetime``, but for a field of
+receipts (`model.outcomes`): it computes, and reads no clock.
 """
 
 from __future__ import annotations

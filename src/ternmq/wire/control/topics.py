@@ -70,6 +70,8 @@ class TopicInfo(Body, frozen=True, kw_only=True):
     """In the order of their numbers."""
     groups: list[str]
     """Names of the groups that consume it."""
+    scheduled: int = 0
+    """Number of its messages that are not due yet."""
 
     @property
     def retention(self) -> timedelta:

@@ -1,11 +1,13 @@
-"""Control: transactions, identified by writer and batch id."""
+"""Control: transactions that writers name, by writer and batch id; lists of all transactions."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
+from ternmq.wire.control.checked import CheckedTransaction
 from ternmq.wire.control.coding import Body, Count, Limit, Time, Token
 from ternmq.wire.control.times import at, datetime
 
@@ -49,6 +51,8 @@ class TransactionDone(Body, frozen=True, kw_only=True):
     """Number of rows that became messages."""
     repeated: bool = False
     """The same was decided before: nothing was done."""
+    transaction: Count = 0
+    """Number of the transaction; only of one with check-back."""
 
 
 class TransactionList(Body, frozen=True, kw_only=True):
@@ -63,6 +67,12 @@ class TransactionList(Body, frozen=True, kw_only=True):
     """Most transactions, and most writers, on a page; a page may be shorter."""
     after: Token = ""
     """`next` of the page before."""
+    checked: bool = False
+    """List the undecided transactions with check-back instead, in `checked`."""
+    group: str = ""
+    """With `checked`: only those of this producer group."""
+    query_id: str = ""
+    """With `checked`: only those with this query id."""
 
 
 class TransactionInfo(Body, frozen=True, kw_only=True):
@@ -141,3 +151,5 @@ class Transactions(Body, frozen=True, kw_only=True):
     """There are more transactions or writers than listed."""
     next: str = ""
     """`after` of the request for the next page. Empty on the last page."""
+    checked: list[CheckedTransaction] = msgspec.field(default_factory=list)
+    """Undecided transactions with check-back, oldest first."""

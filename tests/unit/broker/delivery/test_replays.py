@@ -92,7 +92,7 @@ def test_rows_that_were_done_come_again_once_and_the_others_do_not() -> None:
         plan = replay(world, (3, 5), (8, 9))
         assert (plan.rows, plan.unread, plan.expired) == (3, 0, 0)
         again = pull(world, session)
-        assert attempts(again) == {3: (1, 1), 4: (1, 1), 8: (1, 1)}
+        assert attempts(again) == {3: (1, 2), 4: (1, 2), 8: (1, 2)}
         world.settle(session, "t", "g", again)
         world.pass_time(60 * SECOND)
         assert world.pull(session, "t", "g") is None
@@ -124,7 +124,7 @@ def test_what_was_leased_ready_waiting_or_dead_begins_a_new_round() -> None:
         assert (taken.settled, taken.refused) == ([(6, 8, 1, 1)], [(5, 6)])
         again = pull(world, session)
         assert attempts(again) == {
-            0: (1, 2), 1: (1, 2), 2: (1, 2), 3: (1, 1), 4: (1, 2), 5: (1, 2), 8: (1, 1), 9: (1, 1),
+            0: (1, 2), 1: (1, 2), 2: (1, 2), 3: (1, 2), 4: (1, 2), 5: (1, 2), 8: (1, 1), 9: (1, 1),
         }  # fmt: skip
         world.settle(session, "t", "g", again)
         world.pass_time(60 * SECOND)

@@ -335,7 +335,7 @@ def test_what_the_owner_gives_up_he_gave_up_whatever_else_he_may(operator: bool)
 
 def test_application_ids_and_odd_names_are_refused() -> None:
     world, _ = ready()
-    with pytest.raises(InvalidRequest, match="ids of the application"):
+    with pytest.raises(InvalidRequest, match="ids of their own"):
         world.prepare("t", [Row(b"x", application_id="a")])
     for writer, part in (("", ""), ("w" * 129, ""), ("w", "p" * 129)):
         with pytest.raises(InvalidRequest):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import ternmq.broker
+from ternmq.broker.checkback.questions import Name
 from ternmq.broker.ledger import factkinds
 from ternmq.broker.ledger.factkinds import COUNTS, CURSOR, JOINED, FactKind
 from ternmq.broker.ledger.views import Views
@@ -16,8 +17,9 @@ from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.index.index import Index
 from ternmq.journal.log.scan import RawRecord, Scanner
 from ternmq.model.errors import Busy, DiskFull, JournalFull
-from ternmq.model.specs import Limits
+from ternmq.model.specs import Limits, ProducerGroupSpec
 from ternmq.model.types import Position
+from ternmq.record.batch.batch import Row
 from ternmq.record.fact.control import Joined
 from ternmq.record.fact.facts import CursorMoved, Move, Outcome
 from ternmq.record.fact.header import KNOWN_KINDS, Kind
@@ -27,8 +29,11 @@ SEGMENT = 1 << 16
 PACKAGE = Path(ternmq.broker.__file__).parent
 KINDS = [one for one in vars(factkinds).values() if isinstance(one, FactKind)]
 OF_THE_JOURNAL = {Kind.SEGMENT, Kind.PAD, Kind.EPOCH, Kind.MARK, Kind.STATE}
-NEVER_DECIDED = {Kind.ALARM}
-APPLIES = {"ledger/ledger.py", "ledger/views.py", "ledger/resolving.py", "catalog/stateobjects.py"}
+APPLIES = {
+    "ledger/ledger.py", "ledger/views.py", "ledger/resolving.py", "ledger/scheduling.py",
+    "ledger/checks.py",
+    "catalog/stateobjects.py",
+}  # fmt: skip
 """Modules that may call what applies a fact; the last loads sessions from STATE."""
 
 
@@ -38,7 +43,7 @@ APPLIES = {"ledger/ledger.py", "ledger/views.py", "ledger/resolving.py", "catalo
 def test_every_kind_that_can_be_decided_is_in_the_table() -> None:
     kinds = [one.kind for one in KINDS]
     assert len(set(kinds)) == len(kinds)
-    assert set(kinds) == KNOWN_KINDS - OF_THE_JOURNAL - NEVER_DECIDED
+    assert set(kinds) == KNOWN_KINDS - OF_THE_JOURNAL
     views = new_views(Limits(), Index(MemoryDisk(), segment_size=SEGMENT))
     without = [one.kind for one in KINDS if views.table[one.kind].apply is None]
     assert without == [COUNTS.kind]
@@ -46,7 +51,7 @@ def test_every_kind_that_can_be_decided_is_in_the_table() -> None:
 
 def test_a_kind_that_is_not_in_the_table_is_not_appended() -> None:
     ledger = World().broker.ledger
-    unknown: FactKind[Joined] = FactKind(Kind.SCHEDULED, JOINED.pack, JOINED.unpack)
+    unknown: FactKind[Joined] = FactKind(Kind.MARK, JOINED.pack, JOINED.unpack)
     end = ledger.end
     with pytest.raises(KeyError):
         ledger.record(1, unknown, Joined(1, "app", "client"))
@@ -128,6 +133,10 @@ def test_records_applied_to_a_copy_make_the_views_that_decided_them() -> None:
     world.decide(ids)
     world.prepare("t", 1, batch=2)
     world.abort(batch=2)
+    world.send("t", [Row(body=b"due", due_us=now + 5), Row(body=b"later", due_us=now + SECOND)])
+    broker.cancel_scheduled(now, "t", 1, world.sequences[1] - 1)
+    world.pass_time(5)
+    now = world.now
     broker.operating.redrive(now, session, "t", "g", pulled.queue, [start])
     broker.operating.skip(now, "o", "g", 0, 5)
     broker.operating.reset(now, "t", "g", 1, 1)
@@ -135,6 +144,15 @@ def test_records_applied_to_a_copy_make_the_views_that_decided_them() -> None:
     world.group("t", "h")
     broker.administration.unsubscribe(now, "t", "h")
     world.join("other")
+    world.send("t", [Row(body=b"later", due_us=now + SECOND, application_id="later")], producer=5)
+    broker.cancel_scheduled_id(now, "t", "later")
+    broker.alarms.raise_(now, "held", "o/g/0", "a key is held")
+    put = ProducerGroupSpec(name="pay", without_checker=True)
+    broker.checking.put_group(now, "app", put)
+    opened = broker.checking.prepare(
+        now, "app", session, "t", world.batch("t", world.rows(2)), Name(1, 1), "pay"
+    )
+    broker.checking.take_up(now, "app", opened.transaction)
     assert world.pull(session, "t", "g", 1) is not None
     world.leave(session)
     found = records(world)

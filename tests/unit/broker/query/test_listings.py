@@ -302,10 +302,12 @@ def test_sessions_say_who_is_here_and_since_when() -> None:
     world.pass_time(SECOND)
     second = world.join("c-2")
     world.broker.clients.disconnected(world.now, second)
+    gone_us = world.now
+    world.pass_time(SECOND)
     page = Listings(world.broker.ledger).sessions()
     assert page.position == world.broker.journal.end
-    assert [(one.session, one.connected, one.since_us) for one in page.sessions] == [
-        (first, True, START_US), (second, False, START_US + SECOND),
+    assert [(one.session, one.connected, one.since_us, one.away_us) for one in page.sessions] == [
+        (first, True, START_US, 0), (second, False, START_US + SECOND, gone_us),
     ]  # fmt: skip
     one = page.sessions[0]
     assert (one.app, one.client, one.address, one.pid, one.version) == (
@@ -316,6 +318,7 @@ def test_sessions_say_who_is_here_and_since_when() -> None:
     assert [(one.connected, one.since_us) for one in again] == [
         (False, START_US), (False, START_US + SECOND),
     ]  # fmt: skip
+    assert all(one.away_us == world.now for one in again)  # the broker knows no earlier time
 
 
 def every_transaction(

@@ -236,6 +236,31 @@ def test_what_was_sent_lately_is_known_again_when_its_segment_is_gone() -> None:
     assert world.send_batch("t", batch).duplicate
 
 
+def test_a_repeat_is_told_whether_it_was_scheduled_when_its_record_is_gone() -> None:
+    world = small()
+    session = world.join()
+
+    def due(*seconds: float) -> bytes:
+        rows = [Row(b"row", due_us=world.now + round(one * SECOND)) for one in seconds]
+        return world.batch("t", rows, 1)
+
+    over, later = due(-100, 0), due(-100, 5)
+    world.now += SECOND
+    assert [world.send_batch("t", one).scheduled for one in (over, later)] == [False, True]
+    world.turns(10, SECOND)
+    assert world.broker.views.schedule.rows == 0
+    end = world.broker.journal.end
+    while world.broker.journal.first < end:
+        world.fill()
+        world.drain(session, "t", "g")
+        assert world.takes_again()
+    for _ in range(2):
+        world.restart()  # the newest records are still in memory
+        told = [world.send_batch("t", one) for one in (over, later)]
+        assert [(one.duplicate, one.scheduled) for one in told] == [(True, False), (True, True)]
+        assert [one.first_offset for one in told] == [None, None]
+
+
 def test_on_an_idle_broker_a_segment_goes_some_time_after_its_retention() -> None:
     world = small(30 * SECOND, volume=1 << 30)
     session = world.join()

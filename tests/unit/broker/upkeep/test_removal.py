@@ -153,8 +153,10 @@ def test_names_of_what_is_gone_are_forgotten_some_in_a_step() -> None:
 def test_a_row_that_went_unread_is_not_said_to_be_unread() -> None:
     world = removed_a_moment_ago()
     queries = Queries(world.broker.ledger)
-    states = [queries.row("t0", "g", 0, offset)[0].state for offset in range(4)]
-    assert states == [RowState.NOT_OWED] * 3 + [RowState.UNREAD]
+    states = [queries.row("t0", "g", 0, offset)[0].state for offset in range(3)]
+    assert states == [RowState.NOT_OWED] * 3
+    world.send("t0", 1)
+    assert queries.row("t0", "g", 0, 3)[0].state is RowState.UNREAD
 
 
 def test_the_next_segment_waits_until_the_space_of_the_one_before_is_free() -> None:

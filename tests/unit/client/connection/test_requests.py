@@ -21,6 +21,14 @@ def commit(**fields: Any) -> control.TransactionCommit:
     return control.TransactionCommit(**given | fields)
 
 
+def replay(**fields: Any) -> control.GroupReplay:
+    return control.GroupReplay(topic="t", group="g", **fields)
+
+
+def span(start: int, stop: int) -> control.ReplaySpan:
+    return control.ReplaySpan(queue=0, start=start, stop=stop)
+
+
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
@@ -34,8 +42,12 @@ def commit(**fields: Any) -> control.TransactionCommit:
         (find(id="i" * 300), "id has 300 characters, at most 200 are allowed"),
         (find(id="a\nb"), r"id has characters that are not allowed: 'a\nb'"),
         (commit(writer=""), "writer is empty"),
-        (commit(ids=[1, -1]), "prepared or ids must be 0 or more, not -1"),
-        (commit(ids=[1, "x"]), "prepared or ids is a list, not one of int, str"),
+        (commit(ids=[1, -1]), "prepared must be 0 or more, not -1"),
+        (commit(ids=[1, "x"]), "an entry of prepared is a whole number, not 'x'"),
+        (replay(ids=["a", 7]), "an entry of ids is a str, not 7"),
+        (replay(ids=["a"] * 101), "ids has 101 entries, at most 100 are allowed"),
+        (replay(spans=[span(0, 3), span(5, 2**63)]), f"stop must be at most {2**63 - 1}, not "),
+        (replay(spans=[span(0, 3)] * 1001), "spans has 1001 entries, at most 1000 are allowed"),
     ],
 )
 def test_the_text_says_the_bound(asked: msgspec.Struct, says: str) -> None:

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ternmq.client.consumer.chunk import chunks_of
+from ternmq.client.consumer.delivery import Delivery, begun_before
+from ternmq.client.content.codecs import Codecs
 from ternmq.model.errors import ProtocolError
 from ternmq.record.batch.batch import Row, encode, topic_seed
 from ternmq.record.fact import messages
@@ -76,6 +78,20 @@ def test_what_was_handed_out_before_a_power_cut() -> None:
     assert [one.suspect for one in chunks] == [True, False]
     chunks = chunks_of(0, data, [Run(0, 2, 2, 2)], suspect_below=100)
     assert [one.suspect for one in chunks] == [False, False]
+
+
+def test_what_comes_for_the_first_time_since_a_reset_or_replay() -> None:
+    data = record(0, rows(3)) + record(3, rows(3))
+    runs = [Run(0, 1, 1, 2), Run(1, 3, 1, 2), Run(4, 1, 1, 1), Run(5, 1, 1, 2)]
+    chunks = chunks_of(0, data, runs, anew=0b1010)
+    assert [(one.offset, one.anew) for one in chunks] == [
+        (0, False), (1, True), (3, True), (4, False), (5, True),
+    ]  # fmt: skip
+    codecs = Codecs()
+    found = [Delivery("t", chunk, 0, None, codecs) for chunk in chunks]
+    assert [one.maybe_redelivered for one in found] == [True, True, True, False, True]
+    assert [begun_before(one) for one in found] == [True, False, False, False, False]
+    assert not any(one.anew for one in chunks_of(0, data, [*runs] * 20))
 
 
 @given(st.data())

@@ -26,6 +26,8 @@ def topic(ordered: bool | None) -> ternmq.Topic:
         (topic(True), None, None, 'state mode="shared" for group late on scans'),
         (topic(None), ORDERED, None, 'state mode="shared" for group late on scans'),
         (None, ORDERED, None, 'state mode="shared" for group late on scans'),
+        (topic(False), ORDERED, None, 'state mode="shared" for group late on scans'),
+        (topic(False), ORDERED, KEEPS_ORDER, 'new group with mode="shared" instead of group late'),
         (None, ORDERED, KEEPS_ORDER, 'new group with mode="shared" instead of group late on scans'),
     ],
 )
@@ -61,6 +63,10 @@ def test_a_group_that_keeps_an_order_that_there_is_not(there: TopicSpec | None) 
         (Source("scans", "late", tags=" * "), topic(True), None, None),
         (Source("scans", "late", tags=""), topic(True), ORDERED, KEEPS_ORDER),
         (Source("scans", "late", mode="ordered"), topic(True), None, None),
+        # That the topic differs from its declaration is said of the topic.
+        (Source("scans", "late"), topic(False), ORDERED, KEEPS_ORDER),
+        (Source("scans", "late", mode="ordered"), topic(False), ORDERED, None),
+        (Source("scans", "late", tags="a"), topic(True), PLAIN, None),
         # A join makes it as the group's mode says.
         (Source("scans", "late", mode="ordered"), None, None, None),
     ],

@@ -11,6 +11,7 @@ import pytest
 
 from ternmq.client.connection.address import parse
 from ternmq.client.connection.options import Options
+from ternmq.client.content.delays import Due
 from ternmq.client.producer.core import SendCore
 from ternmq.client.producer.lanes import TopicFacts
 from ternmq.client.producer.load import Load
@@ -56,8 +57,11 @@ class Client:
         self.core.refused(load, error, self.now)
         self._take()
 
-    def put(self, body: bytes, key: str = "", timeout: float = TIMEOUT) -> None:
+    def put(
+        self, body: bytes, key: str = "", timeout: float = TIMEOUT, *, due: Due | None = None
+    ) -> None:
         message = Outgoing(body, "", key, "", {}, "", "", None)
+        message.due = due
         lane = self.topic.lane_of(message)
         self.core.put(lane, message, timeout, self.now)
 
@@ -133,6 +137,63 @@ def test_a_message_does_not_overtake_one_of_send_many_when_the_queues_change() -
     client.core.learned(client.topic, TopicFacts(queues=2))
     sent = [Batch(bodies.unpack_send(load.frame).batch).bodies() for load in client.send()]
     assert sent == [[b"1"], [b"2"], [b"3"]]
+
+
+def batches(loads: list[Load]) -> list[tuple[list[bytes], list[int]]]:
+    """Return bodies and due times of the batches of loads."""
+    found = [Batch(bodies.unpack_send(load.frame).batch) for load in loads]
+    return [(one.bodies(), list(one.due_times_us())) for one in found]
+
+
+def test_messages_with_and_without_due_times_are_in_different_batches() -> None:
+    client = Client()
+    client.put(b"1")
+    client.put(b"2", due=Due(9))
+    client.put(b"3")
+    client.put(b"4", due=Due(5))
+    assert batches(client.send()) == [([b"1", b"3"], [0, 0]), ([b"2", b"4"], [9, 5])]
+
+
+def test_they_are_placed_apart_when_the_topic_becomes_known() -> None:
+    client = Client()
+    client.topic = client.core.placing.topic("other")
+    for number in range(4):
+        client.put(b"%d" % number, due=Due(7) if number % 2 else None)
+    assert client.send() == []
+    client.core.learned(client.topic, TopicFacts())
+    assert batches(client.send()) == [([b"0", b"2"], [0, 0]), ([b"1", b"3"], [7, 7])]
+
+
+def test_due_messages_of_a_key_wait_for_one_another_and_not_for_others() -> None:
+    client = Client(ordered=True, queues=2)
+    for number in range(6):
+        client.put(b"%d" % number, "k", due=Due(7) if number % 2 else None)
+    first = client.send()
+    assert batches(first) == [([b"0", b"2"], [0, 0]), ([b"1", b"3"], [7, 7])]
+    assert client.send() == []
+    client.store(first[1])
+    assert batches(client.send()) == [([b"5"], [7])]
+
+
+def test_a_load_without_a_known_clock_is_given_up() -> None:
+    client = Client()
+    client.put(b"1", due=Due(0, 5, 1))
+    client.put(b"2")
+    assert batches(client.send()) == [([b"2"], [0])]
+    assert [type(error) for _, error in client.ended] == [EncodeError]
+
+
+def test_a_due_load_is_sent_again_with_the_same_bytes() -> None:
+    client = Client()
+    client.core._broker_time.told(1_000_000, 0)
+    client.put(b"1", due=Due(0, 5, 1))
+    (load,) = client.send()
+    assert batches([load]) == [([b"1"], [1_000_006])]
+    client.lose()
+    client.core._broker_time.told(9_000_000, 0)
+    client.connect()
+    (again,) = client.core.again()
+    assert (again, batches([again])) == (load, [([b"1"], [1_000_006])])
 
 
 def test_a_lost_connection_sends_the_same_bytes_again_in_order() -> None:

@@ -368,8 +368,8 @@ async def test_a_short_timeout_tells_the_last_refusal() -> None:
     """Every try was refused definitely: that is no SendTimeout, whose outcome is not known."""
     async with FakeBroker() as fake, ternmq.connect(fake.url) as client:
         await client.send("t", b"0")
-        fake.refuse = [StrictNeedsReplica("alone") for _ in range(1000)]
-        with pytest.raises(ternmq.StrictNeedsReplica):
+        fake.refuse = [Busy("alone") for _ in range(1000)]
+        with pytest.raises(ternmq.Busy):
             await client.send("t", b"x", timeout=0.3)
         count = len(fake.sends)
         fake.refuse = []
@@ -377,6 +377,17 @@ async def test_a_short_timeout_tells_the_last_refusal() -> None:
         assert (await client.send("t", b"y", timeout=5)).offset == 1
         assert [one.bodies() for one in fake.sends[count:]] == [[b"y"]]
         assert fake.stored == [b"0", b"y"]
+
+
+async def test_a_strict_topic_without_a_replica_refuses_at_once() -> None:
+    """No later try can succeed, so none is made."""
+    async with FakeBroker() as fake, ternmq.connect(fake.url) as client:
+        await client.send("t", b"0")
+        fake.refuse = [StrictNeedsReplica("alone") for _ in range(1000)]
+        with pytest.raises(ternmq.StrictNeedsReplica):
+            await client.send("t", b"x")
+        assert len(fake.sends) == 2
+        assert len(fake.refuse) == 999
 
 
 async def test_a_short_timeout_without_an_answer_is_not_known() -> None:

@@ -446,3 +446,4 @@ def test_blocks_reserved_for_others_are_no_part_of_the_volume(tmp_path, monkeypa
     disk = RealDisk(tmp_path)
     monkeypatch.setattr(os, "statvfs", lambda path: found)
     assert (disk.total_bytes(), disk.free_bytes()) == (70 * 4096, 10 * 4096)
+    assert disk.size_bytes() == 100 * 4096

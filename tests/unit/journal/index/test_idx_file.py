@@ -20,9 +20,9 @@ from ternmq.journal.index.index import Index
 from ternmq.journal.index.run_content import read_columns
 from ternmq.journal.index.run_file import open_run, read_head
 from ternmq.model.types import Position
-from ternmq.record.fact.transactions import Part
+from ternmq.record.fact.transactions import DuePart, Part
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "index_v1.idx"
+GOLDEN = Path(__file__).parents[3] / "golden" / "index_v2.idx"
 BASE = Position(1 << 20)
 
 
@@ -58,9 +58,12 @@ def sample(start: int = BASE + 80, count: int = 6) -> Index:
         struct.pack("<4Q", 8, 9, 0, 0),
     )
     index.add_moved(copies, position, 1_700_000_000_000_100)
-    index.add_prepared(3, 4, position + 304, 0x66, 77, b"", 1_700_000_000_000_101)
+    index.add_unseen(3, 4, position + 304, 0x66, 77, b"", b"", 1_700_000_000_000_101)
     parts = [Part(80, 106, 1, 3, 1, 4, 248), Part(position + 304, 0, 0, 4, 0, 4, 256)]
     index.add_resolved(position + 608, 1_700_000_000_000_102, parts, [88])
+    due = [DuePart(96, 700, 3, 0, (1_800_000_000_000_000,), 256)]
+    index.add_resolved(position + 800, 1_700_000_000_000_103, (), (), due, 9, committed=True)
+    index.add_resolved(position + 920, 1_700_000_000_000_103, (), (), (), 7)
     return index
 
 
@@ -89,6 +92,30 @@ def read(data: bytes) -> tuple[Head, Columns]:
     return head, read_columns(disk, run)
 
 
+def test_a_row_of_a_scheduled_batch_is_found_when_a_part_of_the_batch_has_come_due():
+    index = Index(MemoryDisk(), segment_size=1 << 20, start=BASE)
+    time_us = 1_700_000_000_000_000
+    index.add_unseen(3, 6, BASE + 80, 7, 10, b"", b"", time_us)
+    index.add_unseen(3, 2, BASE + 160, 7, 16, b"", b"", time_us)
+    for number, (first, count) in enumerate(((11, 1), (13, 2), (10, 1))):
+        position = BASE + 240 + 80 * number
+        index.add(3, 0, number, count, position, 80, 0, 7, first, b"", b"", time_us)
+        index.note_fulfilled()
+    disk = MemoryDisk({"index/x": encoded(content(index))})
+    file = disk.open("index/x")
+    run, _ = open_run(ColdCache(disk), file, read_head(file))
+    deliveries = {11: (240, 0), 13: (320, 0), 14: (320, 1), 10: (400, 0)}
+    for sequence in range(10, 18):
+        stored = (80, sequence - 10) if sequence < 16 else (160, sequence - 16)
+        expected = [(BASE + at, row) for at, row in (deliveries.get(sequence, stored), stored)]
+        for source in (index.tail, run):
+            places = source.message_id(7, sequence)
+            found = [(place.position, place.row) for place in places]
+            assert found == list(dict.fromkeys(expected))
+    assert not run.message_id(7, 9)
+    assert not run.message_id(7, 18)
+
+
 def test_the_golden_file_is_what_is_written_and_read():
     data = encoded(content(sample()))
     assert GOLDEN.read_bytes() == data
@@ -105,11 +132,11 @@ def test_the_golden_file_reads_as_the_document_says():
     """By hand, with nothing of the package."""
     data = GOLDEN.read_bytes()
     magic, version, count, length = struct.unpack_from("<IHHI", data, 4)
-    assert (magic, version, count) == (0x31584D54, 1, 14)
+    assert (magic, version, count) == (0x31584D54, 2, 15)
     sections = {
         number: (row_bytes, offset, size)
         for number, row_bytes, offset, size, _, _ in struct.iter_unpack(
-            "<IIQQII", data[88 : 88 + 32 * count]
+            "<IIQQII", data[104 : 104 + 32 * count]
         )
     }
     assert min(offset for _, offset, _ in sections.values()) == length
@@ -158,8 +185,36 @@ def test_the_golden_file_reads_as_the_document_says():
     assert list(struct.iter_unpack("<QQII", data[offset : offset + size])) == [
         (80, 106, prepared + 38, 0),
         (88, 2**64 - 1, prepared + 38, 0),
+        (96, 1 << 63 | 700, prepared + 62, 0),
         (BASE + 8 * prepared, 0, prepared + 38, 0),
     ]
+    _, offset, size = sections[15]
+    assert list(struct.iter_unpack("<QII", data[offset : offset + size])) == [
+        (7, prepared + 77, 0),
+        (9, prepared + 62, 1),
+    ]
+    assert struct.unpack_from("<QQ", data, 88) == (7, 9)
+
+
+def test_decisions_are_found_in_tails_and_in_run_files():
+    index = sample()
+    disk = MemoryDisk({"index/x": encoded(content(index))})
+    file = disk.open("index/x")
+    run, _ = open_run(ColdCache(disk), file, read_head(file))
+    for source in (index.tail, run):
+        found = {number: source.decision(number) for number in range(12)}
+        assert [number for number, one in found.items() if one is not None] == [7, 9]
+        assert found[9] is not None
+        assert found[9].committed
+        assert found[7] is not None
+        assert not found[7].committed
+        assert found[7].position == found[9].position + 120
+        scheduled = source.settlement(96)
+        assert scheduled is not None
+        assert (scheduled.first_offset, scheduled.first_entry) == (None, 700)
+        gone = source.settlement(88)
+        assert gone is not None
+        assert (gone.first_offset, gone.first_entry) == (None, None)
 
 
 def test_every_flipped_byte_is_noticed():

@@ -16,6 +16,7 @@ from ternmq.model.errors import CorruptJournal, DiskReadError, FileMissing, Inva
 from ternmq.record.batch.batch import Column, Row, encode, topic_seed
 from ternmq.record.fact import control, messages, transactions
 from ternmq.record.fact.header import FLAG_MADE, HEADER, HEADER_BYTES, Kind
+from ternmq.record.fact.messages import Fulfilment, Origin
 
 SEGMENT = 64 << 10
 SEED = topic_seed("orders")
@@ -188,6 +189,55 @@ def test_a_batch_with_other_columns_is_cut_at_the_same_place() -> None:
 
     start = Batch(data).start(Column.BODIES)
     assert messages.unpack(body).batch == data[: start + 4 * 41]
+
+
+def due(count: int) -> bytes:
+    return encode(
+        [Row(b"B" * 100, f"key-{row}", due_us=500 + row) for row in range(count)],
+        topic_seed=SEED, producer_id=3, first_sequence=0, born_us=1,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [1, 3, 40, 41])
+@pytest.mark.parametrize(
+    "what", [Fulfilment(1 << 40, 1 << 41, 500), Origin(1 << 40, 1 << 42), None]
+)
+def test_what_is_behind_a_batch_is_kept_when_its_bodies_are_cut(
+    count: int, what: Fulfilment | Origin | None
+) -> None:
+    data = due(count)
+    if isinstance(what, Fulfilment):
+        body = messages.pack_fulfilled(1, 2, 7, count, data, what)
+    elif what is not None:
+        body = messages.pack_copy(1, 2, 7, count, data, what)
+    else:
+        body = messages.pack(1, 2, 7, count, data, ())
+    found, whole = messages.unpack(without_bodies(body)), messages.unpack(body)
+    assert replace(found, batch=b"") == replace(whole, batch=b"")
+    assert whole.batch.startswith(found.batch)
+    assert b"B" * 100 not in found.batch
+    assert what in {found.fulfils, found.origin}
+
+
+@pytest.mark.parametrize("kind", [Kind.SCHEDULED, Kind.MESSAGES])
+def test_large_records_of_scheduled_rows_lose_their_bodies(kind: Kind) -> None:
+    journal = Journal.create(MemoryDisk(), segment_size=SEGMENT, reserve_bytes=0)
+    for count in (3, 100):
+        if kind is Kind.SCHEDULED:
+            body = messages.pack_copy(1, 2, 7, count, due(count), Origin(8, 9))
+        else:
+            body = messages.pack_fulfilled(1, 2, 7, count, due(count), Fulfilment(8, 9, 500))
+        journal.append(kind, body, 10)
+    journal.flush()
+    journal.sync_now()
+    journal.mark(10)
+    journal.flush()
+    journal.sync_now()
+    found = made_of(journal, kind, with_bodies=False)
+    assert [made for made, _ in found] == [False, True]
+    for _, body in found:
+        stored = messages.unpack(body)
+        assert (stored.origin, stored.fulfils) != (None, None)
 
 
 def test_what_is_asked_wrongly_and_what_is_damaged(journal: Journal) -> None:

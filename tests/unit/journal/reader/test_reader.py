@@ -12,10 +12,10 @@ from ternmq.journal.log.journal import Journal
 from ternmq.journal.reader.reader import JournalReader
 from ternmq.model.errors import FileMissing
 from ternmq.model.types import Position
-from ternmq.record.batch.batch import Row
-from ternmq.record.fact import control, facts, replay
+from ternmq.record.batch.batch import Row, encode
+from ternmq.record.fact import control, facts, messages, replay, schedule
 from ternmq.record.fact.header import Kind
-from tests.unit.journal.index_kit import SEGMENT, Stand
+from tests.unit.journal.index_kit import SEED, SEGMENT, Stand
 
 
 def stand_of(count: int = 150) -> Stand:
@@ -163,6 +163,19 @@ def test_reading_changes_nothing_and_needs_no_lock(tmp_path):
     disk.close()
 
 
+def test_dump_tells_a_row_that_has_come_due():
+    stand = Stand()
+    batch = encode(
+        [Row(b"c", due_us=70)], topic_seed=SEED, producer_id=8, first_sequence=0, born_us=1
+    )
+    body = messages.pack_fulfilled(1, 0, 0, 1, batch, messages.Fulfilment(80, 9, 70))
+    stand.journal.append(Kind.MESSAGES, body, stand.time_us)
+    stand.flush()
+    *_, found = JournalReader(stand.disk).dump()
+    assert (found["first_offset"], found["count"]) == (0, 1)
+    assert found["scheduled"] == {"source": 80, "first_entry": 9, "due_us": 70}
+
+
 def test_dump_explains_every_kind():
     stand = Stand()
     stand.send(Row(b"a"), Row(b"b"))
@@ -185,6 +198,19 @@ def test_dump_explains_every_kind():
         Kind.ALARM: control.pack(control.Alarm("disk", "full")),
         Kind.STATE: bytes(16),
     }
+    due_us = stand.time_us + 50
+    due = encode(
+        [Row(b"c", due_us=1), Row(b"d", due_us=due_us)],
+        topic_seed=SEED, producer_id=8, first_sequence=0, born_us=1,
+    )  # fmt: skip
+    bodies |= {
+        Kind.SCHEDULED: messages.pack_copy(1, 2**32 - 1, 9, 2, due, messages.Origin(80, 30)),
+        Kind.CANCELLED: schedule.pack_cancelled(
+            schedule.Cancelled(
+                schedule.CancelCause.OPERATOR, [schedule.CancelledRow(1, due_us, 10)]
+            )
+        ),
+    }
     for kind, body in bodies.items():
         stand.journal.append(kind, body, stand.time_us)
     stand.flush()
@@ -203,5 +229,14 @@ def test_dump_explains_every_kind():
     assert lines["LEFT"]["left"]["reason"] == "bye"
     assert lines["ALARM"]["alarm"]["name"] == "disk"
     assert lines["MOVED"]["offsets"] == [1]
+    scheduled = lines["SCHEDULED"]
+    assert (scheduled["first_entry"], scheduled["queue"], scheduled["count"]) == (9, None, 2)
+    assert (scheduled["first_due_us"], scheduled["last_due_us"]) == (30, due_us)
+    assert scheduled["copy_of"] == {"position": 80, "time_us": 30}
+    assert "first_offset" not in scheduled
+    assert (lines["CANCELLED"]["cause"], lines["CANCELLED"]["rows"]) == (
+        "OPERATOR", [{"topic": 1, "due_us": due_us, "entry": 10}],
+    )  # fmt: skip
+    assert "scheduled" not in lines["MESSAGES"]
     assert lines["SEGMENT"]["segment_size"] == SEGMENT
     assert lines["EPOCH"]["new_epoch"] == 1

@@ -308,6 +308,19 @@ def test_messages_of_a_transaction_behind_the_cut_are_named():
     ]
 
 
+def test_scheduled_rows_behind_the_cut_are_named():
+    disk = MemoryDisk()
+    journal, _, _ = open_views(disk)
+    hole = journal.append(Kind.SETTLED, b"12345678", 1)
+    scheduled = journal.append(Kind.SCHEDULED, pack(7, 2**32 - 1, 100, 2, b"batch-1!", ()), 1)
+    commit(journal)
+    journal.append(Kind.SETTLED, b"12345678", 1)
+    commit(journal)
+    report = repair(damaged(disk.image(), (hole + 50, b"\xff")), consent=True)
+    told = [one for one in report.lost if one.kind == Kind.SCHEDULED]
+    assert told == [LostRecord(Kind.SCHEDULED, scheduled, 88, True, 7, None, None, 2)]
+
+
 def test_what_the_donor_has_is_taken_before_the_cut(sound):
     places = positions(sound)
     disk = damaged(sound, (places[50] + 50, b"\xff"), (places[300] + 50, b"\xff"))

@@ -36,7 +36,7 @@ def learn(audit, facts, position):
 
 
 def say(audit, now=LATER):
-    _, buckets = audit.open_hours()
+    _, buckets = audit.open_hours(NOON + 24 * HOUR)
     audit.load(audit.hours)
     audit.replace(judge(audit.known, Policy(now)), buckets)
     return buckets
@@ -73,9 +73,9 @@ def test_what_is_final_is_left_alone(opened):
     audit = opened()
     learn(audit, Facts().stored(0, 3, 1).counts(3), 100)
     say(audit, now=NOON + 1)
-    assert opened().open_hours() == ({"2026-11-21T12"}, {NOON})
+    assert opened().open_hours(NOON + 24 * HOUR) == ({"2026-11-21T12"}, {NOON})
     say(audit)
-    assert opened().open_hours() == (set(), set())
+    assert opened().open_hours(NOON + 24 * HOUR) == (set(), set())
 
 
 def test_a_run_that_broke_off_before_it_judged_is_made_up_for(opened):
@@ -87,7 +87,7 @@ def test_a_run_that_broke_off_before_it_judged_is_made_up_for(opened):
     assert say(again) == {NOON}
     assert again._audit.read(["verdict"]).to_pylist() == [{"verdict": "doubled"}]
     assert len(again._findings.read()) == 1
-    assert opened().open_hours() == (set(), set())
+    assert opened().open_hours(NOON + 24 * HOUR) == (set(), set())
 
 
 def test_other_ten_minutes_stay_as_they_are(opened):
@@ -122,6 +122,48 @@ def test_old_hours_are_forgotten(opened):
     learn(audit, Facts().stored(0, 3, 1).stored(3, 1, 4, born=NOON + HOUR), 100)
     audit.forget(NOON + HOUR)
     assert opened().hours == {hour_of(NOON + HOUR)}
+
+
+def test_hours_with_messages_that_may_still_be_delivered_are_kept_if_it_is_asked_for(opened):
+    later, due = NOON + 100 * HOUR, NOON + 2 * HOUR
+    facts = Facts().scheduled(1, 3, 1, due).fulfilled(0, 2, 1, 1, due)
+    learn(opened(), facts.scheduled(4, 1, 4, due + HOUR).cancelled(4, 1, due + HOUR), 100)
+    opened().forget(later, pending=True)
+    assert opened().hours == {hour_of(due)}
+    opened().forget(later, {7}, pending=True)
+    assert opened().hours == {hour_of(due)}
+    opened().forget(later, {8}, pending=True)
+    assert opened().hours == set(), "its topic is gone"
+    learn(opened(), facts, 200)
+    opened().forget(later)
+    assert opened().hours == set()
+
+
+def test_windows_that_have_not_begun_are_not_open(opened):
+    due = NOON + 24 * HOUR
+    audit = opened()
+    learn(audit, Facts().scheduled(1, 1, 1, due).counts(1), 100)
+    audit.replace(judge(audit.known, Policy(LATER)), [NOON, due])
+    assert opened().open_hours(due - 1) == (set(), set())
+    assert opened().open_hours(due) == ({hour_of(due)}, {due})
+
+
+@pytest.mark.parametrize(
+    ("due", "hours", "kept"),
+    [
+        (NOON, (), True),
+        (NOON + 731 * 24 * HOUR, (), True),
+        (NOON - 25 * HOUR, (), False),
+        (NOON - 25 * HOUR, (hour_of(NOON - 25 * HOUR),), True),
+    ],
+)
+def test_messages_may_be_due_at_any_later_time(due, hours, kept):
+    new = gathered(Facts().scheduled(1, 1, 1, due).fulfilled(0, 1, 1, 1, due))
+    left, out = usable(new, NOON, NOON - 24 * HOUR, hours)
+    assert sorted(left["kind"].to_pylist()) == (
+        ["fulfilled", "owed", "scheduled"] if kept else ["scheduled"]
+    )
+    assert out == 0
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,11 @@ from ternmq.pipeline.archive.rewrite import converted
 from ternmq.pipeline.archive.schema import ARCHIVE, ERASED
 from ternmq.pipeline.replay.plan import plan
 from ternmq.pipeline.replay.select import Selection
+from ternmq.pipeline.report.data import gather
 from ternmq.pipeline.running.converting import convert_tables
 from ternmq.pipeline.running.jobs import all_tables
+from ternmq.pipeline.source.choosing import choose, tasks
+from ternmq.pipeline.source.reading import batches
 from ternmq.pipeline.stats import kll, stats
 from ternmq.pipeline.stats.schema import SHARES, STATS_DAY, STATS_HOUR, STATS_MINUTE
 from ternmq.pipeline.stats.sketches import Logs
@@ -34,12 +37,22 @@ from ternmq.pipeline.tables.folder import Folder
 from ternmq.pipeline.tables.migration import migrate
 from ternmq.pipeline.tables.table import REMOVALS, Table, staged
 from ternmq.pipeline.trace.lookup import TraceLookup
-from ternmq.pipeline.trace.schema import TRACE
+from ternmq.pipeline.trace.schema import SCHEDULED, TRACE
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "tables_v1.tar.xz"
 """Tables that the code of version 1 made, and their rows as it read them."""
 GOLDEN_STATS = GOLDEN.with_name("stats_v2.tar.xz")
 """The same of the statistics, whose version 2 had sketches of another format."""
+GOLDEN_STATS_3 = GOLDEN.with_name("stats_v3.tar.xz")
+"""The same statistics in version 3, which had no lateness."""
+LATENESS = ("lateness", *(f"lateness_{one}_us" for one in ("p50", "p90", "p99", "max")))
+NEW = {
+    "audit": ("scheduled", "cancelled", "pending", "gone"),
+    "audit_runs": ("entry",),
+    "trace": ("transaction", "settled_by"),
+    **dict.fromkeys(("stats_minute", "stats_hour", "stats_day"), LATENESS),
+}
+"""Columns that tables of these versions did not have: null in rows of before."""
 REWRITES = {ARCHIVE.name: converted}
 
 
@@ -74,7 +87,7 @@ def rows_of(table):
 
 def rows_told(old, spec):
     told = json.loads((Path(old.uri).parent / "rows.json").read_text(encoding="utf-8"))
-    rows = told[spec.name]["rows"]
+    rows = [{**dict.fromkeys(NEW.get(spec.name, ())), **row} for row in told[spec.name]["rows"]]
     if spec is TRACE:
         rows = [{**row, "open": bool(row["open"])} for row in rows]
     return in_order(rows)
@@ -96,7 +109,8 @@ def without_sketches(rows):
     )
 
 
-SPECS = all_tables()
+SPECS = [one for one in all_tables() if one is not SCHEDULED]
+"""The tables that version 1 had."""
 STATS = [STATS_MINUTE, STATS_HOUR, STATS_DAY]
 
 
@@ -104,7 +118,13 @@ STATS = [STATS_MINUTE, STATS_HOUR, STATS_DAY]
 def test_a_table_of_version_1_is_read_but_not_written(old, spec):
     table = Table.open(old, spec, create=False)
     assert (table.schema_version, table.outdated) == (1, True)
-    assert rows_of(table) == rows_told(old, spec)
+    if spec in STATS:  # their sketches are read as those of today
+        assert without_sketches(rows_of(table)) == without_sketches(rows_told(old, spec))
+        stats.merge(table.read(), STATS_DAY)
+    else:
+        assert rows_of(table) == rows_told(old, spec)
+    for name in NEW.get(spec.name, ()):
+        assert table.read([name])[name].null_count == len(table.read()), "alone, too"
     writes = f"schema version 1, and this TernMQ writes {spec.version}: run `ternmq"
     with pytest.raises(TableError, match=writes):
         table.commit(remember={"x": 1})
@@ -143,13 +163,14 @@ def old_stats(tmp_path) -> Folder:
 
 @pytest.mark.row("R9")
 @pytest.mark.parametrize("spec", STATS, ids=lambda one: one.name)
-def test_statistics_of_version_2_get_the_sketches_of_version_3(old_stats, spec):
+def test_statistics_of_version_2_get_the_sketches_of_today(old_stats, spec):
     told = rows_told(old_stats, spec)
-    assert rows_of(Table.open(old_stats, spec, create=False)) == told
+    before = rows_of(Table.open(old_stats, spec, create=False))
     assert convert_tables(old_stats) == [one.name for one in STATS]
     table = Table.open(old_stats, spec, create=False)
-    assert (table.schema_version, table.outdated) == (3, False)
+    assert (table.schema_version, table.outdated) == (spec.version, False)
     assert without_sketches(rows_of(table)) == without_sketches(told)
+    assert rows_of(table) == before  # As they were read before they were converted.
     found = 0
     for row in table.read().to_pylist():
         assert row["keys"] is None
@@ -170,6 +191,51 @@ def test_statistics_of_version_2_get_the_sketches_of_version_3(old_stats, spec):
     hours = Table.open(old_stats, STATS_HOUR, create=False).read()
     for name in ("end_to_end", "handling"):
         assert stats.merge(minutes, STATS_HOUR)[name].to_pylist() == hours[name].to_pylist()
+
+
+@pytest.mark.row("R9")
+def test_the_report_reads_statistics_of_version_2_before_and_after_they_are_converted(old_stats):
+    before = gather(old_stats, "2026-11-26")
+    assert before.whole.counts["done"] == 843
+    assert before.whole.latency.keys() == {"p50", "p90", "p99", "max"}
+    assert before.keys == {"orders": 504, "quiet": 20}
+    assert convert_tables(old_stats) == [one.name for one in STATS]
+    assert gather(old_stats, "2026-11-26") == before
+
+
+@pytest.mark.row("R9")
+def test_spark_reads_the_sketches_of_version_2_in_the_format_of_today(old_stats):
+    def read():
+        choice = choose({"path": STATS_HOUR.name, "tables": old_stats.uri, "columns": "handling"})
+        found = [
+            row
+            for files in tasks(choice)
+            for batch in batches(choice, files)
+            for row in batch.column(0).to_pylist()
+        ]
+        return sorted(found, key=str)
+
+    before = read()
+    assert any(one is not None and one[0] == 5 for one in before)
+    convert_tables(old_stats)
+    assert read() == before
+
+
+@pytest.mark.row("R9")
+def test_statistics_of_version_3_stay_as_they_were(tmp_path):
+    with tarfile.open(GOLDEN_STATS_3) as packed:
+        packed.extractall(tmp_path, filter="data")
+    old = Folder(str(tmp_path / "tables"))
+    told = {spec.name: rows_told(old, spec) for spec in STATS}
+    for spec in STATS:
+        table = Table.open(old, spec, create=False)
+        assert (table.schema_version, table.outdated) == (3, True)
+        assert rows_of(table) == told[spec.name]
+    assert convert_tables(old) == [one.name for one in STATS]
+    for spec in STATS:
+        table = Table.open(old, spec, create=False)
+        assert rows_of(table) == told[spec.name] != []
+        assert table.read(["end_to_end"])["end_to_end"].null_count < len(table.read())
 
 
 def test_files_of_the_archive_are_divided_by_day_and_have_the_topic(old):

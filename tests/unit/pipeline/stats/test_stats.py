@@ -17,6 +17,7 @@ from ternmq.pipeline.stats import stats
 from ternmq.pipeline.stats.schema import COUNTS, STATS_DAY, STATS_HOUR, STATS_MINUTE
 from ternmq.pipeline.tables.table import Table
 from ternmq.pipeline.trace.queue import KINDS
+from tests.unit.pipeline.due_streams import DueStream
 from tests.unit.pipeline.test_trace import fold
 from tests.unit.pipeline.trace_reference import MINUTE, micros
 from tests.unit.pipeline.trace_streams import TOPICS, Stream
@@ -110,6 +111,34 @@ def test_minutes_are_what_counting_event_by_event_gives(tables, seed):
         exact = sorted(values)[int(0.9 * (len(values) - 1))]
         assert abs(row[f"{name}_p90_us"] - exact) <= 0.01 * exact + 1
     assert sum(row["end_to_end"] is not None for row in rows.values()) * 2 == len(latencies)
+
+
+@pytest.mark.row("R9")
+def test_lateness_is_the_time_from_due_to_the_delivery(tables):
+    stream = DueStream(random.Random(5))
+    for _ in range(200):
+        stream.step()
+    fold(tables, stream.events, [one["position"] for one in stream.events[60:180:60]])
+    wanted: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for one in stream.events:
+        if one["kind"] == "stored" and one.get("entry"):
+            minute = one["time"] // MINUTE * MINUTE
+            wanted[minute, one["topic_number"]] += [one["time"] - one["due"]] * one["rows"]
+    minutes = Table.open(tables, STATS_MINUTE).read()
+    names = {**TOPICS, 3: "topic-3"}
+    rows = of_table(minutes)
+    found = {key for key, row in rows.items() if row["lateness"] is not None}
+    assert found == {(minute, names[topic], None, None) for minute, topic in wanted}
+    for (minute, topic), times in wanted.items():
+        row = rows[minute, names[topic], None, None]
+        values = [max(0, one) for one in times]
+        assert row["lateness_max_us"] == max(values)
+        exact = sorted(values)[int(0.5 * (len(values) - 1))]
+        assert abs(row["lateness_p50_us"] - exact) <= 0.01 * exact + 1
+    hours = stats.merge(minutes, STATS_HOUR)
+    assert max(hours["lateness_max_us"].to_pylist(), key=lambda one: one or 0) == max(
+        max(values) for values in wanted.values()
+    )
 
 
 @pytest.mark.row("R9")

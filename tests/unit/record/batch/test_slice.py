@@ -10,6 +10,7 @@ from ternmq.record.batch.batch import (
     Batch,
     BatchFlag,
     Compression,
+    Cutter,
     Row,
     slice_batch,
     uncompressed,
@@ -41,6 +42,18 @@ def test_every_slice_holds_the_rows_that_were_asked_for(name):
         assert (batch.producer_id, batch.born_us) == (PRODUCER, BORN_US)
         assert batch.keyed == Batch(data).keyed
         assert batch.is_slice == (stop - start < len(rows))
+
+
+@pytest.mark.parametrize("name", UNCOMPRESSED)
+def test_a_cutter_cuts_as_a_slice_alone_would(name):
+    data = SAMPLES[name]
+    cutter = Cutter(data, SEED)
+    rows = len(Batch(data).rows())
+    for start, stop in itertools.combinations(range(rows + 1), 2):
+        assert cutter.cut(start, stop) == slice_batch(data, start, stop, SEED)
+    for start, stop in ((0, 0), (-1, 1), (0, rows + 1), (1, 0)):
+        with pytest.raises(ValueError, match="rows"):
+            cutter.cut(start, stop)
 
 
 @pytest.mark.parametrize("name", ["full, many", "constant", "due"])

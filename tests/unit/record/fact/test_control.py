@@ -21,6 +21,7 @@ from ternmq.record.fact.control import (
     Alarm,
     App,
     AppDeleted,
+    ClockAccepted,
     Count,
     Counts,
     Grant,
@@ -87,6 +88,7 @@ changes = st.one_of(
         times,
     ),
     st.builds(AppDeleted, names),
+    st.builds(ClockAccepted, st.integers(0, 2**62), names),
 )
 u64 = st.integers(0, 2**64 - 1)
 
@@ -109,9 +111,16 @@ def test_left_round_trip(left: Left) -> None:
     assert control.unpack_left(control.pack(left)) == left
 
 
-@given(st.builds(Alarm, names, st.text(max_size=50)))
+@given(st.builds(Alarm, names, st.text(max_size=50), names, st.booleans(), st.integers(0, 2**62)))
 def test_alarm_round_trip(alarm: Alarm) -> None:
     assert control.unpack_alarm(control.pack(alarm)) == alarm
+
+
+def test_an_alarm_of_before_it_could_be_cleared_is_read() -> None:
+    data = msgspec.msgpack.encode({"type": "alarm", "name": "clock", "text": "7 s ahead"})
+    body = len(data).to_bytes(4, "little") + bytes(4) + data
+    assert control.unpack_alarm(body) == Alarm("clock", "7 s ahead", "", raised=True, since_us=0)
+    assert control.pack(Alarm("clock", "7 s ahead")) == body
 
 
 runs = st.lists(st.builds(SequenceRange, u64, u64), max_size=3).map(tuple)

@@ -74,3 +74,29 @@ def test_a_cut_body_is_refused(one: Messages, data: st.DataObject) -> None:
     cut = body[: data.draw(st.integers(0, len(body) - 1))]
     with pytest.raises((struct.error, ValueError)):
         messages.unpack(cut)
+
+
+@pytest.mark.parametrize("flags", [messages.FULFILS, messages.COPY])
+def test_due_rows_and_copies_leave_no_row_out(flags: int) -> None:
+    """No writer makes such a record: it is damage, not a newer version."""
+    sound = (
+        messages.pack_fulfilled(1, 0, 7, 2, b"batch", messages.Fulfilment(64, 5, 9))
+        if flags == messages.FULFILS
+        else messages.pack_copy(1, 0, 7, 2, b"batch", messages.Origin(64, 9))
+    )
+    assert messages.unpack(sound).count == 2
+    odd = messages.pack(1, 0, 7, 2, b"batch", ((0, 1), (2, 3)))
+    bent = odd[:22] + struct.pack("<H", flags) + odd[24:] + sound[-32:]
+    with pytest.raises(ValueError, match="leaves no row out"):
+        messages.unpack(bent)
+
+
+def test_each_kind_has_the_flag_of_the_other_refused() -> None:
+    due = messages.pack_fulfilled(1, 0, 7, 2, b"batch", messages.Fulfilment(64, 5, 9))
+    copy = messages.pack_copy(1, 0, 7, 2, b"batch", messages.Origin(64, 9))
+    assert messages.unpack_messages(due).fulfils
+    assert messages.unpack_scheduled(copy).origin
+    with pytest.raises(ValueError, match="of copies"):
+        messages.unpack_messages(copy)
+    with pytest.raises(ValueError, match="due rows"):
+        messages.unpack_scheduled(due)

@@ -9,7 +9,9 @@ import pytest
 from ternmq.server.process.fullness import AGAIN_S, CHANGED_S, Fullness
 from tests.unit.broker.upkeep.test_refreshing import Small, small
 
-GROUP = "Of the oldest file of the journal: group g has not finished its messages of topic t"
+GROUP = (
+    "What keeps the oldest file of the journal: group g has not finished its messages of topic t"
+)
 
 
 def looking(world: Small) -> Fullness:
@@ -32,10 +34,11 @@ def test_it_is_said_once_a_minute_and_when_it_is_over(
     for second in range(100, 100 + int(2 * AGAIN_S)):
         looks.look(float(second))
     assert len(caplog.messages) == 2
-    free, total = full.disk.free_bytes() >> 20, full.disk.total_bytes() >> 20
+    free, total = full.disk.free_bytes(), full.disk.total_bytes()
     for said in caplog.messages:
         assert said.startswith("no room: sends are refused. The journal has ")
-        assert f"{free} of {total} MiB of the disk are free (retention_watermark = 0.9)" in said
+        assert f"; the disk is {100 * (total - free) / total:.0f} % full, {free >> 20} MiB" in said
+        assert " MiB are free, as df counts (retention_watermark = 0.9). " in said
         assert said.endswith(GROUP)
     full.drain(full.join(), "t", "g")
     assert full.takes_again()

@@ -118,8 +118,9 @@ def test_of_a_journal_that_is_there_the_reserve_may_be_the_rest_of_the_disk() ->
     disk = MemoryDisk({**there, "others": bytes(75 * MIB)}, capacity=100 * MIB)
     assert refusal(disk, reserve(16, 0.8)) == ""
     assert refusal(disk, reserve(100, 0.8)) == ""
-    assert "reserve = 101MiB is too much for this disk: the disk has 100 MiB in all;" in refusal(
-        disk, reserve(101, 0.8)
+    assert (
+        "reserve = 101MiB is too much for this disk: the broker can use 100 MiB of it in all;"
+        in refusal(disk, reserve(101, 0.8))
     )
 
 
@@ -147,8 +148,8 @@ class Filled(MemoryDisk):
 
 
 @pytest.mark.parametrize(
-    ("free", "says"), [(18, "82 % full (18 of 100 MiB are free), above retention_watermark = 0.8"),
-                       (20, "")],
+    ("free", "says"),
+    [(18, "82 % full (18 MiB are free, as df counts), above retention_watermark = 0.8"), (20, "")],
 )  # fmt: skip
 def test_a_disk_above_the_watermark_is_said(
     free: int, says: str, caplog: pytest.LogCaptureFixture

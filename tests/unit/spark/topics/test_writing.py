@@ -55,7 +55,12 @@ TASK = Task("query", 3, "0/0")
         ({"key": "string"}, {}, "column value: it is missing"),
         ({"value": "int"}, {}, "column value: its type is int; string or binary is required"),
         ({"value": "binary", "price": "int"}, {}, "column price: it is no part of a message"),
-        ({"value": "binary", "delay_until": "timestamp"}, {}, "column delay_until: this broker"),
+        ({"value": "binary", "delay_until": "timestamp"}, {}, "column delay_until: messages of a"),
+        (
+            {"value": "binary", "delay_until": "string"},
+            {},
+            "column delay_until: its type is string",
+        ),
         ({"value": "binary", "headers": "string"}, {}, "column headers: its type is string"),
         ({"value": "binary"}, {"topic": ""}, "option topic: it is missing"),
         ({"value": "binary", "application_id": "string"}, {}, "column application_id: rows of a"),
@@ -144,6 +149,53 @@ def test_rows_become_batches_with_all_they_have():
     assert batch.ordering_keys() == ["", "o"]
     assert batch.producer_id == 9
     assert (one.rows, one.bytes) == (2, 1)
+
+
+def test_rows_with_due_times_are_in_batches_of_their_own():
+    one = stage(("value", "delay_until"), delivery="at_least_once", compression="zstd")
+    kind = pa.schema([("value", pa.binary()), ("delay_until", pa.timestamp("us", "UTC"))])
+    due = [None, 1_800_000_000_000_000, 1_800_000_000_000_007, None, -5]
+    bodies = [b"%d" % n * 50 for n in range(5)]
+    rows = [{"value": body, "delay_until": time} for body, time in zip(bodies, due, strict=True)]
+    found = staged(one, pa.RecordBatch.from_pylist(rows, schema=kind))
+    assert [(batch.bodies(), [*batch.due_times_us()]) for _, _, batch in found] == [
+        ([bodies[0], bodies[3], bodies[4]], [0, 0, 0]),
+        (bodies[1:3], due[1:3]),
+    ]
+    assert [batch.first_sequence for _, _, batch in found] == [0, 3]
+    assert (one.rows, one.bytes) == (5, sum(map(len, bodies)))
+
+
+def test_times_are_part_of_what_was_written():
+    def digest(*times, **told):
+        one = stage(("value", "delay_until"), delivery="at_least_once")
+        kind = pa.schema([("value", pa.binary()), ("delay_until", pa.timestamp("us", "UTC"))])
+        rows = [{"value": b"x", "delay_until": time} for time in times]
+        staged(one, pa.RecordBatch.from_pylist(rows, schema=kind))
+        return one.digest
+
+    assert digest(5, 6) == digest(6, 5) != digest(5, 7)
+
+
+def test_due_rows_of_several_topics_and_queues_find_their_place():
+    facts = {name: TopicFacts(name, 4, ordered=False) for name in ("a", "b")}
+    one = Stage(
+        write_options({"bootstrap.servers": "h:1", "delivery": "at_least_once"}, Use.STREAM_WRITE),
+        ("value", "topic", "key", "delay_until"), facts.__getitem__, lambda: 5, 9,
+    )  # fmt: skip
+    rows = [
+        {"value": b"%d" % n, "topic": "ab"[n % 2], "key": f"k{n % 3}",
+         "delay_until": 1_800_000_000_000_000 + n if n % 4 else None}
+        for n in range(40)
+    ]  # fmt: skip
+    kind = pa.schema([("value", pa.binary()), ("topic", pa.string()), ("key", pa.string()),
+                      ("delay_until", pa.timestamp("us", "UTC"))])  # fmt: skip
+    seen = {}
+    for topic, queue, batch in staged(one, pa.RecordBatch.from_pylist(rows, schema=kind)):
+        for body, key, due in zip(batch.bodies(), batch.keys(), batch.due_times_us(), strict=True):
+            assert queue == key_hash(key.encode()) % 4
+            seen[int(body)] = topic, due
+    assert seen == {n: ("ab"[n % 2], 1_800_000_000_000_000 + n if n % 4 else 0) for n in range(40)}
 
 
 def test_strings_are_bodies_too():

@@ -1,0 +1,124 @@
+"""What a transaction with check-back costs in the core: prepare a row, settle one, commit."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from core_kit import (
+    MIB,
+    Figures,
+    Measurement,
+    Producer,
+    Rig,
+    Settings,
+    Stopwatch,
+    Target,
+    folder,
+    freeze,
+    thaw,
+)
+
+from ternmq.broker.checkback.questions import Name
+from ternmq.broker.start import Options
+from ternmq.record.fact.facts import Outcome
+
+_APP: Final = "bench"
+_GROUP: Final = "order-service"
+_FROM: Final = "orders"
+_TO: Final = "payments"
+_OPTIONS: Final = Options(segment_bytes=64 * MIB, reserve_bytes=16 * MIB)
+_BLOCK: Final = 250
+_SINGLES: Final = 20_000
+_OPENER: Final = 7
+"""Producer id of the client that names the transactions."""
+
+
+def _one_by_one(settings: Settings, *, settles: bool) -> Figures:
+    """Send one message of 1 KiB in each transaction, and commit it."""
+    count = settings.scaled(_SINGLES, 500) // _BLOCK * _BLOCK
+    body = bytes(range(256)) * 4
+    source, target = Producer(_FROM, 8), Producer(_TO, 9)
+    batches = [target.single(body) for _ in range(count)]
+    watches = {name: Stopwatch() for name in ("prepare_us", "settle_us", "commit_us")}
+    with folder(settings) as path:
+        rig = Rig(path, _OPTIONS)
+        rig.topic(_FROM, ["g"])
+        rig.topic(_TO)
+        rig.join()
+        checking = rig.broker.checking
+        checking.offered(rig.now_us, _APP, rig.session, [_GROUP])
+        for _ in range(0, count if settles else 0, _BLOCK):
+            rig.broker.send(rig.now_us, _FROM, source.many([b"order"] * _BLOCK))
+        rig.turn()
+        freeze()
+        for first in range(0, count, _BLOCK):
+            some = range(first, first + _BLOCK)
+            numbers: list[int] = []
+            watches["prepare_us"].start()
+            for at in some:
+                reply = checking.prepare(
+                    rig.now_us, _APP, rig.session, _TO, batches[at], Name(_OPENER, at), _GROUP
+                )
+                numbers.append(reply.transaction)
+            watches["prepare_us"].stop(_BLOCK)
+            rig.turn()
+            if settles:
+                _settle(rig, first, numbers, watches["settle_us"])
+            watches["commit_us"].start()
+            for number in numbers:
+                checking.decide(rig.now_us, _APP, number, commit=True)
+            watches["commit_us"].stop(_BLOCK)
+            rig.turn()
+        stored = rig.broker.views.catalog.topic(_TO).queues[0].next
+        if stored != count or rig.broker.views.checked.by_number:
+            raise RuntimeError(f"{stored} of {count} messages were committed")
+        rig.close()
+        thaw()
+    return {name: watch.each_us() for name, watch in watches.items() if watch.count}
+
+
+def _settle(rig: Rig, first: int, numbers: list[int], watch: Stopwatch) -> None:
+    """Pull as many messages as there are transactions, and settle one in each."""
+    pulled = rig.broker.pull(rig.now_us, rig.session, _FROM, "g", len(numbers), queue=0)
+    if pulled is None or pulled.runs[0][0] != first:
+        raise RuntimeError(f"the message at {first} was not delivered")
+    watch.start()
+    for at, number in enumerate(numbers, first):
+        rig.broker.checking.settle(
+            rig.now_us, _APP, rig.session, number, _FROM, "g", 0, pulled.epoch, pulled.lease,
+            Outcome.DONE, [(at, at + 1)],
+        )  # fmt: skip
+    watch.stop(len(numbers))
+    rig.turn()
+
+
+def sending(settings: Settings) -> Figures:
+    """Send one message in each transaction."""
+    figures = _one_by_one(settings, settles=False)
+    return figures | {"prepare_and_commit_us": figures["prepare_us"] + figures["commit_us"]}
+
+
+def moving(settings: Settings) -> Figures:
+    """Send one message in each transaction, which settles another one."""
+    return _one_by_one(settings, settles=True)
+
+
+_OF: Final[dict[str, object]] = {
+    "block": _BLOCK, "body_bytes": 1024, "transactions": _SINGLES,
+}  # fmt: skip
+MEASUREMENTS: Final = (
+    Measurement(
+        "transaction-single",
+        "a transaction that sends one message of 1 KiB: prepare, commit",
+        sending,
+        (Target("prepare_and_commit_us", 25.0),),
+        _OF,
+    ),
+    Measurement(
+        "transaction-settle",
+        "a transaction that sends a message of 1 KiB and settles another: prepare, settle, commit",
+        moving,
+        (),
+        _OF,
+    ),
+)

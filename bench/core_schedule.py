@@ -1,0 +1,175 @@
+"""What scheduled messages cost: to schedule one, to cancel it, to deliver it; memory and start."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import Final
+
+from core_kit import (
+    MIB,
+    START_US,
+    Figures,
+    Measurement,
+    Producer,
+    Rig,
+    Settings,
+    Stopwatch,
+    Target,
+    folder,
+    freeze,
+    thaw,
+)
+from core_machine import drop_caches, resident_bytes
+
+from ternmq.broker.start import Options
+from ternmq.model.specs import Limits
+from ternmq.model.types import DAY_US, SECOND_US
+from ternmq.record.batch.batch import Row
+
+_TOPIC: Final = "reminders"
+_OPTIONS: Final = Options(
+    segment_bytes=64 * MIB, reserve_bytes=16 * MIB, limits=Limits(scheduled_rows=20_000_000)
+)
+_BLOCK: Final = 250
+_SINGLES: Final = 20_000
+_PENDING: Final = 1_000_000
+_MANY: Final = 10_000_000
+_SPREAD_DAYS: Final = 600
+
+
+def singles(settings: Settings) -> Figures:
+    """Schedule messages of 1 KiB, one a batch; cancel a quarter of them; deliver the others."""
+    producer = Producer(_TOPIC)
+    body = bytes(range(256)) * 4
+    count = settings.scaled(_SINGLES, 500)
+    due_us = START_US + 600 * SECOND_US
+    batches = [producer.rows([Row(body=body, due_us=due_us + at)]) for at in range(count)]
+    with folder(settings) as path:
+        rig = Rig(path, _OPTIONS)
+        rig.topic(_TOPIC, ["g"])
+        broker = rig.broker
+        freeze()
+        watches = {"schedule_us": Stopwatch(), "cancel_us": Stopwatch(), "fulfil_us": Stopwatch()}
+        for at in range(0, count, _BLOCK):
+            some = batches[at : at + _BLOCK]
+            watches["schedule_us"].start()
+            for batch in some:
+                broker.send(rig.now_us, _TOPIC, batch)
+            watches["schedule_us"].stop(len(some))
+            rig.turn()
+            sequences = range(at, at + len(some), 4)
+            watches["cancel_us"].start()
+            for sequence in sequences:
+                broker.cancel_scheduled(rig.now_us, _TOPIC, producer.number, sequence)
+            watches["cancel_us"].stop(len(sequences))
+            rig.turn()
+        rig.now_us = due_us + count
+        left = broker.views.schedule.rows
+        more = True
+        while more:
+            before = broker.fulfilling.fulfilled_rows
+            watches["fulfil_us"].start()
+            more = broker.tick(rig.now_us)
+            watches["fulfil_us"].stop(broker.fulfilling.fulfilled_rows - before)
+            rig.turn(passed_us=0)
+        if broker.fulfilling.fulfilled_rows != left:
+            raise RuntimeError(f"{broker.fulfilling.fulfilled_rows} of {left} rows were delivered")
+        rig.close()
+        thaw()
+    return {name: watch.each_us() for name, watch in watches.items()}
+
+
+def _schedule(rig: Rig, count: int, *, due: bool) -> None:
+    """Send messages in batches of 500, due at random times within 600 days, or not scheduled."""
+    chance = random.Random(3)
+    producer = Producer(_TOPIC)
+    for at in range(0, count, 500):
+        times = [
+            rig.now_us + DAY_US // 8 + chance.randrange(_SPREAD_DAYS * DAY_US) if due else 0
+            for _ in range(min(500, count - at))
+        ]
+        rig.broker.send(
+            rig.now_us, _TOPIC, producer.rows([Row(body=b"x" * 20, due_us=one) for one in times])
+        )
+        rig.turn()
+
+
+def _resident(settings: Settings, count: int, *, due: bool) -> int:
+    with folder(settings) as path:
+        rig = Rig(path, _OPTIONS)
+        rig.topic(_TOPIC)
+        before = resident_bytes()
+        _schedule(rig, count, due=due)
+        freeze()
+        used = resident_bytes() - before
+        rig.close()
+    return used
+
+
+def memory(settings: Settings) -> Figures:
+    """Hold a million messages that are due within 600 days, beside as many plain ones."""
+    count = settings.scaled(_PENDING, 1000)
+    plain = _resident(settings, count, due=False)
+    pending = _resident(settings, count, due=True)
+    return {
+        "resident_mib": pending / MIB,
+        "resident_beyond_plain_mib": (pending - plain) / MIB,
+        "resident_a_row_bytes": (pending - plain) / count,
+    }
+
+
+def start(settings: Settings) -> Figures:
+    """Start with ten million pending messages."""
+    count = settings.scaled(_MANY, 2000)
+    with folder(settings) as path:
+        rig = Rig(path, _OPTIONS)
+        rig.topic(_TOPIC)
+        _schedule(rig, count, due=True)
+        rig.broker.close(rig.now_us)
+        rig.close()
+        return _started(path, count)
+
+
+def _started(path: Path, count: int) -> Figures:
+    cold = drop_caches()
+    before = resident_bytes()
+    begin, used = time.perf_counter(), time.thread_time()
+    rig = Rig(path, _OPTIONS)
+    figures: Figures = {
+        "start_s": time.perf_counter() - begin,
+        "start_cpu_s": time.thread_time() - used,
+        "start_cold": float(cold),
+        "resident_mib": (resident_bytes() - before) / MIB,
+    }
+    if rig.broker.views.schedule.rows != count:
+        raise RuntimeError(f"{rig.broker.views.schedule.rows} of {count} rows are pending")
+    rig.close()
+    return figures
+
+
+MEASUREMENTS: Final = (
+    Measurement(
+        "schedule-single",
+        "one scheduled message of 1 KiB: schedule it, cancel it, deliver it",
+        singles,
+        (Target("schedule_us", 10.0), Target("cancel_us", 8.0), Target("fulfil_us", 15.0)),
+        {"block": _BLOCK, "body_bytes": 1024, "messages": _SINGLES},
+    ),
+    Measurement(
+        "scheduled-1000000",
+        "a million messages due within 600 days: memory",
+        memory,
+        (Target("resident_beyond_plain_mib", 50.0),),
+        {"messages": _PENDING, "days": _SPREAD_DAYS},
+    ),
+    Measurement(
+        "scheduled-10000000",
+        "ten million messages due within 600 days: start",
+        start,
+        (Target("start_s", 3.0),),
+        {"messages": _MANY, "days": _SPREAD_DAYS},
+        rounds=3,
+    ),
+)

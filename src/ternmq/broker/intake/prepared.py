@@ -1,0 +1,119 @@
+"""What both kinds of transactions check of a batch that is prepared in them."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from ternmq.broker.catalog.catalog import Topic
+from ternmq.broker.dedup.dedup import Entry
+from ternmq.broker.intake.sends import Sending
+from ternmq.broker.ledger.ledger import Ledger
+from ternmq.broker.ledger.views import Views
+from ternmq.model.errors import (
+    Busy,
+    IdConflict,
+    InvalidBatch,
+    InvalidRequest,
+    MessageNotFound,
+    MessageTooLarge,
+    ResendTooOld,
+    StrictNeedsReplica,
+)
+from ternmq.model.specs import Durability
+from ternmq.record.batch.batch import HEADER, BatchError, Column, verify
+from ternmq.record.fact import transactions
+from ternmq.record.fact.header import HEADER_BYTES, Kind, kind_of
+from ternmq.record.fact.transactions import Prepared
+
+_WITH_IDS: Final = 1 << Column.APPLICATION_ID_HASH
+_WITH_ORDERING_KEYS: Final = 1 << Column.ORDERING_KEY
+
+
+class Checked(NamedTuple):
+    """A batch that may be prepared."""
+
+    rows: int
+    flags: int
+    entry: Entry | None
+    """Where it is stored already; None: it is new."""
+
+
+def check_batch(
+    ledger: Ledger, sending: Sending, now_us: int, topic: Topic, batch: bytes, overhead: int
+) -> Checked:
+    """Verify a batch, and look whether it is stored already.
+
+    Args:
+        ledger: The broker's.
+        sending: Decides sends.
+        now_us: Broker time.
+        topic: The topic.
+        batch: As the producer made it.
+        overhead: Bytes that its record has besides it.
+
+    Raises:
+        InvalidRequest, InvalidBatch, OrderingKeyRequired, TopicNotOrdered, MessageTooLarge,
+            StrictNeedsReplica: it cannot be prepared.
+        IdConflict, ResendTooOld: see `dedup`.
+        Busy: there are too many producers.
+    """
+    views = ledger.views
+    dedup, limits = views.dedup, views.limits
+    try:
+        verify(batch, topic.seed)
+    except BatchError as error:
+        raise InvalidBatch(str(error)) from error
+    _, crc, size, _, _, _, flags, count, producer_id, first, _ = HEADER.unpack_from(batch)
+    sending.check_flags(topic, flags)
+    if flags & _WITH_IDS:
+        raise InvalidRequest(
+            "messages of a transaction cannot have ids of their own: the transaction itself "
+            "prevents duplicates"
+        )
+    if topic.spec.durability is Durability.STRICT:
+        raise StrictNeedsReplica(f"topic {topic.name} is strict and this broker has no replica")
+    if size > limits.batch_bytes or size + overhead > ledger.journal.max_body:
+        raise MessageTooLarge(f"a batch of {size} bytes")
+    entry: Entry | None = None
+    producer = dedup.producers.get(producer_id)
+    if producer is not None and first < producer.next:
+        entry = dedup.find(producer_id, first, count, crc, now_us)
+    elif producer is None and len(dedup.producers) >= limits.producers:
+        raise Busy("too many producers")
+    if entry is None and flags & _WITH_ORDERING_KEYS:
+        sending.check_ordering_keys(topic)
+    return Checked(count, flags, entry)
+
+
+def check_room(views: Views, size: int) -> None:
+    """Refuse a batch that is one too many of those in undecided transactions of both kinds.
+
+    Args:
+        views: The broker's.
+        size: Bytes of its record.
+
+    Raises:
+        Busy: a later attempt may succeed.
+    """
+    limits, kinds = views.limits, (views.undecided, views.checked)
+    if sum([kind.batches for kind in kinds]) >= limits.prepared_batches:
+        raise Busy(f"{limits.prepared_batches:,} prepared batches are undecided")
+    held = sum([kind.bytes for kind in kinds])
+    if held + size > limits.prepared_bytes:
+        raise Busy(f"{held:,} bytes of prepared batches are undecided")
+
+
+def stored(ledger: Ledger, known: Entry) -> tuple[Prepared, int]:
+    """Return the PREPARED of a batch that is stored already, and its end.
+
+    Raises:
+        ResendTooOld: it is no longer kept.
+        IdConflict: the batch was sent, not prepared.
+    """
+    try:
+        record = ledger.store.get(known.position)
+    except MessageNotFound as error:
+        raise ResendTooOld("the batch was prepared before, and is no longer kept") from error
+    if kind_of(record) != Kind.PREPARED:
+        raise IdConflict("the batch was sent before; a prepared batch needs other ids")
+    return transactions.unpack_prepared(record[HEADER_BYTES:]), known.position + len(record)

@@ -1,0 +1,113 @@
+"""``ternmq transaction`` and transactions with check-back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NoReturn
+
+import pytest
+
+import ternmq
+import ternmq.sync
+from tests.cli.conftest import CommandLine
+
+pytestmark = pytest.mark.row("J0e", "J0i")
+
+
+@pytest.fixture
+def group(topic: str, cli: CommandLine) -> Iterator[str]:
+    """A producer group of this test's own, whose checker never knows."""
+    with ternmq.sync.connect(cli.url) as checking:
+        checking.checker(topic)(lambda tx: ternmq.Decision.UNKNOWN)
+        checking.admin.topics()
+        yield topic
+
+
+def fail() -> NoReturn:
+    raise ZeroDivisionError
+
+
+def left(client: ternmq.sync.Client, group: str, query_id: str = "") -> str:
+    """Leave a transaction undecided; return its id."""
+    tx = client.transaction(group, query_id=query_id, on_error="check", check_after=3600)
+    try:
+        with tx:
+            tx.send(group, b"paid", key="k")
+            fail()
+    except ZeroDivisionError:
+        return tx.id
+
+
+def test_undecided_ones_are_listed_and_shown(
+    cli: CommandLine, client: ternmq.sync.Client, group: str
+) -> None:
+    first, second = left(client, group, "order-7"), left(client, group)
+    out = cli("transaction", "list", "--group", group).out
+    head, *rows = [line.split() for line in out.splitlines()]
+    assert head[:3] == ["id", "group", "query_id"]
+    assert [row[0] for row in rows] == [first, second]
+    (told,) = cli("transaction", "list", "--query-id", "order-7", "--json").json["checked"]
+    assert (told["id"], told["state"], told["rows"]) == (first, "undecided", 1)
+    out = cli("transaction", "list").out
+    assert first in out
+    assert "no transaction of a writer" in cli("transaction", "list").err or "writer" in out
+    shown = cli("transaction", "show", first).out
+    assert "order-7" in shown
+    assert "undecided" in shown
+    assert cli("transaction", "show", first, "--json").json["group"] == group
+
+
+def test_an_operator_decides(cli: CommandLine, client: ternmq.sync.Client, group: str) -> None:
+    one, two = left(client, group), left(client, group)
+    assert "either --commit or --rollback" in cli("transaction", "resolve", one, code=2).err
+    assert "add --yes" in cli("transaction", "resolve", one, "--commit", code=1).err
+    assert cli("transaction", "resolve", one, "--commit", "--yes").err == (
+        f"committed transaction {one}\n"
+    )
+    assert "already" in cli("transaction", "resolve", one, "--commit", "--yes").err
+    said = cli("transaction", "resolve", one, "--rollback", "--yes", code=1).err
+    assert "was committed" in said
+    cli("transaction", "resolve", two, "--roll-back", "--yes")
+    assert cli("transaction", "show", two, "--json").json["state"] == "rolled-back"
+    assert cli("transaction", "show", one, "--json").json["decided_by"] == "client"
+    assert [one.body for one in client.pull(group, group="g", wait=5)] == [b"paid"]
+
+
+def test_policies(cli: CommandLine, client: ternmq.sync.Client, group: str) -> None:
+    id_ = left(client, group)
+    assert group in cli("transaction", "policy").out
+    told = cli("transaction", "policy", group, "--json").json
+    assert (told["attempts"], told["then"], told["checkers"], told["undecided"]) == (
+        15, "park", 1, 1,
+    )  # fmt: skip
+    cli("transaction", "policy", group, "--attempts", 3, "--then", "roll-back", "--cap", "5m")
+    told = cli("transaction", "policy", group, "--json").json
+    assert (told["attempts"], told["then"], told["cap"], told["first"]) == (
+        3, "roll-back", 300, 60,
+    )  # fmt: skip
+    assert "undecided" in cli("transaction", "policy", group, "--delete", "--yes", code=2).err
+    cli("transaction", "check", id_)
+    cli("transaction", "resolve", id_, "--rollback", "--yes")
+    cli("transaction", "policy", group, "--delete", "--yes")
+    assert "no producer group" in cli("transaction", "policy", group, code=4).err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (("show", "t-ffffff"), 4, "no transaction t-ffffff"),
+        (("show", "nonsense"), 2, "looks like 't-1f3'"),
+        (("check", "t-0"), 2, "must be 1 or more"),
+        (("resolve", "t-ffffff", "--commit", "--yes"), 4, "no transaction"),
+        (("policy", "--attempts", "3"), 2, "name the producer group"),
+        (("policy", "x", "--attempts", "0"), 2, "attempts"),
+        (("policy", "x", "--first", "2h"), 2, "1 s to 1 h"),
+        (("list", "--group", "g", "--writer", "w"), 2, "not both"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line(
+    cli: CommandLine, arguments: tuple[str, ...], code: int, text: str
+) -> None:
+    said = cli("transaction", *arguments, code=code).err
+    assert text in said, said
+    assert "Traceback" not in said
