@@ -47,8 +47,13 @@ class Payer:
         while True:
             with suppress(ternmq.TernMQError):
                 for order in await self._client.pull(ORDERS, group="pay", max_messages=4, wait=1):
-                    with suppress(ternmq.TernMQError):
+                    try:
                         await self._pay(order)
+                    except ternmq.TernMQError:
+                        # The client extends the lease of what is kept and not settled; the loop
+                        # keeps the last one until the next pull finds another.
+                        with suppress(ternmq.TernMQError):
+                            await order.release()
 
     async def _pay(self, order: ternmq.Delivery) -> None:
         self._count += 1
