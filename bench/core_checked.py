@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 from core_kit import (
@@ -20,6 +21,7 @@ from core_kit import (
 
 from ternmq.broker.checkback.questions import Name
 from ternmq.broker.start import Options
+from ternmq.model.specs import SubscriptionSpec
 from ternmq.record.fact.facts import Outcome
 
 _APP: Final = "bench"
@@ -29,6 +31,8 @@ _TO: Final = "payments"
 _OPTIONS: Final = Options(segment_bytes=64 * MIB, reserve_bytes=16 * MIB)
 _BLOCK: Final = 250
 _SINGLES: Final = 20_000
+_UNDECIDED: Final = 9_000
+_STATE_MIB: Final = 512
 _OPENER: Final = 7
 """Producer id of the client that names the transactions."""
 
@@ -103,6 +107,57 @@ def moving(settings: Settings) -> Figures:
     return _one_by_one(settings, settles=True)
 
 
+def state_share(settings: Settings) -> Figures:
+    """Commit transactions while 9,000 others are undecided, and weigh what STATE takes.
+
+    Each sends one message of 1 KiB and settles another, and is committed when 9,000 others were
+    opened after it.
+    """
+    undecided = settings.scaled(_UNDECIDED, _BLOCK)
+    size = settings.scaled(_STATE_MIB, 4) * MIB
+    body = bytes(range(256)) * 4
+    source, target = Producer(_FROM, 8), Producer(_TO, 9)
+    options = _OPTIONS if not settings.quick else Options(segment_bytes=MIB, state_bytes=MIB)
+    with folder(settings) as path:
+        rig = Rig(path, options, sync=False)
+        rig.topic(_FROM, ["g"], spec=SubscriptionSpec(window=60_000))
+        rig.topic(_TO)
+        rig.join()
+        checking = rig.broker.checking
+        checking.offered(rig.now_us, _APP, rig.session, [_GROUP])
+        first, waiting = 0, deque[int]()
+        watch = Stopwatch()
+        freeze()
+        while rig.broker.journal.end < size:
+            rig.broker.send(rig.now_us, _FROM, source.many([body] * _BLOCK))
+            rig.turn()
+            numbers = [
+                checking.prepare(
+                    rig.now_us, _APP, rig.session, _TO, target.single(body),
+                    Name(_OPENER, first + at), _GROUP,
+                ).transaction
+                for at in range(_BLOCK)
+            ]  # fmt: skip
+            rig.turn()
+            _settle(rig, first, numbers, watch)
+            first += _BLOCK
+            waiting += numbers
+            while len(waiting) > undecided:
+                checking.decide(rig.now_us, _APP, waiting.popleft(), commit=True)
+            rig.turn()
+        thaw()
+        writer, journal = rig.broker.writer, rig.broker.journal
+        figures: Figures = {
+            "transactions": first,
+            "undecided": len(rig.broker.views.checked.by_number),
+            "journal_mib": journal.end / MIB,
+            "state_sets": writer.sets_written - 1,
+            "state_share": writer.bytes_written / journal.end,
+        }
+        rig.close()
+    return figures
+
+
 _OF: Final[dict[str, object]] = {
     "block": _BLOCK, "body_bytes": 1024, "transactions": _SINGLES,
 }  # fmt: skip
@@ -120,5 +175,13 @@ MEASUREMENTS: Final = (
         moving,
         (),
         _OF,
+    ),
+    Measurement(
+        "transaction-state",
+        "what STATE takes of the journal while 9,000 transactions are undecided",
+        state_share,
+        (Target("state_share", 0.05),),
+        {"block": _BLOCK, "body_bytes": 1024, "undecided": _UNDECIDED, "journal_mib": _STATE_MIB},
+        rounds=3,
     ),
 )
