@@ -136,7 +136,7 @@ def longest_turn_of_retention(settings: Settings) -> Figures:
         moving, sets = rig.upkeep.moving, rig.broker.writer.sets_written
         figures: Figures = {
             "removed_segments": moving.removed_segments,
-            "moved_rows": moving.moved_rows,
+            "moved_rows": moving.owed_copies.copied_rows,
         }
         rig.close()
         thaw()

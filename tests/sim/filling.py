@@ -74,7 +74,7 @@ class Filling:
                 moving = world.started.upkeep.moving
                 raise Violation(
                     f"a full disk: a row that came due {world.now_us() - since_us} us ago is "
-                    f"pending; the oldest segment is kept by {moving.pinned.pin.value}"
+                    f"pending; the oldest segment is kept by {moving.judging.pinned.pin.value}"
                 )
 
     def _expect(self) -> None:
@@ -95,7 +95,7 @@ class Filling:
             moving = world.started.upkeep.moving
             raise Violation(
                 f"nothing is owed to anybody, and sends were refused for {self.waited} turns; "
-                f"the oldest segment is kept by {moving.pinned.pin.value}"
+                f"the oldest segment is kept by {moving.judging.pinned.pin.value}"
             )
 
     def _drained(self) -> bool:

@@ -188,7 +188,7 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         ),
         (
             "holds_blocking",
-            int(moving.blocked_by_hold and broker.ledger.room.blocked),
+            int(moving.judging.blocked_by_hold and broker.ledger.room.blocked),
             "1: sends are refused, as the disk is at its limit and a hold keeps the oldest file.",
         ),
         (
@@ -222,7 +222,7 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         ("state_bytes", writer.bytes_written, "Bytes of state written into the journal."),
         (
             "moved_rows",
-            moving.moved_rows,
+            moving.owed_copies.copied_rows,
             "Retries and dead letters copied forward before their file was removed.",
         ),
         (

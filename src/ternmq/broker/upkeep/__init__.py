@@ -2,9 +2,10 @@
 
 Reading order: ``upkeep`` (what runs when), ``ticks`` (timers that are due), ``statesets`` (when a
 STATE set is written), ``fulfilling`` (scheduled rows that are due) with ``duebatches``,
-``retention`` (removal of the oldest segment) with ``copied``, ``schedulecopies``,
-``preparedcopies``, ``pinned`` (what keeps that segment) and ``removal``; ``refreshing``;
-``alarming`` (what needs a person).
+``retention`` (removal of the oldest segment) with ``oldestsegment``, ``judging`` (may it go?),
+``copied`` and ``owedcopies``, ``schedulecopies``, ``preparedcopies`` (what is copied before),
+``pinned`` (what keeps that segment) and ``removal``; ``refreshing``; ``alarming`` (what needs a
+person).
 
 Invariants: a piece of work ends within about a millisecond; what it changes is recorded first.
 """

@@ -32,8 +32,8 @@ def pinned(ledger: Ledger, moving: Moving) -> Pinned:
 
     The reason found by the last look, up to a second ago; if that is gone, the reason now.
     """
-    found = moving.present()
-    since_us = moving.pinned_since_us if found.pin is moving.pinned.pin else 0
+    found = moving.judging.present()
+    since_us = moving.judging.pinned_since_us if found.pin is moving.judging.pinned.pin else 0
     end = ledger.journal.first + ledger.journal.segment_size
     if found.pin is Pin.HOLD:
         holds = ledger.views.holds.values()

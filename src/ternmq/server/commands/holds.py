@@ -172,7 +172,7 @@ def holds_of(desk: Desk) -> list[control.HoldInfo]:
     """Return every hold as answers describe it, by name."""
     broker = desk.core.broker
     journal = broker.journal
-    blocking = broker.ledger.room.blocked and desk.core.upkeep.moving.blocked_by_hold
+    blocking = broker.ledger.room.blocked and desk.core.upkeep.moving.judging.blocked_by_hold
     oldest_end = journal.first + journal.segment_size
     return [
         control.HoldInfo(

@@ -221,7 +221,7 @@ class BrokerCollector:
             ("alarm",),
             [((name,), counts[name]) for name in sorted({*NAMES, *counts})],
         )
-        found = self._core.upkeep.moving.pinned.pin
+        found = self._core.upkeep.moving.judging.pinned.pin
         yield gauge_by(
             "oldest_file_kept",
             "1 for the cause that keeps the oldest file of the journal, as last checked; else 0.",

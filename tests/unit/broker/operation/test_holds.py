@@ -87,7 +87,7 @@ def test_a_hold_keeps_the_journal_and_then_sends_are_refused() -> None:
         kept.grow("t", 1)
     moving = kept.started.upkeep.moving
     assert moving.removed_segments == 0
-    assert moving.blocked_by_hold
+    assert moving.judging.blocked_by_hold
     numbers = {one.name: one.value for one in metrics(kept.broker, kept.started.upkeep)}
     assert (numbers["holds"], numbers["holds_blocking"], numbers["sends_blocked"]) == (1, 1, 1)
     assert numbers["journal_room"] == 0
@@ -106,7 +106,7 @@ def test_a_hold_keeps_the_journal_and_then_sends_are_refused() -> None:
     for _ in range(200):
         kept.turn()
     kept.grow("t", 3)
-    assert not moving.blocked_by_hold
+    assert not moving.judging.blocked_by_hold
 
 
 def test_a_hold_that_comes_while_a_segment_is_judged_counts() -> None:

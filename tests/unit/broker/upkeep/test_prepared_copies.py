@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from ternmq.broker.checkback.questions import Name
-from ternmq.broker.upkeep.retention import COPIED_AFTER_US
+from ternmq.broker.upkeep.judging import COPIED_AFTER_US
 from ternmq.journal.log.retention import Pin, RetentionSpec
 from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
@@ -128,7 +128,7 @@ def test_without_pressure_they_keep_their_segment_for_a_day() -> None:
         world.drain(session, "t", "g")
     world.turn(10 * SECOND)
     assert world.broker.journal.first == 0
-    assert world.started.upkeep.moving.pinned.pin is Pin.CHECK_BACK
+    assert world.started.upkeep.moving.judging.pinned.pin is Pin.CHECK_BACK
     world.turn(COPIED_AFTER_US)
     for _ in range(50):
         world.turn()

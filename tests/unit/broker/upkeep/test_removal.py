@@ -315,7 +315,7 @@ def test_only_who_pulled_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> 
     assert offsets(pulled) == [0]
     world.grow("filler", 1)
     assert sorted(looked) == sorted([*world.broker.views.progress, key])
-    assert retention.moved_rows == 1
+    assert retention.owed_copies.copied_rows == 1
     world.settle(session, name, "g", pulled)
 
 
@@ -353,4 +353,4 @@ def test_a_group_that_pulls_while_others_are_looked_at_again_is_noticed(
     monkeypatch.setattr(moving.Moving, "_is_over", between)
     world.grow("filler", 1)
     assert pulled == [0]
-    assert world.started.upkeep.moving.moved_rows == 1
+    assert world.started.upkeep.moving.owed_copies.copied_rows == 1

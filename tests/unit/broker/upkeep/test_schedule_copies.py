@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from ternmq.broker.upkeep.retention import COPIED_AFTER_US
+from ternmq.broker.upkeep.judging import COPIED_AFTER_US
 from ternmq.journal.index.tail import Place
 from ternmq.journal.log.retention import Decision, Pin, RetentionSpec
 from ternmq.model.errors import AlreadyDelivered
@@ -130,8 +130,11 @@ def test_without_pressure_they_keep_their_segment_for_a_day() -> None:
         world.turn(100_000)
     world.turn(60 * SECOND)
     assert world.broker.journal.first == 0
-    assert (moving.pinned.verdict, moving.pinned.pin) == (Decision.KEEP, Pin.SCHEDULE)
-    assert moving.present().pin is Pin.SCHEDULE
+    assert (moving.judging.pinned.verdict, moving.judging.pinned.pin) == (
+        Decision.KEEP,
+        Pin.SCHEDULE,
+    )
+    assert moving.judging.present().pin is Pin.SCHEDULE
     world.turn(COPIED_AFTER_US)
     for _ in range(50):
         world.turn(SECOND)

@@ -13,7 +13,7 @@ from ternmq.broker.group.history import failure_entries
 from ternmq.broker.metrics import metrics
 from ternmq.broker.query.messages import Queries
 from ternmq.broker.start import Options, Started, open_broker
-from ternmq.broker.upkeep.retention import BYTES_A_STEP, Moving
+from ternmq.broker.upkeep.owedcopies import BYTES_A_STEP, OwedCopies
 from ternmq.journal.log.retention import RetentionSpec
 from ternmq.model.errors import DiskFull, DiskReadError, MessageNotFound, OffsetExpired
 from ternmq.model.specs import Limits, Start
@@ -466,13 +466,13 @@ def test_what_was_found_of_copies_is_not_looked_up_for_every_segment_again() -> 
     world.grow("t", 16, session=session, group="g")
     assert world.broker.views.catalog.topic("t").queues[0].first > 3000  # only copies are left
     sought.clear()
-    moved = moving.moved_rows
+    moved = moving.owed_copies.copied_rows
     segments = 36
     for _ in range(segments):
         world.grow("t", 1, session=session, group="g")
     old = [offset for offsets in sought for offset in offsets if offset < 2048]
     rows = 205  # that are owed below 2,048
-    assert moving.moved_rows - moved >= 2 * rows
+    assert moving.owed_copies.copied_rows - moved >= 2 * rows
     # Each is looked up when its copy is made, and when a neighbour's is, not for every segment.
     assert len(old) < segments * rows / 4
     for offset in (0, 4, 1000, 1052, 2954):
@@ -594,21 +594,21 @@ def test_every_group_keeps_all_reasons_when_the_content_goes_on(
     """With as much as fits one record, and with more; and it vanishes behind one of the records.
 
     Not between two failures: a row that fails anew after its copy was lost in part is not told of
-    again (see ``Moving._write``).
+    again (see ``OwedCopies._write``).
     """
-    append = Moving._append
+    append = OwedCopies._append
     count = 0
 
-    def append_and_vanish(moving: Moving, *more: Any) -> None:
+    def append_and_vanish(copies: OwedCopies, *more: Any) -> None:
         nonlocal count
-        append(moving, *more)
+        append(copies, *more)
         if not world.removing:
             return
         count += 1
         if count == crash_at:
             raise _Vanished
 
-    monkeypatch.setattr(Moving, "_append", append_and_vanish)
+    monkeypatch.setattr(OwedCopies, "_append", append_and_vanish)
     world = Failing(groups)
     reasons = [f"{number} {'x' * size}" for number in range(3)]
     world.fail(reasons[0])
@@ -626,15 +626,15 @@ def test_every_group_keeps_all_reasons_when_the_content_goes_on(
 
 def test_a_message_larger_than_a_step_keeps_its_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between its content and what is told of it no segment ends: they are one record."""
-    append, written = Moving._append, list[tuple[int, int]]()
+    append, written = OwedCopies._append, list[tuple[int, int]]()
 
     def append_and_note(
-        moving: Moving, now: int, progress: Any, pieces: Any, failures: Any
+        copies: OwedCopies, now: int, progress: Any, pieces: Any, failures: Any
     ) -> None:
-        append(moving, now, progress, pieces, failures)
+        append(copies, now, progress, pieces, failures)
         written.append((len(pieces), len(failures)))
 
-    monkeypatch.setattr(Moving, "_append", append_and_note)
+    monkeypatch.setattr(OwedCopies, "_append", append_and_note)
     monkeypatch.setattr("tests.unit.broker.upkeep.test_upkeep.SEGMENT", 1 << 20)
     world = Failing(2, random.Random(3).randbytes(BYTES_A_STEP + 1000))
     for number in range(3):

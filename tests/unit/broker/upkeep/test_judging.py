@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ternmq.broker.upkeep import retention
+from ternmq.broker.upkeep import judging
+from ternmq.broker.upkeep.oldestsegment import OldestSegment
 from ternmq.journal.log.retention import QueueShare, RetentionSpec
 from tests.unit.broker.kit import SECOND
 from tests.unit.broker.upkeep.test_upkeep import SEGMENT, Kept
@@ -14,15 +15,15 @@ from tests.unit.broker.upkeep.test_upkeep import SEGMENT, Kept
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many queues were asked in each piece."""
     found: list[int] = []
-    shares_of = retention.Moving._shares_of
+    shares_of = OldestSegment.shares_of
 
-    def counting(self: retention.Moving, keys: list[int]) -> list[QueueShare]:
+    def counting(self: OldestSegment, keys: list[int]) -> list[QueueShare]:
         found.append(len(keys))
         return shares_of(self, keys)
 
-    monkeypatch.setattr(retention, "SHARES_A_LOOK", 4)
-    monkeypatch.setattr(retention, "JUDGED_A_STEP", 2)
-    monkeypatch.setattr(retention.Moving, "_shares_of", counting)
+    monkeypatch.setattr(judging, "SHARES_A_LOOK", 4)
+    monkeypatch.setattr(judging, "JUDGED_A_STEP", 2)
+    monkeypatch.setattr(OldestSegment, "shares_of", counting)
     return found
 
 
