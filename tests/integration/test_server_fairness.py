@@ -25,7 +25,7 @@ from ternmq.record.fact.facts import Outcome
 from ternmq.server.commands import journal_reads, whole_lists
 from ternmq.server.commands.pulls import WOKEN_CALLS
 from ternmq.server.desk.accounts import CONTROL_UNITS, PORTION, ROUND
-from ternmq.server.engine.engine import COLD_READS
+from ternmq.server.engine.coldreads import COLD_READS
 from ternmq.server.engine.sync_pace import SyncPace
 from ternmq.server.native.connection import Connection
 from ternmq.server.native.hub import FEW_BYTES
@@ -449,10 +449,10 @@ def test_cold_reads_take_turns_by_app(
         for peer in peers:
             if peer.app == EVIL:
                 for _ in range(100):
-                    core.read_first(WouldBlock(Cold(EVIL)), lambda: None, peer)
-        core.read_first(WouldBlock(Cold("")), lambda: None)
+                    core.cold_reads.read(WouldBlock(Cold(EVIL)), lambda: None, peer)
+        core.cold_reads.read(WouldBlock(Cold("")), lambda: None)
         [healthy] = [peer for peer in peers if peer.app == GOOD]
-        core.read_first(WouldBlock(Cold(GOOD)), done.set, healthy)
+        core.cold_reads.read(WouldBlock(Cold(GOOD)), done.set, healthy)
 
     in_loop(one, ask)
     assert done.wait(20)
@@ -483,7 +483,7 @@ def test_connections_that_end_and_come_again_get_no_more_reads_of_the_disk(
     def ask(app: str, count: int, then: Callable[[], object]) -> None:
         [peer] = [peer for peer in peers if peer.app == app]
         for _ in range(count):
-            core.read_first(WouldBlock(Cold(app)), cast("Callable[[], None]", then), peer)
+            core.cold_reads.read(WouldBlock(Cold(app)), cast("Callable[[], None]", then), peer)
 
     for _ in range(generations):
         with RawClient(one.port, app=EVIL) as evil:
@@ -491,8 +491,10 @@ def test_connections_that_end_and_come_again_get_no_more_reads_of_the_disk(
             evil.bye()
         while in_loop(one, lambda: len(peers)) > 1:
             pass
-    assert in_loop(one, lambda: len(core._cold)) == 0, "nothing is read for who is gone"
-    assert in_loop(one, lambda: len(core._reading)) == COLD_READS, "the thread has these"
+    assert in_loop(one, lambda: len(core.cold_reads._queued)) == 0, (
+        "nothing is read for who is gone"
+    )
+    assert in_loop(one, lambda: len(core.cold_reads)) == COLD_READS, "the thread has these"
     assert len(over) == generations * 5 - COLD_READS, "what waited was told of it"
     in_loop(one, lambda: ask(GOOD, 1, done.set))
     goes_on.set()

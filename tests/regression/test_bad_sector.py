@@ -171,8 +171,8 @@ async def test_one_that_goes_wrong_takes_no_other_along(timed: InProcessBroker) 
 
     def ask() -> None:
         blocked = WouldBlock(Done())
-        core.read_first(blocked, wrong)
-        core.read_first(blocked, lambda: told.append("other"))
+        core.cold_reads.read(blocked, wrong)
+        core.cold_reads.read(blocked, lambda: told.append("other"))
 
     timed._loop.call_soon_threadsafe(ask)
     await until(lambda: told)

@@ -34,7 +34,8 @@ from ternmq.model.version import __version__
 from ternmq.model.words import counted
 from ternmq.server.commands.commands import open_commands
 from ternmq.server.desk.desk import Desk
-from ternmq.server.engine.engine import Clocks, Core, SystemClocks
+from ternmq.server.engine.clocks import Clocks, SystemClocks
+from ternmq.server.engine.engine import Core
 from ternmq.server.metrics.health import Health
 from ternmq.server.metrics.metrics import BrokerCollector, Shows
 from ternmq.server.native.connection import Connection

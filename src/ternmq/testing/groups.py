@@ -111,7 +111,7 @@ async def _standing(core: Core, topic: str, group: str) -> Standing | str:
         return str(error)
     except WouldBlock as blocked:
         read = asyncio.Event()
-        core.read_first(blocked, read.set)
+        core.cold_reads.read(blocked, read.set)
         await read.wait()
         return "its place is being read"
     return Standing(

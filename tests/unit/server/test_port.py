@@ -15,7 +15,8 @@ from ternmq.model.specs import TopicSpec
 from ternmq.record.batch.batch import Row, encode, topic_seed
 from ternmq.server.commands.commands import open_commands
 from ternmq.server.desk.desk import Desk
-from ternmq.server.engine.engine import Core, SystemClocks
+from ternmq.server.engine.clocks import SystemClocks
+from ternmq.server.engine.engine import Core
 from ternmq.server.telemetry.counters import Counters
 from ternmq.settings import Mode, load
 from ternmq.wire import bodies, control

@@ -89,7 +89,7 @@ class Dispatcher:
         """Forget a client that is gone; see ``Commands.gone``."""
         self._desk.callers.discard(caller)
         self._desk.late.drop(caller)
-        self._desk.core.forget(caller)
+        self._desk.core.cold_reads.forget(caller)
         self.withdraw(caller)
         self._desk.checkers.gone(caller)
         self._sessions.gone(caller, caller.session)
@@ -131,7 +131,7 @@ class Dispatcher:
         if in_order:
             caller.block()
         again = partial(self._again, caller, request, in_order)
-        self._desk.core.read_first(blocked, again, caller)
+        self._desk.core.cold_reads.read(blocked, again, caller)
 
     def _again(self, caller: Caller, request: Request, in_order: bool) -> None:
         if in_order:

@@ -81,14 +81,16 @@ class JournalReads:
             with_bodies=not asked.without_bodies,
             starts=self._starts if asked.anywhere else None,
         )
-        self._core.read_first(WouldBlock(page), partial(self._read, caller, request, page), caller)
+        self._core.cold_reads.read(
+            WouldBlock(page), partial(self._read, caller, request, page), caller
+        )
 
     def _read(self, caller: Caller, request: Request, page: PageRead) -> None:
         """Answer with a page that was read from the disk."""
         if caller.closed:
             return
         if not page.begun:
-            self._core.read_first(
+            self._core.cold_reads.read(
                 WouldBlock(page), partial(self._read, caller, request, page), caller
             )
             return

@@ -137,7 +137,7 @@ class PullCommands:
             most = self._broker.limits.pull_bytes
             size = min(asked.max_bytes or most, most)
             caller.expect(size)
-            self._core.read_first(
+            self._core.cold_reads.read(
                 blocked,
                 partial(self._read_on, caller, request, asked, reply, size, failures),
                 caller,
@@ -259,7 +259,7 @@ class PullCommands:
                 over = self._broker.woken_pulls(core.now_us())
             except WouldBlock as blocked:
                 self._waking = True
-                core.read_first(blocked, self._woken_read)
+                core.cold_reads.read(blocked, self._woken_read)
                 return
             if not over:
                 return

@@ -90,7 +90,9 @@ class RangeReads:
             try:
                 found = self._ranges.of_queue(topic, number, time_us, wanted)
             except WouldBlock as blocked:
-                self._core.read_first(blocked, partial(self._again, caller, request, work), caller)
+                self._core.cold_reads.read(
+                    blocked, partial(self._again, caller, request, work), caller
+                )
                 return
             into.append(control.QueueRange(**found._asdict()))
             left.pop()

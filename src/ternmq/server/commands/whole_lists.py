@@ -90,7 +90,7 @@ class WholeList:
         try:
             self.go_on()
         except WouldBlock as blocked:
-            core.read_first(blocked, self._again, caller)
+            core.cold_reads.read(blocked, self._again, caller)
         except RefusedError as error:
             caller.refuse(self._request, error, core.broker.refusal_rests_on(error))
         except (DiskReadError, CorruptJournal) as error:

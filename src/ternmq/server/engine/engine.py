@@ -19,13 +19,12 @@ import random
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Final, Protocol
 
 from ternmq.broker.clock.clock import GAP_US, BrokerClock
 from ternmq.broker.gate.replies import DoneReply, Gate
 from ternmq.broker.start import Options, Started, open_broker
-from ternmq.journal.cache.cold import ColdRead, WouldBlock
+from ternmq.journal.cache.cold import WouldBlock
 from ternmq.journal.disk.port import Disk
 from ternmq.journal.log.worker import Job, SyncThread
 from ternmq.model.errors import (
@@ -40,7 +39,8 @@ from ternmq.model.errors import (
 )
 from ternmq.model.marks import Rests
 from ternmq.model.words import lasting
-from ternmq.server.engine.fairqueue import FairQueue
+from ternmq.server.engine.clocks import Clocks, SystemClocks
+from ternmq.server.engine.coldreads import ColdReads
 from ternmq.server.engine.sync_pace import SyncPace, TimedSync
 from ternmq.server.telemetry.late_imports import Import, load_numpy
 
@@ -53,8 +53,6 @@ HOUSE_EVERY_US: Final = 10_000
 _HOUSE_SHIFT: Final = 8
 """Upkeep also runs whenever the journal has grown by 1/256 of a segment: before there can be work
 that cannot wait."""
-READ_AGAIN_US: Final = 1_000_000
-"""Time after a failed read of the disk for which requests for the same bytes fail at once."""
 _TOLD_AGAIN_S: Final = 60.0
 """Shortest time between two log lines about the same unreadable bytes."""
 _TOLD: Final = 256
@@ -65,63 +63,6 @@ _FROZEN_US: Final = 500_000
 """Delay of a timer that shows that the process did not run."""
 _CATCH_UP_S: Final = 0.2
 """How long timers wait then: enough for a client to connect again."""
-COLD_READS: Final = 2
-"""Most cold reads in the thread's queue: the running one and the next one."""
-
-
-class Clocks(Protocol):
-    """The two clocks that broker time is made of, and a timer."""
-
-    def monotonic_us(self) -> int:
-        """Return µs since an arbitrary moment; never goes back."""
-        ...
-
-    def wall_us(self) -> int:
-        """Return µs since the Unix epoch by the machine's clock."""
-        ...
-
-    def call_at(self, monotonic_us: int, call: Callable[[], None]) -> Callable[[], None]:
-        """Schedule a call in the loop; return a function that cancels it."""
-        ...
-
-
-class SystemClocks:
-    """The machine's clocks and the running loop's timers."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-
-    def monotonic_us(self) -> int:
-        """Return the monotonic clock."""
-        return time.monotonic_ns() // 1000
-
-    def wall_us(self) -> int:
-        """Return the wall clock."""
-        return time.time_ns() // 1000
-
-    def call_at(self, monotonic_us: int, call: Callable[[], None]) -> Callable[[], None]:
-        """Schedule a call in the loop; return a function that cancels it."""
-        delay = max(0.0, (monotonic_us - self.monotonic_us()) / 1e6)
-        return self._loop.call_later(delay, call).cancel
-
-
-class Reader(Protocol):
-    """The party whose command waits for the disk: a connection, or the broker itself."""
-
-    @property
-    def app(self) -> str | None:
-        """The app's name, not an object of the connection: reconnecting gains no extra turn."""
-        ...
-
-
-class _Own:
-    """The broker as a reader."""
-
-    app: str | None = None
-
-
-OWN: Final = _Own()
-"""The reader of everything that no connection requests: of timers, of parked pulls."""
 
 
 class Outlet(Protocol):
@@ -214,18 +155,13 @@ class Core:
         """Position up to which syncs have been started."""
         self._changed = self.broker.views.figures.changed
         self._pace = SyncPace()
-        # Cold read -> the calls that wait for it.
-        self._reading: dict[Job, list[Callable[[], None]]] = {}
-        self._cold: FairQueue[str | None, Reader, Job, Job] = FairQueue()
-        """Cold reads that were not given to the thread yet."""
-        self._cold_reads = 0
-        """Number of cold reads that the thread has."""
         self._syncing = self._closed = False
         self._numpy_asked = "numpy" in sys.modules
         self._now_us = 0
         self._sync_thread = SyncThread(self._report)
         self._work_thread = SyncThread(self._report, name="ternmq-work")
         self._read_thread = SyncThread(self._report, name="ternmq-read")
+        self.cold_reads = ColdReads(loop, clocks, self._read_thread.submit, self.touch, self.fail)
 
     # -- time and turns ---------------------------------------------------------------------------
 
@@ -280,36 +216,6 @@ class Core:
         """Hold an answer back until the record that it depends on is committed."""
         self.gate.hold(position, rests, (outlet, frame, settled_bytes))
 
-    def read_first(
-        self, blocked: WouldBlock, then: Callable[[], None], reader: Reader = OWN
-    ) -> None:
-        """Do a cold read in the read thread; ``then`` runs in the loop afterwards.
-
-        ``then`` also runs if the read failed: the command is run again and raises the error.
-        Apps take turns, and so do the connections of an app: however many reads of one app wait,
-        a read of another app waits for at most one of each app.
-
-        Args:
-            blocked: The exception that names the read.
-            then: Called in any case.
-            reader: The party whose command waits.
-        """
-        waiting = self._reading.get(blocked.job)
-        if waiting is not None:
-            waiting.append(then)
-            return
-        self._reading[blocked.job] = [then]
-        self._cold.put(reader.app, reader, blocked.job, blocked.job)
-        self._read_some()
-
-    def forget(self, reader: Reader) -> None:
-        """Drop the queued reads of a lost connection, except those that others wait for as well."""
-        for job in self._cold.drop(reader.app, reader):
-            if len(self._reading[job]) > 1:
-                self._cold.put(reader.app, reader, job, job)
-            else:
-                self.loop.call_soon(self._go_on, job)
-
     def expect_messages(self) -> None:
         """Import what only traffic of messages needs, at the first sign of it."""
         if not self._numpy_asked:
@@ -323,12 +229,6 @@ class Core:
         again and gets the error.
         """
         self._read_thread.submit(job)
-
-    def _read_some(self) -> None:
-        """Give the thread its next reads: few at a time, since given reads cannot be reordered."""
-        while self._cold and self._cold_reads < COLD_READS:
-            self._cold_reads += 1
-            self._read_thread.submit(self._cold.pop()[1])
 
     def _end_turn(self) -> None:
         self._turn = None
@@ -431,7 +331,7 @@ class Core:
             if self.broker.tick(now):
                 self.touch()  # more is due: the next pass of the loop
         except WouldBlock as blocked:
-            self.read_first(blocked, self.touch)
+            self.cold_reads.read(blocked, self.touch)
         except JournalFull:
             self.touch_later(_FULL_RETRY_S)
         self.on_ticked()
@@ -457,7 +357,7 @@ class Core:
         timed = TimedSync(sync, sync.upto - self._synced_end, pressed=pressed)
         self._synced_end = sync.upto
         asked, self._asked_before_sync = self.asked - self._asked_before_sync, self.asked
-        alone = asked == 1 and len(self.gate) == 1 and not self._reading
+        alone = asked == 1 and len(self.gate) == 1 and not self.cold_reads
         here = self._pace.fair if pressed else alone and self._pace.quick
         if not (here and timed.small and not self.upkeep.at_work):
             self._syncing = True
@@ -474,7 +374,7 @@ class Core:
 
     def _arm(self, deadline_us: int | None) -> None:
         """Schedule a turn for the next deadline."""
-        if self._reading and deadline_us == 0:
+        if self.cold_reads and deadline_us == 0:
             deadline_us = None  # a woken pull waits for a read, which ends in a turn
         if deadline_us is None:
             return
@@ -519,13 +419,8 @@ class Core:
                     self._turn.cancel()  # replaced by the call below; else one would follow in vain
                 self._end_turn()
             return
-        if job in self._reading:
-            self._cold_reads -= 1
-            self._read_some()
-            if error is not None:
-                self._read_failed(job, error)
-            else:
-                self._go_on(job)
+        if job in self.cold_reads:
+            self.cold_reads.ended(job, error)
             return
         if isinstance(job, Import):
             if error is not None:
@@ -540,32 +435,6 @@ class Core:
             return
         if error is not None:
             log.warning("a background job failed and is tried again: %s", error)
-        self.touch()
-
-    def _read_failed(self, job: Job, error: Exception) -> None:
-        """Let the waiting commands fail, and for a while all others that need the same bytes."""
-        again_us = self.clocks.monotonic_us() + READ_AGAIN_US
-        if isinstance(job, ColdRead) and isinstance(error, DiskReadError):
-            cache, block = job.cache, job.blocks[0]
-            cache.fail(block, str(error.args[0]))
-            self.clocks.call_at(again_us, partial(cache.forgive, block))
-            self._go_on(job)
-        else:
-            log.error("a read failed, and is tried again: %s", error)
-            self.clocks.call_at(again_us, partial(self._go_on, job))
-
-    def _go_on(self, job: Job) -> None:
-        """Run the calls that waited for a read; an error in one does not stop the others."""
-        if self._closed:
-            return
-        for then in self._reading.pop(job):
-            try:
-                then()
-            except JournalFailed as failure:
-                self.fail(failure)
-                return
-            except Exception:
-                log.exception("a request that had waited for the disk failed")
         self.touch()
 
     def _synced(self, job: TimedSync, error: Exception | None, *, here: bool = False) -> None:
@@ -608,7 +477,7 @@ class Core:
         journal = self.broker.journal
         until = None if most_s is None else self.loop.time() + most_s
         while self.failure is None and (until is None or self.loop.time() < until):
-            if self._syncing or self._reading:
+            if self._syncing or self.cold_reads:
                 await asyncio.sleep(0.0005)  # a thread works, and wakes the loop
             elif self._turn is not None:
                 await asyncio.sleep(0)
@@ -624,6 +493,7 @@ class Core:
             JournalError: The clean stop failed.
         """
         self._closed = True
+        self.cold_reads.close()
         if self._cancel_deadline is not None:
             self._cancel_deadline()
         for thread in (self._read_thread, self._work_thread, self._sync_thread):

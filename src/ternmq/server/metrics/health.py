@@ -89,7 +89,7 @@ class Health:
                 more = series.step()
             except WouldBlock as blocked:
                 read = asyncio.Event()
-                self._core.read_first(blocked, read.set)
+                self._core.cold_reads.read(blocked, read.set)
                 await read.wait()
             await asyncio.sleep(0)
         for error in series.failed:

@@ -18,7 +18,7 @@ def test_what_retention_removed_is_forgotten():
     journal = filled([(20_000, 0)] * 12)
     core: Any = SimpleNamespace(
         broker=SimpleNamespace(journal=journal), disk=journal._disk, now_us=lambda: 1,
-        read_first=lambda work, then, caller: (work.job.run(), then()),
+        cold_reads=SimpleNamespace(read=lambda work, then, caller: (work.job.run(), then())),
     )  # fmt: skip
     answers: list[bytes] = []
     caller: Any = SimpleNamespace(

@@ -18,7 +18,8 @@ from ternmq.model.marks import Rests
 from ternmq.model.specs import TopicSpec
 from ternmq.record.batch.batch import encode_one, topic_seed
 from ternmq.server.engine import sync_pace
-from ternmq.server.engine.engine import Core, SystemClocks
+from ternmq.server.engine.clocks import SystemClocks
+from ternmq.server.engine.engine import Core
 from ternmq.server.engine.sync_pace import (
     FAIR_S,
     FEW,
