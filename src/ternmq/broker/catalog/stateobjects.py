@@ -69,25 +69,21 @@ class TopicObjects(StateType):
         self._catalog = catalog
 
     def keys(self, begin: int) -> Iterator[StateKey]:
-        """See ``StateType``."""
         del begin
         for page in _filled(self._catalog.topic_pages, self._catalog.topics):
             yield StateKey(state.TOPICS, page)
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """See ``StateType``."""
         del stamp
         self._catalog.topic_pages[key.a] = LOADED
         for one in _decode_topics.decode(payload):
             self._catalog.put_topic(one.number, one.spec)
 
     def encode(self, key: StateKey) -> bytes:
-        """See ``StateType``."""
         found = [self._catalog.topics.get(number) for number in _page(key.a)]
         return _encode([state.TopicState(one.number, one.spec) for one in found if one is not None])
 
     def changed(self, key: StateKey) -> int:
-        """See ``StateType``."""
         return self._catalog.topic_pages.get(key.a, ALWAYS)
 
 
@@ -99,13 +95,11 @@ class SubscriptionObjects(StateType):
         self._unplaced = unplaced
 
     def keys(self, begin: int) -> Iterator[StateKey]:
-        """See ``StateType``."""
         del begin
         for page in _filled(self._catalog.subscription_pages, self._catalog.groups):
             yield StateKey(state.SUBSCRIPTIONS, page)
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """See ``StateType``."""
         del stamp
         catalog = self._catalog
         catalog.subscription_pages[key.a] = LOADED
@@ -117,7 +111,6 @@ class SubscriptionObjects(StateType):
                 catalog.put_subscription(topic, one.group, one.name, one.spec)
 
     def encode(self, key: StateKey) -> bytes:
-        """See ``StateType``."""
         return _encode(
             [
                 state.SubscriptionState(one.topic.number, one.group, one.name, one.spec)
@@ -126,7 +119,6 @@ class SubscriptionObjects(StateType):
         )
 
     def changed(self, key: StateKey) -> int:
-        """See ``StateType``."""
         return self._catalog.subscription_pages.get(key.a, ALWAYS)
 
 
@@ -138,7 +130,6 @@ class QueueObjects(StateType):
         self._unplaced = unplaced
 
     def keys(self, begin: int) -> Iterator[StateKey]:
-        """See ``StateType``."""
         del begin
         catalog = self._catalog
         for topics, queues in sorted(catalog.queue_pages):
@@ -148,13 +139,11 @@ class QueueObjects(StateType):
                 catalog.queue_pages.pop((topics, queues), None)
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """See ``StateType``."""
         del key
         for number, queue, next_, end in state.QUEUE.iter_unpack(payload):
             self._unplaced.queues[number, queue] = _QueueState(next_, end, stamp)
 
     def encode(self, key: StateKey) -> bytes:
-        """See ``StateType``."""
         parts: list[bytes] = []
         lowest = key.b << QUEUE_BITS
         for number in _page(key.a):
@@ -165,7 +154,6 @@ class QueueObjects(StateType):
         return b"".join(parts)
 
     def changed(self, key: StateKey) -> int:
-        """See ``StateType``."""
         page = self._catalog.queue_pages.get((key.a, key.b))
         return ALWAYS if page is None else page[0]
 
@@ -177,24 +165,20 @@ class SessionObjects(StateType):
         self._sessions = sessions
 
     def keys(self, begin: int) -> Iterator[StateKey]:
-        """See ``StateType``."""
         del begin
         for page in _filled(self._sessions.pages, self._sessions.by_number):
             yield StateKey(state.SESSIONS, page)
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """See ``StateType``."""
         for joined in _decode_sessions.decode(payload):
             self._sessions.apply_joined(stamp, joined)
         self._sessions.pages[key.a] = LOADED
 
     def encode(self, key: StateKey) -> bytes:
-        """See ``StateType``."""
         known = self._sessions.by_number
         return _encode([known[number].info for number in _page(key.a) if number in known])
 
     def changed(self, key: StateKey) -> int:
-        """See ``StateType``."""
         return self._sessions.pages.get(key.a, ALWAYS)
 
 
@@ -205,24 +189,20 @@ class AppObjects(StateType):
         self._catalog = catalog
 
     def keys(self, begin: int) -> Iterator[StateKey]:
-        """See ``StateType``."""
         del begin
         for page in sorted(self._catalog.app_pages):
             yield StateKey(state.APPS, page)
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """See ``StateType``."""
         del stamp
         self._catalog.app_pages[key.a] = LOADED
         for app in _decode_apps.decode(payload):
             self._catalog.put_app(app)
 
     def encode(self, key: StateKey) -> bytes:
-        """See ``StateType``."""
         return _encode(self._catalog.apps_of_page(key.a))
 
     def changed(self, key: StateKey) -> int:
-        """See ``StateType``."""
         return self._catalog.app_pages.get(key.a, ALWAYS)
 
 
@@ -233,21 +213,17 @@ class GoneObjects(StateType):
         self._gone = gone
 
     def keys(self, begin: int) -> Iterator[StateKey]:
-        """See ``StateType``."""
         del begin
         for sort, page in sorted(self._gone.pages):
             yield StateKey(state.GONE, sort, page)
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """See ``StateType``."""
         self._gone.load(key.a, key.b, payload, stamp)
 
     def encode(self, key: StateKey) -> bytes:
-        """See ``StateType``."""
         return self._gone.encode(key.a, key.b)
 
     def changed(self, key: StateKey) -> int:
-        """See ``StateType``."""
         return self._gone.pages.get(PageKey(key.a, key.b), ALWAYS)
 
 

@@ -27,16 +27,13 @@ class ForgottenObjects(StateType):
             yield StateKey(state.FORGOTTEN, page)
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """See ``StateType``."""
         del key, stamp
         self._dedup.load_forgotten(payload)
 
     def encode(self, key: StateKey) -> bytes:
-        """See ``StateType``."""
         return self._dedup.forgotten(key.a)
 
     def changed(self, key: StateKey) -> int:
-        """See ``StateType``."""
         del key
         return ALWAYS
 
@@ -48,22 +45,18 @@ class DedupObjects(StateType):
         self._dedup = dedup
 
     def keys(self, begin: int) -> Iterator[StateKey]:
-        """See ``StateType``."""
         del begin
         for at, part in sorted(self._dedup.runs):
             yield StateKey(state.DEDUP, 0, 0, part, at)
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """See ``StateType``."""
         del stamp
         self._dedup.load_run(key.d, key.c, payload)
 
     def encode(self, key: StateKey) -> bytes:
-        """See ``StateType``."""
         return self._dedup.encode_run(key.d, key.c)
 
     def changed(self, key: StateKey) -> int:
-        """See ``StateType``."""
         del key
         return IMMUTABLE
 

@@ -49,7 +49,7 @@ class OrderedPlanner:
         max_bytes: int,
         plan: Plan,
     ) -> None:
-        """See ``Planner``."""
+        """Put the next rows of keys that are free into the plan."""
         del subscription
         lines = _lines(progress)
         progress.due(now_us, 0)

@@ -45,7 +45,7 @@ class SharedPlanner:
         max_bytes: int,
         plan: Plan,
     ) -> None:
-        """See ``Planner``."""
+        """Put new rows and rows to be delivered again into the plan, in turns."""
         fresh = progress.cursor < visible
         again = 0
         if progress.ready.runs or progress.failures.waiting_rows:

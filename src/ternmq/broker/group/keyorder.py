@@ -67,14 +67,12 @@ class KeyOrder(Order):
                 lines.offer(offset)
 
     def give_back(self, runs: Iterable[LeasedRun]) -> None:
-        """See ``Order``."""
         give_back = self.lines.give_back
         for start, stop, _, _ in runs:
             for offset in range(start, stop):
                 give_back(offset)
 
     def forget(self, spans: Iterable[Span]) -> None:
-        """See ``Order``."""
         leave = self.lines.leave
         for start, stop in spans:
             for offset in range(start, stop):
@@ -87,19 +85,16 @@ class KeyOrder(Order):
         return ()
 
     def emptied(self, discarded: Discarded) -> Order:
-        """See ``Order``."""
         self.lines.discard(discarded)
         return KeyOrder()
 
     # -- STATE ------------------------------------------------------------------------------------
 
     def hashes(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """See ``Order``."""
         hash_of = self.lines.hash_of
         return [(offset, hash_of[offset]) for offset in range(start, stop) if offset in hash_of]
 
     def load(self, hashes: Sequence[tuple[int, int]], leased: Sequence[Span]) -> None:
-        """See ``Order``."""
         lines = self.lines
         for offset, hash_ in hashes:
             lines.stand(offset, hash_)
@@ -108,13 +103,11 @@ class KeyOrder(Order):
                 lines.lease(offset)
 
     def finish_load(self) -> None:
-        """See ``Order``."""
         self.lines.offer_all()
 
     # -- what is there ----------------------------------------------------------------------------
 
     def hash_of(self, offset: int) -> int | None:
-        """See ``Order``."""
         return self.lines.hash_of.get(offset)
 
     def first_before(self, offset: int) -> int | None:
@@ -134,7 +127,6 @@ class KeyOrder(Order):
         return offsets[: bisect_left(offsets, offset)]
 
     def idle_lines(self) -> Iterator[Sequence[int]]:
-        """See ``Order``."""
         return (line.offsets for line in self.lines.by_hash.values() if not line.leased)
 
     # -- decisions --------------------------------------------------------------------------------

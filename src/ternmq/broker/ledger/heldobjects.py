@@ -63,7 +63,6 @@ class HeldObjects(StateType):
             page.idle_at = 0 if owed else begin
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """See ``StateType``."""
         del key
         modes = self._views.catalog.modes
         for group, topic, queue, round_, cursor, mode, known in CURSOR.iter_unpack(payload):
@@ -71,11 +70,9 @@ class HeldObjects(StateType):
             load_entry(progress, cursor, round_, stamp, modes.numbered(mode), known)
 
     def encode(self, key: StateKey) -> bytes:
-        """See ``StateType``."""
         return encode_page(self._views.catalog.held_of_page(key.a, key.b))
 
     def changed(self, key: StateKey) -> int:
-        """See ``StateType``."""
         page = self._views.held_pages.get((key.a, key.b))
         return ALWAYS if page is None else page.changed
 
@@ -92,17 +89,14 @@ class GivenObjects(StateType):
         return iter(())
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """See ``StateType``."""
         del key
         for group, topic, queue, given in given_entries(payload):
             load_given(_held_of(self._views, group, topic, queue), given, stamp)
 
     def encode(self, key: StateKey) -> bytes:
-        """See ``StateType``."""
         return encode_given(self._views.catalog.held_of_page(key.a, key.b))
 
     def changed(self, key: StateKey) -> int:
-        """See ``StateType``."""
         page = self._views.held_pages.get((key.a, key.b))
         return ALWAYS if page is None else page.given_changed
 
@@ -119,16 +113,13 @@ class ShardObjects(StateType):
         return iter(())
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """See ``StateType``."""
         load_shard(_held_of(self._views, key.a, key.b, key.c), key.d, payload, stamp)
 
     def encode(self, key: StateKey) -> bytes:
-        """See ``StateType``."""
         progress = self._views.progress.get((key.a, key.b, key.c))
         return b"" if progress is None else encode_shard(progress, key.d)
 
     def changed(self, key: StateKey) -> int:
-        """See ``StateType``."""
         progress = self._views.progress.get((key.a, key.b, key.c))
         return (
             ALWAYS if progress is None else progress.shard_changed.get(key.d, progress.all_changed)

@@ -25,12 +25,10 @@ class GlobalObject(StateType):
         self._views = views
 
     def keys(self, begin: int) -> Iterator[StateKey]:
-        """See ``StateType``."""
         del begin
         yield StateKey(state.GLOBAL)
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """See ``StateType``."""
         del key, stamp
         views = self._views
         known = _decode_global.decode(payload)
@@ -44,7 +42,6 @@ class GlobalObject(StateType):
         views.schedule.next_entry = known.next_entry
 
     def encode(self, key: StateKey) -> bytes:
-        """See ``StateType``."""
         del key
         views = self._views
         return msgspec.msgpack.encode(
@@ -61,7 +58,6 @@ class GlobalObject(StateType):
         )
 
     def changed(self, key: StateKey) -> int:
-        """See ``StateType``."""
         del key
         return ALWAYS
 
@@ -73,24 +69,20 @@ class HoldsObject(StateType):
         self._views = views
 
     def keys(self, begin: int) -> Iterator[StateKey]:
-        """See ``StateType``."""
         del begin
         if self._views.holds_changed:
             yield StateKey(state.HOLDS)
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """See ``StateType``."""
         del key
         self._views.holds_changed = stamp
         self._views.holds = {one.name: one for one in _decode_holds.decode(payload)}
 
     def encode(self, key: StateKey) -> bytes:
-        """See ``StateType``."""
         del key
         return msgspec.msgpack.encode([one for _, one in sorted(self._views.holds.items())])
 
     def changed(self, key: StateKey) -> int:
-        """See ``StateType``."""
         del key
         return self._views.holds_changed
 
@@ -102,22 +94,18 @@ class AlarmsObject(StateType):
         self._alarms = views.alarms
 
     def keys(self, begin: int) -> Iterator[StateKey]:
-        """See ``StateType``."""
         del begin
         if self._alarms.changed:
             yield StateKey(state.ALARMS)
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """See ``StateType``."""
         del key
         self._alarms.load(stamp, _decode_alarms.decode(payload))
 
     def encode(self, key: StateKey) -> bytes:
-        """See ``StateType``."""
         del key
         return msgspec.msgpack.encode(list(self._alarms.open.values()))
 
     def changed(self, key: StateKey) -> int:
-        """See ``StateType``."""
         del key
         return self._alarms.changed

@@ -18,21 +18,17 @@ class ScheduleObjects(StateType):
         self._schedule = schedule
 
     def keys(self, begin: int) -> Iterator[StateKey]:
-        """See ``StateType``."""
         del begin
         for page in self._schedule.topic_pages():
             yield StateKey(state.SCHEDULE, page)
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """See ``StateType``."""
         self._schedule.load_topics(key.a, payload, stamp)
 
     def encode(self, key: StateKey) -> bytes:
-        """See ``StateType``."""
         return self._schedule.encode_topics(key.a)
 
     def changed(self, key: StateKey) -> int:
-        """See ``StateType``."""
         return self._schedule.topics_changed.get(key.a, LOADED)
 
 
@@ -43,19 +39,15 @@ class ScheduledRowsObjects(StateType):
         self._schedule = schedule
 
     def keys(self, begin: int) -> Iterator[StateKey]:
-        """See ``StateType``."""
         del begin
         for page in self._schedule.pages.numbers():
             yield StateKey(state.SCHEDULED_ROWS, 0, 0, 0, page)
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """See ``StateType``."""
         self._schedule.pages.load(key.d, payload, stamp)
 
     def encode(self, key: StateKey) -> bytes:
-        """See ``StateType``."""
         return self._schedule.pages.encode(key.d)
 
     def changed(self, key: StateKey) -> int:
-        """See ``StateType``."""
         return self._schedule.pages.changed.get(key.d, LOADED)

@@ -25,21 +25,17 @@ class CheckedObjects(StateType):
         self._checked = checked
 
     def keys(self, begin: int) -> Iterator[StateKey]:
-        """See ``StateType``."""
         del begin
         for number, page in sorted(self._checked.changed):
             yield StateKey(state.CHECKED, 0, 0, page, number)
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """See ``StateType``."""
         self._checked.load(key.d, key.c, payload, stamp)
 
     def encode(self, key: StateKey) -> bytes:
-        """See ``StateType``."""
         return self._checked.encode(key.d, key.c)
 
     def changed(self, key: StateKey) -> int:
-        """See ``StateType``."""
         return self._checked.changed.get((key.d, key.c), ALWAYS)
 
 
@@ -50,21 +46,17 @@ class ProducerGroupObjects(StateType):
         self._groups = groups
 
     def keys(self, begin: int) -> Iterator[StateKey]:
-        """See ``StateType``."""
         del begin
         for page in sorted(self._groups.changed):
             yield StateKey(state.PRODUCER_GROUPS, page)
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """See ``StateType``."""
         self._groups.load(key.a, payload, stamp)
 
     def encode(self, key: StateKey) -> bytes:
-        """See ``StateType``."""
         return self._groups.encode(key.a)
 
     def changed(self, key: StateKey) -> int:
-        """See ``StateType``."""
         return self._groups.changed.get(key.a, ALWAYS)
 
 
@@ -75,21 +67,17 @@ class TransactionObjects(StateType):
         self._undecided = undecided
 
     def keys(self, begin: int) -> Iterator[StateKey]:
-        """See ``StateType``."""
         del begin
         for number, page in sorted(self._undecided.changed):
             yield StateKey(state.TRANSACTION, 0, 0, page, number)
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """See ``StateType``."""
         self._undecided.load(key.d, key.c, payload, stamp)
 
     def encode(self, key: StateKey) -> bytes:
-        """See ``StateType``."""
         return self._undecided.encode(key.d, key.c)
 
     def changed(self, key: StateKey) -> int:
-        """See ``StateType``."""
         return self._undecided.changed.get((key.d, key.c), ALWAYS)
 
 
@@ -100,21 +88,17 @@ class WriterObjects(StateType):
         self._writers = writers
 
     def keys(self, begin: int) -> Iterator[StateKey]:
-        """See ``StateType``."""
         del begin
         for number in sorted(self._writers.by_number):
             yield StateKey(state.WRITER, number)
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """See ``StateType``."""
         self._writers.load(key.a, payload, stamp)
 
     def encode(self, key: StateKey) -> bytes:
-        """See ``StateType``."""
         return self._writers.encode(key.a)
 
     def changed(self, key: StateKey) -> int:
-        """See ``StateType``."""
         writer = self._writers.by_number.get(key.a)
         return ALWAYS if writer is None else writer.changed
 
@@ -126,19 +110,15 @@ class PreparedRowsObjects(StateType):
         self._rows = rows
 
     def keys(self, begin: int) -> Iterator[StateKey]:
-        """See ``StateType``."""
         del begin
         for segment, topics, queues in sorted(self._rows.changed):
             yield StateKey(state.PREPARED_ROWS, topics, queues, 0, segment)
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """See ``StateType``."""
         self._rows.load((key.d, key.a, key.b), payload, stamp)
 
     def encode(self, key: StateKey) -> bytes:
-        """See ``StateType``."""
         return self._rows.encode((key.d, key.a, key.b))
 
     def changed(self, key: StateKey) -> int:
-        """See ``StateType``."""
         return self._rows.changed.get((key.d, key.a, key.b), ALWAYS)

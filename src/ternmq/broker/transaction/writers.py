@@ -39,7 +39,7 @@ class Decision(NamedTuple):
 
     batch_id: int
     outcome: int
-    """See ``Resolution``."""
+    """A value of ``Resolution``."""
     digest: int
     rows: int
     time_us: int

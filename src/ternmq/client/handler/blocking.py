@@ -290,7 +290,7 @@ class BlockingDelivery(pickling.NotPickled):
 
     @property
     def due_at(self) -> datetime | None:
-        """See ``ternmq.Delivery``."""
+        """When it was due; None if it was not scheduled."""
         return self._delivery.due_at
 
     # -- the delivery
