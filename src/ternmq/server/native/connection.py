@@ -96,6 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         "_began",
         "_blocked",
         "_counted",
+        "_early",
         "_farewell_at",
         "_heard",
         "_host",
@@ -148,6 +149,8 @@ class Connection(asyncio.BufferedProtocol):
         self.app = ""
         self.language = ""
         self.session = 0
+        self._early: list[bytes] | None = None
+        """Pushes that wait for the answer to HELLO; None: it has left, or there was no HELLO."""
         self.topics: dict[str, None] = {}
         self.waiting: set[int] = set()
         """Ids of requests that wait for messages."""
@@ -339,8 +342,17 @@ class Connection(asyncio.BufferedProtocol):
         self.session = joined.session
         self.language = hello.language
         frame = self._session.welcome(hub.commands.welcome(joined))
-        self._leave(frame, 0, joined.position)
+        self._early = []
+        self._unwritten += len(frame)
+        hub.core.hold(_Welcome(self), frame, joined.position, Rests.DURABLE, 0)
         hub.core.touch()
+
+    def welcomed(self, frame: bytes) -> None:
+        """Queue the answer to HELLO, and then the pushes that waited for it."""
+        early, self._early = self._early, None
+        self.put(frame, 0)
+        for one in early or ():
+            self._leave(one, 0)
 
     # -- its app -----------------------------------------------------------------------------------
 
@@ -545,8 +557,12 @@ class Connection(asyncio.BufferedProtocol):
         self._leave(session.refusal(request.command, request.id, error), size, position)
 
     def push(self, command: int, body: bytes) -> None:
-        """Send a push frame."""
-        self._leave(frames.pack(command, frames.PUSH, 0, body), 0)
+        """Send a push frame, not before the answer to HELLO, which may wait for its record."""
+        frame = frames.pack(command, frames.PUSH, 0, body)
+        if self._early is not None:
+            self._early.append(frame)
+        else:
+            self._leave(frame, 0)
 
     def expect(self, size: int) -> None:
         """Count the bytes of an answer that is being made; negative: stop counting them."""
@@ -743,3 +759,17 @@ class Connection(asyncio.BufferedProtocol):
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._transport.abort()
+
+
+class _Welcome:
+    """The outlet of a connection's answer to HELLO."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def put(self, frame: bytes, settled_bytes: int) -> None:
+        """Pass the answer on; see ``Outlet``."""
+        del settled_bytes
+        self._connection.welcomed(frame)

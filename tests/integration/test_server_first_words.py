@@ -1,0 +1,27 @@
+"""The first frame that a client receives is the answer to its HELLO."""
+
+from __future__ import annotations
+
+import pytest
+
+from ternmq.server.native.connection import Connection
+from ternmq.testing import broker
+from ternmq.wire.commands import Command
+from tests.integration.raw import RawClient
+
+
+def test_a_push_does_not_overtake_the_answer_to_hello(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer waits for its record; the broker begins to stop meanwhile."""
+    greet = Connection._greet
+
+    def greet_and_drain(peer: Connection) -> None:
+        greet(peer)
+        if peer.session:
+            peer._hub.drain()
+
+    monkeypatch.setattr(Connection, "_greet", greet_and_drain)
+    with broker() as one, RawClient(one.port) as client:
+        while not client.pushes:
+            client.receive()
+        assert [push.command for push in client.pushes] == [Command.DRAIN]
+        assert client.number
