@@ -620,7 +620,7 @@ class Client(pickling.NotPickled):
         Args:
             group: The producer group: the name under which this application has its checker.
             query_id: Your own name for what the transaction is about, such as the number of an
-                order, at most 255 bytes: the checker gets it.
+                order, at most 255 bytes without control characters: the checker gets it.
             on_error: What an exception in the block does: ``rollback``, or ``check``, which leaves
                 the decision to the checker, for work whose outcome is not certain then. An error
                 of the transaction's own calls rolls back in any case: something is missing in it.

@@ -32,6 +32,8 @@ log: Final = logging.getLogger("ternmq")
 
 _MOST_NAMED: Final = 3
 """Most messages that the text of ``UnsentMessages`` names."""
+_MOST_SHOWN: Final = 80
+"""Characters of a name in a log line: what is no name may have any length."""
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
@@ -352,7 +354,7 @@ def _named(failure: Failure) -> str:
 
 def _which(topic: str, message: object) -> str:
     """Return a description of a message, without its body."""
-    told = [printable(f"topic={topic}")]
+    told = [printable(f"topic={topic:.{_MOST_SHOWN}}")]
     if isinstance(message, Message):
         names = ("key", message.key), ("ordering_key", message.ordering_key), ("id", message.id)
         told += [printable(f"{name}={safe_str(value):.80}") for name, value in names if value]

@@ -17,6 +17,7 @@ from ternmq.client.content.validation import (
     flag,
     lease_us_of,
     length_us,
+    query_text,
     real,
     text,
     time_us,
@@ -541,16 +542,19 @@ class Admin(pickling.NotPickled):
         They are those of this app; with the right to manage everything, those of every app.
 
         Args:
-            group: Only those of this producer group.
-            query_id: Only those with this query id.
+            group: Only those of this producer group; "": of all.
+            query_id: Only those with this query id; "": with any.
             limit: Most that are returned.
+
+        Raises:
+            InvalidName, InvalidRequest: A value is not valid.
         """
         limit = whole("limit", limit)
         asked = control.TransactionList(
             limit=limit,
             checked=True,
-            group=text("group", group),
-            query_id=text("query_id", query_id),
+            group=text("group", group) and check_name(group, "a producer group's name"),
+            query_id=query_text(query_id),
         )
         found: list[CheckedTransaction] = []
         while True:
@@ -617,7 +621,7 @@ class Admin(pickling.NotPickled):
             first: Time from the opening of a transaction to the first question; 60 s.
             factor: Each pause between questions is so many times the one before; 1.5.
             cap: Longest pause; 10 minutes.
-            jitter: Part of each pause that is random, 0 to 1; 0.1.
+            jitter: Part of each pause that is random, from 0 to below 1; 0.1.
             attempts: Most questions about a transaction; 15.
             give_up: Time from opening after which no more questions are asked; a day.
             then: What becomes of a transaction after that: ``park`` (an operator must decide it),
@@ -629,7 +633,7 @@ class Admin(pickling.NotPickled):
         """
         check_name(group, "a producer group's name")
         changes: dict[str, object] = {
-            "app": None if app is None else text("app", app),
+            "app": None if app is None else check_name(app, "an app's name"),
             "first_us": None if first is None else length_us("first", first),
             "factor": None if factor is None else real("factor", factor),
             "cap_us": None if cap is None else length_us("cap", cap),

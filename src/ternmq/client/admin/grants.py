@@ -41,10 +41,11 @@ def grant_of(written: object) -> GrantInfo:
         raise InvalidRequest(
             f"grants are ternmq.GrantInfo, or text such as 'produce:orders', not {kind}"
         )
+    shown = quoted(written, 80)
     right, *names = written.split(":")
     if right == Right.PRODUCE.value and len(names) == 2 and all(names):
         raise InvalidRequest(
-            f"{written!r} names a group, but a producer sends to a topic: write {right}:{names[0]}"
+            f"{shown} names a group, but a producer sends to a topic: write {right}:{names[0]}"
         )
     if right in _RIGHTS and 1 <= len(names) <= 2 and all(names):
         for name in names:
@@ -54,10 +55,10 @@ def grant_of(written: object) -> GrantInfo:
                 )
         if right == Right.AUDIT.value and {*names} != {"*"}:
             raise InvalidRequest(
-                f"{written!r}: the right to audit covers the whole journal: write {right}:*"
+                f"{shown}: the right to audit covers the whole journal: write {right}:*"
             )
         return GrantInfo(right=right, topic=names[0], group=names[1] if len(names) == 2 else "*")
-    form = f"{written!r} is not RIGHT:TOPIC or RIGHT:TOPIC:GROUP, RIGHT one of {', '.join(_RIGHTS)}"
+    form = f"{shown} is not RIGHT:TOPIC or RIGHT:TOPIC:GROUP, RIGHT one of {', '.join(_RIGHTS)}"
     if right in _RIGHTS:
         raise InvalidRequest(f"{form}; for every topic write '{right}:*'")
     from difflib import get_close_matches  # for a wrong name only

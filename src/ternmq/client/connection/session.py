@@ -38,12 +38,14 @@ from ternmq.model.errors import (
     ClientClosed,
     ClientForked,
     ConnectionLost,
+    InvalidRequest,
     TernMQError,
     WrongEventLoop,
 )
 from ternmq.model.version import __version__
 from ternmq.wire import control
 from ternmq.wire.commands import Command
+from ternmq.wire.frames import HEADER_BYTES
 from ternmq.wire.session import Push
 
 log: Final = logging.getLogger("ternmq")
@@ -483,6 +485,7 @@ class Session:
 
         Raises:
             BeganAnew: The broker has lost its data since.
+            InvalidRequest: It is larger than the broker takes; nothing was sent.
             CannotConnect: There was no connection in time; nothing was sent.
             ConnectionLost: There was no answer in time.
             TernMQError: The broker refused it; a temporary refusal is raised after the timeout.
@@ -491,9 +494,11 @@ class Session:
         timeout = self.options.timeout if timeout is None else seconds_of("timeout", timeout)
         until = self.loop.time() + timeout
         pauses = self.options.backoff.pauses()
+        lost = False
         while True:
             left = until - self.loop.time()
             link = await self.opened(max(0.0, left))
+            _check_size(command, body, link.welcome.frame_bytes)
             if anew is not None and anew != self.anew:
                 raise BeganAnew("the broker has new data: nothing that was stored before is there")
             waiting = Waiting(self.loop)
@@ -506,8 +511,13 @@ class Session:
             except TimeoutError:
                 raise ConnectionLost(f"no answer to {command.name} within {timeout:g} s") from None
             except ConnectionLost:
-                if self.closed or self.loop.time() >= until:
+                # The first loss costs no time; a request that ends each connection must not make
+                # the client connect hundreds of times a second.
+                pause = next(pauses) if lost else 0.0
+                lost = True
+                if self.closed or self.loop.time() + pause >= until:
                     raise
+                await asyncio.sleep(pause)
             except TernMQError as error:
                 pause = next(pauses)
                 if not error.retriable or self.loop.time() + pause >= until:
@@ -593,3 +603,12 @@ def _is_another(before: control.Welcome, now: control.Welcome) -> bool:
     deleted.
     """
     return (before.forgets or now.forgets) and before.epoch != now.epoch
+
+
+def _check_size(command: Command, body: bytes, most: int) -> None:
+    """Refuse a request that is too large: the broker would end the connection."""
+    size = HEADER_BYTES + len(body)
+    if size > most:
+        raise InvalidRequest(
+            f"{command.name} is a request of {size:,} bytes; the broker takes at most {most:,}"
+        )

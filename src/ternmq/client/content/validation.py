@@ -11,6 +11,8 @@ from typing import Final, Protocol, SupportsIndex, TypeVar, cast
 from ternmq.model.errors import InvalidRequest, MessageTooLarge
 from ternmq.model.specs import LONGEST_US, MAX_LEASE_US, check_name, check_tag
 from ternmq.model.words import article
+from ternmq.wire.bodies.checked import MAX_QUERY_BYTES
+from ternmq.wire.bodies.checks import text_of
 
 LARGEST_BODY: Final = 16 * 1024 * 1024
 """Bytes; the highest value of the broker's setting `body`."""
@@ -134,6 +136,16 @@ def text(what: str, value: object) -> str:
     except UnicodeEncodeError as error:
         raise InvalidRequest(f"{what} cannot be written as UTF-8: {error}") from error
     return value
+
+
+def query_text(value: object) -> str:
+    """Return a query id of a transaction.
+
+    Raises:
+        InvalidRequest: It is no text, is longer than 255 bytes, or has control characters.
+    """
+    given = text("query_id", value)
+    return text_of("query id", given.encode(), 0, MAX_QUERY_BYTES)
 
 
 def check_id(what: str, id_: object) -> str:

@@ -29,7 +29,7 @@ from ternmq.client.consumer.delivery import Delivery
 from ternmq.client.consumer.lease import Lease, Span
 from ternmq.client.content.message import Message, Queue, Receipt
 from ternmq.client.content.reasons import reason_text
-from ternmq.client.content.validation import check_topic, text, timeout_of, whole
+from ternmq.client.content.validation import check_topic, query_text, text, timeout_of, whole
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.client.handler.blocking import BlockingDelivery, engine_of
 from ternmq.client.handler.middleware import Middlewares, Outbound
@@ -154,7 +154,7 @@ class Transaction(pickling.NotPickled):
         self._parts = parts
         self._session = parts.session
         self._group = check_name(group, "a producer group's name")
-        self._query_id = text("query_id", query_id)
+        self._query_id = query_text(query_id)
         if text("on_error", on_error) not in ON_ERROR:
             raise InvalidRequest(f"on_error is 'rollback' or 'check', not {on_error!r:.80}")
         self._checks = on_error == "check"

@@ -266,6 +266,8 @@ class CheckedCommands(ControlCommands):
             then=Unanswered(asked.then),
             without_checker=asked.without_checker,
         ).check()
+        if asked.app:
+            check_name(asked.app, "an app's name")
         now, app = self._core.now_us(), asked.app or caller.app
         reply = self._checking.put_group(now, app, spec, operator=True)
         return control.Nothing(), reply.position

@@ -16,8 +16,8 @@ class AlarmInfo(Body, frozen=True, kw_only=True):
     """An open alarm."""
 
     name: str
-    """What it is about: `clock`, `dead-letters`, `held`, `due-unreadable`, `due-no-room`; other
-    versions have others."""
+    """What it is about: `clock`, `dead-letters`, `held`, `due-unreadable`, `due-no-room`,
+    `no-checker`, `transaction-parked`; other versions have others."""
     subject: str = ""
     """What it concerns: a topic, or topic/group/queue. Empty: the broker."""
     text: str = ""

@@ -1,0 +1,90 @@
+"""Values that are far too long: refused before anything is sent, in a text that is short."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import ternmq
+import ternmq.sync
+from ternmq.testing import InProcessBroker
+from ternmq.wire import control
+from ternmq.wire.commands import Command
+from tests.integration.client_shapes import API
+from tests.integration.raw import RawClient
+
+HUGE = "x" * 3_000_000
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "transactions of a group": lambda c: c.admin.checked_transactions(HUGE),
+    "transactions of a query id": lambda c: c.admin.checked_transactions(query_id=HUGE),
+    "owner of a producer group": lambda c: c.admin.put_producer_group("g", app=HUGE),
+    "a grant": lambda c: c.admin.put_app("a", [HUGE]),
+    "the topic of a grant": lambda c: c.admin.put_app("a", [f"audit:{HUGE}"]),
+    "a topic": lambda c: c.send(HUGE, b""),
+}
+
+
+async def _stats(client: Any) -> ternmq.ClientStats:
+    found = client.stats()
+    stats: ternmq.ClientStats = await found if inspect.isawaitable(found) else found
+    return stats
+
+
+@pytest.mark.parametrize("what", CALLS)
+async def test_it_is_refused_without_a_request(api: API, real: InProcessBroker, what: str) -> None:
+    async with api.connect(real.url, timeout=5) as client:
+        await client.send("t", b"")
+        before = await _stats(client)
+        with pytest.raises(ternmq.InvalidRequest) as caught:
+            await CALLS[what](client)
+        after = await _stats(client)
+        assert len(str(caught.value)) < 400
+        assert after.bytes_sent - before.bytes_sent < 10_000
+        assert after.reconnects == before.reconnects
+
+
+async def test_a_request_that_is_larger_than_a_frame(real: InProcessBroker) -> None:
+    """Whatever it is: the broker would end the connection, and the next one, and the next one."""
+    async with ternmq.connect(real.url, timeout=5) as client:
+        body = control.encode(control.HoldPut(name="h", position=0, note=HUGE, back=False))
+        with pytest.raises(ternmq.InvalidRequest, match=r"of 3,000,\d\d\d bytes; the broker takes"):
+            await client._session.ask(Command.HOLD_PUT, body)
+        assert client.stats().reconnects == 0
+
+
+@pytest.mark.parametrize("app", ["a b", "x" * 300, "\x1b[31mred", "."])
+async def test_a_producer_group_whose_owner_is_no_name(
+    api: API, real: InProcessBroker, app: str
+) -> None:
+    async with api.connect(real.url) as client:
+        with pytest.raises(ternmq.InvalidName):
+            await client.admin.put_producer_group("g", app=app)
+        assert await client.admin.producer_groups() == []
+    put = control.encode(control.ProducerGroupPut(group="g", app=app))
+    with RawClient(real.port) as raw, pytest.raises(ternmq.InvalidName):
+        raw.wait(raw.ask(Command.PRODUCER_GROUP_PUT, put))
+
+
+@pytest.mark.parametrize("query_id", ["x" * 256, "é" * 128, "a\nb", "\x7f"])
+async def test_a_query_id_is_checked_when_the_transaction_is_made(
+    api: API, real: InProcessBroker, query_id: str
+) -> None:
+    async with api.connect(real.url) as client:
+        with pytest.raises(ternmq.InvalidRequest, match="query id"):
+            client.transaction("g", query_id=query_id)
+
+
+def test_the_log_line_of_a_message_that_is_not_sent(
+    real: InProcessBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "ternmq")
+    with ternmq.sync.connect(real.url) as client:
+        client.send_soon(HUGE, b"")
+        with pytest.raises(ternmq.UnsentMessages):
+            client.flush()
+    (line,) = [one for one in caplog.messages if "not sent" in one]
+    assert len(line) < 500
