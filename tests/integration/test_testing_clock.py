@@ -279,3 +279,20 @@ def test_a_broker_that_runs_is_not_started_again() -> None:
         assert one.port == port
         one.stop()
         assert one._thread is None
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("days", [60, 299])
+def test_a_restart_after_many_idle_days_does_not_set_the_time_back(
+    manual: InProcessBroker, clean: bool, days: int
+) -> None:
+    with ternmq.sync.connect(manual.url) as client:
+        client.send("t", b"x", deliver_after=timedelta(days=days + 1))
+        manual.clock.advance(days=days)
+        before = client.admin.status().now
+        manual.restart(clean=clean)
+        after = client.admin.status()
+        assert after.now >= before
+        assert abs(after.clock_gap) < timedelta(minutes=1)
+        manual.clock.advance(days=1, seconds=1)
+        assert [one.body for one in client.pull("t", group="g", wait=5)] == [b"x"]

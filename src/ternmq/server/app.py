@@ -64,6 +64,8 @@ _ENDS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _EVERY_INTERFACE: Final = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
 _SWEEP_S: Final = 1.0
 _LATE_S: Final = 1.0
+_IDLE_TURN_S: Final = 3600.0
+"""Longest time without a turn: an idle broker states its time in the journal once a day."""
 _ACCEPTING_TURNS: Final = 6
 """Turns of the loop to wait. By asyncio's source it takes three from an accepted connection to its
 peer; this is also enough for a transport to close."""
@@ -109,7 +111,7 @@ class Server:
         self.each_second: list[Callable[[], None]] = []
         """Functions that are called after each sweep."""
         self._sweeper: asyncio.TimerHandle | None = None
-        self._swept_at = 0.0
+        self._swept_at = self._touch_at = 0.0
         self._ready = False
 
     async def start(self) -> None:
@@ -316,7 +318,8 @@ class Server:
         self._clock_watch.look(now)
         self._alarm_log.look(self.core.broker.alarms.open)
         self._fullness.look(now)
-        if self.core.upkeep.watches:
+        if self.core.upkeep.watches or now >= self._touch_at:
+            self._touch_at = now + _IDLE_TURN_S
             self.core.touch()
         for call in self.each_second:
             call()

@@ -21,13 +21,15 @@ from ternmq.journal.index.run_jobs import RemoveJob, RunJob
 from ternmq.journal.log.journal import AllocateJob
 from ternmq.journal.log.retention import RetentionSpec
 from ternmq.model.errors import CorruptJournal, DiskError, DiskReadError, JournalFull
-from ternmq.model.types import SECOND_US, Position
+from ternmq.model.types import DAY_US, SECOND_US, Position
 
 LOOK_EVERY_US: Final = SECOND_US
 REFRESH_SEGMENTS: Final = 16
 """Most segments behind the end in which STATE names an object, however long the journal is."""
 QUIET_US: Final = 200_000
 """Time without a new record after which a MARK records that everything is durable."""
+MARK_EVERY_US: Final = DAY_US
+"""Time without a new record after which another MARK states the time; see ``_lacks_time``."""
 
 
 class Upkeep:
@@ -83,6 +85,8 @@ class Upkeep:
         self._free = self._total = 0
         self._quiet_end = Position(0)
         self._quiet_since_us = 0
+        self._marked_us = 0
+        """When the last MARK was written."""
         self.stalls = 0
         """Number of steps that found no room for STATE or MOVED; they are repeated later."""
 
@@ -189,8 +193,17 @@ class Upkeep:
         if journal.end != self._quiet_end:
             self._quiet_end, self._quiet_since_us = journal.end, now_us
         elif now_us - self._quiet_since_us >= QUIET_US:
-            journal.mark(now_us)
+            if journal.mark(now_us, again=self._lacks_time(now_us)) is not None:
+                self._marked_us = now_us
             self._quiet_end = journal.end
+
+    def _lacks_time(self, now_us: int) -> bool:
+        """Return whether the newest record of a quiet journal is so old that time is to be stated.
+
+        A start goes on from the time of the last record if the wall clock is far ahead of it. So
+        without this, the time of a broker that was idle for months would go back.
+        """
+        return now_us - max(self._marked_us, self._quiet_since_us) >= MARK_EVERY_US
 
     def _retain(self, now_us: int, may_go_on: Callable[[], bool]) -> None:
         removal = self.moving.removal

@@ -416,13 +416,19 @@ class Journal:
             raise JournalFailed("a sync failed") from error
         self.synced(job)
 
-    def mark(self, time_us: int) -> Position | None:
+    def mark(self, time_us: int, *, again: bool = False) -> Position | None:
         """Append a MARK if the journal is idle and no record states yet that all is durable.
+
+        Args:
+            time_us: Broker time.
+            again: Also if a record states that already: the MARK is to state the time.
 
         Returns:
             The MARK's position; None when none is needed or there is no room for it.
         """
-        if self.durable != self.end or self._marked_end == self.end or self.failure is not None:
+        if self.durable != self.end or self.failure is not None:
+            return None
+        if self._marked_end == self.end and not again:
             return None
         try:
             position = self.append(Kind.MARK, MARK.pack(self.durable), time_us)
