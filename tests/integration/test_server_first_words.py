@@ -6,6 +6,7 @@ import pytest
 
 from ternmq.server.native.connection import Connection
 from ternmq.testing import broker
+from ternmq.wire import control
 from ternmq.wire.commands import Command
 from tests.integration.raw import RawClient
 
@@ -25,3 +26,21 @@ def test_a_push_does_not_overtake_the_answer_to_hello(monkeypatch: pytest.Monkey
             client.receive()
         assert [push.command for push in client.pushes] == [Command.DRAIN]
         assert client.number
+
+
+def test_nor_does_the_news_of_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    greet = Connection._greet
+    watched: list[str] = []
+
+    def greet_and_tell(peer: Connection) -> None:
+        greet(peer)
+        if watched and peer.session:
+            peer.push(Command.TOPIC_CHANGED, control.encode(control.TopicChanged(topic="t")))
+
+    monkeypatch.setattr(Connection, "_greet", greet_and_tell)
+    with broker() as one:
+        watched.append("t")
+        with RawClient(one.port) as client:
+            while not client.pushes:
+                client.receive()
+            assert [push.command for push in client.pushes] == [Command.TOPIC_CHANGED]
