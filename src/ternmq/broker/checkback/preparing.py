@@ -465,4 +465,4 @@ def _check_names(name: Name, group: str, query_id: str, check_after_us: int | No
     if len(query_id.encode(errors="replace")) > MAX_QUERY_BYTES:
         raise InvalidRequest(f"a query id has at most {MAX_QUERY_BYTES} bytes")
     if check_after_us is not None and not LEAST_CHECK_US <= check_after_us <= MAX_CHECK_US:
-        raise InvalidRequest("check_after is 1 s to 1 h")
+        raise InvalidRequest(f"check_after must be 1 s to 1 h, not {check_after_us / 1e6:g} s")
