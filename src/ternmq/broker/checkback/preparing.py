@@ -350,11 +350,14 @@ class CheckedPreparing:
         limit = limits.transaction_settles
         if opened.settle_runs + count > limit:
             raise TransactionTooLarge(
-                f"transaction {opened.public_id} settles {opened.settle_runs:,} runs of rows, with "
-                f"its moves of cursors; {limit:,} are allowed"
+                f"transaction {opened.public_id} settles {opened.settle_runs:,} ranges of "
+                f"messages, its moves of cursors included; at most {limit:,} are allowed"
             )
         if self._views.checked.settles + count > limits.prepared_settles:
-            raise Busy(f"{self._views.checked.settles:,} settles of transactions are undecided")
+            raise Busy(
+                f"undecided transactions settle {self._views.checked.settles:,} ranges of "
+                f"messages; the limit prepared_settles is {limits.prepared_settles:,}"
+            )
 
     def move(
         self, now_us: int, app: str, number: int, topic: str, group: str, queue: int, offset: int

@@ -81,7 +81,7 @@ async def accept(client: AdminClient, yes: bool) -> None:
         )
     moment = output.iso(found.clock)
     gap = output.span(found.clock_gap.total_seconds())
-    confirm(f"broker time jumps {gap} ahead, to {moment}, for good; is this right?", yes=yes)
+    confirm(f"let broker time jump {gap} ahead, to {moment}? this cannot be undone", yes=yes)
     done = await client.admin.accept_clock()
     output.note(f"broker time was {output.iso(done.before)}, and is now {output.iso(done.now)}")
 

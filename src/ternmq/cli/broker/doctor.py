@@ -84,7 +84,7 @@ def doctor(data: Path, as_json: bool, **connection: object) -> None:
         output.document([check._asdict() for check in found])
     failed = [check.name for check in found if check.state == "fail"]
     if failed:
-        raise Failed(f"not sound: {', '.join(failed)}", ExitCode.UNSOUND)
+        raise Failed(f"checks that failed: {', '.join(failed)}", ExitCode.UNSOUND)
 
 
 def _tell(check: Check) -> None:

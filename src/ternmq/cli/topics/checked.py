@@ -231,7 +231,7 @@ def _print_groups(groups: list[ProducerGroupInfo], *, as_json: bool) -> None:
             )
             for one in groups
         ],
-        "no producer groups: a transaction or a checker makes one",
+        "no producer groups: a transaction or a checker creates one",
         spare=("give up", "attempts", "first"),
     )
 

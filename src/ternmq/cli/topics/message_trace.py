@@ -479,7 +479,7 @@ def _show(life: Life) -> None:
     output.table(
         [columns[at] for at in shown_],
         [tuple(row[at] for at in shown_) for row in rows],
-        "no group gets it",
+        "no group receives it",
     )
     failures: list[tuple[output.Cell, ...]] = [
         (group, output.iso(one["time"]), one["attempt"], one["outcome"], one["cause"],

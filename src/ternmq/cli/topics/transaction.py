@@ -244,7 +244,9 @@ def _not_undecided(found: Transactions, batch: int) -> Failed:
     newest = writer.newest
     if batch == writer.highest or (newest is not None and newest.committed
                                    and newest.batch_id == batch):  # fmt: skip
-        return Failed(f"batch {batch} of writer {writer.writer!r} is committed, which is final")
+        return Failed(
+            f"batch {batch} of writer {writer.writer!r} is committed, and cannot be rolled back"
+        )
     known = ", ".join([str(one.batch_id) for one in found.undecided[:10]]) or "none"
     return not_found(
         f"batch {batch} of writer {writer.writer!r} is not undecided: it was decided before, or "
