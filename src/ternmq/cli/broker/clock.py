@@ -26,7 +26,7 @@ from ternmq.wire.control import Status
 @output.json_option
 @connection_options
 def clock(as_json: bool, **connection: object) -> None:
-    """Show how far broker time is from the clock of its machine, or accept that clock.
+    """Show the gap between broker time and the clock of the machine, or accept the clock.
 
     The broker does not follow jumps of the clock while it runs, nor a clock that is too far ahead
     of the journal at a start (setting `start_jump`). So if the clock is wrong, nothing is delivered

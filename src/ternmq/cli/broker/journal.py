@@ -201,10 +201,10 @@ def inspected(data: Path) -> Inspection:
 def verify(data: Path, as_json: bool) -> None:
     """Read the whole journal, and check that all durable data is intact.
 
-    `positions` are the first and the end of the valid records. `durable position` is the highest
-    position that these records state as durable: everything below it must be intact. Records from
-    there to the end are valid, too. They are the last ones that were written, and nothing in the
-    journal states yet that they were synced.
+    `positions` are the beginning of the first valid record and the end of the last one. `durable
+    position` is the highest position that these records state as durable: everything below it
+    must be intact. Records from there to the end are valid, too. They are the last ones that were
+    written, and nothing in the journal states yet that they were synced.
     """
     found = inspected(data)
     if as_json:

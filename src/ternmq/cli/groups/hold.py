@@ -16,7 +16,7 @@ from ternmq.wire.control import HoldInfo
 
 @click.group(cls=Group)
 def hold() -> None:
-    """Manage holds: each keeps the journal from a position on."""
+    """Manage holds: a hold keeps the journal from a position on."""
 
 
 @hold.command("list")

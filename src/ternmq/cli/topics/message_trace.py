@@ -153,8 +153,8 @@ async def trace(
 ) -> None:
     """Show what happened to a message in each group.
 
-    Select the message by the id in its receipt, your own id or its place, or all messages of a key
-    with --key.
+    Select one message by the id in its receipt, your own id or its place. Select all messages of a
+    key with --key.
 
     The broker shows the current state and, until the message is done, its failed attempts with
     their reasons. With --tables, the pipeline's table `trace` adds the time and consumer of each

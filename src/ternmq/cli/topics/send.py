@@ -121,7 +121,7 @@ async def send(
 
     Without BODY, --file and --lines, each line of standard input is a message. The command ends
     when all messages are stored; each message that was not stored is reported on standard error. An
-    empty input is no error: nothing is sent, and the exit status is 0, even if there is no such
+    empty input is not an error: nothing is sent, and the exit status is 0, even if there is no such
     topic.
 
     With --delay, --at or --delay-level, the messages are scheduled: they are stored now, and
