@@ -163,7 +163,7 @@ async def trace(
     With --tables, `sent in transaction` and `settled_by` name the transactions that sent and
     settled the message.
 
-    `not handed out yet`: no consumer of the group has received it. `handed out`: a consumer has it.
+    `not delivered yet`: no consumer of the group has received it. `leased`: a consumer holds it.
     `waits for a consumer`: it was returned, or its retry is due. `waits behind offset N of its
     ordering key`: offset N must be done first. `waits for a retry`: it failed, and its retry is not
     due yet. `held`: its last attempt failed, and its ordering key waits for an operator. `dead`: it
@@ -409,7 +409,7 @@ async def _look(client: Client, life: Life) -> None:
 
 
 _NOW: Final = {
-    "unread": "not handed out yet", "leased": "handed out", "ready": "waits for a consumer",
+    "unread": "not delivered yet", "leased": "leased", "ready": "waits for a consumer",
     "waiting": "waits for a retry", "not_owed": OVER,
 }  # fmt: skip
 """Texts for the broker's states; other states are shown by name."""
