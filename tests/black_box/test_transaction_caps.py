@@ -154,7 +154,7 @@ def test_one_settle_too_many_is_refused_and_its_message_is_still_held(
             for delivery in apart:
                 tx.ack(delivery)
 
-    with pytest.raises(ternmq.TransactionTooLarge, match="settles 10 runs of rows"):
+    with pytest.raises(ternmq.TransactionTooLarge, match="settles 10 ranges of messages"):
         settles()
     assert client.transaction_outcome(tx.id) is ternmq.Decision.ROLLBACK
     assert [one.lost for one in apart] == [True] * SETTLES + [False]

@@ -214,7 +214,7 @@ def test_redrive_of_some_by_reason_and_of_all(cli: CommandLine, dead: str) -> No
 def test_redrive_of_what_is_no_dead_letter_does_not_ask(cli: CommandLine, dead: str) -> None:
     redrive = ("deadletter", "redrive", dead, "billing")
     said = cli(*redrive, 7, code=4).err
-    assert "these are not dead letters: 0/7" in said
+    assert "these messages are not dead letters: 0/7" in said
     assert "--yes" not in said
     told = cli(*redrive, 7, "--json", code=4)
     assert told.json == {

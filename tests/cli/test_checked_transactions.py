@@ -57,6 +57,19 @@ def test_undecided_ones_are_listed_and_shown(
     assert cli("transaction", "show", first, "--json").json["group"] == group
 
 
+def test_a_list_without_transactions_names_what_was_asked_for(
+    cli: CommandLine, client: ternmq.sync.Client, group: str
+) -> None:
+    cli("transaction", "resolve", left(client, group), "--rollback", "--yes")
+    listed = cli("transaction", "list", "--group", group)
+    assert listed.err == f"no undecided transaction of producer group {group}\n"
+    listed = cli("transaction", "list", "--group", group, "--query-id", "order-9")
+    assert listed.err.endswith(f" of producer group {group} with query id order-9\n")
+    assert cli("transaction", "list", "--group", group, "--json").json["checked"] == []
+    said = cli("transaction", "list", "--group", f"{group}-", code=4).err
+    assert f"did you mean {group}?" in said
+
+
 def test_an_operator_decides(cli: CommandLine, client: ternmq.sync.Client, group: str) -> None:
     one, two = left(client, group), left(client, group)
     assert "either --commit or --rollback" in cli("transaction", "resolve", one, code=2).err
@@ -101,7 +114,13 @@ def test_policies(cli: CommandLine, client: ternmq.sync.Client, group: str) -> N
         (("resolve", "t-ffffff", "--commit", "--yes"), 4, "no transaction"),
         (("policy", "--attempts", "3"), 2, "name the producer group"),
         (("policy", "x", "--attempts", "0"), 2, "attempts"),
-        (("policy", "x", "--first", "2h"), 2, "1 s to 1 h"),
+        (("policy", "x", "--first", "2h"), 2, "must be 1 s to 1 h, not 7200 s"),
+        (("policy", "x", "--first", "0s"), 2, "must be 1 s to 1 h, not 0 s"),
+        (("policy", "x", "--cap", "30s"), 2, "must be at least first (60 s), and at most a day"),
+        (("policy", "x", "--give-up", "0s"), 2, "must be at least first (60 s)"),
+        (("policy", "x", "--jitter", "1"), 2, "0<=x<1"),
+        (("list", "--group", "no-group"), 4, "there is no producer group 'no-group'"),
+        (("list", "--group", "no-group", "--json"), 4, "there is no producer group 'no-group'"),
         (("list", "--group", "g", "--writer", "w"), 2, "not both"),
     ],
 )

@@ -53,7 +53,7 @@ def test_waiting_messages_come_at_once(cli: CommandLine, failed: str) -> None:
     assert out == "message 3\nmessage 4\n"
     ended = cli("retry", "now", failed, "billing", 5, 7, "--json", code=4)
     assert ended.json == {"done": 1, "missing": [7]}
-    assert "did not wait: 0/7" in ended.err
+    assert "do not wait for a retry: 0/7" in ended.err
     cli("consume", failed, "-g", "billing", "--wait", "0")
     assert "0 messages" in cli("retry", "now", failed, "billing", "--all").err
 
@@ -79,7 +79,7 @@ def test_dead_letters(cli: CommandLine, failed: str, tmp_path: Path) -> None:
 
     for command, question in (
         ("delete", f"delete 3 dead letters of billing on {failed}?"),
-        ("redrive", f"hand 3 dead letters of {failed} to billing again?"),
+        ("redrive", f"deliver 3 dead letters of {failed} to billing again?"),
     ):  # without a terminal, what would be done is shown
         ended = cli("deadletter", command, failed, "billing", "--all", code=1)
         assert ended.err.splitlines() == [
@@ -219,15 +219,15 @@ def test_places_that_have_none_are_named_whole(cli: CommandLine, failed: str) ->
     """Of a topic with several queues an offset alone says little; nor is nothing reported done."""
     cli("topic", "set", failed, "--queues", 2)
     ended = cli("deadletter", "redrive", failed, "billing", "1/9999", "-y", code=4)
-    assert ended.err == "ternmq: these are not dead letters: 1/9999\n"
+    assert ended.err == "ternmq: these messages are not dead letters: 1/9999\n"
     ended = cli("deadletter", "delete", failed, "billing", "1/9999", "0/77", "-y", code=4)
-    assert ended.err == "ternmq: these were not dead letters: 1/9999, 0/77\n"
+    assert ended.err == "ternmq: these messages are not dead letters: 1/9999, 0/77\n"
     ended = cli("retry", "now", failed, "billing", "1/9999", code=4)
-    assert ended.err == "ternmq: these did not wait: 1/9999\n"
+    assert ended.err == "ternmq: these messages do not wait for a retry: 1/9999\n"
     ended = cli("retry", "now", failed, "billing", "0/3", "1/9999", code=4)
     assert ended.err.splitlines() == [
         f"1 message of {failed} is delivered to billing again now",
-        "ternmq: these did not wait: 1/9999",
+        "ternmq: these messages do not wait for a retry: 1/9999",
     ]
     ended = cli("deadletter", "redrive", failed, "billing", "0/1", "-y")
     assert ended.err == f"1 dead letter of {failed} is delivered to billing again\n"
@@ -242,7 +242,7 @@ def test_messages_that_wait_are_deleted(cli: CommandLine, failed: str) -> None:
     assert [row[0] for row in cli("retry", "list", failed, "billing").rows] == ["0/4", "0/5"]
     ended = cli("retry", "delete", failed, "billing", "0/3", 4, "-y", "--json", code=4)
     assert (ended.json, ended.err) == (
-        {"done": 1, "missing": [3]}, "ternmq: these did not wait: 0/3\n",
+        {"done": 1, "missing": [3]}, "ternmq: these messages do not wait for a retry: 0/3\n",
     )  # fmt: skip
     cli("retry", "delete", failed, "billing", "--all", "-y")
     assert cli("retry", "list", failed, "billing").rows == []
@@ -274,11 +274,11 @@ def test_a_key_that_is_held_goes_on_when_its_message_is_deleted(
 def test_a_delete_takes_nothing_of_the_other_kind(cli: CommandLine, failed: str) -> None:
     """What waits for a retry is no dead letter: deleting it would lose a message."""
     ended = cli("deadletter", "delete", failed, "billing", "0/3", "-y", code=4)
-    assert ended.err == "ternmq: these were not dead letters: 0/3\n"
+    assert ended.err == "ternmq: these messages are not dead letters: 0/3\n"
     ended = cli("deadletter", "delete", failed, "billing", "2-3", "-y", "--json", code=4)
     assert ended.json == {"done": 1, "missing": [3]}
     ended = cli("retry", "delete", failed, "billing", "0/1", "-y", code=4)
-    assert ended.err == "ternmq: these did not wait: 0/1\n"
+    assert ended.err == "ternmq: these messages do not wait for a retry: 0/1\n"
     assert [row[0] for row in cli("retry", "list", failed, "billing").rows] == ["0/3", "0/4", "0/5"]
     assert [row[0] for row in cli("deadletter", "list", failed, "billing").rows] == ["0/0", "0/1"]
 
@@ -289,7 +289,7 @@ def test_what_is_wrong_with_a_place_is_said_first(cli: CommandLine, failed: str)
         ("1/7-1/999", "a range names its queue once, such as 1/7-999"),
         ("abc", "'abc' is neither an offset (7) nor a range (10-12)"),
         ("1/abc", "'abc' is neither an offset (7) nor a range (10-12)"),
-        ("100-99", "'100-99' names no offsets: a range begins with the lower one"),
+        ("100-99", "'100-99' is an empty range: write the lower offset first"),
         ("0-1000000", "'0-1000000' names more than a million offsets"),
         (2**63, f"'{2**63}' is above the highest possible offset"),
         (7, f"{failed} has 2 queues: name one with --queue"),

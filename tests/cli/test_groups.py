@@ -52,7 +52,7 @@ def test_a_group_is_made_listed_shown_changed_and_deleted(cli: CommandLine, fill
     said = cli("group", "set", filled, "billing", "--retry").err
     assert said == f"changed group billing on {filled}\n"
     said = cli("group", "set", filled, "billing", "--retry").err
-    assert said == f"group billing on {filled} had these settings before\n"
+    assert said == f"group billing on {filled} has these settings already\n"
     said = cli("group", "set", filled, "billing", "--exhausted", "hold").err
     assert "group billing is not ordered: its messages become dead letters" in said
     shown = cli("group", "show", filled, "billing", "--json").json
@@ -70,7 +70,7 @@ def test_deleting_a_group_that_is_consumed_says_that_it_is_made_again(
     for more in ({"code": 1}, {}):
         said = cli("group", "delete", filled, "billing", *([] if more else ["--yes"]), **more).err
         assert f"1 member of group billing consumes {filled} now" in said
-        assert "creates the group again, from the oldest message that is kept" in said
+        assert "creates the group again, starting with the oldest message that is kept" in said
     with contextlib.suppress(ternmq.TernMQError):
         held.release()
     cli("group", "create", filled, "billing")

@@ -58,7 +58,7 @@ def test_a_dump(cli: CommandLine, sound: Path) -> None:
     within = cli("journal", "dump", sound, "--from", start + 1, code=2).err
     assert f"no record begins at {start + 1}" in within
     unknown = cli("journal", "dump", sound, "--kind", "nix", code=2).err
-    assert "is no kind of record; kinds: SEGMENT, " in unknown
+    assert "is not a kind of record; kinds: SEGMENT, " in unknown
 
 
 def test_what_is_no_journal(cli: CommandLine, tmp_path: Path, sound: Path) -> None:

@@ -30,7 +30,7 @@ def test_doctor_finds_what_is_wrong(cli: CommandLine, tmp_path: Path) -> None:
     url = f"ternmq://127.0.0.1:{free_port()}"
     ended = cli("doctor", "--data", tmp_path, "--url", url, "--json", code=8)
     assert ended.json[-1]["state"] == "fail"
-    assert ended.err == "ternmq: not sound: broker\n"
+    assert ended.err == "ternmq: checks that failed: broker\n"
 
 
 def test_doctor_where_nobody_says_that_there_is_a_broker(

@@ -59,7 +59,7 @@ def test_what_the_broker_says(cli: CommandLine, topic: str, ids: dict[int, str])
     assert of(cli(*TRACE, ids[0], "--json").json)["now"] == "done or skipped"
     assert of(cli(*TRACE, ids[3], "--json").json)["now"] == "dead: no such customer"
     assert of(cli(*TRACE, ids[4], "--json").json)["now"] == "waits for a retry: later"
-    assert of(cli(*TRACE, ids[9], "--json").json)["now"] == "not handed out yet"
+    assert of(cli(*TRACE, ids[9], "--json").json)["now"] == "not delivered yet"
     by_key = cli(*TRACE, "--key", f"{topic}-k3", "--json").json
     assert [(one["id"], one["offset"], one["kept"]) for one in by_key] == [(ids[3], 3, True)]
     assert "no such customer" in cli(*TRACE, ids[3], "--topic", topic).out
@@ -125,7 +125,7 @@ def test_what_nobody_holds_is_not_called_handed_out(
     ids = [client.send(topic, b"x", ordering_key="alice").id for _ in range(3)]
     held = client.pull(topic, group="billing", max_messages=1)
     client.pull(topic, group="billing", max_messages=5, wait=0)  # passes the others
-    assert of(cli(*TRACE, ids[0], "--json").json)["now"] == "handed out"
+    assert of(cli(*TRACE, ids[0], "--json").json)["now"] == "leased"
     behind = "waits behind offset 0 of its ordering key"
     assert of(cli(*TRACE, ids[2], "--json").json)["now"] == behind
     held.release()
@@ -159,7 +159,7 @@ def test_what_failed_before_is_known_while_it_is_handed_out_again(
     cli("retry", "now", topic, "billing", 4)
     again = client.pull(topic, group="billing", max_messages=1)
     found = of(cli(*TRACE, ids[4], "--json").json)
-    assert (found["now"], found["attempts"], found["deliveries"]) == ("handed out", 1, 2)
+    assert (found["now"], found["attempts"], found["deliveries"]) == ("leased", 1, 2)
     told = [(one["cause"], one["reason"]) for one in found["failures"]]
     assert told == [("consumer", "later"), ("operator", "")]
     again.ack()
@@ -245,7 +245,7 @@ def test_what_the_filter_excludes_is_said_to_be_excluded(
     held = client.pull(topic, group="billing", max_messages=1)
     said = [of(cli(*TRACE, one, "--json").json)["now"] for one in ids]
     excluded = "not for this group: its filter excludes it"
-    assert said == [excluded, "handed out", "not handed out yet"]
+    assert said == [excluded, "leased", "not delivered yet"]
     late = client.send(topic, b"x", tag="new").id  # the group has not come as far
     assert of(cli(*TRACE, late, "--json").json)["now"] == excluded
     assert cli(*TRACE, late).err == ""

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 
 import click
 import pytest
+from rich.console import Console
 
 from ternmq.cli.reach.parameters import ranges_of, read_ahead, read_due, read_when
 from ternmq.cli.terminal import output
@@ -52,6 +54,67 @@ def test_an_empty_table_is_a_header_and_a_word(capsys: pytest.CaptureFixture[str
     output.table(("a", "b"), [], "nothing here")
     out, err = capsys.readouterr()
     assert (out, err) == ("a  b\n", "nothing here\n")
+
+
+LONG = ("orders-of-" + "c" * 100 + "-eu-1", "billing-" + "d" * 110 + "-2")
+"""Names of a topic and a group that are wider than a terminal."""
+LISTS = {
+    "group lag": (
+        ("topic", "group", "lag", "ready", "leased", "retrying", "dead", "members", "state"),
+        (*LONG, 5, 0, 0, 0, 0, 0, "running"),
+        ("members", "state", "leased"),
+    ),
+    "group list": (
+        ("group", "topic", "lag", "state", "mode"),
+        (*LONG, 5, "running", "shared"),
+        ("mode",),
+    ),
+    "topic list": (("topic", "queues", "retention"), (LONG[0], 1, "7d"), ()),
+    "app list": (
+        ("app", "owner", "grants"),
+        ("shop", "team shop", f"consume:{LONG[0]}:{LONG[1]} produce:*"),
+        (),
+    ),
+}
+
+
+def drawn_lines(name: str, width: int) -> tuple[list[str], bool]:
+    """Return the lines of a list in a terminal, and whether texts in it are shortened."""
+    columns, row, spare = LISTS[name]
+    terminal = Console(file=StringIO(), width=width, color_system=None)
+    fits = output.fitted(columns, [row], spare, width, folds=True)
+    made, is_shortened = output.drawn(fits.columns, fits.rows, terminal)
+    with terminal.capture() as printed:
+        terminal.print(made, crop=False)
+    return [line.rstrip() for line in printed.get().splitlines()], is_shortened
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_very_long_names_fit_into_a_terminal(name: str) -> None:
+    lines, is_shortened = drawn_lines(name, 80)
+    assert max(map(len, lines)) <= 80, lines
+    text = "".join("".join(lines).split())
+    if is_shortened:
+        assert "orders-of-" in text
+        assert "-eu-1" in text
+        assert "running" in text or name != "group list"  # no other column makes room for a name
+    else:
+        assert LONG[0] in text
+        assert LONG[1] in text
+    wide, is_shortened = drawn_lines(name, 400)
+    assert not is_shortened
+    assert LONG[0] in " ".join(wide)
+
+
+def test_a_shortened_text_keeps_its_two_ends() -> None:
+    assert output.shortened("orders", 6) == "orders"
+    assert output.shortened("orders-eu-1", 8) == "orde…u-1"
+    assert output.shortened("orders-eu-1", 1) == "…"
+
+
+def test_a_pipe_gets_very_long_names_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
+    output.table(("topic", "group", "lag"), [(*LONG, 5)])
+    assert capsys.readouterr().out.splitlines()[1].split() == [*LONG, "5"]
 
 
 def test_documents(capsys: pytest.CaptureFixture[str]) -> None:

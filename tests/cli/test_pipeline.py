@@ -103,7 +103,7 @@ def test_only_the_jobs_that_are_named(cli: CommandLine, tables: Path, sent: str)
         (("--once", "--jobs", ""), "there is no job ''"),
         (("--once", "--set", "archive.pass_mb=x"), "archive.pass_mb='x': a whole number"),
         (("--once", "--set", "archive=1"), "'archive' is not JOB.NAME=VALUE"),
-        (("--once", "--set", "nope.x=1"), "'nope', which is not to run"),
+        (("--once", "--set", "nope.x=1"), "'nope', but this job is not run"),
         (("--once", "--every", "10s"), "give only one of --once and --every"),
         ((), "give one of --once and --every"),
         (("--once", "--health-port", "x"), "--health-port 'x'"),
@@ -206,8 +206,8 @@ def test_without_spark_it_runs_here_unless_spark_was_asked_for(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     run = ("pipeline", "run", "--once", "--set", f"archive.topics={sent}")
-    assert "this process does it alone" in cli(*run).err
-    assert "there is no Spark" in cli(*run, "--engine", "spark", code=2).err
+    assert "this process does the work itself" in cli(*run).err
+    assert "Spark cannot be used" in cli(*run, "--engine", "spark", code=2).err
 
 
 def test_rounds_until_sigterm(
@@ -363,7 +363,7 @@ def test_compact(cli: CommandLine, client: ternmq.sync.Client, tables: Path, sen
     done = cli("pipeline", "compact", "--json").json
     assert (done["joined"], done["made"], done["rows"]) == (20, 1, 30)
     assert done["removed"] == 0
-    assert "0 files became 0" in cli("pipeline", "compact").err
+    assert "joined 0 files into 0" in cli("pipeline", "compact").err
 
 
 def test_ctrl_c_ends_what_waits_for_its_next_round(

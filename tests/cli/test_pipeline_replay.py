@@ -192,7 +192,7 @@ BODY = 'body case when "offset" = 3 then {} else text end'
             "the body has 2000000 bytes; the broker accepts",
             3,
         ),
-        (BODY.format("null"), 1, "body: a row has none", 3),
+        (BODY.format("null"), 1, "body: a row has null", 3),
         ("ordering_key key", 1, "say --set 'ordering_key NULL'", 0),
     ],
 )
@@ -242,7 +242,7 @@ def test_a_name_is_that_of_one_request(
     ):
         for more in ("--dry-run", "-y"):
             ended = cli(*asked, *arguments, more, code=1)
-            assert "the name two is that of another replay" in ended.err
+            assert "the name two belongs to another replay" in ended.err
             assert "use another --name" in ended.err
     assert rows(client, other) == {}
     assert sum(map(len, rows(client, new).values())) == 16
@@ -286,8 +286,8 @@ def test_to_one_group(
         (("--to-topic", "{new}", "--where", "nope = 1"), 2, "--where 'nope = 1': Binder Error"),
         (("--to-topic", "{new}", "--where", "(1 = 1"), 2, "--where '(1 = 1': Parser Error"),
         (("--to-topic", "{new}", "--set", "key nope"), 2, "--set key 'nope'"),
-        (("--to-topic", "{new}", "--set", "queue 1"), 2, "there is no such column to set"),
-        (("--to-topic", "{new}", "--set", "body 3"), 2, "say (3)::varchar"),
+        (("--to-topic", "{new}", "--set", "queue 1"), 2, "this column cannot be set"),
+        (("--to-topic", "{new}", "--set", "body 3"), 2, "write (3)::varchar"),
         (("--to-topic", "{new}", "--where", "offset < 3"), 2, 'is written "offset"'),
         (("--to-topic", "{new}", "--where", "1=0) or (1=1"), 2, "--where '1=0) or (1=1': Parser"),
         (
@@ -297,7 +297,11 @@ def test_to_one_group(
         ),
         (("--to-topic", "{new}", "--set", "key"), 2, "is not COLUMN EXPRESSION"),
         (("--to-topic", "{new}", "--time", "soon"), 2, "'soon' is neither A..B"),
-        (("--to-topic", "{new}", "--time", "2026-01-02..2026-01-01"), 2, "ends before it begins"),
+        (
+            ("--to-topic", "{new}", "--time", "2026-01-02..2026-01-01"),
+            2,
+            "the end of the time is not after its beginning",
+        ),
         (("--to-topic", "{new}", "--json"), 1, "--json does not prompt"),
         (("--to-topic", "{new}"), 1, "nothing was changed"),
     ],

@@ -227,7 +227,7 @@ def test_tables_have_weight_and_others_words_stay_words(terminal: Terminal, fill
     terminal.resize(40, 30)
     terminal.run("group", "list", filled)
     seen = terminal.wait("ended:0")
-    assert "running" in seen  # no name is cut: lines are longer than the terminal
+    assert "running" in seen  # no word is cut: lines are longer than the terminal
 
 
 def test_scheduled_messages_in_a_narrow_terminal(
@@ -279,6 +279,20 @@ def test_no_output_is_cut_or_wrapped_by_the_letter(
         terminal.run(*command.replace("{topic}", topic).split())
         seen = terminal.wait("ended:0", *texts)
         assert all(len(line) <= columns for line in seen.splitlines()), seen
+
+
+def test_very_long_names_in_a_terminal(terminal: Terminal, cli: CommandLine, topic: str) -> None:
+    name = f"{topic}-{'x' * 90}-eu"
+    cli("topic", "create", name)
+    for end in ("1", "2"):
+        cli("group", "create", name, f"billing-of-{'y' * 90}-{end}")
+    terminal.resize(80, 30)
+    for command in ("list", "lag"):
+        terminal.run("group", command, name)
+        seen = terminal.wait("ended:0", "values with … are shortened")
+        rows = [line for line in seen.splitlines() if "billing-" in line and "…" in line]
+        assert ["y-1 " in row or "y-2 " in row for row in rows[-2:]] == [True, True], seen
+    cli("topic", "delete", name, "--yes")
 
 
 @pytest.mark.parametrize("command", ["deadletter", "retry"])

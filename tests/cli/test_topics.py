@@ -21,7 +21,7 @@ def test_a_topic_is_made_listed_shown_changed_and_deleted(cli: CommandLine, topi
 
     seven = ("--queues", 4, "--retention", "7d", "--keep-until-consumed")
     assert cli("topic", "set", topic, *seven).err == f"changed topic {topic}\n"
-    assert cli("topic", "set", topic, *seven).err == f"topic {topic} had these settings before\n"
+    assert cli("topic", "set", topic, *seven).err == f"topic {topic} has these settings already\n"
     shown = cli("topic", "show", topic, "--json").json
     assert (len(shown["queues"]), shown["retention_s"]) == (4, 7 * 86_400)
     assert (shown["durability"], shown["keep_until_consumed"]) == ("fast", True)

@@ -71,7 +71,9 @@ def test_what_cannot_be_rolled_back_is_told_in_one_line(
         assert said.count("\n") == 1
         return said
 
-    assert f"batch 1 of writer {filled!r} is committed, which is final" in told(filled, 1, 1)
+    assert f"batch 1 of writer {filled!r} is committed, and cannot be rolled back" in told(
+        filled, 1, 1
+    )
     assert "never prepared (undecided: 3, 4)" in told(filled, 9, 4)
     assert f"did you mean {filled}?" in told(filled.replace("topic", "topc"), 3, 4)
     assert "`ternmq transaction list` shows them" in told("zzz", 3, 4)

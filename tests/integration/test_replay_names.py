@@ -70,5 +70,5 @@ def test_two_that_take_it_at_once(
     one.take_name(port, 20_000)
     other = replace(one, to_topic="other")
     monkeypatch.setattr(BulkPort, "committed", lambda *_: None)
-    with pytest.raises(TransactionConflict, match="the name two is that of another replay"):
+    with pytest.raises(TransactionConflict, match="the name two belongs to another replay"):
         other.take_name(port, 20_000)

@@ -83,7 +83,7 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
             figures.most_ready(),
             (
                 "Largest number of ready rows of a group in a queue;"
-                " limits `limits.replay_[keyed_]rows`."
+                " limits `limits.replay_rows` and `limits.replay_keyed_rows`."
             ),
         ),
         (
@@ -150,7 +150,7 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         (
             "most_decisions",
             max([len(one.decisions) for one in views.writers.by_number.values()], default=0),
-            "Decided transactions of the writer that has most of them; limit `limits.decisions`.",
+            "Largest number of decided transactions of a writer; limit `limits.decisions`.",
         ),
         (
             "scheduled_rows",

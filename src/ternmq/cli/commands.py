@@ -59,7 +59,7 @@ TABLE: Final[Mapping[str, Entry]] = {
     ),
     "app": Entry(MANAGE, "broker.app:app", "Manage apps: their tokens and rights."),
     "hold": Entry(
-        MANAGE, "groups.hold:hold", "Manage holds: each keeps the journal from a position on."
+        MANAGE, "groups.hold:hold", "Manage holds: a hold keeps the journal from a position on."
     ),
     "transaction": Entry(
         MANAGE,
@@ -72,7 +72,7 @@ TABLE: Final[Mapping[str, Entry]] = {
     "clock": Entry(
         WATCH,
         "broker.clock:clock",
-        "Show how far broker time is from the clock of its machine, or accept that clock.",
+        "Show the gap between broker time and the clock of the machine, or accept the clock.",
     ),
     "client": Entry(WATCH, "broker.clients:client", "List the clients, connected or away."),
     "doctor": Entry(

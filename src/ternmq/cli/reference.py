@@ -62,7 +62,8 @@ file can read it.
 ## Output
 
 A command prints its result on standard output, and everything else on standard error. In a
-terminal, tables have colours and bold text (`NO_COLOR` turns the colours off). In a pipe, a table
+terminal, tables have colours and bold text (`NO_COLOR` turns the colours off). If a table is wider
+than the terminal, it leaves out some columns, and shortens long values (`…`). In a pipe, a table
 has plain columns and a header, so that `awk` and `sort` can read it. An empty value is printed as
 `-`. Only the last column can contain blanks. In the other columns a blank is printed as `_`, so
 `team shop` and `team_shop` look the same. Scripts that need the exact values use `--json`.

@@ -198,9 +198,7 @@ class JournalExpired(RefusedError):
 
     code = 124
     http = 410
-    hint = (
-        "continue at the `oldest` of the error, and report what is lost; use a hold to prevent this"
-    )
+    hint = "continue at the position `error.oldest`, and report what is lost; a hold prevents this"
     oldest = 0
     """The oldest position that is kept, if the raising code knows it; else 0."""
 
@@ -366,7 +364,10 @@ class TransactionTooOld(RefusedError):
     """The batch id is so low that the broker may have forgotten the decision about it."""
 
     code = 163
-    hint = "the batch ids of a writer must increase; use a new writer name unless this is a repeat"
+    hint = (
+        "the batch ids of a writer must increase; if this batch was committed before, it is "
+        "stored; if it is new, use a new writer name"
+    )
 
 
 class TransactionTooLarge(RefusedError):

@@ -226,12 +226,13 @@ class ProducerGroupSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
         check_name(self.name)
         if not LEAST_CHECK_US <= self.first_us <= MAX_CHECK_US:
             raise InvalidRequest(
-                f"the first check is 1 s to 1 h after the opening, not {_seconds(self.first_us)}"
+                "first (the time from the opening of a transaction to the first question) must be "
+                f"1 s to 1 h, not {_seconds(self.first_us)}"
             )
         if not self.first_us <= self.cap_us <= DAY_US:
             raise InvalidRequest(
-                "the longest time between checks is at least that of the first, and at most a day, "
-                f"not {_seconds(self.cap_us)}"
+                "cap (the longest pause between two questions) must be at least first "
+                f"({_seconds(self.first_us)}), and at most a day, not {_seconds(self.cap_us)}"
             )
         if not 1.0 <= self.factor <= MAX_FACTOR:
             raise InvalidRequest(f"factor must be 1 to {MAX_FACTOR:g}, not {self.factor:g}")
@@ -241,8 +242,9 @@ class ProducerGroupSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
             raise InvalidRequest(f"attempts must be 1 to {MAX_ATTEMPTS}, not {self.attempts}")
         if not self.first_us <= self.give_up_us <= LONGEST_US:
             raise InvalidRequest(
-                "the time to give up is at least that of the first check, not "
-                f"{_seconds(self.give_up_us)}"
+                "give_up (the time from the opening of a transaction until no more questions are "
+                f"asked) must be at least first ({_seconds(self.first_us)}), and at most a hundred "
+                f"years, not {_seconds(self.give_up_us)}"
             )
         return self
 

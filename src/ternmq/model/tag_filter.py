@@ -28,8 +28,8 @@ def check_filter(expression: str) -> None:
     for tag in sorted(tags_of(expression) or ()):
         if "*" in tag:
             raise InvalidRequest(
-                f"not a tag filter: {quoted(expression, 80)}; '*' is for every message when it "
-                "stands alone, and part of no tag: there are no patterns"
+                f"not a tag filter: {quoted(expression, 80)}; '*' alone means every "
+                "message; a tag cannot contain it, because filters have no patterns"
             )
         if "|" in tag or "," in tag:
             raise InvalidRequest(

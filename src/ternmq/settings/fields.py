@@ -51,7 +51,7 @@ _LIMIT_ABOUT: Final = {
     "dead_letter_us": "How long dead letters are kept.",
     "transactions": "Undecided named transactions.",
     "transaction_batches": "Prepared batches of one transaction.",
-    "prepared_batches": "Prepared batches of all undecided transactions.",
+    "prepared_batches": "Prepared batches of all undecided transactions together.",
     "prepared_bytes": "Bytes in the journal of the prepared batches of all undecided transactions.",
     "transaction_us": "An undecided named transaction is rolled back this long after its first "
     "prepared batch.",
@@ -61,9 +61,10 @@ _LIMIT_ABOUT: Final = {
     ),
     "transaction_settles": "Ranges of messages that one transaction may settle; each move of a "
     "cursor counts as one.",
-    "prepared_settles": "The same of all undecided transactions.",
+    "prepared_settles": "The same, for all undecided transactions together.",
     "transaction_due_rows": "Messages with due times in one transaction.",
-    "producer_groups": "Producer groups; the last tenth as for `limits.open_transactions`.",
+    "producer_groups": "Producer groups. The last tenth is for apps that have less than their fair "
+    "share.",
     "writers": "Writers of named transactions.",
     "writer_idle_us": "A writer that does nothing for this time is forgotten, with its decisions.",
     "decisions": "Decided transactions that are remembered for each writer.",

@@ -61,8 +61,8 @@ def _check_doors(settings: Settings, said: _Said) -> None:
             missing.append("tls_cert and tls_key")
         if missing:
             raise SettingsError(
-                f"{said('listen')}, where others can reach it, needs {' and '.join(missing)};"
-                " set that, or listen on 127.0.0.1"
+                f"{said('listen')} accepts connections from other machines, and needs "
+                f"{' and '.join(missing)}: set this, or listen on 127.0.0.1"
             )
     if not settings.auth and settings.mode is Mode.SERVE:
         raise SettingsError(

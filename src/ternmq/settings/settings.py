@@ -104,9 +104,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     admin_token: Annotated[
         Secret | None,
         About(
-            "Token of the app `admin`. At a start, the broker creates this app, or changes its "
-            "token to this one. `off`: if there is no app yet, the broker creates `admin` with a "
-            "new token, and writes the token to `admin.token` in the data folder."
+            "Token of the app `admin`. If this app is missing at a start, or has another token, "
+            "the broker creates it again with this token and every right. `off`: if there is no "
+            "app yet, the broker creates `admin` with a new token, and writes the token to "
+            "`admin.token` in the data folder."
         ),
     ] = None
     tls_cert: Annotated[
@@ -165,8 +166,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retention_watermark: Annotated[
         float,
         About(
-            "If a larger share of the disk is in use, old files of the journal are removed before "
-            "the retention of their topics ends.",
+            "Share of the disk. If more of it is in use, old files of the journal are removed "
+            "before the retention of their topics ends.",
             0.05,
             1,
         ),
@@ -174,8 +175,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     start_jump_us: Annotated[
         int,
         About(
-            "Most by which the clock of the machine can be ahead of the last record in the journal "
-            "when the broker starts. If it is further ahead, broker time continues from the last "
+            "How far the clock of the machine may be ahead of the last record in the journal when "
+            "the broker starts. If it is further ahead, broker time continues from the last "
             "record, until an operator runs `ternmq clock accept`.",
             MINUTE_US,
             36_525 * DAY_US,

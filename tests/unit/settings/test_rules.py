@@ -36,7 +36,7 @@ def test_listening_where_others_reach_it_takes_tokens_and_tls(listen: str, mode:
         if auth and tls:
             assert text == ""
             continue
-        assert "where others can reach it, needs" in text
+        assert "accepts connections from other machines, and needs" in text
         assert ("auth = true" in text) == (not auth)
         assert ("tls_cert and tls_key" in text) == (not tls)
         assert "or listen on 127.0.0.1" in text
@@ -118,7 +118,10 @@ def test_what_does_not_go_together(flags: dict[str, Any], part: str) -> None:
           " for two purposes: give one of them another port, or set http to off")),
         ("", {}, {"listen": "127.0.0.1:7118"}, "and http = 127.0.0.1:7118 by default are one"),
         ("", {"TERNMQ_HTTP": ":1"}, {}, "http = 0.0.0.0:1 in TERNMQ_HTTP would show"),
-        ('listen = ":1"\n', {}, {}, "listen = 0.0.0.0:1 in f, where others can reach it, needs"),
+        (
+            'listen = ":1"\n', {}, {},
+            "listen = 0.0.0.0:1 in f accepts connections from other machines, and needs",
+        ),
     ],
 )  # fmt: skip
 def test_both_values_are_said_and_where_each_was_set(

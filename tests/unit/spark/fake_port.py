@@ -233,7 +233,7 @@ class FakePort:
         broker.tell("fetch")
         there = broker.queue(topic, queue)
         if start < there.first:
-            raise OffsetExpired(f"the oldest offset kept is {there.first}")
+            raise OffsetExpired(f"the oldest offset that is kept is {there.first}")
         records, end = b"", start
         stop = min(stop, start + broker.batch_rows)
         for one in there.batches:

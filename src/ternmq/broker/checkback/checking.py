@@ -312,7 +312,9 @@ class Checking:
         if not operator:
             groups.check_owner(name, app)
         if name in self._ledger.views.checked.of_group:
-            raise InvalidRequest(f"producer group {name!r} has undecided transactions")
+            raise InvalidRequest(
+                f"producer group {name!r} has undecided transactions: decide them first"
+            )
         self._ledger.admit(now_us, CONFIG, control.ProducerGroupDeleted(name))
         self.asking.deleted(name)
         return DoneReply(self._ledger.end)

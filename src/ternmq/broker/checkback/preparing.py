@@ -350,11 +350,14 @@ class CheckedPreparing:
         limit = limits.transaction_settles
         if opened.settle_runs + count > limit:
             raise TransactionTooLarge(
-                f"transaction {opened.public_id} settles {opened.settle_runs:,} runs of rows, with "
-                f"its moves of cursors; {limit:,} are allowed"
+                f"transaction {opened.public_id} settles {opened.settle_runs:,} ranges of "
+                f"messages, its moves of cursors included; at most {limit:,} are allowed"
             )
         if self._views.checked.settles + count > limits.prepared_settles:
-            raise Busy(f"{self._views.checked.settles:,} settles of transactions are undecided")
+            raise Busy(
+                f"undecided transactions settle {self._views.checked.settles:,} ranges of "
+                f"messages; the limit prepared_settles is {limits.prepared_settles:,}"
+            )
 
     def move(
         self, now_us: int, app: str, number: int, topic: str, group: str, queue: int, offset: int
@@ -465,4 +468,4 @@ def _check_names(name: Name, group: str, query_id: str, check_after_us: int | No
     if len(query_id.encode(errors="replace")) > MAX_QUERY_BYTES:
         raise InvalidRequest(f"a query id has at most {MAX_QUERY_BYTES} bytes")
     if check_after_us is not None and not LEAST_CHECK_US <= check_after_us <= MAX_CHECK_US:
-        raise InvalidRequest("check_after is 1 s to 1 h")
+        raise InvalidRequest(f"check_after must be 1 s to 1 h, not {check_after_us / 1e6:g} s")

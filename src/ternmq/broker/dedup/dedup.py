@@ -131,8 +131,8 @@ class Dedup:
             )
         if first < producer.forgotten:
             raise ResendTooOld(
-                f"sequence {first} of producer {producer_id:016x} is at or below the highest "
-                f"that deduplication has forgotten, {producer.forgotten - 1}"
+                f"deduplication has forgotten the sequences of producer {producer_id:016x} up to "
+                f"{producer.forgotten - 1}; sequence {first} is one of them"
             )
         return None
 

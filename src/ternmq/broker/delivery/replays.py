@@ -220,8 +220,9 @@ class Replaying:
         most = self._ledger.limits.intervals
         if plan.runs and progress.open_runs() + len(plan.runs) > most:
             raise ReplayTooLarge(
-                f"queue {progress.queue}: {progress.open_runs()} runs of rows are open and "
-                f"{len(plan.runs)} would be added; there may be {most}"
+                f"queue {progress.queue}: the group has {progress.open_runs():,} separate ranges "
+                f"of messages, and the replay would add {len(plan.runs):,}; at most {most:,} are "
+                "allowed"
             )
 
     def _check_room(self, progress: Progress, spans: Iterable[Span]) -> None:
@@ -232,8 +233,8 @@ class Replaying:
             rows += max(0, stop - start - row_count(progress.ready.inside(start, stop)))
         if rows and progress.ready.rows + rows > most:
             raise ReplayTooLarge(
-                f"queue {progress.queue}: {progress.ready.rows} rows wait to be handed out again "
-                f"and {rows} would be added; {most} may wait"
+                f"queue {progress.queue}: {progress.ready.rows:,} messages wait for redelivery, "
+                f"and the replay would add {rows:,}; at most {most:,} may wait"
             )
 
     # -- records ----------------------------------------------------------------------------------
@@ -346,8 +347,8 @@ class _Reader:
         place = self._ledger.index.moved(progress.topic, progress.queue, offset)
         if place is None:
             raise CorruptJournal(
-                f"offset {offset} of queue {progress.queue} of topic {progress.topic} is owed to "
-                f"group {progress.group} and kept nowhere"
+                f"offset {offset} of queue {progress.queue} of topic {progress.topic} is needed "
+                f"by group {progress.group}, and is not in the journal"
             )
         record = self._ledger.store.get(place.position)
         piece, row = moved.unpack(record[HEADER_BYTES:]).row(place.row)

@@ -344,7 +344,7 @@ class Settling:
             taken.append((offset, offset + 1, row.attempt, row.deliveries))
             previous.append(row.position)
         if not taken:
-            raise LeaseExpired("none of these rows waits for a retry")
+            raise LeaseExpired("none of these messages waits for a retry")
         fact = Settled(
             progress.group,
             progress.topic,

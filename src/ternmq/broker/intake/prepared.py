@@ -79,7 +79,7 @@ def check_batch(
     if producer is not None and first < producer.next:
         entry = dedup.find(producer_id, first, count, crc, now_us)
     elif producer is None and len(dedup.producers) >= limits.producers:
-        raise Busy("too many producers")
+        raise Busy(f"there are {limits.producers:,} producers, the limit producers")
     if entry is None and flags & _WITH_ORDERING_KEYS:
         sending.check_ordering_keys(topic)
     return Checked(count, flags, entry)

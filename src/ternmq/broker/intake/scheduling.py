@@ -157,7 +157,7 @@ class Scheduling:
             places = self._ledger.index.by_message_id(producer, sequence)
             found = self._cancel(now_us, topic, places, None, operator=operator)
         if found is None:
-            raise MessageNotFound(f"topic {topic.name} has no message {producer:016x}-{sequence}")
+            raise MessageNotFound(f"topic {topic.name} has no message {producer:016x}:{sequence:x}")
         return found
 
     def _cancel_recent(

@@ -120,7 +120,7 @@ class Sending:
             if known is not None:
                 return self._duplicate(now_us, topic, batch, known, number)
         elif producer is None and len(dedup.producers) >= views.limits.producers:
-            raise Busy("too many producers")
+            raise Busy(f"there are {views.limits.producers:,} producers, the limit producers")
         if flags & _WITH_ORDERING_KEYS:
             self.check_ordering_keys(topic)
         if dedup.full(now_us):

@@ -67,7 +67,7 @@ class Room:
             size: Size of the record if it is a send; stored as ``lacked_bytes`` if it is refused.
         """
         if self._journal.spare_is_coming:
-            return Busy("the next segment is being made")
+            return Busy("the next file of the journal is being created")
         return self._refused() if size is None else self.full(size)
 
     def _refused(self) -> DiskFull:

@@ -114,7 +114,7 @@ class Queries:
         if offset < 0 or max_messages < 1:
             raise InvalidRequest("offset must be 0 or more, max_messages 1 or more")
         if offset < queue.first:
-            raise OffsetExpired(f"the oldest offset kept is {queue.first}")
+            raise OffsetExpired(f"the oldest offset that is kept is {queue.first}")
         end = self.visible(topic, queue)
         if offset >= end:
             return ReadReply(offset, offset, Places((), (), (), offset))

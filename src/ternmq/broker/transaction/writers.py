@@ -105,8 +105,8 @@ class Writer:
         """
         if batch_id < self.forgotten:
             raise TransactionTooOld(
-                f"batch {batch_id} of writer {self.name!r} is at or below the highest that was "
-                f"committed and is forgotten, {self.forgotten - 1}"
+                f"the decisions about batches up to {self.forgotten - 1} of writer {self.name!r} "
+                f"may be forgotten; batch {batch_id} is one of them"
             )
 
     def decide(self, decision: Decision, limits: Limits) -> None:

@@ -77,7 +77,7 @@ def sentence(one: Pinned) -> str:
         case Pin.HOLD:
             return f"hold {one.name} keeps it"
         case Pin.TRANSACTION:
-            return f"an undecided transaction of writer {one.name} has rows in it"
+            return f"an undecided transaction of writer {one.name} has messages in it"
         case Pin.SCHEDULE:
             return "scheduled messages that are not due yet are in it; they are copied after a day"
         case Pin.CHECK_BACK:

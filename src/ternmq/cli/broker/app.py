@@ -78,7 +78,9 @@ async def create(
     )
     _tell(name, token, as_json=as_json)
     if not grants:
-        output.note(f"it may do nothing yet: ternmq app set {name} --grant produce:TOPIC")
+        output.note(
+            f"the app has no rights yet; add some: ternmq app set {name} --grant produce:TOPIC"
+        )
 
 
 @app.command("list")
@@ -115,7 +117,7 @@ async def show(client: AdminClient, name: str, as_json: bool) -> None:
     output.table(
         ("right", "topic", "group", "deny"),
         [(one.right, one.topic, one.group, "deny" if one.deny else "") for one in info.grants],
-        "it may do nothing",
+        "the app has no rights",
     )
 
 

@@ -101,7 +101,8 @@ def backup(data: Path, target: Path, verify: bool, as_json: bool, **_connection:
         if verify and inspected(copy).damage:
             raise Failed(
                 f"no backup was made: the copy is damaged; `ternmq journal verify {data}` shows "
-                "whether the journal is, and --no-verify copies it all the same",
+                "whether the journal is damaged, too; --no-verify makes a backup without this "
+                "check",
                 ExitCode.UNSOUND,
             )
         files.sync(copy)

@@ -58,7 +58,7 @@ def bench() -> None:
 
 def _sane(context: click.Context, option: click.Parameter, size: int) -> int:
     if size > _MOST_BYTES:
-        raise click.BadParameter("no broker takes more than 16MiB", context, option)
+        raise click.BadParameter("a body has at most 16MiB", context, option)
     return size
 
 
@@ -325,8 +325,8 @@ async def _check_rights(client: Client, topic: str | None, *, groups: bool) -> N
     grants = " ".join([f"--grant '{grant}'" for grant, _ in lacking])
     app = client.admin.app
     raise Failed(
-        f"app {app!r} lacks {counted(len(lacking), 'right')} for this bench, which makes names "
-        f"that begin with {_MADE}: "
+        f"app {app!r} lacks {counted(len(lacking), 'right')} for this benchmark, which creates "
+        f"topics and groups whose names begin with {_MADE}: "
         f"`ternmq app set {app} {grants}` gives {'it' if len(lacking) == 1 else 'them'}",
         ExitCode.NOT_ALLOWED,
     )

@@ -26,7 +26,7 @@ from ternmq.wire.control import Status
 @output.json_option
 @connection_options
 def clock(as_json: bool, **connection: object) -> None:
-    """Show how far broker time is from the clock of its machine, or accept that clock.
+    """Show the gap between broker time and the clock of the machine, or accept the clock.
 
     The broker does not follow jumps of the clock while it runs, nor a clock that is too far ahead
     of the journal at a start (setting `start_jump`). So if the clock is wrong, nothing is delivered
@@ -81,7 +81,7 @@ async def accept(client: AdminClient, yes: bool) -> None:
         )
     moment = output.iso(found.clock)
     gap = output.span(found.clock_gap.total_seconds())
-    confirm(f"broker time jumps {gap} ahead, to {moment}, for good; is this right?", yes=yes)
+    confirm(f"let broker time jump {gap} ahead, to {moment}? this cannot be undone", yes=yes)
     done = await client.admin.accept_clock()
     output.note(f"broker time was {output.iso(done.before)}, and is now {output.iso(done.now)}")
 

@@ -110,7 +110,7 @@ def use(name: str) -> None:
     _check(kept, name)
     kept.current = name
     contexts.write(kept)
-    output.note(f"uses {name}: {kept.contexts[name].url}")
+    output.note(f"context {name} is in use now: {kept.contexts[name].url}")
 
 
 @context.command()
@@ -122,9 +122,9 @@ def remove(name: str) -> None:
     del kept.contexts[name]
     if kept.current == name:
         kept.current = ""
-        output.note("no context is used any more")
+        output.note("no context is in use any more")
     contexts.write(kept)
-    output.note(f"forgot {name}")
+    output.note(f"removed context {name}")
 
 
 def _check(kept: contexts.Contexts, name: str) -> None:

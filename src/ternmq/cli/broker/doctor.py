@@ -69,9 +69,10 @@ class Check(NamedTuple):
 def doctor(data: Path, as_json: bool, **connection: object) -> None:
     """Check disk, clock, limits and Python of this machine, and whether a broker accepts sends.
 
-    To measure the disk, the command writes a small file to the folder, syncs it 200 times, and
-    removes it. Sizes are those of `df`: free is Available, the total is Size, used is Use%. With
-    blocks reserved for root, free and used together are less than the total.
+    To measure the disk, the command writes a small file to the folder, syncs it up to 200
+    times (for at most 3 s), and removes it. Sizes are those of `df`: free is Available, the total
+    is Size, used is Use%. With blocks reserved for root, free and used together are less than the
+    total.
     """
     del connection
     place = where(click.get_current_context())
@@ -84,7 +85,7 @@ def doctor(data: Path, as_json: bool, **connection: object) -> None:
         output.document([check._asdict() for check in found])
     failed = [check.name for check in found if check.state == "fail"]
     if failed:
-        raise Failed(f"not sound: {', '.join(failed)}", ExitCode.UNSOUND)
+        raise Failed(f"checks that failed: {', '.join(failed)}", ExitCode.UNSOUND)
 
 
 def _tell(check: Check) -> None:

@@ -52,7 +52,8 @@ class _KindName(click.ParamType):  # type: ignore[type-arg]  # generic since cli
         name = str(value).upper()
         if name not in _KINDS:
             self.fail(
-                f"{value!r} is no kind of record{near(name, _KINDS)}; kinds: {', '.join(_KINDS)}",
+                f"{value!r} is not a kind of record{near(name, _KINDS)}; kinds: "
+                f"{', '.join(_KINDS)}",
                 param,
                 ctx,
             )
@@ -170,7 +171,7 @@ def index(data: Path, as_json: bool) -> None:
     output.table(
         columns,
         rows,
-        "there is no index yet: the broker makes one for each full segment",
+        "there is no index yet: the broker creates one for each full segment",
         spare=("positions", "first", "file"),
     )
 
@@ -200,10 +201,10 @@ def inspected(data: Path) -> Inspection:
 def verify(data: Path, as_json: bool) -> None:
     """Read the whole journal, and check that all durable data is intact.
 
-    `positions` are the first and the end of the valid records. `durable position` is the highest
-    position that these records state as durable: everything below it must be intact. Records from
-    there to the end are valid, too. They are the last ones that were written, and nothing in the
-    journal states yet that they were synced.
+    `positions` are the beginning of the first valid record and the end of the last one. `durable
+    position` is the highest position that these records state as durable: everything below it
+    must be intact. Records from there to the end are valid, too. They are the last ones that were
+    written, and nothing in the journal states yet that they were synced.
     """
     found = inspected(data)
     if as_json:
@@ -336,7 +337,7 @@ def _done(
         )
         return
     for one in patched:
-        output.note(f"mended {one.start} to {one.stop} from the donor")
+        output.note(f"repaired positions {one.start} to {one.stop} with data of the donor")
     if cut is not None:
         _show_lost(f"cut at {cut}; lost", lost, names)
         output.note("what was cut off is kept in " + ", ".join(str(data / one) for one in saved))
@@ -364,7 +365,7 @@ def _show_lost(what: str, lost: list[LostRecord], names: dict[int, str]) -> None
     unknown = sum(_unknown(one) for one in lost)
     more = f", and those of {counted(unknown, 'damaged record')}" if unknown else ""
     least = "" if all(one.whole for one in lost) else "at least "
-    output.note(f"{what} {counted(len(lost), 'record')} ({named or 'none that can be read'}), "
+    output.note(f"{what} {counted(len(lost), 'record')} ({named or 'all unreadable'}), "
                 f"with {least}{counted(messages, 'message')}{more}:")  # fmt: skip
     shown = [one for one in lost if one.count or _unknown(one)]
     output.table(

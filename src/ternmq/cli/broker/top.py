@@ -107,8 +107,8 @@ async def top(client: Client, interval: timedelta, count: int | None, as_json: b
     If the terminal has too few lines for all topics and groups, the space bar shows the next ones.
     "Longest loop delay" is the maximum since the broker started, or since /metrics was last read.
 
-    If the output is not a terminal, the command samples twice and prints tables; --count and
-    --interval change this.
+    If the output is not a terminal, the command reads the figures twice and prints tables;
+    --count and --interval change this.
     """
     watcher = Watcher(client)
     with Screen(not as_json, whole=True) as screen:

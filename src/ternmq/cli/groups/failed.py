@@ -185,8 +185,8 @@ async def _show_row(
             found = one if one.offset == offset else None
             break
     if found is None:
-        what = "is no dead letter" if dead else "does not wait for a retry"
-        raise not_found(f"{topic}/{queue}/{offset} {what} of {group}")
+        what = "is not a dead letter of" if dead else "does not wait for a retry in"
+        raise not_found(f"{topic}/{queue}/{offset} {what} group {group}")
     if as_json:
         output.document(plain_failed(topic, group, found))
         return
@@ -278,8 +278,8 @@ def deleting(about: str, *, dead: bool) -> click.Command:
                     f"to {group} again; other groups are not affected"
                 )
         if missing and not everything:
-            were = "were not dead letters" if dead else "did not wait"
-            raise not_found(f"these {were}: {some(missing)}")
+            were = "are not dead letters" if dead else "do not wait for a retry"
+            raise not_found(f"these messages {were}: {some(missing)}")
 
     return delete
 

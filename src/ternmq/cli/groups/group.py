@@ -222,7 +222,7 @@ async def set_(
         own["retry"] = changed = dataclasses.replace(now, **changes)
         off = not changed.enabled and bool(_OF_RETRIES & changes.keys())
     if await client.admin.change_group(topic, group, **own) == before:
-        done = f"group {group} on {topic} had these settings before"
+        done = f"group {group} on {topic} has these settings already"
     else:
         done = f"changed group {group} on {topic}"
     output.note(done + (f"; {_RETRY_IS_OFF}" if off else ""))
@@ -304,9 +304,9 @@ async def delete(client: AdminClient, topic: str, group: str, yes: bool) -> None
         consume = f"{counted(len(info.members), 'member')} of group {group} "
         consume += verb(len(info.members), "consumes", "consume")
         output.note(
-            f"{consume} {topic} now: a consumer that runs ends with an error; when it is started "
-            "again, it creates the group again, from the oldest message that is kept unless it "
-            "states start='latest'"
+            f"{consume} {topic} now: a consumer that runs ends with an error. A consumer that "
+            "starts later creates the group again, starting with the oldest message that is kept, "
+            "unless the consumer states start='latest'"
         )
     if not yes:
         lag = sum([one.lag for one in info.queues])

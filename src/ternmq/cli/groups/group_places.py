@@ -178,7 +178,7 @@ async def skip(
         return
     if offset > now.end:
         raise Failed(
-            f"offset must be {now.cursor} to {now.end}, where queue {queue} of {topic} ends",
+            f"offset must be {now.cursor} to {now.end}, the end of queue {queue} of {topic}",
             ExitCode.USAGE,
         )
     if not yes:

@@ -123,7 +123,9 @@ async def replay(
         raise Failed("nothing was done: --json does not prompt: add --yes or --dry-run")
     done = preview
     if preview.again:
-        confirm(f"hand {counted(preview.again, 'message')} of {topic} to {group} again?", yes=yes)
+        confirm(
+            f"deliver {counted(preview.again, 'message')} of {topic} to {group} again?", yes=yes
+        )
         done = await _replay(client, topic, group, named, absent, dry_run=False)
     if as_json:
         output.document(_plain(done, stored, done=True))

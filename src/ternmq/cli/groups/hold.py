@@ -16,7 +16,7 @@ from ternmq.wire.control import HoldInfo
 
 @click.group(cls=Group)
 def hold() -> None:
-    """Manage holds: each keeps the journal from a position on."""
+    """Manage holds: a hold keeps the journal from a position on."""
 
 
 @hold.command("list")
@@ -75,9 +75,9 @@ async def delete(client: AdminClient, name: str, yes: bool) -> None:
             f"there is no hold {name!r}; `ternmq hold list` lists the holds",
             ExitCode.NOT_FOUND,
         )
-    confirm(f"remove hold {name}? the broker may remove at once what it kept", yes=yes)
+    confirm(f"delete hold {name}? the broker may then remove what it keeps", yes=yes)
     await client.admin.delete_hold(name)
-    output.note(f"removed hold {name}")
+    output.note(f"deleted hold {name}")
 
 
 def state_of(one: HoldInfo) -> str:

@@ -127,7 +127,7 @@ async def redrive(
             f"{counted(count, 'dead letter')} of {topic} {comes} delivered to {group} again"
         )
     if missing:
-        raise not_found(f"these are not dead letters: {some(missing)}")
+        raise not_found(f"these messages are not dead letters: {some(missing)}")
 
 
 def _ask(
@@ -140,7 +140,7 @@ def _ask(
     rows = rows or [(queue, offset) for queue, offsets in found.items() for offset in offsets]
     count = counted(len(rows), "dead letter")
     output.note(f"{count}: {some(rows)}")
-    confirm(f"hand {count} {whose} again?", yes=False)
+    confirm(f"deliver {count} {whose} again?", yes=False)
 
 
 def _by_reason(text: str) -> Callable[[FailedMessage], bool]:

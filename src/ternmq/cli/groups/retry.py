@@ -84,4 +84,4 @@ async def now(
             f"{counted(count, 'message')} of {topic} {comes} delivered to {group} again now"
         )
     if missing and not everything:
-        raise not_found(f"these did not wait: {some(missing)}")
+        raise not_found(f"these messages do not wait for a retry: {some(missing)}")

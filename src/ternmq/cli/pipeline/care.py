@@ -80,7 +80,7 @@ def compact(
         )  # fmt: skip
         return
     output.note(
-        f"{counted(done.before, 'file')} became {done.after}, with {counted(done.rows, 'row')}"
+        f"joined {counted(done.before, 'file')} into {done.after}, with {counted(done.rows, 'row')}"
     )
     if done.left:
         were = verb(done.left, "was", "were")
@@ -197,7 +197,7 @@ def erase(
             "are not erased"
         )
     if len(stands) > _SHOWN:
-        output.note(f"... and so for {len(stands) - _SHOWN} more queues (--json shows all)")
+        output.note(f"... and {len(stands) - _SHOWN} more queues (--json shows all)")
 
 
 def _tell_found(found: list[dict[str, Any]], *, as_json: bool) -> None:

@@ -58,7 +58,7 @@ def folder_of(tables: str | None) -> Folder:
     named = tables or where(context).tables
     if not named:
         raise click.UsageError(
-            f"say where the tables are: --tables DIR, or ${archived.TABLES}", context
+            f"name the folder of the tables: --tables DIR, or ${archived.TABLES}", context
         )
     return Folder(named)
 
@@ -126,8 +126,8 @@ def session(engine: str | None, master: str | None, confs: Mapping[str, str]) ->
     why = missing(os.environ)
     if why:
         if engine is not None or master is not None:
-            raise Failed(f"there is no Spark: {why}", ExitCode.USAGE) from None
-        output.note(f"without Spark ({why}): this process does it alone")
+            raise Failed(f"Spark cannot be used: {why}", ExitCode.USAGE) from None
+        output.note(f"Spark is not used ({why}): this process does the work itself")
         return None
     settings = dict(confs)
     if master is None or master.startswith("local"):

@@ -93,7 +93,7 @@ def _lags(folder: Folder, broker: Broker) -> list[dict[str, Any]]:
             except Forbidden:
                 holds = []
     except TernMQError as error:
-        output.note(f"how far behind they are is not known: {text_of(error)}")
+        output.note(f"how far the tables are behind the broker is not known: {text_of(error)}")
         return []
     return found + [
         {"job": one.name, "position": one.position, "lag_bytes": one.lag_bytes}

@@ -243,7 +243,7 @@ def replay(
         return
     rows = sum(one.rows for one in sources)
     if left:
-        confirm(f"send {counted(rows, 'message')} into {to_topic}, as {name}?", yes=yes)
+        confirm(f"send {counted(rows, 'message')} to topic {to_topic}, as replay {name}?", yes=yes)
     with only_one(folder, f"replay-{name}", f"replay {name}"):
         sent = _send(made, left, engine, master, dict(confs), as_json=as_json)
     total = sum(one.rows for one in sent)
@@ -252,7 +252,7 @@ def replay(
             {"name": name, "done": True, "sent": total, "queues": _plain(sources, known)}
         )
         return
-    output.note(f"sent {counted(total, 'message')} into {to_topic}, as {name}")
+    output.note(f"sent {counted(total, 'message')} to topic {to_topic}, as replay {name}")
 
 
 async def _check_right(client: Client, topic: str) -> None:
@@ -295,7 +295,7 @@ def _send(
 
                 done.append(made.send(one, between))
             if not as_json:
-                output.note(f"{one.topic}/{one.queue}: {done[-1].rows:,} of {one.rows:,} sent now")
+                output.note(f"{one.topic}/{one.queue}: {done[-1].rows:,} of {one.rows:,} sent")
         return done
     from ternmq.pipeline.replay.spark import send_all
 
@@ -399,7 +399,7 @@ def _to_group(
                 ]
             )
         if not dry_run and found.again:
-            confirm(f"hand {counted(found.again, 'message')} to {group} again?", yes=yes)
+            confirm(f"deliver {counted(found.again, 'message')} to {group} again?", yes=yes)
             done = await _replayed(client, chosen.topic, group, offsets, dry_run=False)
             found = Replayed(done.again, done.unread, done.expired + other, done.filtered)
         if as_json:

@@ -62,7 +62,7 @@ _LOCAL: Final = "127.0.0.1"
     type=PROPERTY,
     multiple=True,
     metavar="JOB.NAME=VALUE",
-    help="Setting of a job; the documentation lists them. May be repeated.",
+    help="Setting of a job; docs/operate/pipeline.md lists the settings. May be repeated.",
 )
 @click.option(
     "--token-file",

@@ -277,7 +277,7 @@ def range_of(text: str) -> range:
         raise click.UsageError(f"{text!r} is neither an offset (7) nor a range (10-12)")
     first, last = int(low), int(high or low)
     if last < first:
-        raise click.UsageError(f"{text!r} names no offsets: a range begins with the lower one")
+        raise click.UsageError(f"{text!r} is an empty range: write the lower offset first")
     if last - first >= 1_000_000:
         raise click.UsageError(f"{text!r} names more than a million offsets")
     if last >= 2**63:

@@ -30,15 +30,15 @@ MEANING: Final[dict[ExitCode, str]] = {
     ExitCode.FAILED: "the command failed; standard error shows the reason",
     ExitCode.USAGE: "wrong usage: a command, option, name, number or file is not valid",
     ExitCode.NO_BROKER: "no broker answers at the address",
-    ExitCode.NOT_FOUND: "there is no such topic, group, message, app, hold, alarm, context or "
-    "journal",
+    ExitCode.NOT_FOUND: "there is no such topic, group, message, app, hold, alarm, transaction, "
+    "context or journal",
     ExitCode.NOT_ALLOWED: "the broker does not know the app and token, or the app may not do this",
     ExitCode.UNKNOWN: "the connection was lost before the answer: the request may have been "
     "carried out or not",
     ExitCode.LATER: "the broker refused the request for now (busy, disk full, stopping, paused); "
     "the same request may succeed later",
-    ExitCode.UNSOUND: "a check found a fault (`demo`, `doctor`, `journal verify`), or topics and "
-    "groups differ from the declaration (`apply`, `worker`)",
+    ExitCode.UNSOUND: "a check found a fault (`backup`, `demo`, `doctor`, `journal`), or topics "
+    "and groups differ from the declaration (`apply`, `worker`)",
     ExitCode.HUNG_UP: "ended by SIGHUP: the terminal was closed",
     ExitCode.INTERRUPTED: "ended by Ctrl-C",
     ExitCode.KILLED: "killed (SIGKILL); `worker --processes` ends with it if it killed a process "

@@ -32,6 +32,10 @@ NOTHING: Final = "-"
 _WIDE: Final = 10_000
 _READABLE: Final = 24
 """Least width that the folded last column keeps, if its text is as long, before others go."""
+_LONG: Final = 40
+"""Longest text of a column that is shortened only after the spare columns are dropped."""
+_SHORT: Final = 24
+"""Least width to which texts of a column are shortened: times and most ids stay whole."""
 _GAP: Final = 2
 """Blanks between two columns when they are close."""
 _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
@@ -142,7 +146,7 @@ def table(
     """Print rows with column names; without rows, print ``nothing`` on standard error.
 
     Without ``header``, rows continue an earlier table. On a narrow terminal, columns of ``spare``
-    are dropped in this order, and a note names them.
+    are dropped in this order, and a note names them; then long texts are shortened.
     """
     kept = list(rows)
     if not is_terminal():
@@ -150,10 +154,13 @@ def table(
     elif kept:
         terminal = console()
         fits = fitted(columns, kept, spare, terminal.width, folds=True)
-        terminal.print(drawn(fits.columns, fits.rows, terminal), crop=False)
+        made, is_shortened = drawn(fits.columns, fits.rows, terminal)
+        terminal.print(made, crop=False)
         if fits.left_out:
             missing = ", ".join(fits.left_out)
             folded_note(f"no room for {missing}: a wider terminal or --json shows it")
+        if is_shortened:
+            folded_note("values with … are shortened: a wider terminal or --json shows all of them")
     if not kept and nothing:
         note(nothing)
 
@@ -207,7 +214,7 @@ def fitted(
     """Drop columns of ``spare``, in this order, until a table fits into a width.
 
     With ``folds`` the last column may take several lines, broken between words; it keeps a width
-    that is still readable.
+    that is still readable. Very long texts do not push out other columns: they are shortened.
     """
     from rich.cells import cell_len
 
@@ -218,7 +225,7 @@ def fitted(
         if folds and at == len(columns) - 1:
             words = [cell_len(word) for text in texts for word in text.split()]
             most = max(*words, min(most, _READABLE))
-        widths.append(most)
+        widths.append(most if most <= _LONG else _SHORT)
     kept = list(range(len(columns)))
     left_out: list[str] = []
     for name in spare:
@@ -231,21 +238,76 @@ def fitted(
     )
 
 
-def drawn(columns: Sequence[str], rows: Sequence[Sequence[Cell]], terminal: Console) -> Table:
-    """Return a table for a terminal.
+def drawn(
+    columns: Sequence[str], rows: Sequence[Sequence[Cell]], terminal: Console
+) -> tuple[Table, bool]:
+    """Return a table for a terminal, and whether texts in it are shortened.
 
-    If columns do not fit, the gaps become smaller, then the last column is folded. If that is not
-    enough, the table is wider than the terminal: long lines show more than cut names.
+    If columns do not fit, the gaps become smaller, then the last column is folded: between words,
+    and very long words by the letter. Then the longest texts of the other columns are shortened in
+    the middle. If that is not enough, the table is wider than the terminal: long lines show more
+    than unreadable names.
     """
+    from rich.cells import cell_len
+
+    texts = [[shown(cell) for cell in row] for row in rows]
+    numbers = numeric(rows) or [False] * len(columns)
+    words = [word for row in texts for word in row[-1].split()] if not numbers[-1] else []
+    longest = max(map(cell_len, words), default=0)
+    folds = longest - _READABLE if longest > _LONG else 0
+    made, least = _measured(columns, texts, numbers, terminal)
+    shorter = texts
+    if least - folds > terminal.width:
+        shorter = _shorter(columns, texts, numbers, least - folds - terminal.width)
+        made, least = _measured(columns, shorter, numbers, terminal)
+    if least > terminal.width:
+        made.width = max(least - folds, terminal.width)
+    return made, shorter != texts
+
+
+def _shorter(
+    columns: Sequence[str], rows: list[list[str]], numbers: Sequence[bool], excess: int
+) -> list[list[str]]:
+    """Return rows that need ``excess`` less cells, if this is possible: the widest texts first."""
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, cells)) for cells in zip(columns, *rows, strict=True)]
+    able = [at for at, number in enumerate(numbers[:-1]) if not number]
+    while excess > 0 and able:
+        widest = max(able, key=widths.__getitem__)
+        if widths[widest] <= _SHORT:
+            break
+        widths[widest] -= 1
+        excess -= 1
+    return [
+        [shortened(cell, widths[at]) if at in able else cell for at, cell in enumerate(row)]
+        for row in rows
+    ]
+
+
+def shortened(text: str, width: int) -> str:
+    """Return a text of at most ``width`` cells: its beginning and its end, with … between them."""
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) <= width:
+        return text
+    end = (width - 1) // 2
+    head = set_cell_size(text, max(width - 1 - end, 0))
+    return f"{head}…{set_cell_size(text[::-1], end)[::-1]}"
+
+
+def _measured(
+    columns: Sequence[str], rows: list[list[str]], numbers: Sequence[bool], terminal: Console
+) -> tuple[Table, int]:
+    """Return a table whose last column can be folded, and its least width."""
     from rich import box
     from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1))
-    for at, name in enumerate(columns):
-        number = bool(rows) and all(isinstance(row[at], int | float | None) for row in rows)
-        texts = [name, *[shown(row[at]) for row in rows]]
+    for at, (name, number) in enumerate(zip(columns, numbers, strict=True)):
+        texts = [name, *[row[at] for row in rows]]
         whole = number or at < len(columns) - 1
         least = max(map(cell_len, texts))
         if not whole:
@@ -259,14 +321,11 @@ def drawn(columns: Sequence[str], rows: Sequence[Sequence[Cell]], terminal: Cons
             min_width=least,
         )
     for row in rows:
-        made.add_row(*[Text(shown(cell)) for cell in row])
+        made.add_row(*[Text(cell) for cell in row])
     wide = terminal.options.update(width=_WIDE)
     if terminal.measure(made, options=wide).maximum > terminal.width:
         made.collapse_padding = True
-    least = terminal.measure(made, options=wide).minimum
-    if least > terminal.width:
-        made.width = least
-    return made
+    return made, terminal.measure(made, options=wide).minimum
 
 
 def details(pairs: Iterable[tuple[str, Cell]]) -> None:

@@ -197,7 +197,13 @@ def _table(part: Fitted, lines: int, turned: int | None, width: int) -> list[Ren
     at = (turned or 0) % pages
     rows = part.rows[at * most : (at + 1) * most]
     for row in rows:
-        made.add_row(*[Text(output.shown(cell)) for cell in row])
+        texts = [output.shown(cell) for cell in row]
+        made.add_row(
+            *[
+                Text(text if number else output.shortened(text, wide))
+                for text, number, wide in zip(texts, numbers, widths, strict=True)
+            ]
+        )
     drawn: list[RenderableType] = [_line(""), made, *[_line("")] * (most - len(rows))]
     if most < lines:
         where = "" if turned is None else f" (page {at + 1} of {pages})"

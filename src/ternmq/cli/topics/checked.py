@@ -9,8 +9,8 @@ from typing import Any, Final
 import click
 
 from ternmq.cli.commands import Command
-from ternmq.cli.reach.connection import administers, confirm
-from ternmq.cli.reach.parameters import NAME, POSITIVE_DURATION, Real, Whole, given
+from ternmq.cli.reach.connection import Administers, administers, confirm
+from ternmq.cli.reach.parameters import DURATION, NAME, Real, Whole, given
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import ExitCode, Failed
 from ternmq.cli.terminal.problems import near, not_found
@@ -23,8 +23,11 @@ _STATES: Final = {"rolled-back": "rolled back"}
 _THEN: Final = ("park", "roll-back", "commit")
 
 
-def print_transactions(found: Sequence[CheckedTransaction]) -> None:
-    """Print undecided transactions as a table."""
+def print_transactions(
+    found: Sequence[CheckedTransaction],
+    nothing: str = "no transaction with check-back is undecided",
+) -> None:
+    """Print undecided transactions as a table; without any, print ``nothing``."""
     output.table(
         ("id", "group", "query id", "state", "rows", "opened", "asked", "next question", "app",
          "topics"),
@@ -43,7 +46,7 @@ def print_transactions(found: Sequence[CheckedTransaction]) -> None:
             )
             for one in found
         ],
-        "no transaction with check-back is undecided",
+        nothing,
         spare=("topics", "app", "asked"),
     )  # fmt: skip
 
@@ -106,7 +109,7 @@ def plain(one: CheckedTransaction) -> dict[str, object]:
 @click.argument("group", type=NAME, required=False)
 @click.option(
     "--first",
-    type=POSITIVE_DURATION,
+    type=DURATION,
     metavar="DURATION",
     help="Time from the opening of a transaction to the first question, 1s to 1h. New groups: 60s.",
 )
@@ -117,14 +120,14 @@ def plain(one: CheckedTransaction) -> dict[str, object]:
 )
 @click.option(
     "--cap",
-    type=POSITIVE_DURATION,
+    type=DURATION,
     metavar="DURATION",
-    help="Longest pause between two questions. New groups: 10m.",
+    help="Longest pause between two questions, at least --first and at most 1d. New groups: 10m.",
 )
 @click.option(
     "--jitter",
-    type=Real(min=0, max=1),
-    help="Part of each pause that is random, 0 to 1. New groups: 0.1.",
+    type=Real(min=0, max=1, max_open=True),
+    help="Part of each pause that is random, 0 to below 1. New groups: 0.1.",
 )
 @click.option(
     "--attempts",
@@ -133,10 +136,10 @@ def plain(one: CheckedTransaction) -> dict[str, object]:
 )
 @click.option(
     "--give-up",
-    type=POSITIVE_DURATION,
+    type=DURATION,
     metavar="DURATION",
-    help="Time from the opening of a transaction until no more questions are asked. "
-    "New groups: 1d.",
+    help="Time from the opening of a transaction until no more questions are asked, at least "
+    "--first. New groups: 1d.",
 )
 @click.option(
     "--then",
@@ -183,17 +186,17 @@ async def policy(
     if delete and changes:
         raise Failed("--delete cannot be combined with settings", ExitCode.USAGE)
     if delete:
-        await _group(client, group)
+        await known_group(client, group)
         confirm(f"delete producer group {group}?", yes=yes)
         await client.admin.delete_producer_group(group)
         output.note(f"deleted producer group {group}")
         return
     if changes:
         await client.admin.put_producer_group(group, **changes)
-    _print_group(await _group(client, group), as_json=as_json)
+    _print_group(await known_group(client, group), as_json=as_json)
 
 
-async def _group(client: AdminClient, group: str) -> ProducerGroupInfo:
+async def known_group(client: Administers, group: str) -> ProducerGroupInfo:
     """Return a producer group.
 
     Raises:
@@ -228,7 +231,7 @@ def _print_groups(groups: list[ProducerGroupInfo], *, as_json: bool) -> None:
             )
             for one in groups
         ],
-        "no producer groups: a transaction or a checker makes one",
+        "no producer groups: a transaction or a checker creates one",
         spare=("give up", "attempts", "first"),
     )
 

@@ -32,7 +32,7 @@ def due_options(function: Any) -> Any:
                 type=DUE,
                 metavar="TIME",
                 help="Deliver the messages at this time: 14:30, 2026-01-31T14:30, ...T14:30Z. A "
-                "past time with a date means now; without a date, it is refused.",
+                "past time is allowed only with a date: the messages are then delivered at once.",
             ),
             click.option(
                 "--delay-level",

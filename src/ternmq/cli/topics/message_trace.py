@@ -153,8 +153,8 @@ async def trace(
 ) -> None:
     """Show what happened to a message in each group.
 
-    Select the message by the id in its receipt, your own id or its place, or all messages of a key
-    with --key.
+    Select one message by the id in its receipt, your own id or its place. Select all messages of a
+    key with --key.
 
     The broker shows the current state and, until the message is done, its failed attempts with
     their reasons. With --tables, the pipeline's table `trace` adds the time and consumer of each
@@ -163,7 +163,7 @@ async def trace(
     With --tables, `sent in transaction` and `settled_by` name the transactions that sent and
     settled the message.
 
-    `not handed out yet`: no consumer of the group has received it. `handed out`: a consumer has it.
+    `not delivered yet`: no consumer of the group has received it. `leased`: a consumer holds it.
     `waits for a consumer`: it was returned, or its retry is due. `waits behind offset N of its
     ordering key`: offset N must be done first. `waits for a retry`: it failed, and its retry is not
     due yet. `held`: its last attempt failed, and its ordering key waits for an operator. `dead`: it
@@ -409,7 +409,7 @@ async def _look(client: Client, life: Life) -> None:
 
 
 _NOW: Final = {
-    "unread": "not handed out yet", "leased": "handed out", "ready": "waits for a consumer",
+    "unread": "not delivered yet", "leased": "leased", "ready": "waits for a consumer",
     "waiting": "waits for a retry", "not_owed": OVER,
 }  # fmt: skip
 """Texts for the broker's states; other states are shown by name."""
@@ -479,7 +479,7 @@ def _show(life: Life) -> None:
     output.table(
         [columns[at] for at in shown_],
         [tuple(row[at] for at in shown_) for row in rows],
-        "no group gets it",
+        "no group receives it",
     )
     failures: list[tuple[output.Cell, ...]] = [
         (group, output.iso(one["time"]), one["attempt"], one["outcome"], one["cause"],

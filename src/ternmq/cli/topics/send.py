@@ -121,7 +121,7 @@ async def send(
 
     Without BODY, --file and --lines, each line of standard input is a message. The command ends
     when all messages are stored; each message that was not stored is reported on standard error. An
-    empty input is no error: nothing is sent, and the exit status is 0, even if there is no such
+    empty input is not an error: nothing is sent, and the exit status is 0, even if there is no such
     topic.
 
     With --delay, --at or --delay-level, the messages are scheduled: they are stored now, and
@@ -136,9 +136,14 @@ async def send(
     if lines is None and not bodies and not files:
         lines = "-"
     if application_id is not None and (lines is not None or len(bodies) + len(files) != 1):
-        raise click.UsageError("--id is for one message", click.get_current_context())
+        raise click.UsageError(
+            "--id is for one message: give one BODY or one --file", click.get_current_context()
+        )
     if json_in and files:
-        raise click.UsageError("--json-in is for lines and BODY", click.get_current_context())
+        raise click.UsageError(
+            "--json-in cannot be combined with --file: use --lines, BODY or standard input",
+            click.get_current_context(),
+        )
     if [*files, lines].count("-") > 1:
         raise click.UsageError(
             "standard input (-) can be read only once", click.get_current_context()
@@ -317,7 +322,7 @@ def _check_headers(headers: Sequence[tuple[str, str]]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise click.UsageError(
-                f"header {name!r} is given twice; a message has one value of each",
+                f"header {name!r} is given twice; a header has one value",
                 click.get_current_context(),
             )
 

@@ -182,7 +182,9 @@ async def set_(client: AdminClient, topic: str, **changes: Any) -> None:
         raise click.UsageError("name at least one option to change", click.get_current_context())
     before = (await client.admin.topic(topic)).spec
     changed = await client.admin.change_topic(topic, **stated) != before
-    output.note(f"changed topic {topic}" if changed else f"topic {topic} had these settings before")
+    output.note(
+        f"changed topic {topic}" if changed else f"topic {topic} has these settings already"
+    )
 
 
 @topic.command()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import click
 
 from ternmq.cli.commands import Group
@@ -13,6 +15,7 @@ from ternmq.cli.terminal.problems import near, not_found
 from ternmq.cli.topics import checked
 from ternmq.client.admin.admin_client import AdminClient
 from ternmq.client.client import Client
+from ternmq.model.errors import Forbidden
 from ternmq.model.words import counted
 from ternmq.wire.control import (
     CheckedTransaction,
@@ -69,10 +72,12 @@ async def list_(
     more = len(asked) > limit
     asked = asked[:limit]
     if of_groups:
+        if group is not None and not asked:
+            await _check_group(client, group)
         if as_json:
             output.document({"checked": [checked.plain(one) for one in asked], "more": more})
         else:
-            checked.print_transactions(asked)
+            checked.print_transactions(asked, _none_of(group, query_id))
         if more and not as_json:
             output.note("there are more: increase --limit")
         return
@@ -95,6 +100,23 @@ async def list_(
     _print_of_writers(found)
     if found.more or more:
         output.note("there are more: increase --limit, or give --group or --writer")
+
+
+async def _check_group(client: Client, group: str) -> None:
+    """Check that a producer group exists, if the app may know the groups.
+
+    Raises:
+        Failed: It does not exist.
+    """
+    with contextlib.suppress(Forbidden):
+        await checked.known_group(client, group)
+
+
+def _none_of(group: str | None, query_id: str | None) -> str:
+    """Return the text for an empty list of the transactions of a group or with a query id."""
+    whose = "" if group is None else f" of producer group {group}"
+    which = "" if query_id is None else f" with query id {query_id}"
+    return f"no undecided transaction{whose}{which}"
 
 
 def _print_of_writers(found: Transactions) -> None:
@@ -186,7 +208,7 @@ async def resolve(
 @click.argument("id_", metavar="ID")
 @administers
 async def check(client: AdminClient, id_: str) -> None:
-    """Ask the checkers about an undecided transaction from now on, as if it were new.
+    """Ask the checkers about an undecided transaction again, from the first question on.
 
     Use it for a parked transaction after its checker was repaired.
     """
@@ -222,7 +244,9 @@ def _not_undecided(found: Transactions, batch: int) -> Failed:
     newest = writer.newest
     if batch == writer.highest or (newest is not None and newest.committed
                                    and newest.batch_id == batch):  # fmt: skip
-        return Failed(f"batch {batch} of writer {writer.writer!r} is committed, which is final")
+        return Failed(
+            f"batch {batch} of writer {writer.writer!r} is committed, and cannot be rolled back"
+        )
     known = ", ".join([str(one.batch_id) for one in found.undecided[:10]]) or "none"
     return not_found(
         f"batch {batch} of writer {writer.writer!r} is not undecided: it was decided before, or "

@@ -69,7 +69,9 @@ def find(target: str) -> Client | BlockingClient:
     except ModuleNotFoundError as error:
         missing = error.name or module
         if f"{module}.".startswith(f"{missing}."):
-            raise click.UsageError(f"no module {missing!r} here; are you in its folder?") from error
+            raise click.UsageError(
+                f"there is no module {missing!r} here: run the command in its folder"
+            ) from error
         raise click.UsageError(
             f"module {module!r} imports {missing!r}, which was not found{_place(error)}; is it "
             "installed?"
@@ -167,7 +169,10 @@ def told(context: click.Context) -> Callable[[Client | BlockingClient], None]:
     """
     given = given_options(context)
     if "timeout" in given:
-        raise click.UsageError("the timeout is the client's: ternmq.connect(..., timeout=...)")
+        raise click.UsageError(
+            "--timeout does not apply to a worker: set it in the code, ternmq.connect(..., "
+            "timeout=...)"
+        )
     named = given.get("context") or (None if "url" in given else os.environ.get(CONTEXT)) or None
     place = Where(url=given.get("url"), app=given.get("app"), token=given.get("token"))
     if named is not None:
@@ -191,7 +196,7 @@ def told(context: click.Context) -> Callable[[Client | BlockingClient], None]:
                 continue  # not given here: the code decides, unless the broker is another one
             raise click.UsageError(
                 f"the code sets the {name} to {one}, but {here} sets it to {other}: leave it out "
-                "of ternmq.connect(...), or out here"
+                "of ternmq.connect(...), or do not set it here"
             )
 
     return check
@@ -245,8 +250,9 @@ def worker(
     On SIGTERM, Ctrl-C or SIGHUP (the terminal was closed), the worker stops pulling, returns
     messages that were not started, and waits for running handlers. It logs those that still run
     after the drain timeout, and ends. A second SIGTERM or Ctrl-C ends it at once. With --processes,
-    a process that has not ended 3 s after the second signal is killed. Without it, a handler in C
-    code that keeps the GIL delays both signals until it returns; SIGKILL ends such a worker.
+    a process that has not ended 3 s after the second signal is killed. Without --processes, a
+    handler in C code that keeps the GIL delays both signals until it returns; SIGKILL ends such a
+    worker.
     """  # fmt: skip
     del connection
     check = told(click.get_current_context())

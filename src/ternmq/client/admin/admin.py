@@ -19,6 +19,7 @@ from ternmq.client.content.validation import (
     length_us,
     query_text,
     real,
+    seconds_us,
     text,
     time_us,
     whole,
@@ -621,7 +622,7 @@ class Admin(pickling.NotPickled):
             first: Time from the opening of a transaction to the first question; 60 s.
             factor: Each pause between questions is so many times the one before; 1.5.
             cap: Longest pause; 10 minutes.
-            jitter: Part of each pause that is random, from 0 to below 1; 0.1.
+            jitter: Part of each pause that is random, 0 to below 1; 0.1.
             attempts: Most questions about a transaction; 15.
             give_up: Time from opening after which no more questions are asked; a day.
             then: What becomes of a transaction after that: ``park`` (an operator must decide it),
@@ -633,13 +634,13 @@ class Admin(pickling.NotPickled):
         """
         check_name(group, "a producer group's name")
         changes: dict[str, object] = {
-            "app": None if app is None else check_name(app, "an app's name"),
-            "first_us": None if first is None else length_us("first", first),
+            "app": None if app is None else text("app", app),
+            "first_us": None if first is None else seconds_us("first", first),
             "factor": None if factor is None else real("factor", factor),
-            "cap_us": None if cap is None else length_us("cap", cap),
+            "cap_us": None if cap is None else seconds_us("cap", cap),
             "jitter": None if jitter is None else real("jitter", jitter),
             "attempts": None if attempts is None else whole("attempts", attempts),
-            "give_up_us": None if give_up is None else length_us("give_up", give_up),
+            "give_up_us": None if give_up is None else seconds_us("give_up", give_up),
             "then": then,
             "without_checker": (
                 None if without_checker is None else flag("without_checker", without_checker)

@@ -733,5 +733,5 @@ def _check_after_us(after: float | timedelta | None) -> int:
         return 0
     seconds = timeout_of("check_after", after)
     if not _LEAST_CHECK_S <= seconds <= _MOST_CHECK_S:
-        raise InvalidRequest(f"check_after is 1 second to 1 hour, not {seconds:g} s")
+        raise InvalidRequest(f"check_after must be 1 s to 1 h, not {seconds:g} s")
     return round(seconds * 1e6)

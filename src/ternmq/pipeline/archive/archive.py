@@ -100,7 +100,9 @@ def rows_of(source: Source, span: Range, *, lenient: bool = False) -> Iterator[p
                 start = page.stop
         except OffsetExpired as error:
             if not lenient:
-                raise DataLoss(f"{span}: from {start} on they are not kept any more") from error
+                raise DataLoss(
+                    f"{span}: messages from offset {start} on are no longer kept"
+                ) from error
             start = max(start + 1, _oldest(source, span))
             log.warning("%s: messages below %d had expired", span, start)
     yield from gather.finish()

@@ -324,8 +324,8 @@ def _same_rows(table: Table, group: Sequence[DataFile], new: Sequence[DataFile])
     rows = sum(one.rows for one in group)
     if sum(one.rows for one in new) != rows:
         raise TableError(
-            f"{table.folder.uri_of(group[0].path)} and the files behind it hold other rows than "
-            "the table says"
+            f"{table.folder.uri_of(group[0].path)} and the next files have another number of "
+            "rows than the table says"
         )
     return rows
 

@@ -217,7 +217,7 @@ class RangeWriter:
         if not self._lenient or stop < start:
             raise DataLoss(
                 f"rows {start} to {stop - 1} of queue {self._span.queue} of {self._span.topic!r} "
-                "did not come"
+                "were not received"
             )
         self._missing.append(Missing(start, stop))
 

@@ -47,10 +47,14 @@ class AuditJob:
         ),
         Setting("keep_days", 7, "Days for which facts are remembered and verdicts can change.", 1),
         Setting(
-            "again_hours", 0, "Judge the windows of this many last hours again, even final ones."
+            "again_hours",
+            0,
+            "Number of last hours whose windows are judged again, even final ones.",
         ),
         Setting("bodies", False, "Check the checksum of every body in the archive."),
-        Setting("named", 10_000, "Most messages to name for a topic, tier and window."),
+        Setting(
+            "named", 10_000, "Maximum number of messages to list for each topic, tier and window."
+        ),
         Setting("piece_mb", 256, "Size of a commit, in megabytes of the journal.", 1),
         Setting("spark_from_mb", 64, "Use Spark if a piece has at least this size, in megabytes."),
     )

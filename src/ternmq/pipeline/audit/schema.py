@@ -183,9 +183,9 @@ RUNS: Final = TableSpec(
             "kind",
             pa.string(),
             "`stored`, `left_out`, `counts`, `given_up`, `prepared`, and of groups `delivered`, "
-            "`settled`, `passed`, `dropped`, `expired`. Of scheduled messages `scheduled` (in the "
-            "window of their birth), and in the window in which they are due `owed`, `cancelled`, "
-            "`fulfilled`",
+            "`settled`, `passed`, `dropped`, `expired`. Of scheduled messages: `scheduled` in the "
+            "window of their born time; `owed`, `cancelled` and `fulfilled` in the window in which "
+            "they are due",
         ),
         Column("topic", pa.string(), "name of the topic", null=True),
         _whole("topic_number", "number of the topic"),

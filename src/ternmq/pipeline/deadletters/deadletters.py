@@ -42,7 +42,7 @@ DEAD_LETTERS: Final = TableSpec(
             pa.string(),
             "message of the exception, normalised; if there is no reason, the cause in brackets",
         ),
-        Column("cause", pa.string(), "why the broker made it a dead letter", null=True),
+        Column("cause", pa.string(), "why the broker made the messages dead letters", null=True),
         Column(
             "count",
             pa.int64(),

@@ -75,10 +75,13 @@ class Setting:
         if not isinstance(value, str):
             most = _MOST.get(self.name.rpartition("_")[2])
             if not self.least <= value:  # also rejects NaN
-                raise OptionError(f"setting {job}.{self.name}={text!r}: {self.least} is the least")
+                raise OptionError(
+                    f"setting {job}.{self.name}={text!r}: at least {self.least} is required"
+                )
             if most is not None and value > most:
                 raise OptionError(
-                    f"setting {job}.{self.name}={text!r}: {most} is the most, a hundred years"
+                    f"setting {job}.{self.name}={text!r}: at most {most}, a hundred years, is "
+                    "allowed"
                 )
         return value
 

@@ -145,8 +145,8 @@ class Replay:
 
     def _conflict(self) -> TransactionConflict:
         error = TransactionConflict(
-            f"the name {self.name} is that of another replay: other messages, another topic, or "
-            "another --set"
+            f"the name {self.name} belongs to another replay, with other messages, another topic "
+            "or another --set"
         )
         error.hint = "use another --name, or repeat the same request; nothing was sent now"
         return error

@@ -67,14 +67,14 @@ class Selection:
         for name, expression in self.sets.items():
             if name not in SETTABLE:
                 raise OptionError(
-                    f"--set {name}: there is no such column to set; there are: "
+                    f"--set {name}: this column cannot be set; columns that can: "
                     + ", ".join(SETTABLE)
                 )
             if not expression.strip():
                 raise OptionError(f"--set {name}: give the new value")
         since, until = self.since_us, self.until_us
         if since is not None and until is not None and since >= until:
-            raise InvalidRequest("the time ends before it begins")
+            raise InvalidRequest("the end of the time is not after its beginning")
 
     def may_be_in(self, one: DataFile) -> bool:
         """Return whether a file may hold any of them, according to the log."""
@@ -259,10 +259,12 @@ def _told() -> Iterator[None]:
         yield
     except duckdb.IOException as error:
         said = " ".join(str(error).split())
-        raise TableError(f"the archive is not as it was ({said}); do it again") from None
+        raise TableError(
+            f"the archive changed in the meantime ({said}): run the command again"
+        ) from None
     except (duckdb.Error, pa.ArrowException) as error:
         said = " ".join(str(error).partition("LINE")[0].split())
         raise OptionError(
-            f"--where and --set: for some message of the archive: {said} (`try(...)` around what "
-            "fails is NULL for such a message)"
+            f"--where or --set fails for a message of the archive: {said} (write `try(...)` around "
+            "the part that fails: it is then NULL for such a message)"
         ) from None

@@ -66,22 +66,22 @@ def value(
             return f"{expression}::map(varchar, varchar)"
         if id_ != "map" or "BLOB" in str(kind):
             raise OptionError(
-                f"{option}: headers are a map of texts, such as map {{'name': 'value'}}, and it is "
-                f"of type {kind}"
+                f"{option}: headers are a map of texts, such as map {{'name': 'value'}}; this "
+                f"value is of type {kind}"
             )
         return f"{expression}::map(varchar, varchar)"
     if column != "body":
         if id_ in _NESTED or id_ == "union":
-            raise OptionError(f"{option}: a {column} is a text, and it is of type {kind}")
+            raise OptionError(f"{option}: the {column} is a text; this value is of type {kind}")
         return f"decode{expression}" if id_ == "blob" else f"{expression}::varchar"
     if id_ == "null":
-        raise OptionError(f"{option}: a message has a body, be it empty: ''")
+        raise OptionError(f"{option}: the body cannot be NULL; '' is an empty body")
     if id_ in _NESTED:
         return f"to_json({expression})::varchar"
     if id_ not in {"blob", "varchar"}:
         raise OptionError(
-            f"{option}: a body is a text, bytes, or (as JSON) a struct, a list or a map, and it is "
-            f"of type {kind}: say ({text})::varchar if its text is meant"
+            f"{option}: a body is a text, bytes, or (as JSON) a struct, a list or a map; this "
+            f"value is of type {kind}: write ({text})::varchar to use it as a text"
         )
     return expression
 

@@ -133,7 +133,7 @@ class Runner:
         self._stopping = stopping
         given = settings or {}
         for name in given.keys() - {job.name for job in jobs}:
-            raise OptionError(f"a setting is of the job {name!r}, which is not to run")
+            raise OptionError(f"there are settings of the job {name!r}, but this job is not run")
         self._settings: dict[str, dict[str, Scalar]] = {
             job.name: told(job, given.get(job.name, {})) for job in jobs
         }
@@ -221,7 +221,11 @@ class Runner:
             except TableConflict as error:
                 if attempt == _ATTEMPTS:
                     raise
-                log.info("%s: starting again, for another runner was first: %s", job.name, error)
+                log.info(
+                    "%s: starting again, because another runner committed first: %s",
+                    job.name,
+                    error,
+                )
             if self._stopping():
                 raise Stopped
             time.sleep(random.uniform(0, _PAUSE_S * 2**attempt))  # noqa: S311 - not a secret

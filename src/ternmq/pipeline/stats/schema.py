@@ -53,8 +53,8 @@ def _spec(name: str, step: str, part: Column) -> TableSpec:
         Column(
             "app",
             pa.string(),
-            "app that received or settled the messages; null in the row with the `lag` of the "
-            "group, which also counts what belongs to no app",
+            "app that received or settled the messages; null in the row of the group that has its "
+            "`lag` (this row also counts messages that belong to no app)",
             null=True,
         ),
         *[Column(one, pa.int64(), about) for one, about in _COUNTS.items()],

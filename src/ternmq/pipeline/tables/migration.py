@@ -202,6 +202,8 @@ def _check(table: Table, old: Sequence[DataFile], new: Sequence[DataFile], fence
     """Check that new files have all rows, and that nobody has changed the table since the fence."""
     rows = sum(one.rows for one in old)
     if sum(one.rows for one in new) != rows:
-        raise TableError(f"the files of {table.folder.uri} do not have the {rows} rows it says")
+        raise TableError(
+            f"the files of {table.folder.uri} do not have the {rows} rows that the table says"
+        )
     if table.newest().version() != fenced:
         raise table.conflict("it is being converted, too")

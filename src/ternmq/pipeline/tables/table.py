@@ -246,7 +246,7 @@ class Table:
         """Load what another process committed; return the error to raise."""
         self.refresh()
         return TableConflict(
-            f"the table {self.folder.uri} was changed by somebody else at once: {error}"
+            f"the table {self.folder.uri} was changed by another process at the same time: {error}"
         )
 
     def additions(
@@ -261,8 +261,8 @@ class Table:
         for one in files:
             if self.folder.size(one.path) != one.size:
                 raise TableError(
-                    f"{self.folder.uri_of(one.path)} was to be added to the table and is not there "
-                    "any more as it was written"
+                    f"{self.folder.uri_of(one.path)} was to be added to the table, but does not "
+                    "exist any more as it was written"
                 )
             actions.append(self._adding(one, now_ms, changes=changes))
         return actions
@@ -447,8 +447,8 @@ def _made(spec: TableSpec, folder: Folder, options: dict[str, str] | None) -> De
             return DeltaTable(folder.uri, storage_options=options)  # just made by another process
         except TableNotFoundError:
             raise TableError(
-                f"{folder.uri} holds files that are no table; the table {spec.name} is not made"
-                " among them"
+                f"{folder.uri} contains files that belong to no table; the table {spec.name} is not"
+                " created in this folder"
             ) from None
     if folder.local:
         folder.begin("made").close()  # the library requires the folder to exist
@@ -479,12 +479,13 @@ def _version(spec: TableSpec, folder: Folder, delta: DeltaTable) -> int:
     properties = delta.metadata().configuration
     if properties.get(OWNED) != OWNER:
         raise TableError(
-            f"{folder.uri} is a table that TernMQ did not make; name another folder for the tables"
+            f"{folder.uri} is a table that TernMQ did not create; name another folder for the "
+            "tables"
         )
     made = properties.get(SCHEMA_VERSION) or ""
     if not made.isdecimal() or not 1 <= int(made) <= spec.version:
         raise TableError(
             f"{folder.uri} has schema version {made}, and this TernMQ writes {spec.version}: use "
-            "the version that made it, or another folder"
+            "the version that created it, or another folder"
         )
     return int(properties.get(FILES_VERSION) or made)

@@ -107,8 +107,8 @@ TRACE: Final = TableSpec(
         Column(
             "settled_by",
             pa.int64(),
-            "number of the transaction whose decision settled or gave back the message last; null: "
-            "that was a consumer, or the end of a lease",
+            "number of the transaction that settled the message or gave it back last; null: a "
+            "consumer or the end of a lease did this last",
             null=True,
         ),
         Column(
@@ -134,8 +134,8 @@ TRACE: Final = TableSpec(
         Column(
             "round",
             pa.int32(),
-            "how often the group was reset on this queue, or had messages of it replayed or "
-            "redriven, before the last event of this message",
+            "number of resets, replays and redrives of the group on this queue, before the last "
+            "event of this message",
         ),
         Column(
             "open",
@@ -227,8 +227,8 @@ SCHEDULED: Final = TableSpec(
         Column(
             "position",
             pa.int64(),
-            "position of the record that scheduled it in the journal; in a transaction, of the "
-            "decision",
+            "position in the journal of the record that scheduled it; if a transaction scheduled "
+            "it, position of the decision",
             null=True,
         ),
         Column(

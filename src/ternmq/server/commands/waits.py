@@ -94,7 +94,7 @@ class Waiting(Generic[T]):
         if not places.take(caller.app):
             raise Busy(
                 f"{places.of(caller.app)} requests of this app wait, {places.taken} of all apps; "
-                f"there are {places.limit} places"
+                f"the limit is {places.limit}"
             )
 
     def give_place(self, caller: Caller) -> None:

@@ -195,7 +195,7 @@ class Core:
         if gap_us < -GAP_US:
             raise InvalidRequest(
                 f"the wall clock is {lasting(-gap_us)} behind broker time, which never goes back:"
-                " set the wall clock; or stop the broker, and start it when that time is over"
+                " set the wall clock; or stop the broker, and start it again after this time"
             )
         self.clock.accept()
         self._now_us = 0

@@ -28,9 +28,9 @@ def budget_families(desk: Desk, connections: Places) -> Iterator[Numbers]:
     accounts = desk.accounts
     yield counter_by(
         "held_back",
-        "How often an app had to wait, was cut off or was refused because of what it held:"
+        "How often an app had to wait, was cut off or was refused. The label is the reason:"
         " `requests` without an answer, `answers` that it did not read, `unfinished` requests,"
-        " `connections`, requests that are `waiting`.",
+        " `connections`, or requests that are `waiting`.",
         ("what",),
         [
             (("requests",), accounts.pending.held_back),
@@ -47,8 +47,9 @@ def budget_families(desk: Desk, connections: Places) -> Iterator[Numbers]:
     )
     most = gauge_by(
         "app_bytes",
-        f"Bytes of a budget (`requests`, `answers`, `unfinished`) that the {MOST} apps with most of"
-        " them hold, while more than half of the budget is used.",
+        "Bytes of a budget (`requests`, `answers`, `unfinished`) that an app holds. Only the"
+        f" {MOST} apps that hold most have a value, and only while more than half of the budget is"
+        " used.",
         ("app", "what"),
         [],
     )

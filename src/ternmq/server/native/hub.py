@@ -127,7 +127,10 @@ class Hub:
             Busy: The app has as many connections as it may.
         """
         if not self.admission.introduced(peer, app):
-            raise Busy(f"app {app!r} has as many connections as it may have")
+            raise Busy(
+                f"app {app!r} may have no more connections now (settings connections_per_app, "
+                "connections)"
+            )
         peer.app_accounts = self.accounts.enter(app)
         if peer.app_accounts.entered > MANY:
             self.desk.press()

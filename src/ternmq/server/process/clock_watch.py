@@ -42,8 +42,8 @@ class ClockWatch:
         if report.disbelieved_us:
             self._told = True
             log.warning(
-                "the wall clock is %s ahead of the last record, and is believed up to %s"
-                " (start_jump): broker time goes on from the last record. %s",
+                "the wall clock is %s ahead of the last record in the journal, which is more than"
+                " start_jump = %s: broker time continues from the last record. %s",
                 lasting(report.disbelieved_us), write_duration(jump_us), _REMEDY,
             )  # fmt: skip
 

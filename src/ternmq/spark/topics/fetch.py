@@ -100,7 +100,8 @@ def _pieces(
             )
         elif clock() >= until:
             raise ReadIncomplete(
-                f"{span}: nothing came from offset {offset} on for {options.max_wait_ms} ms"
+                f"{span}: no message from offset {offset} on was received for "
+                f"{options.max_wait_ms} ms"
             )
 
 

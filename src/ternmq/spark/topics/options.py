@@ -259,7 +259,7 @@ def _columns(given: Given, emit: str) -> tuple[str, ...]:
             "headersType",
         ):
             if name in given.parsed:
-                raise OptionError(f"option {name}: useless with emit=ranges")
+                raise OptionError(f"option {name}: it has no effect with emit=ranges")
         return ()
     if not chosen:
         base = [one for one in FIELDS[:6] if emit == "messages" or one != "value"]
@@ -276,7 +276,7 @@ def broker_of(given: Given) -> Broker:
         OptionError: An option is missing or not valid; names it.
     """
     if SERVERS not in given.parsed:
-        raise OptionError(f"option {SERVERS}: it must say where the broker is: host:port")
+        raise OptionError(f"option {SERVERS}: the address of the broker is required: host:port")
     if "ternmq.token" in given.parsed and "ternmq.tokenFile" in given.parsed:
         raise OptionError("option ternmq.tokenFile: ternmq.token is given as well")
     ca = given.get("ternmq.ca", "")
@@ -303,11 +303,11 @@ def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
     exactly_once = given.get("delivery", once) == "exactly_once"
     if exactly_once and use is Use.BATCH_WRITE and not writer:
         raise OptionError(
-            "option delivery=exactly_once: a batch write needs writerId, by which a second run is "
-            "known for the same"
+            "option delivery=exactly_once: a batch write needs writerId, which identifies a "
+            "second run of the same write"
         )
     if writer and not exactly_once:
-        raise OptionError("option writerId: useless with delivery=at_least_once")
+        raise OptionError("option writerId: it has no effect with delivery=at_least_once")
     return WriteOptions(
         broker=broker_of(given),
         topic=given.get("topic", ""),

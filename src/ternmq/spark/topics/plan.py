@@ -169,15 +169,15 @@ class Planner:
             return state.next
         if offset > state.next:
             raise OptionError(
-                f"option {bound.option}: {offset} is behind the end of {state.place}, {state.next}"
+                f"option {bound.option}: {offset} is above the end of {state.place}, {state.next}"
             )
         if offset < state.first:
             if self._options.fail_on_data_loss:
                 raise DataLoss(
-                    f"option {bound.option}: {state.place} keeps nothing below {state.first}, "
-                    f"{offset} is gone"
+                    f"option {bound.option}: offset {offset} of {state.place} is no longer kept; "
+                    f"the oldest offset that is kept is {state.first}"
                 )
-            log.warning("%s: offsets %d to %d are gone", state.place, offset, state.first)
+            log.warning("%s: offsets %d to %d are no longer kept", state.place, offset, state.first)
             return state.first
         return offset
 
@@ -238,7 +238,7 @@ def _end(bound: Bound, state: QueueState, offset: int, start: int) -> int:
         return max(start, state.next)
     if offset > state.next:
         raise OptionError(
-            f"option {bound.option}: {offset} is behind the end of {state.place}, {state.next}"
+            f"option {bound.option}: {offset} is above the end of {state.place}, {state.next}"
         )
     if offset < start:
         raise OptionError(
@@ -253,7 +253,7 @@ def _same(
     """Check that an option names exactly the queues to read."""
     lacking = sorted(set(states) - set(named))
     if lacking:
-        raise OptionError(f"option {bound.option}: it says nothing of {lacking[0]}")
+        raise OptionError(f"option {bound.option}: it does not name {lacking[0]}")
     unknown = sorted(set(named) - set(states))
     if unknown:
-        raise OptionError(f"option {bound.option}: there is no {unknown[0]} among what is read")
+        raise OptionError(f"option {bound.option}: it names {unknown[0]}, which is not read")

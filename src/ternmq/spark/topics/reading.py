@@ -249,7 +249,7 @@ class StreamRead:
         for topic in made:
             what = another(topic, start.numbers[topic], numbers[topic])
             if self.options.fail_on_data_loss:
-                raise DataLoss(f"{what}: the query cannot go on in it")
+                raise DataLoss(f"{what}: the query cannot continue in the new topic")
             log.warning("%s: it is read from its first row", what)
         if self._frozen is not None:
             for place, state in states.items():
@@ -258,7 +258,7 @@ class StreamRead:
         return {place: at for place, at in start.offsets.items() if place.topic not in made}
 
     def _missing(self, place: TopicQueue, why: str) -> None:
-        what = f"{place} cannot be read on: {why}"
+        what = f"the rest of {place} cannot be read: {why}"
         if self.options.fail_on_data_loss:
             raise DataLoss(what)
         log.warning("%s", what)
@@ -340,7 +340,7 @@ def report(planner: Planner, port: Port | None, group: str, end: Progress) -> No
     try:
         numbers = planner.numbers(end.numbers)
     except TernMQError as error:
-        log.warning("progress of group %s is not told: %s", group, error)
+        log.warning("the progress of group %s is not reported: %s", group, error)
         return
     by_topic: dict[str, dict[int, int]] = {}
     for place, offset in end.offsets.items():

@@ -124,7 +124,9 @@ def _body(table: pa.RecordBatch, words: Words) -> pa.Array:
 
     column = table.column("value")
     if column.null_count:
-        raise RowError(f"{words.of('value')}: a row has none; a message has a body, be it empty")
+        raise RowError(
+            f"{words.of('value')}: a row has null; a message has a body, which may be empty"
+        )
     return column.cast(pa.binary())
 
 

@@ -72,7 +72,7 @@ class TernMQSource(DataSource):  # type: ignore[misc]
         """Return a writer for a batch write."""
         if overwrite:
             raise OptionError(
-                "mode overwrite: a topic is added to, not replaced; say mode('append')"
+                "mode overwrite: rows can only be added to a topic; use mode('append')"
             )
         return Writer(self._writing(schema, Use.BATCH_WRITE))
 
@@ -237,7 +237,7 @@ def _task(*, stream: bool) -> Task:
     batch = context.getLocalProperty("streaming.sql.batchId")
     if batch is None:
         raise OptionError(
-            "option delivery=exactly_once: this Spark does not tell tasks the number of their "
-            "batch; delivery=at_least_once does without"
+            "option delivery=exactly_once: tasks of this Spark do not know the number of their "
+            "batch; use delivery=at_least_once"
         )
     return Task(query, int(batch), part)

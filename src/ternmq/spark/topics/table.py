@@ -179,7 +179,7 @@ TABLE: Final = CONNECTION + tuple(
         ("maxOffsetsPerTrigger", Use.STREAM_READ, values.count, "1000000",
          "most rows of a batch, divided among the queues by their backlogs"),
         ("maxBytesPerTrigger", Use.STREAM_READ, values.size, "256m",
-         "most bytes of a batch, rounded to whole stored batches"),
+         "most bytes of a batch of Spark, rounded to whole batches as the broker stored them"),
         ("minOffsetsPerTrigger", Use.STREAM_READ, values.count, "none",
          "a batch waits for at least this number of rows"),
         ("maxTriggerDelay", Use.STREAM_READ, values.duration_ms, "15m",

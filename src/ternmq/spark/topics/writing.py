@@ -101,8 +101,8 @@ class Writing:
         transaction = Transaction(self.options.writer or task.query, task.batch_id)
         if self.options.exactly_once and not transaction.writer:
             raise OptionError(
-                "option writerId: this Spark does not tell tasks which query they belong to; "
-                "name the writer"
+                "option writerId: tasks of this Spark do not know the id of their query; "
+                "set writerId"
             )
         port = self.connect(self.options.broker)
         try:

@@ -93,9 +93,9 @@ def test_the_mask_of_no_tag_is_empty() -> None:
         ("a,b", r"separated by '\|\|'"),
         ("a || b|c", r"separated by '\|\|'"),
         ("|||", r"separated by '\|\|'|write it like"),
-        ("a || *", "no patterns"),
-        ("a*", "no patterns"),
-        ("**", "no patterns"),
+        ("a || *", "have no patterns"),
+        ("a*", "have no patterns"),
+        ("**", "have no patterns"),
         ("a b", "write it like"),
     ],
 )

@@ -335,7 +335,7 @@ def prepare(world: Small) -> None:
         (
             prepare,
             Pin.TRANSACTION,
-            "an undecided transaction of writer loader has rows in it",
+            "an undecided transaction of writer loader has messages in it",
         ),
     ],
 )

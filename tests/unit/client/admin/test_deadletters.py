@@ -26,7 +26,7 @@ class Asked:
         assert kind is control.FailedDone
         self.requests.append((command, asked.offsets))
         if asked.offsets[0] >= 2 * control.MAX_FAILED:
-            raise LeaseExpired("none of these rows waits for a retry")
+            raise LeaseExpired("none of these messages waits for a retry")
         missing = [one for one in asked.offsets if one % 2]
         return control.FailedDone(done=len(asked.offsets) - len(missing), missing=missing)
 

@@ -233,13 +233,13 @@ def test_values_are_of_the_type_that_is_meant(tables, column, text, sent):
 @pytest.mark.parametrize(
     ("column", "text", "said"),
     [
-        ("body", "3", r"of type INTEGER: say \(3\)::varchar"),
+        ("body", "3", r"of type INTEGER: write \(3\)::varchar"),
         ("body", "1.5", "of type DECIMAL"),
         ("body", "true", "of type BOOLEAN"),
         ("body", "now()", "of type TIMESTAMP WITH TIME ZONE"),
-        ("body", "null", "has a body"),
-        ("key", "{'a': 1}", "a key is a text"),
-        ("tag", "['a']", "a tag is a text"),
+        ("body", "null", "cannot be NULL"),
+        ("key", "{'a': 1}", "the key is a text"),
+        ("tag", "['a']", "the tag is a text"),
         ("headers", "'x'", "headers are a map"),
         ("headers", "{'a': 'b'}", "headers are a map"),
         ("headers", "map {'a': 'b'::blob}", "headers are a map"),
@@ -258,11 +258,11 @@ def test_a_file_that_was_removed_meanwhile(tables):
     (found,) = plan(tables, Selection("orders"))
     archive.table.folder.remove([found.files[0][0]])
     reading = Reading(archive.table.folder, Selection("orders"))
-    with pytest.raises(TableError, match="do it again"):
+    with pytest.raises(TableError, match="run the command again"):
         list(rows_of(reading, found, 0))
     reading.close()
     reading = Reading(archive.table.folder, Selection("orders", where="key is not null"))
-    with pytest.raises(TableError, match="do it again"):
+    with pytest.raises(TableError, match="run the command again"):
         list(rows_of(reading, found, 0))
     reading.close()
 
@@ -277,7 +277,9 @@ def test_a_file_that_a_condition_names_is_not_there(tables):
 def test_a_value_that_cannot_be_worked_out(tables):
     archived(tables, span(0, 10))
     chosen = Selection("orders", sets={"key": "cast(text as integer)::varchar"})
-    with pytest.raises(OptionError, match=r"--where and --set: .*Conversion Error.*try\(\.\.\.\)"):
+    with pytest.raises(
+        OptionError, match=r"--where or --set fails .*Conversion Error.*try\(\.\.\.\)"
+    ):
         read(tables, chosen)
     chosen = Selection("orders", sets={"key": "try(cast(text as integer))::varchar"})
     assert len(read(tables, chosen)) == 10

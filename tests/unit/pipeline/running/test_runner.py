@@ -143,7 +143,7 @@ def test_tables_are_made_unless_one_is_somebody_elses(tables):
     folder = Path(tables.uri)
     (folder / "erased").mkdir(parents=True)
     (folder / "erased" / "mine.txt").write_text("mine")
-    with pytest.raises(TableError, match="erased holds files that are no table"):
+    with pytest.raises(TableError, match="erased contains files that belong to no table"):
         check_tables([ARCHIVE, GAPS, ERASED], tables)
     assert [one.name for one in folder.iterdir()] == ["erased"]
     check_tables([ARCHIVE, GAPS], tables)

@@ -245,7 +245,7 @@ def test_a_table_that_is_not_there(tables):
 def test_a_folder_of_somebody_elses(tables, tmp_path):
     (tmp_path / "tables" / "things").mkdir(parents=True)
     (tmp_path / "tables" / "things" / "notes.txt").write_text("mine")
-    with pytest.raises(TableError, match=r"tables/things holds files"):
+    with pytest.raises(TableError, match=r"tables/things contains files"):
         Table.open(tables, SPEC)
     assert [p.name for p in (tmp_path / "tables" / "things").iterdir()] == ["notes.txt"]
 
@@ -254,7 +254,7 @@ def test_a_table_of_somebody_elses(tables):
     Folder(tables.uri).inside("things").begin("x").close()
     shutil.rmtree(tables.inside("things").uri)
     DeltaTable.create(tables.inside("things").uri, SPEC.schema, partition_by=["day"])
-    with pytest.raises(TableError, match=r"tables/things is a table that TernMQ did not make"):
+    with pytest.raises(TableError, match=r"tables/things is a table that TernMQ did not create"):
         Table.open(tables, SPEC)
 
 

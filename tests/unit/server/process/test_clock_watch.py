@@ -84,7 +84,7 @@ def test_a_start_that_did_not_believe_the_clock_says_so_and_nothing_more(watched
     watched.watch.started(replace(report, disbelieved_us=70 * 365 * DAY_US), 90 * DAY_US)
     (said,) = watched.caplog.messages
     assert said.startswith(
-        "the wall clock is 70 years ahead of the last record, and is believed up to 90d"
-        f" (start_jump): broker time goes on from the last record. {REMEDY}"
+        "the wall clock is 70 years ahead of the last record in the journal, which is more than"
+        f" start_jump = 90d: broker time continues from the last record. {REMEDY}"
     )
     assert watched.look(100, 70 * 365 * DAY_US) == []

@@ -64,13 +64,13 @@ def test_single_queues(filled):
     [
         ({"subscribe": "none"}, "option subscribe: there is no topic 'none' at ternmq://h:1"),
         ({"assign": '{"orders":[2]}'}, "option assign: there is no queue 2 of 'orders'"),
-        ({"startingOffsets": '{"orders":{"0":1}}'}, "says nothing of queue 1 of 'orders'"),
+        ({"startingOffsets": '{"orders":{"0":1}}'}, "does not name queue 1 of 'orders'"),
         (
             {"startingOffsets": '{"orders":{"0":1,"1":0,"2":0}}'},
-            "there is no queue 2 of 'orders' among",
+            "it names queue 2 of 'orders', which is not read",
         ),
-        ({"startingOffsets": '{"orders":{"0":7,"1":0}}'}, "7 is behind the end of queue 0"),
-        ({"endingOffsets": '{"orders":{"0":7,"1":0}}'}, "option endingOffsets: 7 is behind"),
+        ({"startingOffsets": '{"orders":{"0":7,"1":0}}'}, "7 is above the end of queue 0"),
+        ({"endingOffsets": '{"orders":{"0":7,"1":0}}'}, "option endingOffsets: 7 is above"),
         (
             {
                 "startingOffsets": '{"orders":{"0":3,"1":0}}',
@@ -115,7 +115,7 @@ def test_where_a_group_is(filled):
 def test_offsets_that_are_gone(filled):
     filled.expire("orders", 0, 4)
     told = {"startingOffsets": '{"orders":{"0":1,"1":0}}'}
-    with pytest.raises(DataLoss, match="keeps nothing below 4"):
+    with pytest.raises(DataLoss, match="the oldest offset that is kept is 4"):
         read(filled, **told).plan()
     lenient = read(filled, **told, failOnDataLoss="false")
     assert lenient.plan()[0] == OffsetRange("orders", 0, 4, 6, 1)

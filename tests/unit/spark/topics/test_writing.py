@@ -263,7 +263,7 @@ def test_ordered_topics_want_order_keys():
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([{"value": None, "key": "a"}], "column value: a row has none"),
+        ([{"value": None, "key": "a"}], "column value: a row has null"),
         ([{"value": b"", "key": b"\xff"}], "column key: a row is not UTF-8"),
         ([{"value": b"", "partition": 7}], "column partition: topic 'orders' has queues 0 to 0"),
         ([{"value": b"", "headers": [{"key": "a", "value": None}]}], "column headers: names and"),
@@ -448,7 +448,7 @@ def test_batches_that_spark_numbers_otherwise_are_refused(broker):
 
 
 def test_a_query_without_id_needs_a_writer(broker):
-    with pytest.raises(OptionError, match="option writerId: this Spark does not tell"):
+    with pytest.raises(OptionError, match="option writerId: tasks of this Spark do not know"):
         writing(broker).write([values(b"a")], Task("", 3, "0/0"))
 
 
