@@ -70,6 +70,16 @@ def test_a_list_without_transactions_names_what_was_asked_for(
     assert f"did you mean {group}?" in said
 
 
+def test_a_list_of_any_length(cli: CommandLine, client: ternmq.sync.Client, group: str) -> None:
+    id_ = left(client, group)
+    for most in (10_000, 10**18):
+        listed = cli("transaction", "list", "--group", group, "-n", most, "--json").json
+        assert [one["id"] for one in listed["checked"]] == [id_]
+    assert "--query-id is empty" in cli("transaction", "list", "--query-id", "", code=2).err
+    assert "a b" in cli("transaction", "list", "--group", "a b", code=2).err
+    cli("transaction", "resolve", id_, "--rollback", "--yes")
+
+
 def test_an_operator_decides(cli: CommandLine, client: ternmq.sync.Client, group: str) -> None:
     one, two = left(client, group), left(client, group)
     assert "either --commit or --rollback" in cli("transaction", "resolve", one, code=2).err
@@ -95,7 +105,7 @@ def test_policies(cli: CommandLine, client: ternmq.sync.Client, group: str) -> N
     )  # fmt: skip
     cli("transaction", "policy", group, "--attempts", 3, "--then", "roll-back", "--cap", "5m")
     told = cli("transaction", "policy", group, "--json").json
-    assert (told["attempts"], told["then"], told["cap"], told["first"]) == (
+    assert (told["attempts"], told["then"], told["cap_s"], told["first_s"]) == (
         3, "roll-back", 300, 60,
     )  # fmt: skip
     assert "undecided" in cli("transaction", "policy", group, "--delete", "--yes", code=2).err

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +19,7 @@ from ternmq.cli.terminal.problems import text_of
 from ternmq.model.errors import CannotConnect
 from tests.asynchronous import until
 from tests.black_box.process import free_port
+from tests.fault.processes import patience
 
 
 @contextmanager
@@ -76,3 +80,17 @@ def test_a_worker_says_why_it_waits(caplog: pytest.LogCaptureFixture, *, listens
         assert "but got no answer in time)" in caplog.text
     else:
         assert "waiting for it (connection refused)" in caplog.text
+
+
+def test_a_command_waits_no_longer_than_its_timeout() -> None:
+    """Five seconds are the most that a client waits for a connection, not the least."""
+    with silent() as url:
+        began = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-m", "ternmq", "topic", "list", "--timeout", "100ms", "--url", url],
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        took = time.monotonic() - began
+    assert done.returncode == 3
+    assert "but got no answer in time" in done.stderr
+    assert took < 5 or took < 2 * patience()

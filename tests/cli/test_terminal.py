@@ -359,6 +359,10 @@ def test_questions(terminal: Terminal, cli: CommandLine, filled: str) -> None:
     terminal.keys("C-c")
     terminal.wait("ended:130")
     assert cli("group", "lag", filled).rows[0][2] == "9"
+    terminal.run("topic", "delete", filled)
+    terminal.wait("[y/N]:")
+    terminal.keys("C-d")
+    terminal.wait("ternmq: nothing was changed", "ended:130")
     terminal.run("group", "reset", filled, "billing", "--to", "earliest")
     terminal.wait("[y/N]:")
     terminal.keys("y", "Enter")

@@ -11,7 +11,7 @@ import pytest
 
 import ternmq
 import ternmq.sync
-from ternmq.testing import InProcessBroker
+from ternmq.testing import InProcessBroker, broker
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 from tests.integration.client_shapes import API
@@ -25,6 +25,8 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "a grant": lambda c: c.admin.put_app("a", [HUGE]),
     "the topic of a grant": lambda c: c.admin.put_app("a", [f"audit:{HUGE}"]),
     "a topic": lambda c: c.send(HUGE, b""),
+    "a group": lambda c: c.admin.groups("t", HUGE),
+    "the id of a message": lambda c: c.cancel("t", HUGE),
 }
 
 
@@ -69,6 +71,37 @@ async def test_a_producer_group_whose_owner_is_no_name(
         raw.wait(raw.ask(Command.PRODUCER_GROUP_PUT, put))
 
 
+BOUNDS: dict[str, Any] = {"factor": 101, "jitter": 1, "attempts": 0, "then": "sell", "cap": 1e9}
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("factor", "at most 100, not 101"),
+        ("jitter", "below 1, not 1"),
+        ("attempts", "1 or more, not 0"),
+        ("then", "one of 'park', 'roll-back', 'commit', not 'sell'"),
+        ("cap", "at most a day"),
+    ],
+)
+async def test_a_bound_of_a_producer_group_is_in_the_text(
+    api: API, real: InProcessBroker, name: str, told: str
+) -> None:
+    async with api.connect(real.url) as client:
+        with pytest.raises(ternmq.InvalidRequest, match=f"^{name} .*{told}"):
+            await client.admin.put_producer_group("g", **{name: BOUNDS[name]})
+
+
+async def test_more_names_than_a_request_can_have(api: API, real: InProcessBroker) -> None:
+    async with api.connect(real.url) as client:
+        for topic in ("a", "b", "z"):
+            await client.admin.create_topic(topic)
+        names = [f"t{number}" for number in range(20_000)]
+        found = await client.admin.topics(["z", *names, "b", "b"])
+        assert [one.spec.name for one in found] == ["b", "z"]
+        assert await client.admin.topics([]) == []
+
+
 @pytest.mark.parametrize("query_id", ["x" * 256, "é" * 128, "a\nb", "\x7f"])
 async def test_a_query_id_is_checked_when_the_transaction_is_made(
     api: API, real: InProcessBroker, query_id: str
@@ -88,3 +121,8 @@ def test_the_log_line_of_a_message_that_is_not_sent(
             client.flush()
     (line,) = [one for one in caplog.messages if "not sent" in one]
     assert len(line) < 500
+
+
+def test_the_disk_of_a_test_broker() -> None:
+    with pytest.raises(ternmq.InvalidRequest, match="not an int"), broker(disk=3):  # type: ignore[arg-type]
+        pass

@@ -345,8 +345,8 @@ class TransactionDecided(RefusedError):
 
     code = 161
     hint = (
-        "if it was committed, its messages are stored; if it was rolled back, prepare the messages "
-        "again, and commit what the new calls return"
+        "the first decision counts: the messages of a committed transaction are stored; those of "
+        "one that was rolled back can be sent again, in a new transaction"
     )
 
 

@@ -72,6 +72,9 @@ class InProcessBroker(pickling.NotPickled):
         settings: Mapping[str, object] | None = None,
         disk: Disk | None = None,
     ) -> None:
+        if disk is not None and not callable(getattr(disk, "lock", None)):
+            kind = article(type(disk).__name__)
+            raise InvalidRequest(f"disk is a MemoryDisk, a RealDisk or another disk, not {kind}")
         self.disk: Disk = disk if disk is not None else MemoryDisk()
         self._clock = clock
         if not isinstance(settings, Mapping | None):

@@ -11,6 +11,7 @@ module's options, but neither of them.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import logging
 import os
@@ -230,6 +231,9 @@ def _run(
 
     _be_quiet()
     options = options_of(place.url, place.app, place.token, timeout, _PROCESSING_S)
+    # A broker that accepts the connection and does not answer must not outlast the timeout.
+    connect_timeout = min(options.connect_timeout, timeout)
+    options = dataclasses.replace(options, connect_timeout=connect_timeout)
 
     async def session() -> None:
         async with contextlib.AsyncExitStack() as stack:
@@ -391,7 +395,11 @@ def confirm(question: str, *, yes: bool, option: str = "--yes") -> None:
         click.echo(question, err=True)  # names what was not done
         raise Failed(f"nothing was changed: add {option} to do it", ExitCode.FAILED)
     with _usual_signals():
-        agreed = click.confirm(question, err=True)
+        try:
+            agreed = click.confirm(question, err=True)
+        except click.Abort:
+            click.echo(err=True)  # after what was typed
+            raise Failed("nothing was changed", ExitCode.INTERRUPTED) from None
     if not agreed:
         raise Failed("nothing was changed", ExitCode.FAILED)
 

@@ -47,7 +47,7 @@ def print_transactions(
             for one in found
         ],
         nothing,
-        spare=("topics", "app", "asked"),
+        spare=("topics", "app", "asked", "opened", "rows"),
     )  # fmt: skip
 
 
@@ -268,12 +268,12 @@ def _plain_group(one: ProducerGroupInfo) -> dict[str, object]:
         "app": one.app or None,
         "checkers": one.checkers,
         "undecided": one.undecided,
-        "first": timedelta(microseconds=one.first_us),
+        "first_s": timedelta(microseconds=one.first_us),
         "factor": one.factor,
-        "cap": timedelta(microseconds=one.cap_us),
+        "cap_s": timedelta(microseconds=one.cap_us),
         "jitter": one.jitter,
         "attempts": one.attempts,
-        "give_up": timedelta(microseconds=one.give_up_us),
+        "give_up_s": timedelta(microseconds=one.give_up_us),
         "then": one.then,
         "without_checker": one.without_checker,
     }

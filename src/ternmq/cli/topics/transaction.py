@@ -8,7 +8,7 @@ import click
 
 from ternmq.cli.commands import Group
 from ternmq.cli.reach.connection import administers, asks_broker, confirm, yes_option
-from ternmq.cli.reach.parameters import COUNT, OFFSET
+from ternmq.cli.reach.parameters import COUNT, NAME, OFFSET
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import ExitCode, Failed
 from ternmq.cli.terminal.problems import near, not_found
@@ -39,7 +39,7 @@ def transaction() -> None:
 
 
 @transaction.command("list")
-@click.option("--group", metavar="GROUP", help="Only transactions of this producer group.")
+@click.option("--group", type=NAME, help="Only transactions of this producer group.")
 @click.option("--query-id", metavar="ID", help="Only transactions with this query id.")
 @click.option("--writer", metavar="WRITER", help="Only transactions of this writer.")
 @click.option(
@@ -60,8 +60,9 @@ async def list_(
     as_json: bool,
 ) -> None:
     """List undecided transactions, oldest first, and the writers with their latest decision."""
-    limit = min(limit, _MOST)
     of_groups = group is not None or query_id is not None
+    if query_id == "":
+        raise Failed("--query-id is empty: leave it out for all of them", ExitCode.USAGE)
     if of_groups and writer is not None:
         raise Failed("a transaction has a producer group or a writer, not both", ExitCode.USAGE)
     asked: list[CheckedTransaction] = []
@@ -81,7 +82,7 @@ async def list_(
         if more and not as_json:
             output.note("there are more: increase --limit")
         return
-    found = await client.admin.transactions(writer or "", limit=limit)
+    found = await client.admin.transactions(writer or "", limit=min(limit, _MOST))
     if writer is not None and not found.writers:
         raise await _no_writer(client, writer)
     if as_json:

@@ -195,7 +195,14 @@ class Admin(pickling.NotPickled):
         """Return the topics that this app has a right on, sorted by name."""
         if names is not None and (isinstance(names, str) or not isinstance(names, Iterable)):
             raise InvalidRequest(f"names is a list of topics, not {type(names).__name__}")
-        wanted = None if names is None else [name_of(name) for name in names]
+        if names is None:
+            return await self._topics(None)
+        wanted = sorted({name_of(name) for name in names})
+        some = [wanted[at : at + PAGE] for at in range(0, len(wanted), PAGE)]
+        return [one for part in some or [[]] for one in await self._topics(part)]
+
+    async def _topics(self, wanted: list[str] | None) -> list[TopicInfo]:
+        """Return all topics, or those of some names, which are sorted."""
         found: list[TopicInfo] = []
         after = ""
         while True:
@@ -311,11 +318,14 @@ class Admin(pickling.NotPickled):
         Args:
             topic: Only groups on this topic; none if there is no such topic.
             group: Only groups of this name; none if there is no such group.
+
+        Raises:
+            InvalidName: No topic or group can have this name.
         """
         try:
             return await self._groups(
                 None if topic is None else name_of(topic),
-                None if group is None else text("group", group),
+                None if group is None else check_name(group, "a group's name"),
             )
         except (UnknownTopic, UnknownGroup):
             return []
@@ -550,9 +560,9 @@ class Admin(pickling.NotPickled):
         Raises:
             InvalidName, InvalidRequest: A value is not valid.
         """
-        limit = whole("limit", limit)
+        check_positive("limit", limit)
         asked = control.TransactionList(
-            limit=limit,
+            limit=min(limit, PAGE),
             checked=True,
             group=text("group", group) and check_name(group, "a producer group's name"),
             query_id=query_text(query_id),

@@ -92,10 +92,11 @@ def _outside(given: str, value: object, hint: Any) -> str | None:
     if isinstance(value, list | tuple):
         found = (_outside(given, one, part) for part in _items(hint) for one in value)
         return next((told for told in found if told is not None), None)
-    if type(value) not in _parts(hint):
+    kinds = _parts(hint)
+    if type(value) not in (kinds | {int} if float in kinds else kinds):
         return None
     for bound in _bounds(hint):
-        if isinstance(value, int):
+        if isinstance(value, int | float):
             if bound.ge is not None and value < bound.ge:
                 return f"{given} must be {bound.ge} or more, not {_shown(value)}"
             if bound.le is not None and value > bound.le:
@@ -126,8 +127,11 @@ def _entry(given: str, value: object, hint: Any) -> str | None:
 
 
 def _bounds_of_list(hint: Any) -> list[msgspec.Meta]:
-    """Return the bounds of a list itself."""
-    return [one for one in typing.get_args(hint) if isinstance(one, msgspec.Meta)]
+    """Return the bounds of a list itself, which may be optional."""
+    if typing.get_origin(hint) is list:
+        return []
+    inner = [one for part in typing.get_args(hint) for one in _bounds_of_list(part)]
+    return [one for one in typing.get_args(hint) if isinstance(one, msgspec.Meta)] + inner
 
 
 def _items(hint: Any) -> list[Any]:
@@ -146,6 +150,8 @@ def _bounds(hint: Any) -> list[msgspec.Meta]:
 
 
 def _spoken(hint: Any) -> str:
+    if typing.get_origin(hint) is typing.Literal:
+        return f"one of {', '.join(map(repr, typing.get_args(hint)))}"
     return _spoken_of(_parts(hint))
 
 

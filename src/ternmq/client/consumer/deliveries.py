@@ -297,9 +297,9 @@ class Deliveries(pickling.NotPickled, Sequence[Delivery]):
             )
         except TypeError:
             given: object = rows
-            reason = f"; a reason is given as reason={rows!r}" if isinstance(given, str) else ""
+            reason = f"; a reason is given as reason={rows!r:.80}" if isinstance(given, str) else ""
             raise InvalidRequest(
-                f"rows={rows!r}: name rows by their places, as rows=[0, 3]{reason}"
+                f"rows={rows!r:.80}: name rows by their places, as rows=[0, 3]{reason}"
             ) from None
         items = self._all()
         by_lease: dict[Lease, list[int]] = {}

@@ -193,7 +193,7 @@ class Codecs:
                     unknown = next(_unknown(msgspec.inspect.type_info(kind), set()), None)
         except Exception as error:
             # Annotations of the type are evaluated here: they may raise any error.
-            raise TypeError(f"{_shown(kind)} cannot be decoded: {error}") from error
+            raise TypeError(f"{_shown(kind)} cannot be decoded: {error!s:.500}") from error
         if unknown is not None:
             raise TypeError(
                 f"{article(_shown(unknown))} cannot be decoded: make it a dataclass, a "
@@ -218,7 +218,7 @@ def _check_callable(name: str, function: object, wanted: str, arguments: int) ->
 
 
 def _shown(kind: Any) -> str:
-    return kind.__qualname__ if isinstance(kind, type) else str(kind)
+    return kind.__qualname__ if isinstance(kind, type) else f"{kind!s:.200}"
 
 
 def _unknown(found: object, seen: set[int]) -> Iterator[type]:
