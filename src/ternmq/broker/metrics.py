@@ -253,7 +253,7 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         (
             "alarms_forgotten",
             views.alarms.forgotten,
-            "Open alarms that were forgotten, because more than 1,000 were open.",
+            "Open alarms that a newer one replaced, because 1,000 were open.",
         ),
         ("upkeep_stalls", upkeep.stalls, "How often the broker had no room for its own records."),
     ]

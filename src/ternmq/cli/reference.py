@@ -25,9 +25,9 @@ name of the command:
 
 {connection}
 
-At its end, a command that sent or received messages reports their number to the broker, in another
-request. So if the broker does not answer, the command lasts up to twice the timeout, plus 3 s to
-disconnect.
+At its end, a command that sent messages reports their number to the broker, and a command that
+received messages settles the last ones. This takes another request. So if the broker does not
+answer, the command lasts up to twice the timeout, plus 3 s to disconnect.
 
 A command takes the address of the broker from the first of these places that has one:
 

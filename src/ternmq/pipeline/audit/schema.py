@@ -145,8 +145,8 @@ FINDINGS: Final = TableSpec(
         Column(
             "kind",
             pa.string(),
-            "`lost`, `doubled`, `late`, `expired`, `unverified`; in the archive also `damaged`: "
-            "another message, or another body",
+            "`lost`, `doubled`, `late`, `expired`, `unverified`; in the tier `archive` also "
+            "`damaged`: the archive has another message or another body at this offset",
         ),
         Column(
             "message_id",

@@ -152,7 +152,7 @@ class BrokerCollector:
             ("syncs", "Syncs of the journal.", core.syncs),
             (
                 "syncs_in_loop",
-                "Small syncs that ran in the event loop, on a quick disk.",
+                "Small syncs that ran in the event loop.",
                 core.syncs_in_loop,
             ),
             ("sync_seconds", "Seconds that syncs took.", core.sync_s),
