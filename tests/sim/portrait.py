@@ -64,6 +64,8 @@ def portrait(views: Views, now_us: int = 0) -> Portrait:
                 list(one.batches()),
                 one.rows,
                 one.bytes,
+                {at: times.due_us for at, times in views.undecided.times.of(one.number).items()},
+                views.undecided.times.rows[one.number],
             )
             for one in views.undecided.by_number.values()
         },
