@@ -570,6 +570,8 @@ def portrait(views: Views) -> dict[object, object]:
         )
         for number, one in views.undecided.by_number.items()
     }  # fmt: skip
+    times = views.undecided.times
+    found["due times"] = [(one, times.encode(*one)) for one in times.batches()], times.rows
     found["pinned"] = views.undecided._by_segment
     found["checked"] = {
         number: [getattr(one, name) for name in CheckedTransaction.__slots__ if name != "asked"]
