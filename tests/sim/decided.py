@@ -105,7 +105,8 @@ class Decided:
         if self.numbers.pop(name, 0) != fact.transaction:
             raise Violation(f"{where}: transaction {fact.transaction} is not open")
         by_position: dict[int, Open] = {one.record.position: one for one in opened}
-        listed = [one.position for one in (*fact.parts, *fact.due)]
+        listed = [part.position for part in fact.parts]
+        listed += [part_due.position for part_due in fact.due]
         if sorted([*listed, *fact.dropped]) != sorted(by_position):
             raise Violation(
                 f"{where}: names {sorted([*listed, *fact.dropped])} of {sorted(by_position)}"

@@ -68,8 +68,8 @@ def test_what_a_writer_prepares_with_due_times_and_what_its_commit_makes_of_it(w
     world.decide([later, at])
     world.pass_time(10 * SECOND)
     found = events_of(world, COLUMNS)
-    names = ("topic", "queue", "rows", "writer", "batch_id", "producer_group")
-    assert of("prepared", found, *names) == [
+    places = ("topic", "queue", "rows", "writer", "batch_id", "producer_group")
+    assert of("prepared", found, *places) == [
         ("u", None, 3, "w", 1, None), ("t", 0, 2, "w", 1, None), ("u", None, 1, "w", 1, None),
     ]  # fmt: skip
     assert of("prepared", found, "position") == [(later,), (at,), (dropped,)]
@@ -79,8 +79,8 @@ def test_what_a_writer_prepares_with_due_times_and_what_its_commit_makes_of_it(w
         ("scheduled", "u", None, 3, 1, later, "w", 1),
         ("dropped", None, None, None, None, dropped, "w", 1),
     ]
-    places = ("topic", "queue", "entry", "rows", "refers_to", "writer", "batch_id")
-    assert of("scheduled", found, *places) == [
+    some = ("topic", "queue", "entry", "rows", "refers_to", "writer", "batch_id")
+    assert of("scheduled", found, *some) == [
         ("u", None, 1, 2, later, "w", 1), ("u", None, 3, 1, later, "w", 1),
     ]  # fmt: skip
     assert of("stored", found, "entry", "rows", "refers_to") == [(1, 2, later)]
