@@ -74,7 +74,7 @@ def live_by_writer(client):
     """Commit a batch of a writer, twice: rows at once, soon and after weeks; undo another one."""
     client.admin.create_topic("out")
     rows = [ternmq.Message(b"%d" % n, deliver_after=5 + n // 2) for n in range(3)]
-    rows += [b"now", ternmq.Message(b"later", deliver_after=40 * 86_400)]
+    rows += [ternmq.Message(b"now"), ternmq.Message(b"later", deliver_after=40 * 86_400)]
     ids = client.prepare("out", rows, writer="reminders", batch_id=3, part="0/0")
     client.prepare("out", rows, writer="reminders", batch_id=3, part="0/1")
     client.prepare("out", rows, writer="reminders", batch_id=4)
