@@ -330,17 +330,6 @@ async def test_middlewares_may_set_a_due_time(timed: InProcessBroker) -> None:
             client.send_oneway("t", b"x")
 
 
-async def test_messages_of_a_transaction_have_no_due_times(
-    api: API, timed: InProcessBroker
-) -> None:
-    async with api.connect(timed.url) as client:
-        await client.send("t", b"")
-        with pytest.raises(ternmq.InvalidRequest, match="transaction"):
-            await client.prepare(
-                "t", [ternmq.Message(b"x", deliver_after=5)], writer="w", batch_id=1
-            )
-
-
 async def test_a_message_that_was_not_sent_keeps_its_due_time(timed: InProcessBroker) -> None:
     timed.stop()
     at = START + DAY

@@ -8,7 +8,7 @@ import pytest
 
 import ternmq
 from ternmq.record.batch.batch import Row, encode, topic_seed
-from ternmq.testing import InProcessBroker
+from ternmq.testing import InProcessBroker, broker
 from ternmq.wire.control import Transactions
 from tests.integration.client_shapes import API
 from tests.integration.proxy import Proxy
@@ -208,3 +208,42 @@ async def test_texts_that_are_not_unicode_are_refused_by_name(
             assert str(failed.value).startswith(f"{name} cannot be written as UTF-8: "), name
             assert "sent" not in str(failed.value)
         assert (await client.admin.transactions()).writers == []
+
+
+async def test_messages_with_a_delay_are_scheduled_at_the_commit(
+    api: API, timed: InProcessBroker
+) -> None:
+    async with api.connect(timed.url) as client:
+        await client.admin.create_topic("t", queues=2)
+        rows = [ternmq.Message(b"%d" % at, deliver_after=10 * at) for at in (1, 6, 12)]
+        some = [*rows, ternmq.Message(b"now"), ternmq.Message(b"key", key="k", deliver_after=10)]
+        ids = await client.prepare("t", some, writer="w", batch_id=7)
+        assert sum(one.rows for one in ids) == 5
+        undone = await client.prepare("t", rows, writer="w", batch_id=8)
+        await client.abort_prepared("w", 8)
+        timed.clock.advance(seconds=20)
+        assert await bodies_of(client) == []
+        assert await client.admin.scheduled_messages("t") == []
+        done = await client.commit_prepared("w", 7, ids, digest=1)
+        assert done == ternmq.Committed(5, False)
+        assert await client.commit_prepared("w", 7, ids, digest=1) == ternmq.Committed(5, True)
+        with pytest.raises(ternmq.TransactionDecided):
+            await client.commit_prepared("w", 8, undone, digest=1)
+        timed.clock.advance(seconds=1)
+        assert sorted(await bodies_of(client)) == [b"1", b"key", b"now"]
+        first, last = await client.admin.scheduled_messages("t")
+        assert (last.due_at - first.due_at).total_seconds() == 60
+        await client.cancel("t", first.id)
+        timed.restart()
+        timed.clock.advance(seconds=200)
+        assert sorted(await bodies_of(client)) == [b"1", b"12", b"key", b"now"]
+
+
+async def test_a_transaction_has_a_limit_of_messages_with_a_delay(api: API) -> None:
+    with broker(settings={"limits.transaction_due_rows": 2}) as tight:
+        async with api.connect(tight.url) as client:
+            await client.admin.create_topic("t")
+            rows = [ternmq.Message(b"", deliver_after=60)] * 3
+            with pytest.raises(ternmq.TransactionTooLarge, match="transaction_due_rows is 2"):
+                await client.prepare("t", rows, writer="w", batch_id=1)
+            assert await client.admin.scheduled_messages("t") == []

@@ -70,6 +70,53 @@ def test_what_a_transaction_schedules_counts_as_scheduled(timed, audit):
     assert outcome.findings == audit.findings() == []
 
 
+def live_by_writer(client):
+    """Commit a batch of a writer, twice: rows at once, soon and after weeks; undo another one."""
+    client.admin.create_topic("out")
+    rows = [ternmq.Message(b"%d" % n, deliver_after=5 + n // 2) for n in range(3)]
+    rows += [ternmq.Message(b"now"), ternmq.Message(b"later", deliver_after=40 * 86_400)]
+    ids = client.prepare("out", rows, writer="reminders", batch_id=3, part="0/0")
+    client.prepare("out", rows, writer="reminders", batch_id=3, part="0/1")
+    client.prepare("out", rows, writer="reminders", batch_id=4)
+    client.abort_prepared("reminders", 4)
+    for _ in range(2):
+        client.commit_prepared("reminders", 3, ids, digest=1)
+
+
+@pytest.mark.row("R8")
+def test_what_a_writer_schedules_counts_as_scheduled(timed, audit):
+    at_the_time_of_clients(timed)
+    with ternmq.sync.connect(timed.url) as client:
+        live_by_writer(client)
+    timed.clock.advance(seconds=10)
+    timed.clock.advance(seconds=LATER_S)
+    now = timed.clock.wall_us()
+    outcome = audit.run(now, clock=now)
+    first, last = sorted(audit.rows(tier="due"), key=lambda row: row["bucket"])
+    names = ("scheduled", "delivered", "pending", "lost", "verdict")
+    assert [first[name] for name in names] == [3, 3, 0, 0, "ok"]
+    assert [last[name] for name in names] == [1, 0, 1, 0, "open"]
+    assert outcome.findings == audit.findings() == []
+    assert audit.total("stored") == 5
+
+
+@pytest.mark.row("R7")
+def test_the_trace_says_which_transaction_of_a_writer_sent(timed, audit):
+    with ternmq.sync.connect(timed.url) as client:
+        live_by_writer(client)
+        timed.clock.advance(seconds=10)
+    tables = audit.tables
+    living.run(timed, tables, TraceJob())
+    sent = rows(tables, TRACE, "topic", "offset")
+    found = rows(tables, SCHEDULED, "entry")
+    assert [row["state"] for row in found] == ["delivered"] * 3 + ["pending"]
+    assert len({row["message_id"] for row in found} - {None}) == 4
+    assert {row["transaction"] for row in [*found, sent[0]]} == {found[0]["transaction"]}
+    assert len(sent) == 4
+    trace = Table.open(tables, TRACE, create=False).read()
+    assert of_table(trace) == living.reference(timed).told()
+
+
 @pytest.mark.row("R7")
 def test_the_trace_says_which_transaction_sent_and_settled(timed, audit):
     with ternmq.sync.connect(timed.url) as client:

@@ -200,8 +200,9 @@ def test_who_came_with_the_token_of_before_is_closed(
     admin.call(Command.PING)
 
 
+@pytest.mark.parametrize("due", [False, True])
 def test_other_apps_transactions_that_are_rolled_back_are_told(
-    guarded: InProcessBroker, admin: RawClient, caplog: pytest.LogCaptureFixture
+    guarded: InProcessBroker, admin: RawClient, caplog: pytest.LogCaptureFixture, due: bool
 ) -> None:
     caplog.set_level(logging.INFO, logger="ternmq.audit")
     admin.create("orders")
@@ -210,11 +211,12 @@ def test_other_apps_transactions_that_are_rolled_back_are_told(
     other = RawClient(guarded.port, app="other", token=put(admin, "other", produce))
     everywhere = control.GrantInfo(right="manage", topic="*")
     some = control.GrantInfo(right="manage", topic="orders")
+    due_us = guarded.clock.now_us + 60_000_000 if due else 0
     operator = RawClient(guarded.port, app="op", token=put(admin, "op", everywhere))
     clerk = RawClient(guarded.port, app="clerk", token=put(admin, "clerk", some))
 
     def prepare() -> int:
-        batch = shop.batch("orders", [Row(b"x")])
+        batch = shop.batch("orders", [Row(b"x", due_us=due_us)])
         asked = bodies.Prepare("orders", None, "w", 7, "", batch)
         return bodies.unpack_prepared(
             shop.call(Command.PREPARE, bodies.pack_prepare(asked))

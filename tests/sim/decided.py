@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ternmq.journal.log.scan import RawRecord
 from ternmq.record.fact import transactions
+from ternmq.record.fact.schedule import NO_QUEUE
 from ternmq.record.fact.transactions import Prepared, Resolution, Resolved, Why
 from tests.sim.history import Asked, Name, Stored, Tried
 from tests.sim.tape import Violation
@@ -44,6 +45,8 @@ class Decided:
         """Of those that are open."""
         self.committed: dict[Name, Resolved] = {}
         self.rolled_back: set[Name] = set()
+        self.heard_us: dict[str, int] = {}
+        """When a writer was last heard of."""
 
     def prepared(self, record: RawRecord) -> None:
         """Rows were prepared.
@@ -70,10 +73,14 @@ class Decided:
         before = reference.stored.get(fact.batch)
         if before is not None and record.time_us - tried.time_us < reference.producer_idle_us:
             raise Violation(f"{where}: the batch stands at {before} already")
+        self.heard_us[fact.writer_name] = record.time_us
         reference.stored[fact.batch] = record.position
         tried.topic_number, tried.time_us = fact.topic, record.time_us
         if fact.count != len(tried.rows):
             raise Violation(f"{where}: it counts {fact.count} rows")
+        due = [bool(row.due_us) for row in tried.rows]
+        if due != [fact.scheduled] * len(due) or (fact.queue == NO_QUEUE) is not fact.scheduled:
+            raise Violation(f"{where}: queue {fact.queue}, scheduled {fact.scheduled}, due {due}")
         known = self.numbers.setdefault(name, fact.transaction)
         if known != fact.transaction:
             raise Violation(f"{where}: {name} is open as {known}, not {fact.transaction}")
@@ -93,11 +100,13 @@ class Decided:
         name = fact.writer_name, fact.batch_id
         if name in self.committed:
             raise Violation(f"{where}: {name} is committed already")
+        self.heard_us[fact.writer_name] = record.time_us
         opened = self.open.pop(fact.transaction, [])
         if self.numbers.pop(name, 0) != fact.transaction:
             raise Violation(f"{where}: transaction {fact.transaction} is not open")
         by_position: dict[int, Open] = {one.record.position: one for one in opened}
         listed = [part.position for part in fact.parts]
+        listed += [part_due.position for part_due in fact.due]
         if sorted([*listed, *fact.dropped]) != sorted(by_position):
             raise Violation(
                 f"{where}: names {sorted([*listed, *fact.dropped])} of {sorted(by_position)}"
@@ -107,12 +116,15 @@ class Decided:
         for part in fact.parts:
             self._store(where, record, part, by_position[part.position])
             rows += part.rows
+        for part_due in fact.due:
+            self._schedule(where, record, part_due, by_position[part_due.position])
+            rows += len(part_due.due_us)
         if rows != fact.rows:
             raise Violation(f"{where}: {rows} rows, it counts {fact.rows}")
         if fact.outcome is _COMMITTED:
             self.committed[name] = fact
             self._reference.count("transaction committed")
-            if not fact.parts:
+            if not listed:
                 self._reference.count("empty transaction committed")
             if fact.dropped:
                 self._reference.count("prepared batch dropped")
@@ -131,19 +143,25 @@ class Decided:
         elif asked is None:
             raise Violation(f"{where}: nobody asked for {name}")
         elif fact.outcome is _COMMITTED:
-            commit = (tuple(part.position for part in fact.parts), fact.digest)
-            if commit not in asked.commits:
+            due = {part.position for part in fact.due}
+            commit = tuple(part.position for part in fact.parts), tuple(due), fact.digest
+            if not any(
+                digest == fact.digest
+                and [one for one in ids if one not in due] == [one.position for one in fact.parts]
+                and [one for one in ids if one in due] == [one.position for one in fact.due]
+                for ids, digest in asked.commits
+            ):
                 raise Violation(f"{where}: {name} was committed with {commit}, as nobody asked")
         elif not asked.aborts:
             raise Violation(f"{where}: nobody asked to roll {name} back")
-        elif fact.parts or fact.rows:
+        elif fact.parts or fact.due or fact.rows:
             raise Violation(f"{where}: rolled back, and {fact.rows} rows are messages")
 
     def _store(
         self, where: str, record: RawRecord, part: transactions.Part, prepared: Open
     ) -> None:
         fact = prepared.fact
-        if (part.topic, part.queue, part.rows, part.length) != (
+        if fact.scheduled or (part.topic, part.queue, part.rows, part.length) != (
             fact.topic, fact.queue, fact.count, prepared.record.length,
         ):  # fmt: skip
             raise Violation(f"{where}: {part} is not what was prepared")
@@ -159,3 +177,22 @@ class Decided:
             Stored(prepared.tried, at, record.position, record.end, record.time_us, part.position)
             for at in range(part.rows)
         ]
+
+    def _schedule(
+        self, where: str, record: RawRecord, part: transactions.DuePart, prepared: Open
+    ) -> None:
+        """Rows with due times are scheduled from this record on, those that are past for now."""
+        fact, tried = prepared.fact, prepared.tried
+        if (part.topic, part.queue, part.length) != (
+            fact.topic, fact.queue, prepared.record.length,
+        ):  # fmt: skip
+            raise Violation(f"{where}: {part} is not what was prepared")
+        due = [max(row.due_us, record.time_us) for row in tried.rows]
+        if not fact.scheduled or list(part.due_us) != due:
+            raise Violation(f"{where}: rows are due at {part.due_us}, not {due}")
+        if part.position < self._reference.first < _REPLAYING:
+            raise Violation(f"{where}: {part.position} went with its segment before")
+        self._reference.scheduled.decided(record, part.first_entry, part.position, fact, tried)
+        self._reference.count("scheduled by a writer")
+        if min(due) == record.time_us:
+            self._reference.count("past when its writer committed")

@@ -330,6 +330,8 @@ def check_decisions(world: World, end: int) -> None:
     for writer, batch_id in newest.items():
         fact = decided.committed[writer, batch_id]
         now = world.now_us()
+        if decided.heard_us[writer] < now - world.options.limits.writer_idle_us:
+            continue  # it is forgotten: the broker was down for longer
         again = partial(broker.commit_transaction, now, "sim", writer, batch_id, (), fact.digest)
         reply = world.command(again)
         if isinstance(reply, TernMQError) or not reply.repeated or reply.rows != fact.rows:

@@ -76,6 +76,7 @@ REQUIRED: Final = (
     "taken out of a transaction behind a row of its key", "scheduled by a transaction",
     "copied a row that a transaction scheduled", "prepared rows copied",
     "rows of a parked transaction copied", "decided while its segment is emptied",
+    "scheduled by a writer", "past when its writer committed",
     "deep decision", "deep decision repeated",
     "deep cancel", "deep wait for what is due", "deep resend of a scheduled batch",
     "prepared rows in an older segment", "deep prepare again", "deep commit repeated",

@@ -28,6 +28,7 @@ def portrait(views: Views, now_us: int = 0) -> Portrait:
     """Return the portrait, by object; as of ``now_us``, or of the last record if that is later."""
     catalog = views.catalog
     sessions = views.sessions
+    now_us = max(now_us, views.last_time_us)
     found: Portrait = {
         "next": (
             catalog.next_topic,
@@ -55,6 +56,7 @@ def portrait(views: Views, now_us: int = 0) -> Portrait:
                 list(one.decisions.values()),
             )
             for one in views.writers.by_number.values()
+            if one.last_us >= now_us - views.limits.writer_idle_us  # others are forgotten in time
         },
         "undecided": {
             one.number: (
@@ -64,6 +66,8 @@ def portrait(views: Views, now_us: int = 0) -> Portrait:
                 list(one.batches()),
                 one.rows,
                 one.bytes,
+                {at: times.due_us for at, times in views.undecided.times.of(one.number).items()},
+                views.undecided.times.rows[one.number],
             )
             for one in views.undecided.by_number.values()
         },
@@ -111,9 +115,7 @@ def portrait(views: Views, now_us: int = 0) -> Portrait:
         )
     for key, progress in views.progress.items():
         found[key] = held_portrait(progress)
-    found["dedup"] = dedup_portrait(
-        views.dedup, max(now_us, views.last_time_us), views.limits.producer_idle_us
-    )
+    found["dedup"] = dedup_portrait(views.dedup, now_us, views.limits.producer_idle_us)
     return found
 
 

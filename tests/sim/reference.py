@@ -19,6 +19,7 @@ from ternmq.broker.group.progress import Progress
 from ternmq.journal.log.scan import RawRecord
 from ternmq.model.specs import Exhausted, Mode, SubscriptionSpec, TopicSpec
 from ternmq.record.batch.batch import Batch
+from ternmq.record.batch.layout import U32
 from ternmq.record.fact import control, facts, messages, moved, replay
 from ternmq.record.fact.facts import Cause, CursorMoved, Extended, Move, Outcome, Pulled, Settled
 from ternmq.record.fact.header import Kind
@@ -271,10 +272,12 @@ class Reference:
         if record.kind == Kind.CHECKED:
             self.opened.checked(record)
         elif record.kind == Kind.PREPARED:
-            part: Decided | Opened = self.opened if record.body[40] == 2 else self.decided
+            (writer,) = U32.unpack_from(record.body, 24)
+            part: Decided | Opened = self.decided if writer else self.opened
             part.prepared(record)
         else:
-            part = self.opened if record.body[36] == 2 else self.decided
+            (writer,) = U32.unpack_from(record.body, 32)
+            part = self.decided if writer else self.opened
             part.resolved(record)
 
     def _delivery(self, record: RawRecord) -> None:

@@ -18,9 +18,14 @@ _LATE_US: Final = max(FULL_RETRY_US, READ_AGAIN_US)
 def check_schedule(broker: Broker, now_us: int) -> None:
     """Check that every pending row is counted, pins its segment, and has its place in the order.
 
+    Due times of prepared rows are kept as long as their transaction is undecided, and no longer.
+
     Raises:
         Violation: one has not.
     """
+    undecided = broker.views.undecided
+    if not undecided.times.rows.keys() <= undecided.by_number.keys():
+        raise Violation(f"due times are kept of {sorted(undecided.times.rows)}: some are decided")
     schedule = broker.views.schedule
     if not schedule.pages.by_number and not schedule.topics:
         return

@@ -532,9 +532,9 @@ def transactions(seed: str) -> World:
     )  # fmt: skip
     _client(world, Producer(world, "t", 11, every_us=6000))
     _client(world, Producer(world, "o", 12, every_us=9000, keys=3))
-    _client(world, Writer(world, ("t",), "v", 21, every_us=2000))
+    _client(world, Writer(world, ("t",), "v", 21, every_us=2000, due=0.3))
     _client(world, Writer(world, ("t",), "w", 22, every_us=2000, parts=5, leave=0.25))
-    _client(world, Writer(world, ("o",), "x", 23, every_us=2000, keys=3))
+    _client(world, Writer(world, ("o",), "x", 23, every_us=2000, keys=3, due=0.2))
     for at in range(2):
         _client(world, Consumer(world, "t", "g", f"c{at}", fail=0.3, vanish=0.08))
     _client(world, Consumer(world, "o", "h", "d", fail=0.3))
@@ -571,7 +571,7 @@ def old_rows(seed: str) -> World:
             world,
             Writer(
                 world, topics, name, 21 + number, every_us=60_000, parts=3, body=300, leave=0.03,
-                dawdle=dawdle,
+                dawdle=dawdle, due=0.2, delays_us=(-5_000, 300_000, 3_000_000, 20_000_000),
             ),
         )  # fmt: skip
     for topic in ("t", "u"):

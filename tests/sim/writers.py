@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ternmq.broker.gate.replies import PrepareReply, Reply, ResolveReply
@@ -41,6 +43,8 @@ class Writer:
         keys: int = 0,
         leave: float = 0.08,
         dawdle: float = 0.0,
+        due: float = 0.0,
+        delays_us: Sequence[int] = (-5_000, 10_000, 50_000, 200_000),
     ) -> None:
         self.world = world
         self.topics = topics
@@ -53,6 +57,8 @@ class Writer:
         self.keys = keys
         self.leave = leave
         self.dawdle = dawdle
+        self.due = due
+        self.delays_us = delays_us
         self.sequence = 0
         self.batch_id = 0
         self.planned: list[Tried] = []
@@ -117,6 +123,9 @@ class Writer:
             )
             for at in range(chance.randint(1, self.rows))
         ]
+        if self.due and chance.random() < self.due:
+            now = world.now_us()
+            rows = [replace(row, due_us=now + chance.choice(self.delays_us)) for row in rows]
         batch = encode(
             rows,
             topic_seed=topic_seed(topic),

@@ -17,6 +17,7 @@ def main() -> None:
     arguments.add_argument("--checkpoint", required=True)
     arguments.add_argument("--path")
     arguments.add_argument("--topic")
+    arguments.add_argument("--due", help="UTC; of three rows, two are due an hour or two later")
     given = arguments.parse_args()
     spark = ternmq.spark.session(
         "copier",
@@ -37,8 +38,11 @@ def main() -> None:
     if given.path:
         writers["files"] = table.writeStream.format("parquet").option("path", given.path)
     if given.topic:
+        number = "cast(cast(value as string) as int) % 3"
+        due = f"timestampadd(HOUR, {number}, timestamp'{given.due}Z')"
+        times = [f"if({number} = 0, null, {due}) as delay_until"] if given.due else []
         writers["topic"] = (
-            table.select("key", "value")
+            table.selectExpr("key", "value", *times)
             .writeStream.format("ternmq")
             .option("bootstrap.servers", at)
             .option("topic", given.topic)

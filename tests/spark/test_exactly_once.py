@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -117,6 +119,61 @@ def test_a_lost_checkpoint_is_another_writer(spark, real, client, topics, tmp_pa
     with pytest.raises(Exception, match="digest"):
         run(spark, real, tmp_path, writerId="copy")
     assert copied(client) == list(range(100))
+
+
+DUE = datetime.fromtimestamp(time.time() // 3600 * 3600, UTC) + timedelta(days=300)
+
+
+def scheduling(spark, real, folder, port=None):
+    """Copy a topic, in batches of 40 rows; two thirds of them are due an hour or two after DUE."""
+    at = f"127.0.0.1:{real.port}"
+    table = (
+        spark.readStream.format("ternmq").option("bootstrap.servers", at)
+        .option("subscribe", "orders").option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 40).load()
+    )  # fmt: skip
+    number = "cast(cast(value as string) as int)"
+    due = f"timestampadd(HOUR, {number} % 3, timestamp'{DUE:%Y-%m-%d %H:%M:%S}Z')"
+    rows = table.selectExpr("value", f"if({number} % 3 = 0, null, {due}) as delay_until")
+    started = (
+        rows.writeStream.format("ternmq")
+        .option("bootstrap.servers", f"127.0.0.1:{port or real.port}").option("topic", "out")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True).start
+    )  # fmt: skip
+    finish(started)
+
+
+def scheduled(client):
+    """Return the numbers of the scheduled messages, those of each due time sorted."""
+    found: dict[int, list[int]] = {}
+    for one in client.admin.scheduled_messages("out", limit=1000):
+        hours = (one.due_at - DUE) // timedelta(hours=1)
+        found.setdefault(hours, []).append(int(client.get("out", id=one.id).value))
+    return {hours: sorted(numbers) for hours, numbers in found.items()}
+
+
+@pytest.mark.row("R3")
+@pytest.mark.row("R4")
+def test_each_due_row_is_scheduled_once(spark, real, client, topics, tmp_path):
+    """W4, W6, W7: answers to what is prepared and to a commit are lost, Spark forgets a batch."""
+    send(client, 0, 60)
+    for lost in (Command.PREPARE, Command.TRANSACTION_COMMIT):
+        with LosingProxy(real.port) as proxy:
+            proxy.lose.add(lost)
+            with pytest.raises(Exception, match=r"ConnectionLost|CannotConnect"):
+                scheduling(spark, real, tmp_path, port=proxy.port)
+            assert proxy.lost
+        shown = 0 if lost is Command.PREPARE else 40
+        waiting = sum(len(some) for some in scheduled(client).values())
+        assert len(copied(client)) + waiting == shown
+        real.restart(clean=False)
+    scheduling(spark, real, tmp_path)
+    forget_done(tmp_path)
+    send(client, 60, 30)
+    scheduling(spark, real, tmp_path)
+    assert copied(client) == list(range(0, 90, 3))
+    assert scheduled(client) == {1: list(range(1, 90, 3)), 2: list(range(2, 90, 3))}
 
 
 def writing(spark, port, rows=100, **options):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,18 @@ def test_nothing_is_lost_or_doubled_when_spark_is_killed(spark, real, filled, tm
     )
     assert found == killing.sent(filled)
     assert sorted(int(one.body) for one in filled.read("out")) == list(range(ROWS))
+
+
+@pytest.mark.row("R3", "R4")
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_each_due_row_is_scheduled_once_when_spark_is_killed(real, filled, tmp_path):
+    base = datetime.fromtimestamp(time.time() // 3600 * 3600, UTC) + timedelta(days=300)
+    arguments = ("--topic", "out", "--due", f"{base:%Y-%m-%d %H:%M:%S}")
+    kill_now_and_then(real, tmp_path, *arguments, times=killing.often(1), seed=6)
+    assert sorted(int(one.body) for one in filled.read("out")) == list(range(0, ROWS, 3))
+    found = sorted(
+        ((one.due_at - base) // timedelta(hours=1), int(one.key.removeprefix("k")))
+        for one in filled.admin.scheduled_messages("out", limit=2 * ROWS)
+    )
+    assert found == [(rest, n) for rest in (1, 2) for n in range(rest, ROWS, 3)]

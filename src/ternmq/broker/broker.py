@@ -109,7 +109,7 @@ class Broker:
         self.leases = Leases(ledger, self.settling)
         self.sending = Sending(ledger)
         self.preparing = Preparing(ledger, self.sending)
-        self.transactions = Transactions(ledger)
+        self.transactions = Transactions(ledger, self.sending.scheduling)
         self.parking = Parking(ledger, self.delivery)
         self.administration = Administration(ledger, self.parking)
         self.holding = Holding(ledger)

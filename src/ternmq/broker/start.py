@@ -31,6 +31,7 @@ from ternmq.broker.ledger.views import Views
 from ternmq.broker.schedule.stateobjects import ScheduledRowsObjects, ScheduleObjects
 from ternmq.broker.transaction.stateobjects import (
     CheckedObjects,
+    DueTimesObjects,
     PreparedRowsObjects,
     ProducerGroupObjects,
     TransactionObjects,
@@ -197,6 +198,7 @@ def new_views(limits: Limits, index: Index) -> Views:
     register(state.PRODUCER_GROUPS, ProducerGroupObjects(views.producer_groups))
     register(state.CHECKED, CheckedObjects(views.checked))
     register(state.TRANSACTION, TransactionObjects(views.undecided))
+    register(state.DUE_TIMES, DueTimesObjects(views.undecided.times))
     register(state.WRITER, WriterObjects(views.writers))
     register(state.PREPARED_ROWS, PreparedRowsObjects(views.prepared_rows))
     register(state.SCHEDULE, ScheduleObjects(views.schedule))

@@ -523,7 +523,8 @@ class Client(pickling.NotPickled):
         Args:
             topic: The topic.
             messages: As for ``send_many`` (without ids of the application's own); or the bytes of
-                one encoded batch, which may be prepared again as they are.
+                one encoded batch, which may be prepared again as they are. Messages with a delay
+                are scheduled at the commit; if they are due by then, they are delivered at once.
             writer: Name of the writer, 1 to 128 bytes; it belongs to the app that used it first.
             batch_id: Number of the writer's transaction.
             part: The writer's name for the source of the messages, such as ``"3/0"``.

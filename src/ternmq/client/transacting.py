@@ -33,7 +33,7 @@ class Prepared(msgspec.Struct, frozen=True):
     Attributes:
         id: Its id, for ``commit_prepared``.
         topic: Its topic.
-        queue: Number of its queue.
+        queue: Number of its queue; 0 if the broker chooses it when the messages come due.
         rows: Number of its messages.
         duplicate: Whether it had been prepared before.
     """
@@ -126,8 +126,6 @@ class Transactions:
         encoded, failures = self._sender.encoded(topic_name, items, queue)
         if failures:
             raise failures[0].error
-        if any(message.due is not None for message in encoded):
-            raise InvalidRequest("messages of a transaction cannot have due times yet")
         made = await self._batches.made_of(topic_name, encoded)
         return [(one.queue, one.data) for one in made]
 

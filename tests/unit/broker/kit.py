@@ -385,7 +385,13 @@ class World:
         bodies: dict[tuple[int, int], list[bytes]] = {}
         for id_ in ids:
             topic, queue, data = self.prepared[id_]
-            bodies.setdefault((topic, queue), []).extend(Batch(data).bodies())
+            batch = Batch(data)
+            if any(batch.due_times_us() or ()):
+                first = batch.first_sequence
+                for row, body in enumerate(batch.bodies()):
+                    self.scheduled[batch.producer_id, first + row] = body
+                continue
+            bodies.setdefault((topic, queue), []).extend(batch.bodies())
         for (topic, queue), found in bodies.items():
             next_ = self.broker.views.catalog.topics[topic].queues[queue].next
             for at, body in enumerate(found):
@@ -564,6 +570,8 @@ def portrait(views: Views) -> dict[object, object]:
         )
         for number, one in views.undecided.by_number.items()
     }  # fmt: skip
+    times = views.undecided.times
+    found["due times"] = [(one, times.encode(*one)) for one in times.batches()], times.rows
     found["pinned"] = views.undecided._by_segment
     found["checked"] = {
         number: [getattr(one, name) for name in CheckedTransaction.__slots__ if name != "asked"]

@@ -10,6 +10,7 @@ released version wrote. A new kind gets a journal of its own.
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,8 @@ from ternmq.broker.group.cursors import encode_given, encode_page, given_entries
 from ternmq.broker.group.given import NOTHING, Given
 from ternmq.broker.group.heldpage import HeldPage
 from ternmq.broker.group.progress import Progress
+from ternmq.broker.transaction.duetimes import DueTimes, Times
+from ternmq.broker.transaction.stateobjects import DueTimesObjects
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.log.journal import Journal
 from ternmq.journal.log.scan import RawRecord, scan
@@ -40,6 +43,7 @@ from ternmq.model.specs import (
 )
 from ternmq.model.types import Position
 from ternmq.record.batch.batch import Row, encode, slice_batch, topic_seed
+from ternmq.record.batch.layout import due_times_of
 from ternmq.record.fact import (
     checked,
     control,
@@ -309,6 +313,50 @@ def written_checked() -> bytes:
     return disk.open(segment_name(0)).pread(journal.end, 0)
 
 
+def written_due() -> bytes:
+    """Write the journal of a writer's transaction with due times anew."""
+    disk = MemoryDisk()
+    journal = Journal.create(disk, segment_size=SEGMENT, time_us=TIME_US)
+    commit(journal)
+    prepared = Prepared(
+        2, NO_QUEUE, 9, 2**64 - 1, 5, 0, 3, "quelle-ü", "3/0", "shop", DUE_BATCH, scheduled=True
+    )
+    position = journal.append(Kind.PREPARED, transactions.pack_prepared(prepared), TIME_US)
+    commit(journal)
+    times = DueTimes()
+    times.add(9, 0, Times(position, array("q", due_times_of(DUE_BATCH))))
+    writer = StateWriter(journal, _TimesObjects(times), chunk_bytes=1)
+    writer.begin(TIME_US)
+    assert writer.step(TIME_US, lambda: True)
+    committed = Resolved(
+        9, 2**64 - 1, 2**63 + 1, 5, 5, Resolution.COMMITTED, Why.WRITER, "quelle-ü", "shop",
+        [Part(1024, 8, 1, 2, 3, 2, 216)], (512,),
+        due=(DuePart(position, 50, 2, NO_QUEUE, (DUE_US, DUE_US, TIME_US + 4), 640),),
+    )  # fmt: skip
+    journal.append(Kind.RESOLVED, transactions.pack_resolved(committed), TIME_US + 4)
+    commit(journal)
+    return disk.open(segment_name(0)).pread(journal.end, 0)
+
+
+class _TimesObjects:
+    """A STATE set of due times."""
+
+    def __init__(self, times: DueTimes) -> None:
+        self._owner = DueTimesObjects(times)
+
+    def state_keys(self, begin: int) -> Iterator[StateKey]:
+        return self._owner.keys(begin)
+
+    def state_changed(self, key: StateKey) -> int:
+        return self._owner.changed(key)
+
+    def state_encode(self, key: StateKey) -> bytes:
+        return self._owner.encode(key)
+
+    def state_written(self, key: StateKey) -> None:
+        del key
+
+
 def written_alarms() -> bytes:
     """Write the journal of alarms, and of a clock that was accepted, anew."""
     disk = MemoryDisk()
@@ -394,6 +442,7 @@ GOLDEN = (
     Golden("records_v1_alarms", written_alarms),
     Golden("records_v1_checked", written_checked),
     Golden("records_v1_given", written_given),
+    Golden("records_v1_due", written_due),
 )
 
 
@@ -471,9 +520,13 @@ def _older(found: Any) -> Any:
             for field in ("fulfils", "origin"):
                 if body[field] is None:
                     del body[field]
-        if record["kind"] in {"PREPARED", "RESOLVED"} and not body["group"]:
-            for field in CHECKED_ONLY & body.keys():
-                del body[field]
+        if record["kind"] in {"PREPARED", "RESOLVED"}:
+            scheduled = body.get("scheduled") or body.get("due")
+            if not body.get("scheduled"):
+                body.pop("scheduled", None)
+            if not body["group"] and not scheduled:
+                for field in CHECKED_ONLY & body.keys():
+                    del body[field]
         if record["kind"] == "REPLAY" and body["given"] is None:
             del body["given"]
     return found

@@ -17,15 +17,15 @@ from ternmq.broker.delivery.parking import Parking
 from ternmq.broker.delivery.settles import Settling
 from ternmq.broker.gate.replies import DecideReply
 from ternmq.broker.group.progress import Progress
+from ternmq.broker.intake.committing import Places, places_of, record, rows_of
 from ternmq.broker.intake.sends import Sending
-from ternmq.broker.ledger.factkinds import RESOLVED
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.broker.transaction.checked import CheckedTransaction
 from ternmq.model.types import NO_POSITION
 from ternmq.record.fact import messages, transactions
 from ternmq.record.fact.facts import CursorMoved, Outcome, Settled
 from ternmq.record.fact.header import HEADER_BYTES, time_us_of
-from ternmq.record.fact.transactions import DuePart, Part, Resolution, Resolved, Why
+from ternmq.record.fact.transactions import Resolution, Resolved, Why
 
 _WHY: Final = {
     Why.WRITER: "client",
@@ -38,9 +38,8 @@ _WHY: Final = {
 class _Content(NamedTuple):
     """What a RESOLVED says."""
 
-    parts: Sequence[Part] = ()
-    dropped: Sequence[int] = ()
-    due: Sequence[DuePart] = ()
+    places: Places
+    """Its batches; with topics that were deleted, or after a roll back, nothing becomes of them."""
     settles: Sequence[Settled] = ()
     moves: Sequence[CursorMoved] = ()
 
@@ -107,8 +106,8 @@ class Deciding:
             DiskFull, Busy: Nothing was changed; a later attempt may succeed.
         """
         content = self._commit(now_us, opened) if commit else self._roll_back(opened)
-        rows = sum([part.rows for part in content.parts])
-        rows += sum([len(part.due_us) for part in content.due])
+        places = content.places
+        rows = rows_of(places)
         producer, counter = opened.name
         fact = Resolved(
             opened.number,
@@ -120,12 +119,12 @@ class Deciding:
             why,
             "",
             opened.app,
-            content.parts,
-            content.dropped,
+            places.parts,
+            places.gone,
             producer,
             opened.group,
             attempt,
-            content.due,
+            places.due,
             content.settles,
             content.moves,
         )
@@ -137,39 +136,14 @@ class Deciding:
     # -- the record -------------------------------------------------------------------------------
 
     def _commit(self, now_us: int, opened: CheckedTransaction) -> _Content:
-        views = self._ledger.views
-        topics = views.catalog.topics
-        following: dict[tuple[int, int], int] = {}
-        entry = views.schedule.next_entry
-        parts: list[Part] = []
-        due: list[DuePart] = []
-        dropped: list[int] = []
-        for _, one in sorted(opened.batches.items()):
-            topic = topics.get(one.topic)
-            if topic is None:  # it was deleted, and its messages with it
-                dropped.append(one.position)
-            elif one.due_us:
-                times = [max(due_us, now_us) for due_us in one.due_us]
-                due.append(DuePart(one.position, entry, one.topic, one.queue, times, one.length))
-                entry += one.rows
-            else:
-                place = one.topic, one.queue
-                first = following.get(place)
-                if first is None:
-                    first = topic.queues[one.queue].next
-                following[place] = first + one.rows
-                parts.append(
-                    Part(
-                        one.position, first, one.tag_mask, one.topic, one.queue, one.rows,
-                        one.length,
-                    )
-                )  # fmt: skip
+        batches = [one for _, one in sorted(opened.batches.items())]
+        places = places_of(self._ledger.views, now_us, batches)
         settles = self._outcomes.of_commit(now_us, opened)
-        return _Content(parts, dropped, due, settles, self._moves(opened))
+        return _Content(places, settles, self._moves(opened))
 
     def _roll_back(self, opened: CheckedTransaction) -> _Content:
         dropped = [one.position for _, one in sorted(opened.batches.items())]
-        return _Content(dropped=dropped, settles=self._outcomes.of_roll_back(opened))
+        return _Content(Places((), (), dropped), self._outcomes.of_roll_back(opened))
 
     def _moves(self, opened: CheckedTransaction) -> list[CursorMoved]:
         """Return the moves that lead a group forward; of several of a queue, the farthest."""
@@ -193,22 +167,10 @@ class Deciding:
 
     def _record(self, now_us: int, fact: Resolved) -> None:
         """Record a decision; look up first offsets, set timers, wake consumers."""
-        ledger, catalog = self._ledger, self._ledger.views.catalog
-        places = dict.fromkeys([(part.topic, part.queue) for part in fact.parts])
-        touched = [catalog.topics[topic].queues[queue] for topic, queue in places]
-        empty = [queue for queue in touched if queue.first == queue.next]
-        ledger.admit(now_us, RESOLVED, fact)
-        kept_from = ledger.journal.first + ledger.journal.segment_size
-        stored = [part.position for part in fact.parts] + [part.position for part in fact.due]
-        if min(stored, default=kept_from) < kept_from:
-            ledger.judge_again()  # the oldest segment, which may be about to go, holds these rows
-        for queue in empty:
-            catalog.firsts.look_up(queue)
-        for queue in touched:
+        ledger = self._ledger
+        for queue in record(ledger, self._sending.scheduling, now_us, fact):
             if queue.watched:
                 self._parking.grew(queue)
-        for part in fact.due:
-            self._sending.scheduling.arm(part.topic, min(part.due_us))
         settled: dict[Progress, None] = {}
         for one in fact.settles:
             progress = ledger.views.progress[one.group, one.topic, one.queue]
@@ -272,10 +234,10 @@ class Deciding:
                 continue
             if records and size + one.length > max_bytes:
                 return RowsPage(records, last, self._ledger.end)
-            record = self._ledger.store.get(one.position)
-            prepared = transactions.unpack_prepared(record[HEADER_BYTES:])
+            stored = self._ledger.store.get(one.position)
+            prepared = transactions.unpack_prepared(stored[HEADER_BYTES:])
             body = transactions.messages_body(prepared, NO_POSITION)
-            made = messages.made(record, body, one.position, time_us_of(record))
+            made = messages.made(stored, body, one.position, time_us_of(stored))
             records.append(made)
             size += len(made)
             last = ordinal + 1

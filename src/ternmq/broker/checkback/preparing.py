@@ -16,7 +16,7 @@ from ternmq.broker.gate.replies import CheckedPrepareReply, DoneReply
 from ternmq.broker.group.lease import LEASE_BITS
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import union
-from ternmq.broker.intake.prepared import check_batch, check_room, stored
+from ternmq.broker.intake.prepared import check_batch, check_room, queue_of, shown, stored
 from ternmq.broker.intake.scheduling import check_due_times
 from ternmq.broker.intake.sends import Sending
 from ternmq.broker.ledger.factkinds import PREPARED
@@ -44,7 +44,6 @@ from ternmq.record.batch.layout import due_times_of
 from ternmq.record.fact import facts, transactions
 from ternmq.record.fact.facts import Cause, CursorMoved, LeasedRun, Move, Outcome, Settled, Span
 from ternmq.record.fact.header import HEADER_BYTES
-from ternmq.record.fact.schedule import NO_QUEUE
 from ternmq.record.fact.transactions import MAX_QUERY_BYTES, POLICY_DELAY, Prepared
 
 _WITH_DUE: Final = 1 << Column.DUE_US
@@ -123,15 +122,14 @@ class CheckedPreparing:
         size = len(batch) + _RECORD_OVERHEAD
         if self._ledger.room.lacks(size, frees=opened is not None):
             raise self._ledger.room.full(size)
-        wish = self._queue(found, batch, queue, due=bool(due))
+        wish = queue_of(self._sending, found, batch, queue, due=bool(due))
         if opened is None:
             fact = self._opening(app, session, name, group, query_id, spec, check_after_us)
         else:
             fact = _next(opened, session)
         fact.topic, fact.queue, fact.count, fact.batch = found.number, wish, count, batch
         end = self._record(now_us, fact)
-        shown = 0 if wish == NO_QUEUE else wish
-        return CheckedPrepareReply(fact.transaction, found.number, shown, end, count)
+        return CheckedPrepareReply(fact.transaction, found.number, shown(wish), end, count)
 
     def check(self, app: str, name: Name, group: str, number: int) -> None:
         """See ``Checking.check``."""
@@ -250,15 +248,6 @@ class CheckedPreparing:
         if size > self._ledger.journal.max_body:
             raise TransactionTooLarge("the record of its commit would be too large")
 
-    def _queue(self, topic: Topic, batch: bytes, number: int | None, *, due: bool) -> int:
-        """Return the number of the queue; of rows with due times, the one that is asked for."""
-        if not due:
-            return self._sending.choose_queue(topic, batch, number).number
-        if number is None:
-            return NO_QUEUE
-        self._sending.scheduling.check_queue(topic, number, batch)
-        return number
-
     def _duplicate(self, topic: Topic, known: Entry, app: str, name: Name) -> CheckedPrepareReply:
         """Return the first answer to a batch that is stored."""
         fact, end = stored(self._ledger, known)
@@ -269,7 +258,7 @@ class CheckedPreparing:
         return CheckedPrepareReply(
             fact.transaction,
             topic.number,
-            0 if fact.queue == NO_QUEUE else fact.queue,
+            shown(fact.queue),
             end,
             fact.count,
             duplicate=True,

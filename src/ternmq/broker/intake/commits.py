@@ -9,14 +9,18 @@ was rolled back succeeds. Requests that contradict a decision are refused. Prepa
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Final
 
 from ternmq.broker.catalog.catalog import Queue
 from ternmq.broker.gate.replies import ResolveReply
+from ternmq.broker.intake.committing import places_of, record, rows_of
+from ternmq.broker.intake.scheduling import Scheduling
 from ternmq.broker.ledger.factkinds import RESOLVED
 from ternmq.broker.ledger.ledger import Ledger
-from ternmq.broker.transaction.undecided import PreparedBatch, Transaction
+from ternmq.broker.transaction.checked import CheckedBatch
+from ternmq.broker.transaction.undecided import Transaction
 from ternmq.broker.transaction.writers import MAX_U64, Writer, check_names
 from ternmq.model.errors import (
     Busy,
@@ -26,9 +30,10 @@ from ternmq.model.errors import (
     UnknownTopic,
     UnknownTransaction,
 )
-from ternmq.record.fact.transactions import Part, Resolution, Resolved, Why
+from ternmq.record.fact.transactions import Resolution, Resolved, Why
 
 _SWEEP_US: Final = 3_600_000_000
+_NO_TIMES: Final = array("q")
 
 
 class Transactions:
@@ -37,10 +42,11 @@ class Transactions:
     Not thread-safe: call it from the broker's loop.
     """
 
-    __slots__ = ("_ledger", "_sweep_us", "_views", "expired", "touched")
+    __slots__ = ("_ledger", "_scheduling", "_sweep_us", "_views", "expired", "touched")
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, scheduling: Scheduling) -> None:
         self._ledger = ledger
+        self._scheduling = scheduling
         self._views = ledger.views
         self._sweep_us = 0
         self.expired = 0
@@ -53,14 +59,15 @@ class Transactions:
     def commit(
         self, now_us: int, app: str, writer: str, batch_id: int, ids: Sequence[int], digest: int
     ) -> ResolveReply:
-        """Make the prepared rows messages, all of them at one position.
+        """Make the prepared rows messages, or schedule those with due times, all at one position.
 
         Args:
             now_us: Broker time.
             app: The app that the writer belongs to.
             writer: See ``prepare``.
             batch_id: See ``prepare``.
-            ids: The answers of ``prepare``, in the order in which the rows are to get offsets.
+            ids: The answers of ``prepare``, in the order in which the rows are to get offsets and
+                entries.
                 Prepared batches that are not listed are dropped.
             digest: Digest of what the writer commits, by any formula; a repeat must have the same.
 
@@ -92,9 +99,11 @@ class Transactions:
         elif len(self._views.writers.by_number) >= self._views.limits.writers:
             raise Busy(f"there are {self._views.limits.writers} writers")
         chosen = self._chosen(known, opened, writer, batch_id, ids)
-        parts = self._parts(chosen)
+        places = places_of(self._views, now_us, chosen)
+        if places.gone:
+            raise UnknownTopic("a topic of this transaction was deleted")
         kept = {batch.position for batch in chosen}
-        rows = sum([batch.rows for batch in chosen])
+        rows = rows_of(places)
         dropped = (
             []
             if opened is None
@@ -110,10 +119,12 @@ class Transactions:
             Why.WRITER,
             writer,
             app,
-            parts,
+            places.parts,
             dropped,
+            due=places.due,
         )
-        return ResolveReply(rows, self._commit(now_us, fact))
+        self.touched = record(self._ledger, self._scheduling, now_us, fact)
+        return ResolveReply(rows, self._ledger.end)
 
     def abort(
         self, now_us: int, app: str, writer: str, batch_id: int, *, operator: bool = False
@@ -159,11 +170,11 @@ class Transactions:
         name: str,
         batch_id: int,
         ids: Sequence[int],
-    ) -> list[PreparedBatch]:
-        """Return the prepared batches that ``ids`` lists."""
+    ) -> list[CheckedBatch]:
+        """Return the prepared batches that ``ids`` lists, with the due times of their rows."""
         if not ids:
             return []
-        prepared = {} if opened is None else {one.position: one for one in opened.batches()}
+        prepared = {} if opened is None else self._prepared(opened)
         if len(set(ids)) != len(ids):
             raise InvalidRequest("an id of a prepared batch is listed twice")
         missing = [one for one in ids if one not in prepared]
@@ -178,34 +189,15 @@ class Transactions:
             )
         return [prepared[one] for one in ids]
 
-    def _parts(self, chosen: Sequence[PreparedBatch]) -> list[Part]:
-        """Return the prepared batches with the offsets that they get."""
-        topics = self._views.catalog.topics
-        following: dict[tuple[int, int], int] = {}
-        parts: list[Part] = []
-        for position, tag_mask, number, queue, rows, length in chosen:
-            place = number, queue
-            first = following.get(place)
-            if first is None:
-                topic = topics.get(number)
-                if topic is None:
-                    raise UnknownTopic("a topic of this transaction was deleted")
-                first = topic.queues[queue].next
-            following[place] = first + rows
-            parts.append(Part(position, first, tag_mask, number, queue, rows, length))
-        return parts
-
-    def _commit(self, now_us: int, fact: Resolved) -> int:
-        """Record a commit, and look up the new first offsets; return its end."""
-        views = self._views
-        places = dict.fromkeys([(part.topic, part.queue) for part in fact.parts])
-        touched = [views.catalog.topics[topic].queues[queue] for topic, queue in places]
-        empty = [queue for queue in touched if queue.first == queue.next]
-        self._ledger.admit(now_us, RESOLVED, fact)
-        self.touched = touched
-        for queue in empty:
-            views.catalog.firsts.look_up(queue)
-        return self._ledger.end
+    def _prepared(self, opened: Transaction) -> dict[int, CheckedBatch]:
+        """Return the prepared batches of a transaction by their ids."""
+        times = self._views.undecided.times.of(opened.number)
+        found: dict[int, CheckedBatch] = {}
+        for ordinal, one in enumerate(opened.batches()):
+            known = times.get(ordinal)
+            due_us = _NO_TIMES if known is None else known.due_us
+            found[one.position] = CheckedBatch(*one, due_us)
+        return found
 
     def owner(self, now_us: int, writer: str) -> str | None:
         """Return the app that a writer belongs to, None if it is new."""

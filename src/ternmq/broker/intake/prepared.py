@@ -23,6 +23,7 @@ from ternmq.model.specs import Durability
 from ternmq.record.batch.batch import HEADER, BatchError, Column, verify
 from ternmq.record.fact import transactions
 from ternmq.record.fact.header import HEADER_BYTES, Kind, kind_of
+from ternmq.record.fact.schedule import NO_QUEUE
 from ternmq.record.fact.transactions import Prepared
 
 _WITH_IDS: Final = 1 << Column.APPLICATION_ID_HASH
@@ -101,6 +102,25 @@ def check_room(views: Views, size: int) -> None:
     held = sum([kind.bytes for kind in kinds])
     if held + size > limits.prepared_bytes:
         raise Busy(f"{held:,} bytes of prepared batches are undecided")
+
+
+def queue_of(sending: Sending, topic: Topic, batch: bytes, number: int | None, *, due: bool) -> int:
+    """Return the number of the queue; of rows with due times, the one that is asked for.
+
+    Raises:
+        UnknownQueue, InvalidBatch: The rows cannot be in that queue.
+    """
+    if not due:
+        return sending.choose_queue(topic, batch, number).number
+    if number is None:
+        return NO_QUEUE
+    sending.scheduling.check_queue(topic, number, batch)
+    return number
+
+
+def shown(queue: int) -> int:
+    """Return a queue as answers show it: 0 if it is chosen when the rows come due."""
+    return 0 if queue == NO_QUEUE else queue
 
 
 def stored(ledger: Ledger, known: Entry) -> tuple[Prepared, int]:

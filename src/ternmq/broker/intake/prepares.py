@@ -7,7 +7,8 @@ from typing import Final
 from ternmq.broker.catalog.catalog import Topic
 from ternmq.broker.dedup.dedup import Entry
 from ternmq.broker.gate.replies import PrepareReply
-from ternmq.broker.intake.prepared import check_batch, check_room, stored
+from ternmq.broker.intake.prepared import check_batch, check_room, queue_of, shown, stored
+from ternmq.broker.intake.scheduling import check_due_times
 from ternmq.broker.intake.sends import Sending
 from ternmq.broker.ledger.factkinds import PREPARED
 from ternmq.broker.ledger.ledger import Ledger
@@ -17,16 +18,22 @@ from ternmq.model.errors import (
     Busy,
     IdConflict,
     InvalidBatch,
-    InvalidRequest,
     TransactionTooLarge,
 )
 from ternmq.record.batch.batch import Column
+from ternmq.record.batch.layout import due_times_of
 from ternmq.record.fact import transactions
 from ternmq.record.fact.header import HEADER_BYTES
 from ternmq.record.fact.transactions import MAX_NAMES_BYTES, Prepared, resolved_bytes
 
 _WITH_DUE: Final = 1 << Column.DUE_US
-_RECORD_OVERHEAD: Final = HEADER_BYTES + transactions.PREPARED.size + MAX_NAMES_BYTES + 8
+_RECORD_OVERHEAD: Final = (
+    HEADER_BYTES
+    + transactions.PREPARED.size
+    + transactions.CHECKED_PREPARED.size
+    + MAX_NAMES_BYTES
+    + 8
+)
 
 
 class Preparing:
@@ -68,9 +75,10 @@ class Preparing:
         Raises:
             InvalidRequest, InvalidBatch, OrderingKeyRequired, TopicNotOrdered, UnknownQueue,
             MessageTooLarge, StrictNeedsReplica, WriterTaken: nothing was stored.
+            DueTooFar: a row is due in more than 731 days.
             TransactionDecided: it is committed.
             TransactionTooOld: it may have been committed; that is no longer known.
-            TransactionTooLarge: it has the maximum of batches already.
+            TransactionTooLarge: it has the maximum of batches, or rows with due times, already.
             IdConflict, ResendTooOld: see `dedup`.
             DiskFull, Busy: nothing was stored; a later attempt may succeed.
             WouldBlock: bytes must be read first; nothing was changed.
@@ -79,23 +87,24 @@ class Preparing:
         views = self._views
         known = views.writers.of_app(writer, app, now_us)
         checked = check_batch(self._ledger, self._sending, now_us, topic, batch, _RECORD_OVERHEAD)
-        if checked.flags & _WITH_DUE:
-            raise InvalidRequest("rows of a transaction of a writer cannot have due times")
         if checked.entry is not None:
             return self._duplicate(topic, checked.entry, writer, batch_id, part)
         if known is not None:
             known.check_open(batch_id)
         opened = self._views.undecided.of(known, batch_id)
-        self._check_caps(known, opened, len(batch))
+        scheduled = bool(checked.flags & _WITH_DUE)
+        if scheduled:
+            check_due_times(now_us, due_times_of(batch))
+        self._check_caps(known, opened, len(batch), checked.rows if scheduled else 0)
         if views.dedup.full(now_us):
             raise Busy("the deduplication window is full")
         ledger, size = self._ledger, len(batch) + _RECORD_OVERHEAD
         if ledger.room.lacks(size, frees=opened is not None):
             raise ledger.room.full(size)
-        queue = self._sending.choose_queue(topic, batch, number)
+        queue = queue_of(self._sending, topic, batch, number, due=scheduled)
         fact = Prepared(
             topic.number,
-            queue.number,
+            queue,
             views.undecided.next_number if opened is None else opened.number,
             batch_id,
             views.writers.next_number if known is None else known.number,
@@ -105,21 +114,33 @@ class Preparing:
             part,
             app,
             batch,
+            scheduled=scheduled,
         )
         position = ledger.admit(now_us, PREPARED, fact)
-        return PrepareReply(topic.number, queue.number, position, checked.rows, ledger.end)
+        return PrepareReply(topic.number, shown(queue), position, checked.rows, ledger.end)
 
-    def _check_caps(self, writer: Writer | None, opened: Transaction | None, size: int) -> None:
+    def _check_caps(
+        self, writer: Writer | None, opened: Transaction | None, size: int, due: int
+    ) -> None:
+        """Refuse a batch that is too much; ``due`` of its rows have due times."""
         views, limits = self._views, self._views.limits
         undecided = views.undecided
         if writer is None and len(views.writers.by_number) >= limits.writers:
             raise Busy(f"there are {limits.writers} writers")
+        due_rows = due + (0 if opened is None else undecided.times.rows[opened.number])
+        if due and due_rows > limits.transaction_due_rows:
+            raise TransactionTooLarge(
+                f"the transaction would have {due_rows:,} messages with due times; the limit "
+                f"transaction_due_rows is {limits.transaction_due_rows:,}"
+            )
+        if due and views.schedule.rows + due > limits.scheduled_rows:
+            raise Busy(f"{views.schedule.rows:,} messages are scheduled, the limit scheduled_rows")
         if opened is None:
             if len(undecided.by_number) >= limits.transactions:
                 raise Busy(f"{limits.transactions} transactions are undecided")
         elif (
             opened.count >= limits.transaction_batches
-            or resolved_bytes(opened.count + 1) > self._ledger.journal.max_body
+            or resolved_bytes(opened.count + 1, due_rows) > self._ledger.journal.max_body
         ):
             raise TransactionTooLarge(f"the transaction has {opened.count} prepared batches")
         check_room(views, size + _RECORD_OVERHEAD)
@@ -138,7 +159,7 @@ class Preparing:
             raise InvalidBatch("the batch was prepared for another topic of this name")
         return PrepareReply(
             topic.number,
-            fact.queue,
+            shown(fact.queue),
             known.position,
             fact.count,
             end,

@@ -1,4 +1,4 @@
-"""Applies the records of transactions with check-back: PREPARED and RESOLVED 2, and CHECKED.
+"""Applies the records of transactions with check-back: PREPARED, RESOLVED and CHECKED.
 
 `resolving` calls it for the first two.
 """
@@ -80,13 +80,11 @@ class CheckedViews:
                 progress.apply_lent(position, settle, number)
 
     def apply_resolved(self, at: At, fact: Resolved) -> None:
-        """Apply what only version 2 has: due rows, settles, moves; rows that are messages are not.
+        """Apply what only these transactions have: settles and moves.
 
-        See ``TransactionViews.apply_resolved``.
+        Their rows: see ``TransactionViews.apply_resolved``.
         """
         views, position = self._views, at.position
-        for part in fact.due:
-            views.schedule.apply_decided(position, part)
         for settle in fact.settles:
             progress = views.progress.get((settle.group, settle.topic, settle.queue))
             if progress is not None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
+
 from ternmq.broker.ledger.checks import CheckedViews
 from ternmq.broker.ledger.factkinds import PREPARED, RESOLVED, At
 from ternmq.broker.ledger.views import Views
+from ternmq.broker.transaction.duetimes import Times
 from ternmq.broker.transaction.undecided import PAGE_BITS
 from ternmq.journal.index.batch_facts import facts_of
+from ternmq.record.batch.layout import due_times_of
 from ternmq.record.fact.state import PREPARED_ROWS, TRANSACTION, WRITER
 from ternmq.record.fact.transactions import Prepared, Resolution, Resolved
 
@@ -57,11 +61,14 @@ class TransactionViews:
         if position >= views.objects.stamp(WRITER, fact.writer):
             writers.apply_prepared(position, time_us, fact)
         page = fact.ordinal >> PAGE_BITS
+        if fact.scheduled:
+            times = Times(position, array("q", due_times_of(fact.batch)))
+            undecided.times.add(fact.transaction, fact.ordinal, times)
         if position >= views.objects.stamp(TRANSACTION, 0, 0, page, fact.transaction):
             undecided.apply_prepared(position, at.length, time_us, fact, known.tag_mask)
 
     def apply_resolved(self, at: At, fact: Resolved) -> None:
-        """Apply a RESOLVED record: the transaction's rows become messages, or never will."""
+        """Apply a RESOLVED record: the rows become messages, are scheduled, or are dropped."""
         views, position, time_us = self._views, at.position, at.time_us
         end = position + at.length
         checked = bool(fact.group)
@@ -88,6 +95,8 @@ class TransactionViews:
             page = rows.page_of(part.position, part.topic, part.queue)
             if position >= views.objects.stamp(PREPARED_ROWS, page[1], page[2], 0, page[0]):
                 rows.add(position, page, part.topic, part.queue, stop, time_us)
+        for due in fact.due:
+            views.schedule.apply_decided(position, due)
         if checked:
             self._checked.apply_resolved(at, fact)
             return

@@ -1,7 +1,7 @@
 """What the broker remembers of transactions.
 
 Reading order: ``writers`` (who may prepare, and what was decided), ``undecided`` (prepared
-batches without a decision), ``checked`` (undecided transactions with check-back),
+batches without a decision) with ``duetimes``, ``checked`` (undecided transactions with check-back),
 ``producergroups`` (how these are checked), ``shares`` (what one app may have of all that),
 ``preparedrows`` (where prepared rows are stored), ``stateobjects`` (how STATE stores all of them).
 

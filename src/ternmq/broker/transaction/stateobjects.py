@@ -1,6 +1,6 @@
 """The STATE objects of transactions.
 
-CHECKED, PRODUCER_GROUPS; TRANSACTION, WRITER, PREPARED_ROWS.
+CHECKED, PRODUCER_GROUPS; TRANSACTION, DUE_TIMES, WRITER, PREPARED_ROWS.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from ternmq.broker.containers.stateobject import ALWAYS, StateType
 from ternmq.broker.transaction.checked import CheckedTransactions
+from ternmq.broker.transaction.duetimes import DueTimes
 from ternmq.broker.transaction.preparedrows import PreparedRows
 from ternmq.broker.transaction.producergroups import ProducerGroups
 from ternmq.broker.transaction.undecided import Undecided
@@ -79,6 +80,32 @@ class TransactionObjects(StateType):
 
     def changed(self, key: StateKey) -> int:
         return self._undecided.changed.get((key.d, key.c), ALWAYS)
+
+
+class DueTimesObjects(StateType):
+    """DUE_TIMES: the due times of a prepared batch of a writer."""
+
+    def __init__(self, times: DueTimes) -> None:
+        self._times = times
+
+    def keys(self, begin: int) -> Iterator[StateKey]:
+        """See ``StateType``."""
+        del begin
+        for number, ordinal in self._times.batches():
+            yield StateKey(state.DUE_TIMES, 0, 0, ordinal, number)
+
+    def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        """See ``StateType``."""
+        self._times.load(key.d, key.c, payload, stamp)
+
+    def encode(self, key: StateKey) -> bytes:
+        """See ``StateType``."""
+        return self._times.encode(key.d, key.c)
+
+    def changed(self, key: StateKey) -> int:
+        """See ``StateType``."""
+        times = self._times.of(key.d).get(key.c)
+        return ALWAYS if times is None else times.position
 
 
 class WriterObjects(StateType):

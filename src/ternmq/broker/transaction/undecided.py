@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from ternmq.broker.transaction.duetimes import DueTimes
 from ternmq.broker.transaction.writers import Writer
 from ternmq.record.fact.state import TRANSACTION_ENTRY, TRANSACTION_HEAD
 from ternmq.record.fact.transactions import Prepared
@@ -26,6 +27,7 @@ class PreparedBatch(NamedTuple):
     tag_mask: int
     topic: int
     queue: int
+    """With due times: the queue that the writer asked for, 2^32-1 for none."""
     rows: int
     length: int
 
@@ -80,6 +82,7 @@ class Undecided:
         "bytes",
         "changed",
         "next_number",
+        "times",
     )
 
     def __init__(self, segment_size: int) -> None:
@@ -93,6 +96,7 @@ class Undecided:
         self.bytes = 0
         self.changed: dict[tuple[int, int], int] = {}
         """(number, page) -> newest record that changed it."""
+        self.times = DueTimes()
         self._by_segment: dict[int, int] = {}
 
     def of(self, writer: Writer | None, batch_id: int) -> Transaction | None:
@@ -123,6 +127,7 @@ class Undecided:
 
     def apply_resolved(self, number: int) -> None:
         """Remove a transaction that was decided."""
+        self.times.drop(number)
         transaction = self.by_number.pop(number, None)
         if transaction is None:
             return

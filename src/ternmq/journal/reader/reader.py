@@ -472,12 +472,13 @@ def _transaction(record: RawRecord) -> dict[str, object]:
         "parts": [part._asdict() for part in resolved.parts],
         "dropped": list(resolved.dropped),
     }
+    if resolved.due or resolved.group:
+        found["due"] = [part._asdict() for part in resolved.due]
     if resolved.group:
         found |= {
             "group": resolved.group,
             "name": [resolved.producer, resolved.batch_id],
             "attempt": resolved.attempt,
-            "due": [part._asdict() for part in resolved.due],
             **_inside(resolved),
         }
     return found

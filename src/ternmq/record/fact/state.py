@@ -34,6 +34,8 @@ Rulers::
     TRANSACTION 0  u32 writer, u32 entries, u64 batch_id, i64 opened_us
                24  entries x (u64 position, u64 tag_mask, u32 topic, u32 queue, u32 rows, u32 bytes)
 
+    DUE TIMES   0  i64 due_us of each row of a PREPARED of a writer
+
     PREPARED    0  u32 topic, u32 queue, u64 stop, i64 time_us
     ROWS
 
@@ -69,6 +71,7 @@ PREPARED_ROWS: Final = 13
 SCHEDULE: Final = 14
 SCHEDULED_ROWS: Final = 15
 CHECKED: Final = 16
+DUE_TIMES: Final = 17
 PRODUCER_GROUPS: Final = 18
 ALARMS: Final = 19
 HOLDS: Final = 20

@@ -29,9 +29,9 @@ of its transaction: those that become messages (``parts``: all rows of the batch
 from ``first_offset`` on) and those that never will (``dropped``). A RESOLVED can be applied without
 reading a PREPARED.
 
-Version 2 is that of transactions with check-back, which have a producer group in the place of a
-writer (writer 0) and are named by the producer id and a counter of their client (``batch_id``).
-Rulers of what differs::
+Version 2 is that of transactions with check-back, and of writers' rows with due times. The former
+have a producer group in the place of a writer (writer 0) and are named by the producer id and a
+counter of their client (``batch_id``). Rulers of what differs::
 
     PREPARED                                   RESOLVED
     24 u32 0                                   16 u64 0
@@ -62,6 +62,10 @@ scheduled (``due parts``); their batch stays in the PREPARED.
 A copy holds the batch of the record at ``replaced``, whose segment is to be removed; its settles
 and moves are not repeated. A RESOLVED names the newest copy, and none that was replaced.
 
+Of a writer, a batch with due times is a PREPARED of version 2, and a commit of such batches a
+RESOLVED of version 2. They have the number of the writer, the names and, in the RESOLVED, the
+digest of version 1; everything else that version 2 adds is 0 there, but for the due parts.
+
 A reader refuses unknown versions, and bytes that must be zero and are not.
 """
 
@@ -87,8 +91,8 @@ BATCH_LENGTH: Final = 7
 """Index of the field of PREPARED that holds the length of the batch."""
 VERSION: Final = 1
 CHECKED_VERSION: Final = 2
-"""Versions of both bodies: of writers, and of clients with checkers. Raise the second for any
-addition; both stay readable."""
+"""Versions of both bodies: of writers' rows without due times, and all others. Raise the second for
+any addition; both stay readable."""
 CHECKED_PREPARED: Final = struct.Struct("<QQqIIII")
 """What version 2 of PREPARED has behind the head."""
 CHECKED_RESOLVED: Final = struct.Struct("<IIQ")
@@ -129,7 +133,7 @@ class Why(enum.IntEnum):
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """A decoded PREPARED body; of version 2 if it has a producer group."""
+    """A decoded PREPARED body; of version 2 if it has a producer group, or due times."""
 
     topic: int
     queue: int
@@ -151,6 +155,8 @@ class Prepared(msgspec.Struct, frozen=True):
     """Position of the record that this one is a copy of."""
     settles: Sequence[Settled] = ()
     moves: Sequence[CursorMoved] = ()
+    scheduled: bool = False
+    """Whether it is a writer's batch with due times."""
 
 
 class Part(NamedTuple):
@@ -179,7 +185,7 @@ class DuePart(NamedTuple):
 
 
 class Resolved(msgspec.Struct, frozen=True):
-    """A decoded RESOLVED body; of version 2 if it has a producer group."""
+    """A decoded RESOLVED body; of version 2 if it has a producer group, or due parts."""
 
     transaction: int
     batch_id: int
@@ -202,7 +208,7 @@ class Resolved(msgspec.Struct, frozen=True):
 
 def pack_prepared(prepared: Prepared) -> bytes:
     """Return the body of a PREPARED record."""
-    if prepared.group:
+    if prepared.group or prepared.scheduled:
         return _pack_checked(prepared)
     names = [one.encode() for one in (prepared.writer_name, prepared.part, prepared.app)]
     head = PREPARED.pack(
@@ -258,14 +264,18 @@ def batch_start(body: bytes) -> int:
 
 
 def _pack_checked(prepared: Prepared) -> bytes:
-    names = [one.encode() for one in (prepared.group, prepared.query_id, prepared.app)]
+    """Return a body of version 2."""
+    texts = prepared.group, prepared.query_id, prepared.app
+    if not prepared.group:
+        texts = prepared.writer_name, prepared.part, prepared.app
+    names = [one.encode() for one in texts]
     settles = facts.pack_settled(prepared.settles) if prepared.settles else b""
     head = PREPARED.pack(
         prepared.topic,
         prepared.queue,
         prepared.transaction,
         prepared.batch_id,
-        0,
+        prepared.writer,
         prepared.ordinal,
         prepared.count,
         len(prepared.batch),
@@ -294,16 +304,22 @@ def _unpack_checked(body: bytes) -> Prepared:
     producer, replaced, check_after_us, session, zero, settle_bytes, move_count = (
         CHECKED_PREPARED.unpack_from(body, PREPARED.size)
     )
-    if writer or zero or flags & ~FLAG_COPY:
+    of_client = flags, producer, replaced, check_after_us, session, settle_bytes, move_count
+    if zero or flags & ~FLAG_COPY or (writer and any(of_client)):
         raise UnknownRecordKind("a PREPARED of version 2 with unknown parts")
     at = PREPARED.size + CHECKED_PREPARED.size
     group, query_id, app = _names(body, at, (group_bytes, query_bytes, app_bytes))
     if not group:
-        raise ValueError("a PREPARED of version 2 without a producer group")
+        raise ValueError("a PREPARED of version 2 without a producer group or writer")
     at += _rounded(group_bytes + query_bytes + app_bytes)
     settles, moves, at = _facts(body, at, settle_bytes, move_count)
     if at + length > len(body):
         raise ValueError("PREPARED body shorter than its batch")
+    if writer:
+        return Prepared(
+            topic, queue, transaction, counter, writer, ordinal, count, group, query_id, app,
+            body[at : at + length], scheduled=True,
+        )  # fmt: skip
     return Prepared(
         topic, queue, transaction, counter, 0, ordinal, count, "", "", app,
         body[at : at + length], producer, group, query_id, session, check_after_us,
@@ -329,7 +345,7 @@ def _facts(
 
 def pack_resolved(resolved: Resolved) -> bytes:
     """Return the body of a RESOLVED record."""
-    checked = bool(resolved.group)
+    checked = bool(resolved.group or resolved.due)
     writer, app = (resolved.group or resolved.writer_name).encode(), resolved.app.encode()
     settles = facts.pack_settled(resolved.settles) if resolved.settles else b""
     head = RESOLVED.pack(
@@ -392,7 +408,10 @@ def unpack_resolved(body: bytes) -> Resolved:
     due, next_at = _unpack_due(body, stop, due_count)
     settles, moves, _ = _facts(body, next_at, settle_bytes, move_count)
     if checked and not name:
-        raise ValueError("a RESOLVED of version 2 without a producer group")
+        raise ValueError("a RESOLVED of version 2 without a producer group or writer")
+    if checked and (attempt or producer or settle_bytes or move_count if writer else digest):
+        raise UnknownRecordKind("a RESOLVED of version 2 with unknown parts")
+    group = name if checked and not writer else ""
     return Resolved(
         transaction,
         batch_id,
@@ -401,12 +420,12 @@ def unpack_resolved(body: bytes) -> Resolved:
         writer,
         Resolution(outcome),
         Why(why),
-        "" if checked else name,
+        "" if group else name,
         app,
         [Part(*part) for part in PART.iter_unpack(body[at:end])],
         struct.unpack_from(f"<{dropped_count}Q", body, end),
         producer,
-        name if checked else "",
+        group,
         attempt,
         due,
         settles,
@@ -426,9 +445,15 @@ def _unpack_due(body: bytes, at: int, count: int) -> tuple[Sequence[DuePart], in
     return tuple(parts), at
 
 
-def resolved_bytes(prepared: int) -> int:
-    """Return the most bytes of a RESOLVED record that names ``prepared`` PREPARED records."""
-    return HEADER_BYTES + RESOLVED.size + MAX_NAMES_BYTES + PART.size * prepared
+def resolved_bytes(prepared: int, due_rows: int = 0) -> int:
+    """Return the most bytes of a writer's RESOLVED record.
+
+    Args:
+        prepared: Number of PREPARED records that it names.
+        due_rows: Rows with due times in them.
+    """
+    head = HEADER_BYTES + RESOLVED.size + CHECKED_RESOLVED.size + MAX_NAMES_BYTES
+    return head + PART.size * prepared + 8 * due_rows
 
 
 def as_messages(record: bytes, first_offset: int, position: int, time_us: int) -> bytes:

@@ -70,11 +70,6 @@ def written(columns: Mapping[str, str], options: WriteOptions) -> tuple[str, ...
                 f"cast it"
             )
         found.append(name)
-    if "delay_until" in found and options.exactly_once:
-        raise OptionError(
-            "column delay_until: messages of a transaction cannot be scheduled yet; drop the "
-            "column, or set delivery=at_least_once"
-        )
     if "application_id" in found and options.exactly_once:
         raise OptionError(
             "column application_id: rows of a transaction have no ids of their own, because the "

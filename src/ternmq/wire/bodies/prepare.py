@@ -11,7 +11,8 @@ Ruler::
                    16  u32 rows, u32 flags (1 duplicate)
 
 The writer is 1 to 128 bytes of UTF-8 without control characters, the part 0 to 128. The rows become
-messages when a TRANSACTION_COMMIT lists ``prepared``.
+messages when a TRANSACTION_COMMIT lists ``prepared``; those of a batch with due times become
+scheduled then.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ Ids = Annotated[list[Unsigned], Meta(max_length=1_000_000)]
 
 
 class TransactionCommit(Body, frozen=True, kw_only=True):
-    """Turn the prepared rows into messages, all of them at one position."""
+    """Turn the prepared rows into messages, or scheduled messages, all of them at one position."""
 
     writer: WriterName
     batch_id: Unsigned
@@ -48,7 +48,7 @@ class TransactionDone(Body, frozen=True, kw_only=True):
     """The decision."""
 
     rows: Count = 0
-    """Number of rows that became messages."""
+    """Number of rows that became messages or scheduled messages."""
     repeated: bool = False
     """The same was decided before: nothing was done."""
     transaction: Count = 0
@@ -109,7 +109,7 @@ class DecisionInfo(Body, frozen=True, kw_only=True):
     committed: bool = False
     """Whether it was committed; False: it was rolled back."""
     rows: Count = 0
-    """Number of rows that became messages."""
+    """Number of rows that became messages or scheduled messages."""
     decided_us: Time
 
     @property

@@ -103,12 +103,35 @@ def test_the_loss_of_one_that_was_prepared_before_the_audit_began_is_counted():
 # -- of the journal of a broker
 
 
-@pytest.fixture(scope="module")
-def lived():
+def by_writer(world, chance):
+    """Live through transactions of a writer; some of what they prepared is left out of a commit."""
+    for number in range(40):
+        ids = []
+        for part in range(chance.randrange(1, 4)):
+            later = [chance.choice((5, 5, 700, 90_000)) for _ in range(chance.randrange(1, 5))]
+            some = [Row(body=b"x", due_us=world.now + one * SECOND) for one in later]
+            rows_ = some if chance.random() < 0.7 else len(some)
+            told = world.prepare("t", rows_, batch=number, part=f"{part}/0")
+            if chance.random() < 0.9:
+                ids.append(told.prepared)
+        world.pass_time(chance.choice((0, 10)) * SECOND)
+        if chance.random() < 0.8:
+            world.decide(ids, batch=number)
+        else:
+            world.abort(batch=number)
+        world.pass_time(chance.choice((1, 600)) * SECOND)
+    world.pass_time(100_000 * SECOND)
+    return events_of(world, EVENTS), world.now + 60 * DAY
+
+
+@pytest.fixture(scope="module", params=["client", "writer"])
+def lived(request):
     """Return the events of a broker whose transactions scheduled rows, and when to judge them."""
     chance, world = random.Random(11), Transacting()
     world.topic("t", queues=2)
     world.group("t", "g")
+    if request.param == "writer":
+        return by_writer(world, chance)
     world.checker()
     for counter in range(1, 41):
         number = 0

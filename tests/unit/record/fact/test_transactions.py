@@ -52,7 +52,7 @@ checked_prepared = st.builds(
 times = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=3).map(tuple)
 checked_resolved = st.builds(
     Resolved,
-    u64, u64, u64, u64, u32,
+    u64, u64, st.just(0), u64, st.just(0),
     st.sampled_from(Resolution), st.sampled_from(Why), st.just(""), names,
     st.lists(st.builds(Part, u64, u64, u64, u32, u32, u32, u32), max_size=4),
     st.lists(u64, max_size=4).map(tuple), u64, groups, st.integers(0, 65_535),
@@ -61,14 +61,31 @@ checked_resolved = st.builds(
 )  # fmt: skip
 
 
-@given(prepared | checked_prepared, st.integers(0, 7))
+writers = st.text(min_size=1, max_size=30)
+due_prepared = st.builds(
+    Prepared, u32, u32, u64, u64, st.integers(1, 2**32 - 1), u32, u32, writers, names, names,
+    st.binary(max_size=60), scheduled=st.just(True),
+)  # fmt: skip
+due_resolved = st.builds(
+    Resolved,
+    u64, u64, u64, u64, st.integers(1, 2**32 - 1),
+    st.sampled_from(Resolution), st.sampled_from(Why), writers, names,
+    st.lists(st.builds(Part, u64, u64, u64, u32, u32, u32, u32), max_size=4),
+    st.lists(u64, max_size=4).map(tuple),
+    due=st.lists(
+        st.builds(DuePart, u64, u64, u32, u32, times, u32), min_size=1, max_size=3
+    ).map(tuple),
+)  # fmt: skip
+
+
+@given(prepared | checked_prepared | due_prepared, st.integers(0, 7))
 def test_prepared_round_trip_with_padding(one: Prepared, padding: int) -> None:
     body = transactions.pack_prepared(one)
     assert transactions.unpack_prepared(body + bytes(padding)) == one
     assert body[transactions.batch_start(body) :] == one.batch
 
 
-@given(resolved | checked_resolved, st.integers(0, 7))
+@given(resolved | checked_resolved | due_resolved, st.integers(0, 7))
 def test_resolved_round_trip_with_padding(one: Resolved, padding: int) -> None:
     body = transactions.pack_resolved(one)
     assert len(body) % 8 == 0
@@ -93,7 +110,11 @@ CHECKED_TWO = Resolved(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("one", [ONE, CHECKED_ONE])
+DUE_ONE = msgspec.structs.replace(ONE, scheduled=True)
+DUE_TWO = msgspec.structs.replace(TWO, due=CHECKED_TWO.due)
+
+
+@pytest.mark.parametrize("one", [ONE, CHECKED_ONE, DUE_ONE])
 def test_prepared_bodies_that_are_cut_short(one: Prepared) -> None:
     body = transactions.pack_prepared(one)
     for size in range(len(body)):
@@ -101,7 +122,7 @@ def test_prepared_bodies_that_are_cut_short(one: Prepared) -> None:
             transactions.unpack_prepared(body[:size])
 
 
-@pytest.mark.parametrize("one", [TWO, CHECKED_TWO])
+@pytest.mark.parametrize("one", [TWO, CHECKED_TWO, DUE_TWO])
 def test_resolved_bodies_that_are_cut_short(one: Resolved) -> None:
     body = transactions.pack_resolved(one)
     for size in range(len(body)):
@@ -110,13 +131,21 @@ def test_resolved_bodies_that_are_cut_short(one: Resolved) -> None:
 
 
 def test_what_a_newer_version_wrote_is_refused() -> None:
-    for one, places in ((ONE, (40, 44, 47)), (CHECKED_ONE, (24, 40, 45, 47, 76))):
+    for one, places in (
+        (ONE, (40, 44, 47)),
+        (CHECKED_ONE, (24, 40, 45, 47, 76)),
+        (DUE_ONE, (40, 45, 48, 56, 64, 72, 76)),
+    ):
         for at in places:
             body = bytearray(transactions.pack_prepared(one))
             body[at] += 2
             with pytest.raises(UnknownRecordKind):
                 transactions.unpack_prepared(bytes(body))
-    for two, others in ((TWO, (36, 39, 50, 52, 55)), (CHECKED_TWO, (36, 39))):
+    for two, others in (
+        (TWO, (36, 39, 50, 52, 55)),
+        (CHECKED_TWO, (16, 32, 36, 39)),
+        (DUE_TWO, (36, 39, 50, 64)),
+    ):
         for at in others:
             body = bytearray(transactions.pack_resolved(two))
             body[at] += 2
@@ -146,6 +175,15 @@ def test_the_room_that_a_resolved_is_given_is_enough() -> None:
         [Part(1, 1, 1, 1, 1, 1, 1)] * 9, (),
     )  # fmt: skip
     assert HEADER_BYTES + len(transactions.pack_resolved(worst)) <= transactions.resolved_bytes(9)
+
+
+def test_the_room_for_due_times_is_enough() -> None:
+    worst = Resolved(
+        1, 1, 1, 1, 1, Resolution.COMMITTED, Why.WRITER, "w" * 128, "a" * 127,
+        [Part(1, 1, 1, 1, 1, 1, 1)] * 4, (), due=[DuePart(1, 1, 1, 1, (1, 2, 3), 1)] * 5,
+    )  # fmt: skip
+    size = HEADER_BYTES + len(transactions.pack_resolved(worst))
+    assert size <= transactions.resolved_bytes(9, 15)
 
 
 def test_a_prepared_reads_as_messages_at_its_resolved() -> None:

@@ -61,6 +61,31 @@ def test_what_is_prepared_and_what_a_commit_makes_of_it(world):
     assert delivered == (1, 2, later)
 
 
+def test_what_a_writer_prepares_with_due_times_and_what_its_commit_makes_of_it(world):
+    later = world.prepare("u", after(world, 5, 5, 70), part="3/0").prepared
+    at = world.prepare("t", 2).prepared
+    dropped = world.prepare("u", after(world, 9), part="3/1").prepared
+    world.decide([later, at])
+    world.pass_time(10 * SECOND)
+    found = events_of(world, COLUMNS)
+    places = ("topic", "queue", "rows", "writer", "batch_id", "producer_group")
+    assert of("prepared", found, *places) == [
+        ("u", None, 3, "w", 1, None), ("t", 0, 2, "w", 1, None), ("u", None, 1, "w", 1, None),
+    ]  # fmt: skip
+    assert of("prepared", found, "position") == [(later,), (at,), (dropped,)]
+    names = ("decision", "topic", "start", "rows", "entry", "refers_to", "writer", "batch_id")
+    assert of("resolved", found, *names) == [
+        ("committed", "t", 0, 2, None, at, "w", 1),
+        ("scheduled", "u", None, 3, 1, later, "w", 1),
+        ("dropped", None, None, None, None, dropped, "w", 1),
+    ]
+    some = ("topic", "queue", "entry", "rows", "refers_to", "writer", "batch_id")
+    assert of("scheduled", found, *some) == [
+        ("u", None, 1, 2, later, "w", 1), ("u", None, 3, 1, later, "w", 1),
+    ]  # fmt: skip
+    assert of("stored", found, "entry", "rows", "refers_to") == [(1, 2, later)]
+
+
 def test_what_is_rolled_back_or_left_out_is_told(world):
     number = world.put(1, "t", 1).transaction
     world.decided(number, commit=False)

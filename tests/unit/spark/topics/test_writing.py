@@ -55,7 +55,6 @@ TASK = Task("query", 3, "0/0")
         ({"key": "string"}, {}, "column value: it is missing"),
         ({"value": "int"}, {}, "column value: its type is int; string or binary is required"),
         ({"value": "binary", "price": "int"}, {}, "column price: it is no part of a message"),
-        ({"value": "binary", "delay_until": "timestamp"}, {}, "column delay_until: messages of a"),
         (
             {"value": "binary", "delay_until": "string"},
             {},
