@@ -157,6 +157,7 @@ class Client(pickling.NotPickled):
             CannotConnect: There is no broker at the address.
             Unauthenticated: The broker does not accept app and token.
             ProducerGroupTaken: A checker was declared for a producer group of another app.
+            Forbidden: A checker was declared, and the app may not produce to any topic.
         """
         await self._session.connect()
         if self._declarations.checkers:

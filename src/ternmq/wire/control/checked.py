@@ -128,7 +128,9 @@ class CheckerOffer(Body, frozen=True, kw_only=True):
     """Offer to answer questions about the transactions of producer groups.
 
     The offer adds to earlier ones of this connection, and ends with the connection. The questions
-    are pushes ([TRANSACTION_CHECK](#transaction_check)).
+    are pushes ([TRANSACTION_CHECK](#transaction_check)). A name without an app becomes a group of
+    the app of the connection. So the offer needs the right that opening a transaction without rows
+    needs.
     """
 
     groups: GroupNames
