@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ternmq.broker.catalog.catalog import Subscription
-from ternmq.broker.delivery.settles import Settle, Settling, behind, released
+from ternmq.broker.delivery.settles import Settle, Settling, behind, others_lend, released
 from ternmq.broker.group.lease import Lease
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import RunList, merge, split_all
@@ -41,6 +41,7 @@ class Outcomes:
                 continue
             settles = _newest(own, made)
             lowest = self._come_again(subscription, progress, settles)
+            others = progress.mode.keyed and others_lend(progress, own.id)
             later: list[LeasedRun] = []
             again: list[LeasedRun] = []
             for one, taken in settles:
@@ -48,7 +49,7 @@ class Outcomes:
                 if lowest:
                     runs, waiting = _split(progress, taken, lowest)
                     later += waiting
-                if progress.mode.keyed:
+                if others:
                     runs, waiting = self._open(subscription, progress, one.outcome, runs, own)
                     later += waiting
                     again += waiting
@@ -143,7 +144,7 @@ def _newest(own: Lease, made: Sequence[Settled]) -> list[tuple[Settled, list[Lea
     left = RunList(own.runs)
     alike: dict[tuple[int, Outcome, int, bytes], tuple[Settled, list[LeasedRun]]] = {}
     for one in reversed(made):
-        taken = [run for start, stop, _, _ in one.runs for run in left.take(start, stop)]
+        taken = left.take_all([run[:2] for run in one.runs])
         if taken:
             what = one.session, one.outcome, one.due_us, one.reason
             alike.setdefault(what, (one, []))[1].extend(taken)
