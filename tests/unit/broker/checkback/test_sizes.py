@@ -41,7 +41,7 @@ def test_settles_that_are_alike_are_one_fact_of_the_commit() -> None:
     found: list[Any] = []
     of_commit = world.broker.checking._deciding._outcomes.of_commit
     opened = world.broker.views.checked.by_number[number]
-    found += of_commit(world.now, opened)
+    found += of_commit(world.now, opened).own
     assert len(found) == 1
     assert len(found[0].runs) == 100
     world.decided(number)
