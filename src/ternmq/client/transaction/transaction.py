@@ -519,7 +519,8 @@ class Transaction(pickling.NotPickled):
     async def commit_offset(self, topic: str | Topic, group: str, queue: int, offset: int) -> None:
         """Have a group continue from an offset of a queue when the transaction commits.
 
-        For programs that read without leases and keep their own place.
+        For programs that read without leases and keep their own place. If the group is reset
+        before the commit, the commit does not move it.
 
         Args:
             topic: The topic.

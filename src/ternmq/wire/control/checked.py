@@ -24,7 +24,8 @@ class TransactionMove(Body, frozen=True, kw_only=True):
     """Move the cursor of a group in a queue when the transaction commits.
 
     The group then has all messages of the queue below the offset behind it. A move to a place that
-    the group has passed by then changes nothing.
+    the group has passed by then changes nothing, and neither does one from before a reset of the
+    group.
     """
 
     transaction: Transaction
