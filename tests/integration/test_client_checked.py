@@ -137,6 +137,57 @@ async def test_an_error_may_leave_it_to_the_checker(api: API, real: InProcessBro
         assert await taken(client, "t") == [body]
 
 
+async def test_a_client_that_is_closed_in_a_block_rolls_back(
+    api: API, real: InProcessBroker
+) -> None:
+    """It was left to the checker, though the client could have rolled it back at once."""
+    async with api.connect(real.url) as watcher:
+        unknowing(watcher)
+        await watcher.send("orders", b"order")
+        client = api.connect(real.url)
+        unknowing(client)
+        await client.connect()
+        (delivery,) = await client.pull("orders", group="g", wait=10)
+        tx = client.transaction(GROUP)
+
+        async def work() -> None:
+            async with tx:
+                await tx.send("t", b"1")
+                await tx.ack(delivery)
+                await client.close()
+                with pytest.raises(ternmq.ClientClosed):
+                    await tx.send("t", b"2")
+
+        with pytest.raises(ternmq.ClientClosed) as caught:
+            await work()
+        assert api.blocking or "was rolled back" in str(caught.value)
+        assert await watcher.transaction_outcome(tx.id) is Decision.ROLLBACK
+        assert await taken(watcher, "orders") == [b"order"]
+        assert await taken(watcher, "t") == []
+
+
+async def test_a_client_that_is_closed_leaves_the_others_to_their_checkers(
+    api: API, real: InProcessBroker
+) -> None:
+    async with api.connect(real.url) as watcher:
+        unknowing(watcher)
+        client = api.connect(real.url)
+        unknowing(client)
+        await client.connect()
+        tx = client.transaction(GROUP, on_error="check")
+
+        async def work() -> None:
+            async with tx:
+                await tx.send("t", b"1")
+                await client.close()
+
+        with pytest.raises(ternmq.ClientClosed):
+            await work()
+        state = await watcher.admin.transaction(tx.id)
+        assert state.state == "undecided"
+        await watcher.admin.resolve_transaction(tx.id, commit=False)
+
+
 async def decided(client: Any, id_: str, decision: Decision) -> None:
     async def known() -> bool:
         return await client.transaction_outcome(id_) is not Decision.UNKNOWN

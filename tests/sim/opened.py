@@ -439,6 +439,12 @@ class Opened:
             reference.moved_cursor(record, move)
             reference.count("cursor moved by a commit")
 
+    def reset(self, key: Key) -> None:
+        """A group was reset: what transactions would move it to until now does not count."""
+        for opened in self.open.values():
+            if opened.moves.pop(key, None) is not None:
+                self._reference.count("move taken away by a reset")
+
     def removed(self, first: int) -> None:
         """Retention took everything below ``first``: no undecided rows may be lost with it.
 

@@ -125,6 +125,7 @@ class Opener(Consumer):
         offers: bool = True,
         steps: tuple[int, ...] = (0, 0, 1, 2, 3),
         parts: tuple[int, ...] = (0, 1, 1, 2, 3),
+        changes: float = 0.0,
         every_us: int = 100_000,
         most: int = 6,
         fail: float = 0.2,
@@ -144,6 +145,9 @@ class Opener(Consumer):
         """How many settles and moves a transaction has, one of these."""
         self.parts = parts
         """How many batches, one of these."""
+        self.changes = changes
+        """How often it goes on with another transaction, and later with this one."""
+        self.aside: Plan | None = None
         self.offered = False
         self.sequence = 0
         self.counter = 0
@@ -180,7 +184,8 @@ class Opener(Consumer):
                 self._again()
                 self._offer()
                 return
-            if chance.random() < (0.6 if self.leases else 0.3):
+            idle = 0.1 if self.changes else 0.3
+            if chance.random() < (0.6 if self.leases else idle):
                 self._again()
                 self._transact()
                 return
@@ -194,6 +199,8 @@ class Opener(Consumer):
 
     def _transact(self) -> None:
         chance = self.world.chance
+        if self.changes and chance.random() < self.changes:
+            self.plan, self.aside = self.aside, self.plan
         plan = self.plan
         if plan is None:
             if self.old and chance.random() < 0.2:
@@ -226,7 +233,10 @@ class Opener(Consumer):
 
     def _over(self, plan: Plan) -> None:
         self.old.append(plan)
-        self.plan = None
+        if plan is self.aside:
+            self.aside = None
+        else:
+            self.plan = None
 
     def _make(self, plan: Plan) -> Tried:
         world, chance = self.world, self.world.chance
@@ -356,13 +366,16 @@ class Opener(Consumer):
         else:
             self._move(plan)
 
-    def _settle_inside(self, plan: Plan, held: Held) -> None:
+    def _settle_inside(self, plan: Plan, held: Held, *, rest: bool = False) -> None:
         world, chance = self.world, self.world.chance
         spans = self._some(held, by_name=chance.random() < 0.5)
-        if self.keys and len(held.rows) > 1 and chance.random() < 0.7:
+        last = False
+        if rest:
+            spans = [(one, one + 1) for one in held.rows]
+        elif self.keys and len(held.rows) > 1 and chance.random() < 0.7:
             # The last rows: those in front of them may fail. Or the first: the others must wait.
             low = held.rows[chance.randrange(1, len(held.rows))]
-            last = chance.random() < 0.5
+            last = chance.random() < (0.8 if self._overtakes() else 0.5)
             spans = [(one, one + 1) for one in held.rows if (one >= low) is last]
         outcome = chance.choice(_OUTCOMES)
         delay = chance.choice((None, 0, 500_000)) if outcome is Outcome.RETRY else None
@@ -395,6 +408,23 @@ class Opener(Consumer):
             if not held.rows:
                 self.leases.remove(held)
         world.hold(reply, lambda told: world.history.rely(world.disk.at, told.position))
+        if last and self.changes and held in self.leases:
+            self._overtake(plan, held)
+
+    def _overtake(self, plan: Plan, held: Held) -> None:
+        """Settle the rows in front of it in another transaction, then commit this one first."""
+        other = self.aside
+        if other is None or not self._overtakes():
+            return
+        self._settle_inside(other, held, rest=True)
+        if plan is self.plan:
+            plan.commit = True
+            self.world.reached("later rows of keys committed before earlier ones")
+            self._decide(plan, commit=True)
+
+    def _overtakes(self) -> bool:
+        """Return whether another transaction of this client is open."""
+        return bool(self.changes and self.aside is not None and self.aside.number)
 
     def _closed(self, held: Held) -> bool:
         """Return whether another transaction settles rows of the queue: it may close keys."""

@@ -73,6 +73,7 @@ REQUIRED: Final = (
     "prepared again: the first answer", "answer to a prepare lost", "answer to a decision lost",
     "checked prepare refused NoChecker", "settled in a transaction",
     "settle in a transaction refused LeaseExpired", "cursor moved by a commit",
+    "move taken away by a reset", "later rows of keys committed before earlier ones",
     "taken out of a transaction behind a row of its key", "scheduled by a transaction",
     "copied a row that a transaction scheduled", "prepared rows copied",
     "rows of a parked transaction copied", "decided while its segment is emptied",

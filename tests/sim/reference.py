@@ -816,6 +816,7 @@ class Reference:
             group.round, group.cursor = fact.round, fact.cursor
             group.ahead.clear()
             group.leases.clear()
+            self.opened.reset(group.key)
             group.rows = {
                 offset: row
                 for offset, row in group.rows.items()

@@ -20,7 +20,7 @@ from ternmq.record.batch.batch import Batch
 from ternmq.record.batch.hashes import key_hash
 from ternmq.record.fact import messages, schedule
 from ternmq.record.fact.messages import Fulfilment, Messages, Origin
-from ternmq.record.fact.schedule import NO_QUEUE, CancelCause
+from ternmq.record.fact.schedule import NO_QUEUE, CancelCause, due_times_us
 from ternmq.record.fact.transactions import Prepared
 from tests.sim.history import Stored, Tried
 from tests.sim.tape import Violation
@@ -220,6 +220,8 @@ class Scheduled:
         if not fact.count or fact.count != batch.count or fact.runs:
             raise Violation(f"{where}: {fact.count} rows of {batch.count} are copied")
         of_record = self.by_record[record.position] = []
+        # Who knows only the copy, as a replay after its segment is gone, must learn the same times.
+        told = due_times_us(fact, record.time_us)
         for at in range(fact.count):
             row = self.rows.get(fact.first_offset + at)
             if row is None or row.fate is not PENDING:
@@ -233,6 +235,10 @@ class Scheduled:
                 self._reference.count("copied a row that a transaction scheduled")
             if (row.topic, row.queue, row.born) != (fact.topic, fact.queue, origin):
                 raise Violation(f"{where}: entry {row.entry} is copied with other facts")
+            if told[at] != row.due_us:
+                raise Violation(
+                    f"{where}: entry {row.entry} is due at {row.due_us}, its copy says {told[at]}"
+                )
             self._check_content(where, row, batch, at)
             row.position, row.row = record.position, at
             of_record.append(row)

@@ -882,18 +882,18 @@ def keyed(seed: str) -> World:
     broker.administration.change_subscription(
         now, "o", "g",
         SubscriptionSpec(
-            mode=Mode.ORDERED, retry=retry(3, exhausted), lease_us=60_000, window=24
+            mode=Mode.ORDERED, retry=retry(3, exhausted), lease_us=150_000, window=24
         ),
     )  # fmt: skip
     broker.checking.put_group(now, APP, ProducerGroupSpec(name=GROUP, without_checker=True))
     desk = Desk(world)
     _client(world, desk)
-    _client(world, Producer(world, "o", 11, every_us=4_000, keys=2))
+    _client(world, Producer(world, "o", 11, every_us=3_000, keys=3))
     for at in range(3):
         _client(world, Opener(
             world, desk, "o", "g", f"x{at}", 21 + at, targets=("t", "o"), keys=True,
             every_us=3_000, offers=False, forget=0.02, most=10, steps=(1, 2, 3, 4), parts=(0, 0, 1),
-            fail=world.chance.choice((0.1, 0.6)),
+            changes=0.3, fail=world.chance.choice((0.1, 0.6)),
         ))  # fmt: skip
     _client(
         world, Operator(world, "o", "g", every_us=20_000, acts=("retry_now", "delete", "reset"))

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from ternmq.access import tokens
-from ternmq.access.grants import Decision, disjoint, judge, sees
+from ternmq.access.grants import Decision, covers, disjoint, judge, sees
 from ternmq.broker.query.sight import EVERYTHING, LOOKS, Sight
 from ternmq.model.errors import Forbidden, InvalidName, InvalidRequest, Unauthenticated
 from ternmq.model.specs import check_name
@@ -153,12 +153,8 @@ class Authoriser:
             Forbidden: it has no grant of the right at all.
             Unauthenticated: the app was deleted.
         """
-        if not self._required:
-            return
-        rights = [right.value for right in TABLE[command].policy.rights]
-        grants = self._state(app).app.grants
-        if not any(one.right in rights and not one.deny for one in grants):
-            raise Forbidden(f"app {_shown(app)} has no grant to {' or '.join(rights)} to any topic")
+        if self._required:
+            _judge_some(self._state(app).app, command)
 
     def sight(self, app: str) -> Sight:
         """Return which topics and groups lists for the app show.
@@ -221,6 +217,9 @@ class Authoriser:
         scope = policy.scope
         if scope is Scope.NOTHING:
             return
+        if scope is Scope.ANY_TOPIC:
+            _judge_some(app, command)
+            return
         if scope is Scope.BROKER:
             topic = group = None
         elif not topic or (scope is Scope.GROUP and not group):
@@ -243,6 +242,37 @@ class Authoriser:
         rights = " or ".join([right.value for right in policy.rights])
         remedy = _remedy(app.name, policy, topic, group)
         raise Forbidden(f"app {_shown(app.name)} has no grant to {rights} {what}{remedy}")
+
+
+def _judge_some(app: App, command: Command) -> None:
+    """Return if the app may use the command for at least one topic.
+
+    A grant does not count if one deny covers all of it.
+
+    Raises:
+        Forbidden: It may not.
+    """
+    rights = [right.value for right in TABLE[command].policy.rights]
+    denies = [one for one in app.grants if one.deny]
+    given = [one for one in app.grants if one.right in rights and not one.deny]
+    left = [one for one in given if not any(_cancels(deny, one) for deny in denies)]
+    if left:
+        return
+    if given:
+        raise Forbidden(
+            f"app {_shown(app.name)} is denied to {' or '.join(rights)} to every topic of its "
+            "grants; `ternmq app show` shows what denies it"
+        )
+    raise Forbidden(f"app {_shown(app.name)} has no grant to {' or '.join(rights)} to any topic")
+
+
+def _cancels(deny: Grant, grant: Grant) -> bool:
+    """Return whether a deny covers all of a grant."""
+    return (
+        deny.right == grant.right
+        and covers(deny.topic, grant.topic)
+        and covers(deny.group, grant.group)
+    )
 
 
 def _manages(grants: Sequence[Grant]) -> bool:

@@ -134,7 +134,8 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
             views.checked.settles,
             (
                 "Ranges of messages that undecided transactions with check-back settle, and moves "
-                "of cursors in them; limit `limits.prepared_settles`."
+                "of cursors in them, counted as for `limits.transaction_settles`; limit "
+                "`limits.prepared_settles`."
             ),
         ),
         (

@@ -157,6 +157,7 @@ class Client(pickling.NotPickled):
             CannotConnect: There is no broker at the address.
             Unauthenticated: The broker does not accept app and token.
             ProducerGroupTaken: A checker was declared for a producer group of another app.
+            Forbidden: A checker was declared, and the app may not produce to any topic.
         """
         await self._session.connect()
         if self._declarations.checkers:
@@ -181,8 +182,12 @@ class Client(pickling.NotPickled):
     async def close(self, timeout: float | timedelta | None = None) -> None:
         """Send what waits, report what was settled to the broker, and leave. May be repeated.
 
+        Transactions whose blocks have not ended are rolled back, except those that are left to
+        their checkers (``on_error="check"``); such a block raises ``ClientClosed`` at its end.
+
         Args:
-            timeout: Seconds to wait for sends; None: the client's ``timeout``. After that,
+            timeout: Seconds to wait for sends; None: the client's ``timeout``. Before that, rolling
+                back takes at most as long, and at most 5 s. After that,
                 reporting settles and sends to the broker takes at most 5 s (sends: at most the
                 client's ``timeout``), and leaving 3 s.
 
@@ -206,11 +211,13 @@ class Client(pickling.NotPickled):
         left = await serving.drain()
         await self._checking.close()
         session.closing()
+        close_timeout = _HURRIED_TIMEOUT if hurry.is_set() else _CLOSE_TIMEOUT
         if timeout is None:
             timeout = _HURRIED_TIMEOUT if hurry.is_set() else self.options.timeout
+        if session.link is not None:
+            await self._parts.unfinished.close(min(timeout, close_timeout))
         await self._producer.drained(timeout)
         self._producer.give_up()
-        close_timeout = _HURRIED_TIMEOUT if hurry.is_set() else _CLOSE_TIMEOUT
         until = loop.time() + close_timeout
         await self._settler.drained(close_timeout)
         if session.link is not None:

@@ -294,8 +294,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     open_transactions: int = 20_000
     """Transactions with check-back that are undecided, parked ones included."""
     transaction_settles: int = 10_000
-    """Runs of rows that one transaction may settle; a row that fails counts as a run, and so does a
-    move of a cursor."""
+    """Runs of rows that one transaction may settle; a move of a cursor counts as a run, and rows
+    that fail count as ``checked.weight`` says."""
     prepared_settles: int = 500_000
     """The same of all undecided transactions."""
     transaction_due_rows: int = 10_000

@@ -59,9 +59,12 @@ _LIMIT_ABOUT: Final = {
         "Undecided transactions with check-back, parked ones included. The last tenth is for apps "
         "that have less than their fair share."
     ),
-    "transaction_settles": "Ranges of messages that one transaction may settle; each move of a "
-    "cursor counts as one.",
-    "prepared_settles": "The same, for all undecided transactions together.",
+    "transaction_settles": (
+        "Ranges of messages that one transaction may settle. Each move of a cursor counts as one, "
+        "each message that is retried or rejected as 3, and each call that does this as 7 more: "
+        "they take longer at the commit."
+    ),
+    "prepared_settles": "The same of all undecided transactions.",
     "transaction_due_rows": "Messages with due times in one transaction.",
     "producer_groups": "Producer groups. The last tenth is for apps that have less than their fair "
     "share.",

@@ -112,6 +112,8 @@ class Scope(enum.Enum):
     """Every topic that the field ``topics`` names, each as ``TOPIC``."""
     GROUP = "group"
     """The fields ``topic`` and ``group``."""
+    ANY_TOPIC = "any topic"
+    """No topic: a grant for one topic, whichever it is, is enough."""
     TRANSACTION = "transaction"
     """Each topic that rows of the transaction are for; if it has none, any topic."""
     BROKER = "broker"
@@ -143,6 +145,7 @@ class Entry:
 
 _ANYBODY: Final = Policy(Scope.NOTHING)
 _PRODUCE: Final = Policy(Scope.TOPIC, (Right.PRODUCE,))
+_OFFER: Final = Policy(Scope.ANY_TOPIC, (Right.PRODUCE,))
 _DECIDE: Final = Policy(Scope.TRANSACTION, (Right.PRODUCE,))
 _CANCEL: Final = Policy(Scope.TOPIC, (Right.PRODUCE,), operators=True)
 _RULE: Final = Policy(Scope.TRANSACTION, (Right.PRODUCE,), operators=True)
@@ -203,7 +206,7 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.TRANSACTION_LIST: Entry(_ANYBODY, control.TransactionList, control.Transactions),
     Command.TRANSACTION_DECIDE: Entry(_RULE, control.TransactionDecide, control.TransactionDone),
     Command.TRANSACTION_SHOW: Entry(_RULE, control.TransactionShow, control.CheckedTransaction),
-    Command.CHECKER_OFFER: Entry(_ANYBODY, control.CheckerOffer, control.Nothing),
+    Command.CHECKER_OFFER: Entry(_OFFER, control.CheckerOffer, control.Nothing),
     Command.PRODUCER_GROUP_PUT: Entry(_ADMIN, control.ProducerGroupPut, control.Nothing),
     Command.PRODUCER_GROUP_LIST: Entry(_ADMIN, control.ProducerGroupList, control.ProducerGroups),
     Command.PRODUCER_GROUP_DELETE: Entry(_ADMIN, control.ProducerGroupDelete, control.Nothing),

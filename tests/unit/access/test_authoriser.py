@@ -52,15 +52,20 @@ def grants_for(command: Command, *, deny: bool = False) -> Iterator[tuple[Grant,
                 yield (Grant(right.value, topic, group, deny),)
 
 
-RESTRICTED = [one for one in TABLE if TABLE[one].policy.scope is not Scope.NOTHING]
+ANY_TOPIC = [one for one in TABLE if TABLE[one].policy.scope is Scope.ANY_TOPIC]
+"""Commands that name no topic, for which a grant for one topic is enough; tested at the end."""
+RESTRICTED = [
+    one for one in TABLE if TABLE[one].policy.scope not in (Scope.NOTHING, Scope.ANY_TOPIC)
+]
 FREE = [one for one in TABLE if TABLE[one].policy.scope is Scope.NOTHING]
 
 
 def test_the_table_has_every_command_and_the_matrix_every_row() -> None:
-    assert {*RESTRICTED, *FREE} == set(TABLE)
+    assert {*RESTRICTED, *ANY_TOPIC, *FREE} == set(TABLE)
+    assert ANY_TOPIC == [Command.CHECKER_OFFER]
     assert {one.name for one in FREE} == {
         "HELLO", "PING", "BYE", "CANCEL", "KEEP", "TOPIC_LIST", "GROUP_LIST", "STATUS",
-        "TRANSACTION_LIST", "RIGHTS_CHECK", "CHECKER_OFFER",
+        "TRANSACTION_LIST", "RIGHTS_CHECK",
     }  # fmt: skip
 
 
@@ -190,6 +195,28 @@ def test_a_request_that_names_nothing_is_refused(command: Command) -> None:
         for group in (None, ""):
             with pytest.raises(Forbidden):
                 who.check("shop", command, TOPIC, group)
+
+
+@pytest.mark.parametrize("command", ANY_TOPIC, ids=lambda one: one.name)
+def test_a_command_that_names_no_topic_needs_the_right_for_some_topic(command: Command) -> None:
+    """A producer group belongs to who names it first, so not every app may name one."""
+    of_orders = Grant("produce", "orders.*")
+    for grants in (
+        [],
+        [Grant("consume"), Grant("manage"), Grant("audit")],
+        [Grant("produce", deny=True)],
+        [of_orders, Grant("produce", "orders.*", deny=True)],
+        [of_orders, Grant("produce", "order*", deny=True), Grant("consume")],
+    ):
+        with pytest.raises(Forbidden, match="produce"):
+            authoriser(app("shop", *grants)).check("shop", command)
+    for grants in (
+        [of_orders],
+        [Grant("produce", "orders.eu")],
+        [of_orders, Grant("produce", "orders.eu", deny=True)],
+        [of_orders, Grant("consume", "orders.*", deny=True)],
+    ):
+        authoriser(app("shop", *grants)).check("shop", command)
 
 
 @pytest.mark.parametrize("command", [Command.TRANSACTION_COMMIT, Command.TRANSACTION_ABORT])

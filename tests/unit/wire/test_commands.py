@@ -88,7 +88,7 @@ def test_who_may_what():
     anybody = {
         Command.HELLO, Command.PING, Command.BYE, Command.CANCEL, Command.KEEP,
         Command.TOPIC_LIST, Command.GROUP_LIST, Command.STATUS, Command.TRANSACTION_LIST,
-        Command.RIGHTS_CHECK, Command.CHECKER_OFFER,
+        Command.RIGHTS_CHECK,
     }  # fmt: skip
     for command, entry in TABLE.items():
         name = command.name
@@ -99,6 +99,8 @@ def test_who_may_what():
             Command.SEND, Command.REPORT, Command.PREPARE, Command.TRANSACTION_PREPARE,
         }:  # fmt: skip
             assert entry.policy == Policy(Scope.TOPIC, (Right.PRODUCE,))
+        elif command is Command.CHECKER_OFFER:
+            assert entry.policy == Policy(Scope.ANY_TOPIC, (Right.PRODUCE,))
         elif command is Command.SCHEDULE_CANCEL:
             assert entry.policy == Policy(Scope.TOPIC, (Right.PRODUCE,), operators=True)
         elif command in {

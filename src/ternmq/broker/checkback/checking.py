@@ -162,6 +162,8 @@ class Checking:
     ) -> DoneReply:
         """Move a group's cursor in a transaction: forward, and only when it is committed.
 
+        A reset of the group takes the moves from before it out of the transaction.
+
         Raises:
             TransactionDecided, UnknownTransaction, ProducerGroupTaken, TransactionTooLarge.
             UnknownTopic, UnknownGroup, UnknownQueue, InvalidRequest, DiskFull, Busy.

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from ternmq.broker.checkback.found import Decided, Found, was_decided
-from ternmq.broker.checkback.outcomes import Outcomes
+from ternmq.broker.checkback.outcomes import Outcomes, Settles
 from ternmq.broker.checkback.questions import Name, RowsPage, TransactionState
 from ternmq.broker.delivery.parking import Parking
 from ternmq.broker.delivery.settles import Settling
@@ -19,11 +21,12 @@ from ternmq.broker.gate.replies import DecideReply
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.intake.committing import Places, places_of, record, rows_of
 from ternmq.broker.intake.sends import Sending
+from ternmq.broker.ledger.factkinds import SETTLED
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.broker.transaction.checked import CheckedTransaction
 from ternmq.model.types import NO_POSITION
 from ternmq.record.fact import messages, transactions
-from ternmq.record.fact.facts import CursorMoved, Outcome, Settled
+from ternmq.record.fact.facts import LEASED_RUN, CursorMoved, Outcome, Settled
 from ternmq.record.fact.header import HEADER_BYTES, time_us_of
 from ternmq.record.fact.transactions import Resolution, Resolved, Why
 
@@ -35,12 +38,15 @@ _WHY: Final = {
 }
 
 
+_NO_SETTLES: Final = Settles([], [])
+
+
 class _Content(NamedTuple):
     """What a RESOLVED says."""
 
     places: Places
     """Its batches; with topics that were deleted, or after a roll back, nothing becomes of them."""
-    settles: Sequence[Settled] = ()
+    settles: Settles = _NO_SETTLES
     moves: Sequence[CursorMoved] = ()
 
 
@@ -103,35 +109,33 @@ class Deciding:
         """Record the decision on an undecided transaction, and wake those who wait for it.
 
         Raises:
-            DiskFull, Busy: Nothing was changed; a later attempt may succeed.
+            DiskFull, Busy: Nothing was decided; a later attempt may succeed.
         """
-        content = self._commit(now_us, opened) if commit else self._roll_back(opened)
-        places = content.places
-        rows = rows_of(places)
-        producer, counter = opened.name
-        fact = Resolved(
-            opened.number,
-            counter,
-            0,
-            rows,
-            0,
-            Resolution.COMMITTED if commit else Resolution.ROLLED_BACK,
-            why,
-            "",
-            opened.app,
-            places.parts,
-            places.gone,
-            producer,
-            opened.group,
-            attempt,
-            places.due,
-            content.settles,
-            content.moves,
-        )
+        content = self._content(now_us, opened, commit=commit)
+        fact = _fact(opened, why, content, commit=commit, attempt=attempt)
+        others = content.settles.others
+        if others and len(transactions.pack_resolved(fact)) > self._ledger.journal.max_body:
+            # What the transaction holds fits: each step of it was checked. What others hold may be
+            # released before the decision, since the keys stay closed until then.
+            self._release(now_us, others)
+            content = self._content(now_us, opened, commit=commit)
+            fact = _fact(opened, why, content, commit=commit, attempt=attempt)
         self._record(now_us, fact)
         key = _WHY[why], commit
         self.decisions[key] = self.decisions.get(key, 0) + 1
-        return DecideReply(opened.number, rows, self._ledger.end)
+        return DecideReply(opened.number, fact.rows, self._ledger.end)
+
+    def _release(self, now_us: int, settles: Sequence[Settled]) -> None:
+        """Record releases by themselves, in records that fit a segment."""
+        ledger = self._ledger
+        most = max(1, ledger.journal.max_body // (2 * LEASED_RUN.size))
+        for one in settles:
+            for at in range(0, len(one.runs), most):
+                piece = replace(one, runs=one.runs[at : at + most])
+                ledger.admit(now_us, SETTLED, [piece])
+
+    def _content(self, now_us: int, opened: CheckedTransaction, *, commit: bool) -> _Content:
+        return self._commit(now_us, opened) if commit else self._roll_back(opened)
 
     # -- the record -------------------------------------------------------------------------------
 
@@ -242,3 +246,35 @@ class Deciding:
             size += len(made)
             last = ordinal + 1
         return RowsPage(records, 0, self._ledger.end)
+
+
+def _fact(
+    opened: CheckedTransaction,
+    why: Why,
+    content: _Content,
+    *,
+    commit: bool,
+    attempt: int,
+) -> Resolved:
+    """Return the RESOLVED of a decision."""
+    places = content.places
+    producer, counter = opened.name
+    return Resolved(
+        opened.number,
+        counter,
+        0,
+        rows_of(places),
+        0,
+        Resolution.COMMITTED if commit else Resolution.ROLLED_BACK,
+        why,
+        "",
+        opened.app,
+        places.parts,
+        places.gone,
+        producer,
+        opened.group,
+        attempt,
+        places.due,
+        [*content.settles.own, *content.settles.others],
+        content.moves,
+    )

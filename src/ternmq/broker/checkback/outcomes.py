@@ -9,15 +9,26 @@ an undecided transaction can only be settled in that transaction (``Settling.ope
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from ternmq.broker.catalog.catalog import Subscription
-from ternmq.broker.delivery.settles import Settle, Settling, behind, released
+from ternmq.broker.delivery.settles import Settle, Settling, behind, others_lend, released
 from ternmq.broker.group.lease import Lease
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import RunList, merge, split_all
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.broker.transaction.checked import CheckedTransaction
 from ternmq.record.fact.facts import Cause, LeasedRun, Outcome, Settled
+
+
+class Settles(NamedTuple):
+    """The settles of a RESOLVED."""
+
+    own: list[Settled]
+    """Of the rows that the transaction settles."""
+    others: list[Settled]
+    """Releases of rows in other leases, behind rows of their key that come again. A transaction
+    does not count them in its size: what others hold changes until its decision."""
 
 
 class Outcomes:
@@ -32,15 +43,17 @@ class Outcomes:
         self._ledger = ledger
         self._settling = settling
 
-    def of_commit(self, now_us: int, opened: CheckedTransaction) -> list[Settled]:
+    def of_commit(self, now_us: int, opened: CheckedTransaction) -> Settles:
         """Return what becomes of the rows that the transaction settles and still holds."""
         found: list[Settled] = []
+        others: list[Settled] = []
         for progress, own, made in _held(self._ledger, opened):
             subscription = self._ledger.views.catalog.consumer_of(progress)
             if subscription is None:
                 continue
             settles = _newest(own, made)
             lowest = self._come_again(subscription, progress, settles)
+            closed = progress.mode.keyed and others_lend(progress, own.id)
             later: list[LeasedRun] = []
             again: list[LeasedRun] = []
             for one, taken in settles:
@@ -48,7 +61,7 @@ class Outcomes:
                 if lowest:
                     runs, waiting = _split(progress, taken, lowest)
                     later += waiting
-                if progress.mode.keyed:
+                if closed:
                     runs, waiting = self._open(subscription, progress, one.outcome, runs, own)
                     later += waiting
                     again += waiting
@@ -67,17 +80,18 @@ class Outcomes:
                 ]  # fmt: skip
             if later:
                 found.append(released(progress, own, merge(later), Cause.KEY))
-            found += _behind(progress, own, again)
-        return found
+            others += _behind(progress, own, again)
+        return Settles(found, others)
 
-    def of_roll_back(self, opened: CheckedTransaction) -> list[Settled]:
+    def of_roll_back(self, opened: CheckedTransaction) -> Settles:
         """Return the releases of all rows that it holds; no attempt is counted."""
         found: list[Settled] = []
+        others: list[Settled] = []
         for progress, own, _ in _held(self._ledger, opened):
             runs = list(own.runs)
-            found += _behind(progress, own, runs)
+            others += _behind(progress, own, runs)
             found.append(released(progress, own, runs, Cause.CONSUMER))
-        return found
+        return Settles(found, others)
 
     def _open(
         self,
@@ -143,7 +157,7 @@ def _newest(own: Lease, made: Sequence[Settled]) -> list[tuple[Settled, list[Lea
     left = RunList(own.runs)
     alike: dict[tuple[int, Outcome, int, bytes], tuple[Settled, list[LeasedRun]]] = {}
     for one in reversed(made):
-        taken = [run for start, stop, _, _ in one.runs for run in left.take(start, stop)]
+        taken = left.take_all([run[:2] for run in one.runs])
         if taken:
             what = one.session, one.outcome, one.due_us, one.reason
             alike.setdefault(what, (one, []))[1].extend(taken)

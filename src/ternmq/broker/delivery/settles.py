@@ -11,7 +11,7 @@ from ternmq.broker.gate.replies import SettleReply
 from ternmq.broker.group.lease import LEASE_BITS, LEASE_LIMIT, LENT_UNTIL_US, Lease
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.retry import delay_us
-from ternmq.broker.group.runs import missing, split_all, union
+from ternmq.broker.group.runs import missing, parts_in, split_all, union
 from ternmq.broker.ledger.factkinds import SETTLED, FactKind
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.model.errors import LeaseExpired
@@ -367,8 +367,16 @@ class Settling:
 def held_of(lease: Lease, spans: Sequence[Span]) -> tuple[list[LeasedRun], list[Span]]:
     """Return (runs of the lease that are in the spans, parts of the spans not in the lease)."""
     wanted = union(spans)
-    _, taken = split_all(lease.runs, wanted)
+    taken = parts_in(lease.runs, wanted)
     return taken, missing(wanted, taken)
+
+
+def others_lend(progress: Progress, transaction: int) -> bool:
+    """Return whether rows of a group queue are leased to another transaction. O(leases)."""
+    return progress.page.figures.lends(progress) and any(
+        lease.until_us >= LENT_UNTIL_US and id_ != transaction
+        for id_, lease in progress.leases.items()
+    )
 
 
 def _behind_lent(progress: Progress, taken: Sequence[LeasedRun], transaction: int) -> list[int]:

@@ -58,9 +58,15 @@ class FailureRows:
     def put(self, row: Failure) -> bool:
         """Store a row, or replace the one of its offset; return whether it is new."""
         relative = row.offset - self.base
-        at = bisect_left(self.relative, relative)
         reference = row.position << 16 | min(row.attempt, 0xFFFF)
         deliveries = min(row.deliveries, 0xFFFF)
+        if not self.relative or relative > self.relative[-1]:  # as the rows of most facts
+            self.relative.append(relative)
+            self.when.append(row.when_us)
+            self.references.append(reference)
+            self.deliveries.append(deliveries)
+            return True
+        at = bisect_left(self.relative, relative)
         if at < len(self.relative) and self.relative[at] == relative:
             self.when[at] = row.when_us
             self.references[at] = reference

@@ -25,6 +25,7 @@ class Lease(msgspec.Struct, eq=False):
     session: int
     until_us: int
     runs: list[LeasedRun] = []
+    """Sorted; while a journal is replayed, those that were loaded are in any order."""
     at_once: int = 0
     """Number of the group's rows that its consumer works on at one time; 0: unknown.
     Volatile: the record of a lease's end contains the result, and every row of a lease from before

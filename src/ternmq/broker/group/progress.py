@@ -26,7 +26,16 @@ from ternmq.broker.group.heldpage import HeldPage
 from ternmq.broker.group.lease import LEASE_BITS, LENT_UNTIL_US, Lease
 from ternmq.broker.group.mode import GroupMode
 from ternmq.broker.group.order import UNORDERED
-from ternmq.broker.group.runs import RunList, SpanSet, put, row_count, split, split_all, union
+from ternmq.broker.group.runs import (
+    RunList,
+    SpanSet,
+    cut,
+    put_all,
+    row_count,
+    split,
+    split_all,
+    union,
+)
 from ternmq.broker.group.stamps import Admission
 from ternmq.record.fact.facts import (
     CursorMoved,
@@ -140,10 +149,12 @@ class Progress:
         if leased:
             lease = self.leases.get(lease_id)
             if lease is None:
-                self.leases[lease_id] = Lease(lease_id, fact.session, fact.until_us, list(leased))
+                runs = sorted(leased)
+                self.leases[lease_id] = Lease(lease_id, fact.session, fact.until_us, runs)
                 self.page.figures.lease_begun(self, fact.session)
             else:
                 lease.runs.extend(leased)
+                lease.runs.sort()
                 if fact.until_us > lease.until_us:
                     lease.until_us = fact.until_us
             for start, stop, _, _ in leased:
@@ -178,9 +189,30 @@ class Progress:
             own = self.leases[transaction] = Lease(transaction, 0, LENT_UNTIL_US)
             self.page.figures.lease_begun(self, 0)
         self.leased_rows += row_count(runs)
-        for start, stop, attempt, deliveries in runs:
-            put(own.runs, start, stop, attempt, deliveries)
-            self._touch(position, start, stop)
+        own.runs = put_all(own.runs, runs)
+        self._touch_all(position, runs)
+
+    def apply_decided(self, position: int, facts: Sequence[Settled]) -> None:
+        """Apply the settles of a RESOLVED in one queue: no two are of the same row.
+
+        The rows leave their leases in one pass, since a transaction may have thousands of settles,
+        and its lease as many runs.
+        """
+        admission, leases = self.admission, self.leases
+        applied = [(fact, admission.runs(position, fact.runs)) for fact in facts]
+        by_lease: dict[int, list[LeasedRun]] = {}
+        for fact, runs in applied:
+            id_ = fact.lease_epoch << LEASE_BITS | fact.lease
+            by_lease.setdefault(id_, []).extend(runs)
+        for id_, runs in by_lease.items():
+            lease = leases.get(id_)
+            if lease is not None:
+                self.order.give_back(self._take_back(lease, runs))
+                if not lease.runs and not admission.shards:
+                    self._end_lease(lease)
+        for fact, runs in applied:
+            self._settle(position, fact, runs)
+            self.order.settled(fact.outcome, (), runs)
 
     def apply_settled(self, position: int, fact: Settled) -> None:
         """Apply a SETTLED or ENDED fact."""
@@ -206,8 +238,7 @@ class Progress:
             given_back = self._take_back(lease, runs)
             if not lease.runs and not admission.shards:
                 self._end_lease(lease)
-        for run in runs:
-            self._settle(position, fact, run)
+        self._settle(position, fact, runs)
         if self.order is not UNORDERED:
             self.order.settled(outcome, given_back, runs)
 
@@ -217,34 +248,46 @@ class Progress:
         self.leased_rows -= row_count(given_back)
         return given_back
 
-    @staticmethod
-    def _cut(lease: Lease, runs: Sequence[LeasedRun]) -> list[LeasedRun]:
-        if len(runs) == 1:
-            lease.runs, cut = split(lease.runs, *runs[0][:2])
+    def _cut(self, lease: Lease, runs: Sequence[LeasedRun]) -> list[LeasedRun]:
+        if self.admission.until:  # a replay: runs that were loaded are sorted at its end
+            lease.runs, taken = split_all(lease.runs, union([run[:2] for run in runs]))
+        elif len(runs) == 1:
+            lease.runs, taken = cut(lease.runs, (runs[0][:2],))
         else:
-            lease.runs, cut = split_all(lease.runs, union([run[:2] for run in runs]))
-        return cut
+            lease.runs, taken = cut(lease.runs, union([run[:2] for run in runs]))
+        return taken
 
     def _end_lease(self, lease: Lease) -> None:
         del self.leases[lease.id]
         self.page.figures.lease_ended(self, lease.session)
 
-    def _settle(self, position: int, fact: Settled, run: LeasedRun) -> None:
-        start, stop, attempt, deliveries = run
-        failures = self.failures
-        self._touch(position, start, stop)
-        if self.ready.runs:
-            self.ready.take(start, stop)
+    def _settle(self, position: int, fact: Settled, runs: Sequence[LeasedRun]) -> None:
+        """Give rows their outcome: they are taken out of where they were, and put where they go."""
+        failures, outcome, cursor = self.failures, fact.outcome, self.cursor
+        if len(runs) == 1:
+            start, stop, _, _ = runs[0]
+            self._touch(position, start, stop)
+            if self.ready.runs:
+                self.ready.take(start, stop)
+        else:
+            self._touch_all(position, runs)
+            if self.ready.runs:
+                self.ready.take_all([run[:2] for run in runs])
         if failures.waiting_rows or failures.dead_rows:
-            failures.take(start, stop, keep_history=fact.outcome is _RELEASED)
-        if stop > self.cursor:
-            self.ahead.add(max(start, self.cursor), stop)
-        if fact.outcome is _RELEASED:
-            self.ready.add(start, stop, attempt, deliveries)
-        elif failures.history:
-            failures.forget_history(start, stop)
-        if fact.outcome is not _DONE and fact.outcome is not _RELEASED:
-            failures.put(position, fact.outcome, run, fact.due_us)
+            for start, stop, _, _ in runs:
+                failures.take(start, stop, keep_history=outcome is _RELEASED)
+        for start, stop, _, _ in runs:
+            if stop > cursor:
+                self.ahead.add(max(start, cursor), stop)
+        if outcome is _RELEASED:
+            self.ready.add_all(runs)
+            return
+        if failures.history:
+            for start, stop, _, _ in runs:
+                failures.forget_history(start, stop)
+        if outcome is not _DONE:
+            for run in runs:
+                failures.put(position, outcome, run, fact.due_us)
 
     def apply_extended(self, position: int, fact: Extended) -> None:
         """Apply an EXTENDED fact: a lease lasts longer."""
@@ -441,6 +484,14 @@ class Progress:
         while first < last:
             first += 1
             self.shard_changed[first] = position
+
+    def _touch_all(self, position: int, runs: Sequence[LeasedRun]) -> None:
+        """Note that a record changed the rows of some runs; neighbours share shards."""
+        before = -1
+        for start, stop, _, _ in runs:
+            if start >> SHARD_BITS != before or stop - 1 >> SHARD_BITS != before:
+                self._touch(position, start, stop)
+                before = stop - 1 >> SHARD_BITS
 
     def _note(self) -> None:
         """Mark the group queue as changed for the figures."""

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from operator import lt
+from typing import Final
 
 from ternmq.record.fact.facts import LeasedRun, Span
+
+_MANY: Final = 16
+"""Number of runs from which one pass over all runs takes less time than a search for each."""
 
 
 def split(runs: list[LeasedRun], start: int, stop: int) -> tuple[list[LeasedRun], list[LeasedRun]]:
@@ -30,8 +35,13 @@ def split(runs: list[LeasedRun], start: int, stop: int) -> tuple[list[LeasedRun]
 
 def union(spans: Iterable[Span]) -> list[Span]:
     """Return the spans sorted; spans that touch or overlap are joined."""
+    ordered = sorted(spans)
+    if len(ordered) > _MANY:
+        starts, stops = zip(*ordered, strict=True)
+        if all(map(lt, stops, starts[1:])):  # as most requests name them: nothing to join
+            return ordered
     joined: list[Span] = []
-    for start, stop in sorted(spans):
+    for start, stop in ordered:
         if joined and start <= joined[-1][1]:
             if stop > joined[-1][1]:
                 joined[-1] = (joined[-1][0], stop)
@@ -64,13 +74,52 @@ def split_all(
             if start < first:
                 outside.append((start, first, attempt, deliveries))
                 start = first
-            end = min(last, high)
-            inside.append((start, end, attempt, deliveries))
-            start = end
+            if last > high:
+                last = high
+            inside.append((start, last, attempt, deliveries))
+            start = last
             index += 1
         if start < high:
             outside.append((start, high, attempt, deliveries))
     return outside, inside
+
+
+def cut(runs: list[LeasedRun], spans: Sequence[Span]) -> tuple[list[LeasedRun], list[LeasedRun]]:
+    """Do the same as ``split_all`` for sorted runs: a few spans are looked for.
+
+    O(log n + copied). The runs are not changed: a fact may refer to the list.
+    """
+    if len(runs) <= _MANY and len(spans) == 1:
+        return split(runs, *spans[0])
+    if len(spans) > _MANY or len(runs) <= _MANY:
+        return split_all(runs, spans)
+    outside, inside = runs, list[LeasedRun]()
+    for start, stop in spans:
+        low, high = _touched(outside, start, stop)
+        if low < high:
+            around, found = split(outside[low:high], start, stop)
+            outside = [*outside[:low], *around, *outside[high:]]
+            inside += found
+    return outside, inside
+
+
+def parts_in(runs: list[LeasedRun], spans: Sequence[Span]) -> list[LeasedRun]:
+    """Return the parts of sorted runs that are in the spans; a few are looked for, in O(log n)."""
+    if len(spans) > _MANY or len(runs) <= _MANY:
+        return split_all(runs, spans)[1]
+    found: list[LeasedRun] = []
+    for start, stop in spans:
+        low, high = _touched(runs, start, stop)
+        found += split(runs[low:high], start, stop)[1]
+    return found
+
+
+def _touched(runs: list[LeasedRun], start: int, stop: int) -> tuple[int, int]:
+    """Return which of sorted runs have rows in a span: ``[low, high)``."""
+    low = bisect_right(runs, (start,))
+    if low and runs[low - 1][1] > start:
+        low -= 1
+    return low, bisect_left(runs, (stop,), low)
 
 
 def missing(spans: Sequence[Span], runs: Sequence[LeasedRun]) -> list[Span]:
@@ -112,6 +161,15 @@ def put(runs: list[LeasedRun], start: int, stop: int, attempt: int, deliveries: 
     if at < len(runs) and runs[at][0] == stop and runs[at][2:] == (attempt, deliveries):
         stop = runs.pop(at)[1]
     runs.insert(at, (start, stop, attempt, deliveries))
+
+
+def put_all(runs: list[LeasedRun], more: Sequence[LeasedRun]) -> list[LeasedRun]:
+    """Return sorted runs with further ones, as ``put``; ``runs`` may be changed."""
+    if len(more) > _MANY:
+        return merge([*runs, *more])
+    for run in more:
+        put(runs, *run)
+    return runs
 
 
 def first_rows(runs: Iterable[LeasedRun], limit: int) -> list[LeasedRun]:
@@ -163,6 +221,15 @@ class RunList:
         self.rows += stop - start
         put(self.runs, start, stop, attempt, deliveries)
 
+    def add_all(self, runs: Sequence[LeasedRun]) -> None:
+        """``add`` for several runs: many of them in one pass."""
+        if len(runs) <= _MANY:
+            for start, stop, attempt, deliveries in runs:
+                self.add(start, stop, attempt, deliveries)
+            return
+        self.rows += row_count(runs)
+        self.runs = put_all(self.runs, runs)
+
     def find(self, offset: int) -> LeasedRun | None:
         """Return the run that holds the offset, or None."""
         at = bisect_right(self.runs, (offset, 1 << 63)) - 1
@@ -172,27 +239,29 @@ class RunList:
 
     def inside(self, start: int, stop: int) -> list[LeasedRun]:
         """Return the parts of the runs in ``[start, stop)``. O(log n + found)."""
-        runs = self.runs
         if start >= stop:
             return []
-        low = bisect_right(runs, (start,))
-        if low and runs[low - 1][1] > start:
-            low -= 1
-        return split(runs[low : bisect_left(runs, (stop,), low)], start, stop)[1]
+        low, high = _touched(self.runs, start, stop)
+        return split(self.runs[low:high], start, stop)[1]
 
     def take(self, start: int, stop: int) -> list[LeasedRun]:
         """Remove and return the parts of the runs in ``[start, stop)``. O(log n + moved)."""
         runs = self.runs
-        low = bisect_right(runs, (start,))
-        if low and runs[low - 1][1] > start:
-            low -= 1
-        high = bisect_left(runs, (stop,), low)
+        low, high = _touched(runs, start, stop)
         if low == high:
             return []
-        outside, inside = split(runs[low:high], start, stop)
+        outside, taken = split(runs[low:high], start, stop)
         runs[low:high] = outside
-        self.rows -= row_count(inside)
-        return inside
+        self.rows -= row_count(taken)
+        return taken
+
+    def take_all(self, spans: Sequence[Span]) -> list[LeasedRun]:
+        """``take`` for disjoint spans: many of them in one pass."""
+        if len(spans) <= _MANY:
+            return [run for start, stop in spans for run in self.take(start, stop)]
+        self.runs, taken = split_all(self.runs, union(spans))
+        self.rows -= row_count(taken)
+        return taken
 
 
 class SpanSet:

@@ -16,6 +16,7 @@ from ternmq.record.batch.batch import Column, flags_of
 from ternmq.record.batch.layout import due_times_of
 from ternmq.record.fact import state
 from ternmq.record.fact.checked import Checked
+from ternmq.record.fact.facts import Settled
 from ternmq.record.fact.transactions import Prepared, Resolved
 
 _WITH_DUE: Final = 1 << Column.DUE_US
@@ -85,10 +86,14 @@ class CheckedViews:
         Their rows: see ``TransactionViews.apply_resolved``.
         """
         views, position = self._views, at.position
+        by_queue: dict[tuple[int, int, int], list[Settled]] = {}
         for settle in fact.settles:
-            progress = views.progress.get((settle.group, settle.topic, settle.queue))
+            key = settle.group, settle.topic, settle.queue
+            by_queue.setdefault(key, []).append(settle)
+        for key, settles in by_queue.items():
+            progress = views.progress.get(key)
             if progress is not None:
-                progress.apply_settled(position, settle)
+                progress.apply_decided(position, settles)
         for move in fact.moves:
             progress = views.progress.get((move.group, move.topic, move.queue))
             if progress is not None:

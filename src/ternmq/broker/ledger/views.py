@@ -45,6 +45,7 @@ from ternmq.broker.ledger.factkinds import (
 )
 from ternmq.broker.ledger.objects import StateObjects
 from ternmq.broker.schedule.pending import Schedule
+from ternmq.broker.transaction.checked import PAGE_BITS as CHECKED_BITS
 from ternmq.broker.transaction.checked import CheckedTransactions
 from ternmq.broker.transaction.preparedrows import PreparedRows
 from ternmq.broker.transaction.producergroups import ProducerGroups
@@ -58,11 +59,12 @@ from ternmq.model.specs import Limits
 from ternmq.model.types import Position
 from ternmq.record.batch.batch import Batch
 from ternmq.record.fact import control, messages, moved, replay
-from ternmq.record.fact.facts import CursorMoved, Extended, Pulled, Settled
+from ternmq.record.fact.facts import CursorMoved, Extended, Move, Pulled, Settled
 from ternmq.record.fact.header import Kind
 from ternmq.record.fact.state import (
     ALARMS,
     APPS,
+    CHECKED,
     CLIENT_SHOWN,
     HOLDS,
     PRODUCER_GROUPS,
@@ -194,6 +196,16 @@ class Views:
         progress = self.progress.get((fact.group, fact.topic, fact.queue))
         if progress is not None:
             progress.apply_cursor(at.position, fact)
+        if fact.move is Move.RESET:
+            self._reset_moves(at.position, fact)
+
+    def _reset_moves(self, position: int, fact: CursorMoved) -> None:
+        """Take the moves of a group that is reset out of undecided transactions."""
+        key = fact.group, fact.topic, fact.queue
+        for number, ordinal in self.checked.moves_of(*key):
+            page = ordinal >> CHECKED_BITS
+            if position >= self.objects.stamp(CHECKED, 0, 0, page, number):
+                self.checked.apply_reset(position, number, ordinal, *key)
 
     def _replayed(self, at: At, fact: replay.Replayed) -> None:
         progress = self.progress.get((fact.group, fact.topic, fact.queue))

@@ -158,10 +158,10 @@ class Steps:
         await self._session.control(Command.TRANSACTION_MOVE, asked, control.Nothing, timeout)
 
     async def decide(
-        self, opening: Opening, number: int, timeout: float, *, commit: bool
+        self, opening: Opening | None, number: int, timeout: float, *, commit: bool
     ) -> control.TransactionDone:
         """Commit a transaction or roll it back; ``number`` 0: it is found by its name."""
-        if number:
+        if number or opening is None:
             asked = control.TransactionDecide(transaction=number, commit=commit)
         else:
             asked = control.TransactionDecide(

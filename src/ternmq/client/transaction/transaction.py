@@ -10,6 +10,7 @@ checker would not know that something is missing.
 
     NEW --enter--> OPEN --commit, rollback--> ENDED
                    OPEN --decision without an answer--> ENDED, outcome unknown
+                   OPEN --the client is closed--> ENDED, rolled back
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from ternmq.client.transaction.steps import Opening, Steps, receipts_of
 from ternmq.client.transaction.unfinished import Unfinished
 from ternmq.model.errors import (
     CannotConnect,
+    ClientClosed,
     ConnectionLost,
     InvalidRequest,
     LeaseExpired,
@@ -79,6 +81,7 @@ class State(enum.Enum):
     OPEN = "is open"
     COMMITTED = "was committed"
     ROLLED_BACK = "was rolled back"
+    CLOSED = "was rolled back, since its client was closed"
     LEFT = "was left to its checker"
     DECIDED = "was decided by its checker, a policy or an operator"
     UNKNOWN = "has ended, with an outcome that is not known yet"
@@ -169,6 +172,8 @@ class Transaction(pickling.NotPickled):
         self._errors: list[BaseException] = []
         """The errors of its steps: what they were to do is missing."""
         self._busy = False
+        self._deciding = False
+        """A call that decides it has not returned."""
         self._undoing = False
         """It is being rolled back."""
         self._state = State.NEW
@@ -199,6 +204,9 @@ class Transaction(pickling.NotPickled):
         self._session.bind()
         if self._state is not State.NEW:
             raise TransactionNotOpen(f"this transaction {self._state.value}")
+        if self._parts.unfinished.closed:
+            raise ClientClosed("the client is closing: no transaction begins any more")
+        self._parts.unfinished.begun(id(self), self._client_closes)
         batches = self._parts.batches
         self._opening = Opening(
             batches.ids.producer,
@@ -217,6 +225,9 @@ class Transaction(pickling.NotPickled):
         traceback: TracebackType | None,
     ) -> None:
         try:
+            if self._state is State.CLOSED and error is None:
+                raise ClientClosed("the client was closed in the block of a transaction, which was "
+                                   "rolled back")  # fmt: skip
             if self._state is not State.OPEN:
                 return
             if error is None:
@@ -251,6 +262,36 @@ class Transaction(pickling.NotPickled):
             log.warning(
                 "%r could not be rolled back, its checker is asked later: %s", self, failure
             )
+
+    async def _client_closes(self, timeout: float) -> None:
+        """Roll back, since the client is closed: the block can decide nothing any more.
+
+        One that is to be left to its checker if the block fails is left to it. A decision that is
+        under way goes on. Raises nothing but a cancellation.
+
+        Args:
+            timeout: Seconds to wait for the broker.
+        """
+        left = self._checks and not self._broken
+        if self._state is not State.OPEN or self._deciding or not self._asked or left:
+            return
+        self._undoing = True
+        try:
+            await self._parts.steps.decide(self._name(), self._number, timeout, commit=False)
+        except UnknownTransaction:
+            pass  # the request that was to open it did not arrive
+        except TransactionDecided:
+            self._ended(State.DECIDED)
+            return
+        except TernMQError as failure:
+            log.warning(
+                "%r could not be rolled back when its client was closed, its checker is asked "
+                "later: %s", self, failure,
+            )  # fmt: skip
+            return
+        log.info("%r was rolled back: its client was closed", self)
+        self._parts.unfinished.found(self._name())
+        self._ended(State.CLOSED, undone=True)
 
     def _comes_of_a_step(self, error: BaseException | None) -> bool:
         """Return whether an error, or what led to it, was raised by a step of the transaction."""
@@ -519,7 +560,8 @@ class Transaction(pickling.NotPickled):
     async def commit_offset(self, topic: str | Topic, group: str, queue: int, offset: int) -> None:
         """Have a group continue from an offset of a queue when the transaction commits.
 
-        For programs that read without leases and keep their own place.
+        For programs that read without leases and keep their own place. If the group is reset
+        before the commit, the commit does not move it.
 
         Args:
             topic: The topic.
@@ -646,6 +688,7 @@ class Transaction(pickling.NotPickled):
         if self._busy:
             raise TransactionInUse(f"{what}: another call of this transaction has not returned")
         self._busy = True
+        self._deciding = what in _DECISIONS
         try:
             yield
         except BaseException as error:
@@ -653,7 +696,7 @@ class Transaction(pickling.NotPickled):
                 self._errors.append(error)
             raise
         finally:
-            self._busy = False
+            self._busy = self._deciding = False
 
     @asynccontextmanager
     async def _sent(self, *, alone: bool) -> AsyncIterator[None]:
@@ -701,6 +744,7 @@ class Transaction(pickling.NotPickled):
         self._errors.clear()  # they refer to frames that refer to this
         self._state = state
         unfinished.open.discard(self._number)
+        unfinished.ended(id(self))
 
 
 def _listed(messages: Iterable[object]) -> list[object]:

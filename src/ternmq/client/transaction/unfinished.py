@@ -2,31 +2,61 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from itertools import islice
 from typing import Final
+from weakref import WeakMethod
 
 from ternmq.client.transaction.steps import Opening, Steps
-from ternmq.model.errors import TransactionDecided, UnknownTransaction
+from ternmq.model.errors import TernMQError, TransactionDecided, UnknownTransaction
 from ternmq.wire import control
+
+log: Final = logging.getLogger("ternmq")
 
 MOST: Final = 10_000
 """Most transactions of a kind that are remembered."""
+_MOST_AT_CLOSE: Final = 1_000
+"""Most of a kind that are rolled back when the client is closed."""
+
+
+Closes = Callable[[float], Coroutine[None, None, None]]
+"""Rolls a transaction back within some seconds, unless a checker is to decide it."""
 
 
 class Unfinished:
     """Remembers them. Not thread-safe: call it from the client's loop.
 
     Attributes:
+        closed: The client is closed, or about to be.
         open: Numbers of the transactions whose blocks have not ended.
         undone: Numbers of those whose roll back was not answered, or refused, oldest first.
     """
 
     def __init__(self, steps: Steps) -> None:
+        self.closed = False
+        self._blocks: dict[int, WeakMethod[Closes]] = {}
+        """What rolls back the transactions whose blocks have not ended, opened or not."""
         self.open: set[int] = set()
         self.undone: dict[int, None] = {}
         self._lost: dict[int, Opening] = {}
         """Openings whose outcome is not known, by counter: such a transaction can only be rolled
         back, and is known by its name."""
         self._steps = steps
+
+    def begun(self, key: int, closes: Closes) -> None:
+        """Note that a block began.
+
+        Args:
+            key: Names it until it ends.
+            closes: A method of the transaction; the transaction is not kept alive by it.
+        """
+        self._blocks[key] = WeakMethod(closes, lambda _: self.ended(key))
+
+    def ended(self, key: int) -> None:
+        """Note that a block ended."""
+        self._blocks.pop(key, None)
 
     def undo(self, number: int) -> None:
         """Note that a transaction is to be rolled back when the broker asks about it."""
@@ -65,3 +95,39 @@ class Unfinished:
             if done.transaction == asked.transaction:
                 return True
         return False
+
+    async def close(self, timeout: float) -> None:
+        """Roll back what only this client would: its blocks can decide nothing any more.
+
+        What cannot be rolled back in time is left to the checkers.
+
+        Args:
+            timeout: Seconds for all of them together.
+        """
+        self.closed = True
+        blocks = [one() for one in islice(self._blocks.values(), _MOST_AT_CLOSE)]
+        jobs: list[Coroutine[None, None, None]] = [
+            closes(timeout) for closes in blocks if closes is not None
+        ]
+        jobs += [
+            self._roll_back(None, number, timeout) for number in islice(self.undone, _MOST_AT_CLOSE)
+        ]
+        jobs += [
+            self._roll_back(opening, 0, timeout)
+            for opening in islice(self._lost.values(), _MOST_AT_CLOSE)
+        ]
+        if jobs:
+            await asyncio.gather(*jobs)
+
+    async def _roll_back(self, opening: Opening | None, number: int, timeout: float) -> None:
+        """Roll back one that its block wanted to roll back, or may have opened."""
+        try:
+            await self._steps.decide(opening, number, timeout, commit=False)
+        except (UnknownTransaction, TransactionDecided):
+            pass
+        except TernMQError as error:
+            log.info("a transaction could not be rolled back at the end of its client: %s", error)
+            return
+        self.undone.pop(number, None)
+        if opening is not None:
+            self.found(opening)

@@ -24,7 +24,8 @@ class TransactionMove(Body, frozen=True, kw_only=True):
     """Move the cursor of a group in a queue when the transaction commits.
 
     The group then has all messages of the queue below the offset behind it. A move to a place that
-    the group has passed by then changes nothing.
+    the group has passed by then changes nothing, and neither does one from before a reset of the
+    group.
     """
 
     transaction: Transaction
@@ -128,7 +129,9 @@ class CheckerOffer(Body, frozen=True, kw_only=True):
     """Offer to answer questions about the transactions of producer groups.
 
     The offer adds to earlier ones of this connection, and ends with the connection. The questions
-    are pushes ([TRANSACTION_CHECK](#transaction_check)).
+    are pushes ([TRANSACTION_CHECK](#transaction_check)). A name without an app becomes a group of
+    the app of the connection. So the offer needs the right that opening a transaction without rows
+    needs.
     """
 
     groups: GroupNames

@@ -6,9 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from ternmq.broker.gate.replies import PullReply
-from ternmq.model.errors import LeaseExpired
+from ternmq.broker.group.lease import LENT_UNTIL_US
+from ternmq.model.errors import Busy, DiskFull, LeaseExpired
 from ternmq.model.specs import Exhausted, RetryPolicy
-from ternmq.record.fact.facts import Outcome
+from ternmq.record.fact.facts import LEASED_RUN, Outcome
 from tests.unit.broker.checkback.kit import Transacting
 from tests.unit.broker.kit import (
     STEADY,
@@ -90,3 +91,36 @@ def test_a_commit_leaves_out_rows_behind_those_of_a_later_transaction(outcome: O
     again = world.pull(session, "o", "g")
     assert again is not None
     assert attempts(again) == {0: (1, 2), 1: (1, 2), 2: (1, 2)}
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_decision_fits_whatever_others_hold_behind_its_rows(commit: bool) -> None:
+    """The rows behind are not counted in the size of the transaction: it could not be decided."""
+    world = Transacting(segment_bytes=1 << 16)
+    world.topic("o", ordered=True)
+    world.group("o", "g", retry=STEADY)
+    session = world.checker()
+    for _ in range(78):
+        world.send("o", "ab" * 50)
+    pulled = world.pull(session, "o", "g", 7800)
+    assert pulled is not None
+    assert len(offsets(pulled)) == 7800
+    world.commit()
+    number = world.put(1).transaction
+    world.hold(number, session, "o", pulled, Outcome.RETRY, [(0, 1)])
+    spans = [(at, at + 1) for at in range(1, 1001, 2)]
+    world.hold(number, session, "o", pulled, Outcome.DONE, spans)
+    behind, own = 3899, 500
+    assert (behind + own) * LEASED_RUN.size > world.broker.journal.max_body
+    same_after_a_start(world)
+    world.commit()
+    for _ in range(3):
+        try:
+            world.decided(number, commit=commit)
+        except (Busy, DiskFull):  # a segment is full; the client asks again
+            world.commit()
+    assert number not in world.broker.views.checked.by_number
+    progress = world.progress("o", "g")
+    assert not any(one.until_us >= LENT_UNTIL_US for one in progress.leases.values())
+    assert progress.leased_rows == (3400 if commit else 0)
+    same_after_a_start(world)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
 
@@ -9,10 +10,12 @@ import pytest
 
 from ternmq.broker.group.keyorder import KeyOrder
 from ternmq.broker.group.lease import Lease
+from ternmq.broker.group.progress import Progress
 from ternmq.broker.transaction import checked
 from ternmq.model.errors import Busy, TransactionTooLarge
 from ternmq.model.specs import Limits, ProducerGroupSpec
 from ternmq.record.batch.batch import Row
+from ternmq.record.fact.facts import LeasedRun, Outcome
 from tests.unit.broker.checkback.kit import Transacting
 from tests.unit.broker.kit import SECOND, check, difference, offsets, portrait, reopened
 
@@ -38,11 +41,70 @@ def test_settles_that_are_alike_are_one_fact_of_the_commit() -> None:
     found: list[Any] = []
     of_commit = world.broker.checking._deciding._outcomes.of_commit
     opened = world.broker.views.checked.by_number[number]
-    found += of_commit(world.now, opened)
+    found += of_commit(world.now, opened).own
     assert len(found) == 1
     assert len(found[0].runs) == 100
     world.decided(number)
     assert world.progress("t", "g").leased_rows == 100
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_settles_with_reasons_of_their_own_are_taken_back_in_one_pass(ordered: bool) -> None:
+    """The lease of the transaction was cut for each of them: time grew with their square."""
+    world = Transacting()
+    world.topic("t", ordered=ordered)
+    world.group("t", "g")
+    session = world.checker()
+    world.send("t", [Row(body=b"x", ordering_key=f"k{at}" * ordered) for at in range(100)])
+    pulled = world.pull(session, "t", "g", 100)
+    assert pulled is not None
+    number = world.put(1).transaction
+    for at in range(0, 100, 2):
+        reason = f"reason {at}"
+        world.hold(number, session, "t", pulled, Outcome.RETRY, [(at, at + 1)], reason=reason)
+    looked = 0
+    taken_back = Progress._take_back
+
+    def counted(progress: Progress, lease: Lease, runs: Sequence[LeasedRun]) -> list[LeasedRun]:
+        nonlocal looked
+        looked += len(lease.runs)
+        return taken_back(progress, lease, runs)
+
+    with patch.object(Progress, "_take_back", counted):
+        world.decided(number)
+    assert looked == 50
+    progress = world.progress("t", "g")
+    assert (progress.failures.waiting_rows, progress.leased_rows) == (50, 50)
+    assert [one.offset for one in progress.failures.failed(dead=False, after=-1)] == list(
+        range(0, 100, 2)
+    )
+    check(world.broker, world.now)
+    assert not difference(portrait(world.broker.views), portrait(reopened(world).views))
+
+
+def test_what_takes_a_commit_longer_counts_more() -> None:
+    """So that no commit takes more than 20 ms: a row that fails takes longer than an ack."""
+    world = Transacting(limits=Limits(transaction_settles=26))
+    world.topic("t")
+    world.group("t", "g")
+    session = world.checker()
+    world.send("t", 40)
+    pulled = world.pull(session, "t", "g", 40)
+    assert pulled is not None
+    number = world.put(1).transaction
+    opened = world.broker.views.checked.by_number[number]
+    world.hold(number, session, "t", pulled, spans=[(0, 4), (6, 7)])
+    assert opened.settle_runs == 2
+    world.hold(number, session, "t", pulled, Outcome.RETRY, [(8, 9)])
+    assert opened.settle_runs == 2 + 10
+    world.hold(number, session, "t", pulled, Outcome.DEAD, [(10, 12)])
+    assert opened.settle_runs == 12 + 13
+    with pytest.raises(TransactionTooLarge, match="26 are allowed"):
+        world.hold(number, session, "t", pulled, Outcome.RETRY, [(13, 14)])
+    world.hold(number, session, "t", pulled, spans=[(13, 14)])
+    assert world.broker.views.checked.settles == 26
+    world.decided(number)
+    assert not world.broker.views.checked.settles
 
 
 def test_an_ack_does_not_walk_over_the_rows_of_transactions() -> None:

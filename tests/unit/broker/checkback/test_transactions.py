@@ -546,6 +546,45 @@ def test_a_cursor_moves_with_the_commit() -> None:
     same_after_a_start(world)
 
 
+@pytest.mark.parametrize("set_between", [False, True])
+def test_a_move_from_before_a_reset_is_left_out_of_the_commit(set_between: bool) -> None:
+    """The reset is newer: the operator wants the rows again that the move would pass over."""
+    world, session = start(limits=Limits(transaction_settles=3))
+    world.send("t", 5)
+    world.group("t", "other")
+    number, second = world.put(1).transaction, world.put(2).transaction
+
+    def move(number: int, group: str, offset: int) -> None:
+        command = world.broker.checking.move
+        world.run(lambda: command(world.now, "app", number, "t", group, 0, offset))
+
+    def reset(group: str) -> None:
+        world.run(lambda: world.broker.operating.reset(world.now, "t", group, 0, 1))
+
+    move(second, "g", 4)
+    move(number, "other", 2)
+    move(number, "g", 3)
+    if set_between:
+        world.restart()  # the moves are in STATE
+        world.resume(session)
+    reset("g")
+    assert world.broker.views.checked.settles == 1
+    same_after_a_start(world)
+    world.restart()  # what is left is in STATE
+    world.resume(session)
+    world.put(1, "t", 1, number=number)  # its number in the transaction was not used before
+    same_after_a_start(world)
+    world.decided(number)
+    assert world.progress("t", "g").cursor == 1
+    assert world.progress("t", "other").cursor == 2
+    move(second, "g", 2)  # one from after the reset counts
+    world.decided(second)
+    assert world.progress("t", "g").cursor == 2
+    assert world.drain(session, "t", "g") == [2, 3, 4, 5]
+    assert not world.broker.views.checked.settles
+    same_after_a_start(world)
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_rows_with_due_times_are_scheduled_at_the_commit(clean: bool) -> None:
     world, session = start()

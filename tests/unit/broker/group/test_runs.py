@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 from ternmq.broker.group.runs import (
     RunList,
     SpanSet,
+    cut,
     merge,
     missing,
+    parts_in,
+    put_all,
     row_count,
     split,
     split_all,
@@ -81,6 +84,48 @@ def test_split_all_is_splitting_by_one_after_the_other(
     left = missing(wanted, inside)
     assert {at for start, stop in left for at in range(start, stop)} == named - set(known)
     assert sum(stop - start for start, stop in left) == len(named - set(known))
+
+
+many_rows = st.dictionaries(st.integers(0, END - 1), tellings, min_size=20, max_size=END)
+"""More runs than are looked at one by one."""
+
+
+@given(st.one_of(known_rows, many_rows), st.lists(spans, max_size=3), st.booleans())
+def test_few_spans_of_many_runs_are_the_same_as_in_one_pass(
+    known: Known, some: list[tuple[int, int]], apart: bool
+) -> None:
+    singles = [(at, at + 1, *known[at]) for at in sorted(known)]
+    runs = singles if apart else runs_of(known)
+    before, wanted = list(runs), union(some)
+    assert cut(runs, wanted) == split_all(runs, wanted)
+    assert parts_in(runs, wanted) == split_all(runs, wanted)[1]
+    assert runs == before, "a fact may refer to the list"
+
+
+@given(known_rows, many_rows)
+def test_many_runs_are_put_and_taken_as_one_by_one(first: Known, second: Known) -> None:
+    more = {at: said for at, said in second.items() if at not in first}
+    singles = [(at, at + 1, *more[at]) for at in sorted(more)]
+    assert known_of(put_all(runs_of(first), singles)) == first | more
+    one, other = RunList(runs_of(first)), RunList(runs_of(first))
+    one.add_all(singles)
+    for run in singles:
+        other.add(*run)
+    assert (one.runs, one.rows) == (other.runs, other.rows)
+    named = [(at, at + 1) for at in sorted(second, reverse=True)]
+    taken = one.take_all(named)
+    assert known_of(taken) == {at: (first | more)[at] for at in second}
+    assert known_of(one.runs) == {at: said for at, said in first.items() if at not in second}
+    assert one.rows == row_count(one.runs)
+
+
+@given(st.lists(st.integers(0, 200), unique=True, min_size=20, max_size=60))
+def test_spans_that_are_apart_are_only_sorted(starts: list[int]) -> None:
+    some = [(2 * at, 2 * at + 1) for at in starts]
+    assert union(some) == sorted(some)
+    assert union([*some, (2 * min(starts), 2 * max(starts) + 1)]) == [
+        (2 * min(starts), 2 * max(starts) + 1)
+    ]
 
 
 @given(known_rows, st.randoms(use_true_random=False))

@@ -81,6 +81,73 @@ async def test_the_first_request_opens_it_and_the_others_name_it() -> None:
         assert (decision.transaction, decision.commit) == (0x1F3, True)
 
 
+async def test_a_commit_under_way_is_not_contradicted_by_a_close() -> None:
+    async with FakeBroker() as broker:
+        desk = Desk(broker)
+        client = await ternmq.connect(broker.url, timeout=1)
+        desk.silent = {DECIDE}
+
+        async def work() -> None:
+            async with client.transaction("g") as tx:
+                await tx.open()
+
+        block = asyncio.create_task(work())
+        await until(lambda: desk.decisions, "the commit is asked for")
+        await client.close()
+        with pytest.raises(ternmq.OutcomeUnknown):
+            await block
+        assert [one.commit for one in desk.decisions] == [True]
+
+
+async def test_a_close_rolls_back_what_no_block_will() -> None:
+    """Blocks that are open, roll backs without an answer, openings without an answer."""
+    async with FakeBroker() as broker:
+        desk = Desk(broker)
+        client = await ternmq.connect(broker.url, timeout=0.2)
+
+        async def fails() -> None:
+            async with client.transaction("g") as tx:
+                await tx.open()
+                raise ZeroDivisionError
+
+        desk.silent = {DECIDE}
+        with pytest.raises(ZeroDivisionError):
+            await fails()
+        desk.silent = {PREPARE, DECIDE}
+        with pytest.raises(ternmq.ConnectionLost):
+            await fails()
+        desk.silent = set()
+        left = client.transaction("g", on_error="check")
+        opened = client.transaction("g")
+        for tx in (left, opened):
+            await tx.__aenter__()
+            await tx.open()
+        before = len(desk.decisions)
+        await client.close()
+        late = desk.decisions[before:]
+        assert not any(one.commit for one in late)
+        assert sorted(one.transaction or 0 for one in late) == [0, 0x1F3, 0x1F3]
+        with pytest.raises(ternmq.ClientClosed, match="rolled back"):
+            await opened.__aexit__(None, None, None)
+        with pytest.raises(ternmq.ClientClosed):
+            await left.__aexit__(None, None, None)
+
+
+async def test_a_close_does_not_wait_for_a_broker_that_is_silent() -> None:
+    async with FakeBroker() as broker:
+        desk = Desk(broker)
+        client = await ternmq.connect(broker.url, timeout=10)
+        tx = client.transaction("g")
+        await tx.__aenter__()
+        await tx.open()
+        desk.silent = {DECIDE}
+        begin = asyncio.get_running_loop().time()
+        await client.close(0.1)
+        assert asyncio.get_running_loop().time() - begin < 5
+        with pytest.raises(ternmq.ClientClosed):
+            await tx.__aexit__(None, None, None)
+
+
 async def test_two_transactions_have_two_names() -> None:
     async with FakeBroker() as broker, ternmq.connect(broker.url) as client:
         desk = Desk(broker)
