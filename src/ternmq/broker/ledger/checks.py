@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import Final
 
 from ternmq.broker.ledger.factkinds import CHECKED, At
@@ -86,19 +87,29 @@ class CheckedViews:
         Their rows: see ``TransactionViews.apply_resolved``.
         """
         views, position = self._views, at.position
-        by_queue: dict[tuple[int, int, int], list[Settled]] = {}
-        for settle in fact.settles:
-            key = settle.group, settle.topic, settle.queue
-            by_queue.setdefault(key, []).append(settle)
-        for key, settles in by_queue.items():
-            progress = views.progress.get(key)
-            if progress is not None:
-                progress.apply_decided(position, settles)
+        if fact.settles:
+            self._apply_settles(position, fact.settles)
         for move in fact.moves:
             progress = views.progress.get((move.group, move.topic, move.queue))
             if progress is not None:
                 progress.apply_cursor(position, move)
         views.checked.apply_resolved(fact.transaction)
+
+    def _apply_settles(self, position: int, settles: Sequence[Settled]) -> None:
+        progress_of = self._views.progress
+        if len(settles) == 1:  # as of most transactions
+            (one,) = settles
+            progress = progress_of.get((one.group, one.topic, one.queue))
+            if progress is not None:
+                progress.apply_settled(position, one)
+            return
+        by_queue: dict[tuple[int, int, int], list[Settled]] = {}
+        for one in settles:
+            by_queue.setdefault((one.group, one.topic, one.queue), []).append(one)
+        for key, some in by_queue.items():
+            progress = progress_of.get(key)
+            if progress is not None:
+                progress.apply_decided(position, some)
 
     def apply_checked(self, at: At, fact: Checked) -> None:
         """Apply a CHECKED record."""
