@@ -337,7 +337,7 @@ async def test_a_middleware_cannot_send_a_message_elsewhere(real: InProcessBroke
             client.send_soon("orders", b"x")
         with pytest.raises(ternmq.InvalidRequest, match=match):
             client.send_oneway("orders", b"x")
-        with pytest.raises(ternmq.InvalidRequest, match=match):
+        with pytest.raises(ternmq.PartialSendError, match=match):
             await client.send_many("orders", [b"x"])
         assert await client.admin.topics() == []
 
@@ -378,8 +378,9 @@ async def test_an_error_of_a_middleware_keeps_a_message_from_being_sent(
         await client.admin.create_topic("orders")
         with pytest.raises(RuntimeError, match="not this one"):
             await client.send("orders", b"no")
-        with pytest.raises(RuntimeError, match="not this one"):
-            await client.send_many("orders", [b"yes", b"no"])
+        with pytest.raises(ternmq.PartialSendError, match="not this one") as caught:
+            await client.send_many("orders", [b"no", b"no"])
+        assert caught.value.receipts == [None, None]
         assert left == ["outer"] * 3
         assert [one async for one in client.read("orders")] == []
         await client.send_soon("orders", b"yes")  # it is sent: what fails behind it is logged
@@ -388,6 +389,33 @@ async def test_an_error_of_a_middleware_keeps_a_message_from_being_sent(
             await client.send("orders", b"yes")
         assert len([one async for one in client.read("orders")]) == 2  # both are stored
     assert "a send middleware failed after the send of a message to orders" in caplog.text
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_message_whose_middleware_fails_keeps_no_other_of_many_back(
+    real: InProcessBroker, first: bool
+) -> None:
+    left: list[object] = []
+    given = [ternmq.Message(b"no"), b"yes"] if first else [b"yes", ternmq.Message(b"no")]
+    async with ternmq.connect(real.url) as client:
+
+        @client.send_middleware
+        def refuses(outbound: ternmq.Outbound) -> Iterator[None]:
+            if outbound.message.body == b"no":
+                raise RuntimeError("not this one")
+            yield
+            left.append(outbound.receipt)
+
+        outcomes = await client.send_many("orders", given, return_errors=True)
+        bad = 0 if first else 1
+        assert isinstance(outcomes[bad], RuntimeError)
+        assert left == [outcomes[1 - bad]]
+        with pytest.raises(ternmq.PartialSendError) as caught:
+            await client.send_many("orders", given)
+        (failure,) = caught.value.failures
+        assert (failure.row, failure.message) == (bad, given[bad])
+        assert caught.value.receipts[bad] is None
+        assert [one.body async for one in client.read("orders")] == [b"yes"] * 2
 
 
 async def test_an_error_of_a_middleware_behind_a_handler_has_the_message_tried_again(
@@ -442,8 +470,8 @@ async def test_a_middleware_that_swallows_the_error_of_another_leaves_no_send_wi
                 other.send_middleware(refuses)
                 with swallowed("another one"):
                     await asyncio.to_thread(other.send, "orders", b"no")
-                with swallowed("another one"):
-                    await asyncio.to_thread(other.send_many, "orders", [b"yes", b"no"])
+                with pytest.raises(ternmq.PartialSendError, match="swallowed the error of another"):
+                    await asyncio.to_thread(other.send_many, "orders", [b"no"])
                 with swallowed("another one"):
                     other.send_soon("orders", b"no").result(30)
                 with swallowed("another one"):
@@ -453,8 +481,8 @@ async def test_a_middleware_that_swallows_the_error_of_another_leaves_no_send_wi
             client.send_middleware(refuses)
             with swallowed("another one"):
                 await client.send("orders", b"no")
-            with swallowed("another one"):
-                await client.send_many("orders", [b"yes", b"no"])
+            with pytest.raises(ternmq.PartialSendError, match="swallowed the error of another"):
+                await client.send_many("orders", [b"no"])
             with swallowed("another one"):
                 client.send_soon("orders", b"no")
             with swallowed("another one"):

@@ -162,6 +162,36 @@ async def test_the_asynchronous_client_accepts_it_too() -> None:
             assert done.now - done.before == timedelta(hours=2)
 
 
+@pytest.mark.parametrize("days", [0, 200])
+@pytest.mark.parametrize("accepts", ["it", "another"])
+def test_a_delay_that_begins_right_after_an_accepted_jump_is_not_shorter(
+    accepts: str, days: int
+) -> None:
+    """The client is told of the jump: it counts delays from broker time, which it knows."""
+    with (
+        broker() as one,
+        ternmq.sync.connect(one.url) as client,
+        ternmq.sync.connect(one.url) as other,
+    ):
+        client.send("t", b"first")
+        other.send("t", b"second")
+        one.clock.advance(days=days)
+        one.clock.jump_wall(hours=3)
+        now = (client if accepts == "it" else other).admin.accept_clock().now
+
+        def counted() -> bool:  # the news may be on its way to the others for a moment
+            receipt = client.send("t", b"late", deliver_after=600)
+            return receipt.due_at is not None and receipt.due_at - now < timedelta(seconds=601)
+
+        receipt = (client if accepts == "it" else other).send("t", b"x", deliver_after=600)
+        assert receipt.due_at is not None
+        assert receipt.due_at - now >= timedelta(seconds=600)
+        wait_until(counted, "delays are counted from the new time, as precisely as before")
+        one.clock.advance(seconds=599)
+        bodies = [delivery.body for delivery in client.pull("t", group="g", wait=1)]
+        assert bodies == [b"first", b"second"]
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_start_goes_on_from_the_last_record(
     clean: bool, caplog: pytest.LogCaptureFixture

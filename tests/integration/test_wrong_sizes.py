@@ -126,3 +126,16 @@ def test_the_log_line_of_a_message_that_is_not_sent(
 def test_the_disk_of_a_test_broker() -> None:
     with pytest.raises(ternmq.InvalidRequest, match="not an int"), broker(disk=3):  # type: ignore[arg-type]
         pass
+
+
+async def test_batches_that_no_broker_takes(real: InProcessBroker) -> None:
+    """The largest that can be set are taken by a broker with the default settings."""
+    address = ternmq.connect(real.url).options.address
+    with pytest.raises(ternmq.InvalidRequest, match="batch_bytes must be at most 1048576"):
+        ternmq.Options(address=address, batch_bytes=(1 << 20) + 1)
+    options = ternmq.Options(address=address, batch_bytes=1 << 20, batch_rows=1 << 20)
+    async with ternmq.Client(options) as client:
+        for size in (0, 1, 1000):
+            receipts = await client.send_many("t", [b"y" * size] * 20_000)
+            assert len(receipts) == 20_000
+        assert client.stats().reconnects == 0

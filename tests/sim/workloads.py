@@ -870,6 +870,16 @@ def parked(seed: str) -> World:
 
 def keyed(seed: str) -> World:
     """Rows of few keys, some of them settled in transactions and some not, by several consumers."""
+    return _keyed(seed, keys=2, every_us=4_000, lease_us=60_000)
+
+
+def overtaken(seed: str) -> World:
+    """The same, but a client has two transactions at a time: of the rows of a lease, it settles the
+    later ones in one of them, the earlier ones in the other, and commits the later ones first."""
+    return _keyed(seed, keys=3, every_us=3_000, lease_us=150_000, changes=0.3)
+
+
+def _keyed(seed: str, *, keys: int, every_us: int, lease_us: int, changes: float = 0.0) -> World:
     limits = msgspec.structs.replace(SMALL_LIMITS, session_grace_us=60_000)
     world = World(seed, options(16384, 5000, limits=limits, chunk_bytes=400))
     world.patience = 0.6
@@ -882,18 +892,18 @@ def keyed(seed: str) -> World:
     broker.administration.change_subscription(
         now, "o", "g",
         SubscriptionSpec(
-            mode=Mode.ORDERED, retry=retry(3, exhausted), lease_us=150_000, window=24
+            mode=Mode.ORDERED, retry=retry(3, exhausted), lease_us=lease_us, window=24
         ),
     )  # fmt: skip
     broker.checking.put_group(now, APP, ProducerGroupSpec(name=GROUP, without_checker=True))
     desk = Desk(world)
     _client(world, desk)
-    _client(world, Producer(world, "o", 11, every_us=3_000, keys=3))
+    _client(world, Producer(world, "o", 11, every_us=every_us, keys=keys))
     for at in range(3):
         _client(world, Opener(
             world, desk, "o", "g", f"x{at}", 21 + at, targets=("t", "o"), keys=True,
             every_us=3_000, offers=False, forget=0.02, most=10, steps=(1, 2, 3, 4), parts=(0, 0, 1),
-            changes=0.3, fail=world.chance.choice((0.1, 0.6)),
+            changes=changes, fail=world.chance.choice((0.1, 0.6)),
         ))  # fmt: skip
     _client(
         world, Operator(world, "o", "g", every_us=20_000, acts=("retry_now", "delete", "reset"))
@@ -915,6 +925,7 @@ KINDS = {
     "checked": checked,
     "parked": parked,
     "keyed": keyed,
+    "overtaken": overtaken,
     "due_filled": due_filled,
     "delayed": delayed,
     "cancels": cancels,

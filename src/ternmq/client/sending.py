@@ -274,7 +274,7 @@ class Sender:
     ) -> Many:
         number = None if queue is None or callable(queue) else number_of(queue)
         bodies_only = due is None and not callable(queue) and not tracing.active()
-        ready = ready_bodies(items) if bodies_only else None
+        ready = ready_bodies(items) if bodies_only and items else None
         if ready is not None and max(map(len, ready)) <= self._most_bytes():
             return await self._producer.put_many(topic, items, ready, number)
         encoded, failures = self.encoded(topic, items, queue, due)
@@ -289,19 +289,31 @@ class Sender:
     async def _many_around(
         self, topic: str, items: Sequence[object], queue: Queue | None, due: Due | None
     ) -> Many:
-        """Send many messages, each inside the middlewares of sends."""
-        outbound = [Outbound(topic, copy_of(one)) for one in items]
-        left: list[tuple[Outbound, ExitStack]] = []
+        """Send many messages, each inside the middlewares of sends.
+
+        A message whose middleware fails is not sent; it does not keep the others back.
+        """
+        entered: list[tuple[Outbound, ExitStack]] = []
+        rows: list[int] = []
+        failures: list[Failure] = []
         with ExitStack() as all_of_them:
-            for one in outbound:
-                stack = self._middlewares.enter_sends(one)
+            for row, item in enumerate(items):
+                one = Outbound(topic, copy_of(item))
+                try:
+                    stack = self._middlewares.enter_sends(one)
+                except Exception as error:  # noqa: BLE001 - a middleware may raise anything
+                    failures.append(Failure(item, row, error, topic))
+                    continue
                 all_of_them.push(stack)
-                left.append((one, stack))
-            many = await self._all(topic, [one.message for one in outbound], queue, due)
+                entered.append((one, stack))
+                rows.append(row)
+            many = await self._all(topic, [one.message for one, _ in entered], queue, due)
             all_of_them.pop_all()
-        for (one, stack), outcome in zip(left, many.outcomes(), strict=True):
+        for (one, stack), outcome in zip(entered, many.outcomes(), strict=True):
             _tell(one, stack, outcome)
-        return many.of(items)
+        if not failures:
+            return many.of(items)
+        return many.of([items[row] for row in rows]).among(items, rows, failures)
 
     def _most_bytes(self) -> int:
         welcome = self._session.welcome

@@ -89,6 +89,7 @@ class Command(enum.IntEnum):
     TOPIC_CHANGED = 101
     GROUP_CHANGED = 102
     TRANSACTION_CHECK = 103
+    CLOCK_MOVED = 104
 
 
 class Right(enum.Enum):
@@ -232,6 +233,7 @@ PUSHES: Final[dict[Command, type[msgspec.Struct]]] = {
     Command.TOPIC_CHANGED: control.TopicChanged,
     Command.GROUP_CHANGED: control.GroupChanged,
     Command.TRANSACTION_CHECK: control.TransactionCheck,
+    Command.CLOCK_MOVED: control.ClockMoved,
 }
 
 ONE_WAY_COMMANDS: Final = frozenset(

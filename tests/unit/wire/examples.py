@@ -637,6 +637,7 @@ PUSHES: Final[dict[Command, msgspec.Struct]] = {
         rows=7,
         bytes=640,
     ),
+    Command.CLOCK_MOVED: control.ClockMoved(now_us=TIME_US),
 }
 
 REFUSED: Final = Busy("the memory for requests is used up")

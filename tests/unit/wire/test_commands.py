@@ -37,7 +37,7 @@ NUMBERS = {
     95: "SCHEDULE_CANCEL", 96: "SCHEDULE_LIST", 97: "SCHEDULE_HOURS",
     98: "ALARM_LIST", 99: "ALARM_CLEAR",
     100: "DRAIN", 101: "TOPIC_CHANGED", 102: "GROUP_CHANGED",
-    103: "TRANSACTION_CHECK",
+    103: "TRANSACTION_CHECK", 104: "CLOCK_MOVED",
 }  # fmt: skip
 """As they are; a number is never given to another command, so lines are only added here."""
 BY_HAND = {

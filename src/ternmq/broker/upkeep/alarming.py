@@ -31,7 +31,7 @@ from ternmq.broker.ledger.ledger import Ledger
 from ternmq.broker.upkeep.fulfilling import Fulfilling
 from ternmq.model.errors import JournalFull
 from ternmq.model.types import SECOND_US
-from ternmq.model.words import counted, lasting
+from ternmq.model.words import counted, lasting, verb
 
 CALM_US: Final = 10 * SECOND_US
 """How long a reason must be gone before its alarm is cleared."""
@@ -127,7 +127,7 @@ class Alarming:
             text = f"no checker of producer group {group} has been connected for an hour"
             yield (
                 AlarmKey(NO_CHECKER, group),
-                f"{text}: {counted(count, 'transaction')} wait for it",
+                f"{text}: {counted(count, 'transaction')} {verb(count, 'waits', 'wait')} for it",
             )
         checked = self._ledger.views.checked
         for number in islice(checked.parked, LOOKS):

@@ -289,8 +289,12 @@ class Link(asyncio.BufferedProtocol):
         if now - self._heard > _SILENT_BEATS * beat:
             self.abort(ConnectionLost(f"the broker was silent for {now - self._heard:.1f} s"))
             return
-        self.ask(Command.PING, b"", _Ping(self._owner.broker_time))
+        self.ping()
         self._beat_later()
+
+    def ping(self) -> None:
+        """Ask for broker time, and whether the broker is there."""
+        self.ask(Command.PING, b"", _Ping(self._owner.broker_time))
 
 
 class _Ping:

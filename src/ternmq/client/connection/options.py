@@ -21,6 +21,10 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
 
+_MOST_BATCH_BYTES: Final = MIB
+"""For a batch of this size there is room in a frame of any broker."""
+
+
 @dataclass(slots=True, frozen=True, init=False)
 class Options:
     """Settings of a client. Times are seconds, or are given as timedeltas.
@@ -33,7 +37,8 @@ class Options:
         connect_timeout: Most time for one attempt to connect.
         buffer_bytes: Most bytes that wait to be sent or answered; beyond, ``send`` waits and
             ``send_soon`` and ``send_oneway`` raise BufferFull.
-        batch_bytes: Most bytes of bodies and properties in one batch, unless one message is larger.
+        batch_bytes: Most bytes of bodies and properties in one batch, unless one message is larger;
+            at most 1 MiB.
         batch_rows: Most messages in one batch.
         window_bytes: Most bytes of unanswered sends; the rest waits in the client.
         max_processing_time: How long leases are extended; while a handler runs, until it ends.
@@ -88,6 +93,11 @@ class Options:
             ("window_bytes", window_bytes),
         ):
             check_positive(what, count)
+        if batch_bytes > _MOST_BATCH_BYTES:
+            raise InvalidRequest(
+                f"batch_bytes must be at most {_MOST_BATCH_BYTES} (1 MiB), not {batch_bytes}: a "
+                "broker does not take every larger batch"
+            )
         put = object.__setattr__
         put(self, "address", address)
         put(self, "app", text("app", app))

@@ -456,6 +456,11 @@ class Session:
         if push.command is Command.DRAIN:
             self.draining = True
             log.info("the broker at %s is about to stop", self.options.address)
+        elif push.command is Command.CLOCK_MOVED:
+            moved = control.decode_answer(push.body, control.ClockMoved)
+            log.info("the time of the broker at %s jumped", self.options.address)
+            self.broker_time.moved(moved.now_us)
+            link.ping()
         for member in self.members:
             member.pushed(push)
 

@@ -13,6 +13,7 @@ from ternmq.model.specs import check_name
 from ternmq.record.fact.control import Count, Grant, SequenceRange
 from ternmq.server.commands.control import Answer, ControlCommands
 from ternmq.server.desk.desk import Desk
+from ternmq.server.desk.telling import Telling
 from ternmq.server.metrics.groups import series_of
 from ternmq.server.metrics.metrics import Shows
 from ternmq.wire import bodies, control
@@ -44,6 +45,7 @@ class ClientCommands(ControlCommands):
     ) -> None:
         super().__init__(desk, authoriser, queries)
         self._status = status
+        self._telling = Telling(desk)
         self.handlers |= {
             Command.PING: self.ping,
             Command.REPORT: self.control(Command.REPORT, control.Report, self.report),
@@ -155,8 +157,12 @@ class ClientCommands(ControlCommands):
         """CLOCK_ACCEPT: let broker time follow the wall clock."""
         before_us = self._core.now_us()
         reply = self._core.accept_clock(caller.app)
-        accepted = control.ClockAccepted(before_us=before_us, now_us=self._core.now_us())
-        return accepted, reply.position
+        now_us = self._core.now_us()
+        moved = control.encode(control.ClockMoved(now_us=now_us))
+        # Before the answer: the delays that this client sends next begin at the new time.
+        caller.push(Command.CLOCK_MOVED, moved)
+        self._telling.tell(Command.CLOCK_MOVED, moved, lambda _: True)
+        return control.ClockAccepted(before_us=before_us, now_us=now_us), reply.position
 
     def list_alarms(self, caller: Caller, asked: control.AlarmList) -> Answer:
         """ALARM_LIST: list the open alarms."""

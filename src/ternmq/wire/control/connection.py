@@ -308,3 +308,15 @@ class ClockAccepted(Body, frozen=True, kw_only=True):
     def now(self) -> datetime:
         """Broker time from now on."""
         return at(self.now_us)
+
+
+class ClockMoved(Body, frozen=True, kw_only=True):
+    """Push: broker time jumped ahead, because an operator accepted the clock.
+
+    A client that counts delays from broker time counts them from `now_us` on. So that no message is
+    early, it takes this time as that of the last request whose answer told broker time, and then
+    sends a [PING](messages.md#ping).
+    """
+
+    now_us: int
+    """Broker time after the jump."""
