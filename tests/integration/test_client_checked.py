@@ -528,6 +528,9 @@ async def test_a_checker_that_fails_is_asked_again(
         await client.admin.check_transaction(tx.id)
         await decided(client, tx.id, Decision.COMMIT)
     assert len(calls) == 2
+    for info in [one.exc_info for one in caplog.records if one.exc_info]:
+        assert info[2] is not None
+        assert info[2].tb_frame.f_code.co_filename == __file__, "it begins at the checker"
 
 
 async def test_checkers_that_cannot_be_declared(api: API, real: InProcessBroker) -> None:

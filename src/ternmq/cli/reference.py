@@ -52,8 +52,8 @@ file can read it.
 ## Values
 
 * Durations: `250ms`, `90s`, `10m`, `1h30m`, `7d`. Sizes: `512B`, `4KiB`, `1MiB`, `1GiB`.
-* Times: a duration such as `10m` or `-10m` means this long ago (with `delay list`, `10m` means this
-  long from now);
+* Times: a duration such as `10m` or `-10m` means this long ago; with `delay list`, `10m` means this
+  long from now, and `-10m` is refused;
   `14:30` is a time of today; `2026-01-31`, `2026-01-31T14:30` and `2026-01-31T14:30:00Z` are a
   date, or a date and a time. A time without a time zone is in the time zone of the machine. A range
   begins at `--since` and ends before `--until`. Commands print times in UTC.

@@ -726,6 +726,7 @@ class Client(pickling.NotPickled):
 
         Raises:
             UnknownTopic, Forbidden, GroupSettingsMismatch, CannotConnect.
+            GroupPaused: The group was paused all the time of ``wait``.
             ClientClosed: The client is closed, or was closed while this waited.
         """
         topic = self._declarations.name_of(topic)

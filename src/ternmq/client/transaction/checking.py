@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 from ternmq.client.connection.link import Link
 from ternmq.client.connection.session import Member, Session
 from ternmq.client.consumer.running import Threads, failure_of
+from ternmq.client.consumer.telling import where
 from ternmq.client.content.codecs import Codecs
 from ternmq.client.handler.blocking import Portal
 from ternmq.client.handler.declarations import Checker, Declarations
@@ -188,9 +189,9 @@ class Checking(Member):
         except _GONE as error:
             log.info("%s was decided before its checker was called: %s", name, error)
             return Decision.UNKNOWN
-        except Exception:
+        except Exception as error:
             log.exception("the checker of %s failed (attempt %d): it counts as UNKNOWN", name,
-                          attempt)  # fmt: skip
+                          attempt, exc_info=where(error))  # fmt: skip
             return Decision.UNKNOWN
         if isinstance(decision, Decision):
             if decision is Decision.UNKNOWN:
