@@ -234,7 +234,7 @@ def test_retention_is_quicker_than_a_run(tmp_path, tables, monkeypatch, lenient)
         job = ArchiveJob(bulk, archive, topics=["orders"], lenient=lenient)
         if not lenient:
             with pytest.raises(
-                DataLoss, match="of queue 0 of 'orders': from 0 on they are not kept"
+                DataLoss, match="of queue 0 of 'orders': messages from offset 0 on are no"
             ):
                 job.once(NOW)
             assert kept(tables) == []

@@ -51,7 +51,11 @@ def test_the_topic_may_be_a_column(spark, real, client):
         (["'x' as value", "id"], {"topic": "out"}, "column id: it is no part of a message"),
         (["'x' as value"], {}, "option topic: it is missing"),
         (["'x' as value"], {"topic": "nowhere"}, "there is no topic 'nowhere'"),
-        (["'x' as value"], {"topic": "out", "mode": "overwrite"}, "mode overwrite: a topic is"),
+        (
+            ["'x' as value"],
+            {"topic": "out", "mode": "overwrite"},
+            "mode overwrite: rows can only be added",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_one_clear_error(spark, real, client, columns, options, said):

@@ -37,6 +37,7 @@ def test_every_measurement_of_the_issue_is_there():
         "scheduled-10000000",
         "transaction-single",
         "transaction-settle",
+        "transaction-state",
         "ordered-10",
         "ordered-1000",
         "ordered-100000",

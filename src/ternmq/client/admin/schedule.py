@@ -7,7 +7,7 @@ from contextlib import suppress
 from ternmq.client.admin.lookup import is_message_id
 from ternmq.client.connection.session import Session
 from ternmq.client.content.message import Receipt
-from ternmq.client.content.validation import check_id, text
+from ternmq.client.content.validation import text
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.model.errors import InvalidRequest, MessageNotFound
 from ternmq.wire import control
@@ -33,7 +33,6 @@ class Schedule:
             raise InvalidRequest(f"what is a receipt or a topic, not {type(what).__name__}")
         if not id_:
             raise InvalidRequest("cancel needs the id of the message, or its receipt")
-        check_id("id", id_)
         if is_message_id(id_):
             with suppress(MessageNotFound):  # an application's id may look like one of the broker
                 await self._ask(control.ScheduleCancel(topic=topic, id=id_))

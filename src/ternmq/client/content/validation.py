@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import ItemsView, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from operator import index
@@ -11,8 +12,6 @@ from typing import Final, Protocol, SupportsIndex, TypeVar, cast
 from ternmq.model.errors import InvalidRequest, MessageTooLarge
 from ternmq.model.specs import LONGEST_US, MAX_LEASE_US, check_name, check_tag
 from ternmq.model.words import article
-from ternmq.wire.bodies.checked import MAX_QUERY_BYTES
-from ternmq.wire.bodies.checks import text_of
 
 LARGEST_BODY: Final = 16 * 1024 * 1024
 """Bytes; the highest value of the broker's setting `body`."""
@@ -23,6 +22,8 @@ MAX_PROPERTIES_BYTES: Final = 768 * 1024
 """Per message, in total: a frame has room for the largest body and 1 MiB more."""
 LEAST_LEASE_US: Final = 100_000
 """With less, a client cannot extend in time: messages are delivered again while being handled."""
+_MOST_QUERY_BYTES: Final = 255
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _MOST_IN_FLIGHT: Final = 60_000
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DAY: Final = 86_400.0
@@ -145,7 +146,14 @@ def query_text(value: object) -> str:
         InvalidRequest: It is no text, is longer than 255 bytes, or has control characters.
     """
     given = text("query_id", value)
-    return text_of("query id", given.encode(), 0, MAX_QUERY_BYTES)
+    size = len(given.encode())
+    if size > _MOST_QUERY_BYTES:
+        raise InvalidRequest(
+            f"the query id has {size} bytes: at most {_MOST_QUERY_BYTES} are allowed"
+        )
+    if _CONTROL.search(given):
+        raise InvalidRequest(f"the query id has control characters: {given!r}")
+    return given
 
 
 def check_id(what: str, id_: object) -> str:
