@@ -58,6 +58,18 @@ async def test_a_request_that_is_larger_than_a_frame(real: InProcessBroker) -> N
         assert client.stats().reconnects == 0
 
 
+async def test_a_request_that_ends_every_connection_costs_pauses(
+    real: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the reason is: the client does not connect again without a pause in between."""
+    monkeypatch.setattr("ternmq.client.connection.session._check_size", lambda *_: None)
+    async with ternmq.connect(real.url, timeout=2) as client:
+        body = control.encode(control.HoldPut(name="h", position=0, note=HUGE, back=False))
+        with pytest.raises((ternmq.ConnectionLost, ternmq.CannotConnect)):
+            await client._session.ask(Command.HOLD_PUT, body)
+        assert 1 < client.stats().reconnects < 20
+
+
 @pytest.mark.parametrize("app", ["a b", "x" * 300, "\x1b[31mred", "."])
 async def test_a_producer_group_whose_owner_is_no_name(
     api: API, real: InProcessBroker, app: str

@@ -29,6 +29,8 @@ LEAST_CHECK_US: Final = SECOND_US
 MAX_CHECK_US: Final = HOUR_US
 """Shortest and longest time from the opening of a transaction to the first question about it."""
 _NOT_IN_TAGS: Final = re.compile(r"[\s|,*]")
+MAX_QUERY_BYTES: Final = 255
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,127}\Z")
 
 
@@ -43,6 +45,20 @@ def check_name(name: object, what: str = "a name") -> str:
     if _NAME.match(name) is None or name in {".", ".."}:
         raise InvalidName(f"not a name: {quoted(name)}")
     return name
+
+
+def check_query_id(query_id: str) -> str:
+    """Return the query id of a transaction if it is allowed.
+
+    Raises:
+        InvalidRequest: it is longer than 255 bytes, or has control characters.
+    """
+    size = len(query_id.encode(errors="replace"))
+    if size > MAX_QUERY_BYTES:
+        raise InvalidRequest(f"the query id has {size} bytes: 0 to {MAX_QUERY_BYTES} are allowed")
+    if _CONTROL.search(query_id):
+        raise InvalidRequest(f"the query id has control characters: {query_id!r}")
+    return query_id
 
 
 def check_tag(tag: str) -> str:

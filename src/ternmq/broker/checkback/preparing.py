@@ -36,15 +36,17 @@ from ternmq.model.errors import (
 from ternmq.model.specs import (
     LEAST_CHECK_US,
     MAX_CHECK_US,
+    MAX_QUERY_BYTES,
     ProducerGroupSpec,
     check_name,
+    check_query_id,
 )
 from ternmq.record.batch.batch import Column
 from ternmq.record.batch.layout import due_times_of
 from ternmq.record.fact import facts, transactions
 from ternmq.record.fact.facts import Cause, CursorMoved, LeasedRun, Move, Outcome, Settled, Span
 from ternmq.record.fact.header import HEADER_BYTES
-from ternmq.record.fact.transactions import MAX_QUERY_BYTES, POLICY_DELAY, Prepared
+from ternmq.record.fact.transactions import POLICY_DELAY, Prepared
 
 _WITH_DUE: Final = 1 << Column.DUE_US
 _NAMES_BYTES: Final = 127 + MAX_QUERY_BYTES + 128 + 8
@@ -454,7 +456,6 @@ def _check_names(name: Name, group: str, query_id: str, check_after_us: int | No
     if not (0 <= name.producer <= _MAX_U64 and 0 <= name.counter <= _MAX_U64):
         raise InvalidRequest("the name of a transaction is two numbers of 64 bits")
     check_name(group, "a producer group's name")
-    if len(query_id.encode(errors="replace")) > MAX_QUERY_BYTES:
-        raise InvalidRequest(f"a query id has at most {MAX_QUERY_BYTES} bytes")
+    check_query_id(query_id)
     if check_after_us is not None and not LEAST_CHECK_US <= check_after_us <= MAX_CHECK_US:
         raise InvalidRequest(f"check_after must be 1 s to 1 h, not {check_after_us / 1e6:g} s")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import ItemsView, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from operator import index
 from typing import Final, Protocol, SupportsIndex, TypeVar, cast
 
 from ternmq.model.errors import InvalidRequest, MessageTooLarge
-from ternmq.model.specs import LONGEST_US, MAX_LEASE_US, check_name, check_tag
+from ternmq.model.specs import LONGEST_US, MAX_LEASE_US, check_name, check_query_id, check_tag
 from ternmq.model.words import article
 
 LARGEST_BODY: Final = 16 * 1024 * 1024
@@ -22,8 +21,6 @@ MAX_PROPERTIES_BYTES: Final = 768 * 1024
 """Per message, in total: a frame has room for the largest body and 1 MiB more."""
 LEAST_LEASE_US: Final = 100_000
 """With less, a client cannot extend in time: messages are delivered again while being handled."""
-_MOST_QUERY_BYTES: Final = 255
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _MOST_IN_FLIGHT: Final = 60_000
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DAY: Final = 86_400.0
@@ -145,15 +142,7 @@ def query_text(value: object) -> str:
     Raises:
         InvalidRequest: It is no text, is longer than 255 bytes, or has control characters.
     """
-    given = text("query_id", value)
-    size = len(given.encode())
-    if size > _MOST_QUERY_BYTES:
-        raise InvalidRequest(
-            f"the query id has {size} bytes: at most {_MOST_QUERY_BYTES} are allowed"
-        )
-    if _CONTROL.search(given):
-        raise InvalidRequest(f"the query id has control characters: {given!r}")
-    return given
+    return check_query_id(text("query_id", value))
 
 
 def check_id(what: str, id_: object) -> str:

@@ -101,7 +101,6 @@ DUE_PART: Final = struct.Struct("<QQIIII")
 FLAG_COPY: Final = 1
 POLICY_DELAY: Final = -1
 """Delay of a prepared retry: that of the group's policy."""
-MAX_QUERY_BYTES: Final = 255
 MAX_WRITER_BYTES: Final = 128
 MAX_PART_BYTES: Final = 128
 MAX_NAMES_BYTES: Final = MAX_WRITER_BYTES + MAX_PART_BYTES + 128

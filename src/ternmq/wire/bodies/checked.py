@@ -37,6 +37,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from ternmq.model.errors import InvalidRequest, ProtocolError
+from ternmq.model.specs import MAX_QUERY_BYTES
 from ternmq.wire.bodies.checks import (
     MAX_NAME_BYTES,
     NO_QUEUE,
@@ -59,7 +60,6 @@ TRANSACTION_NUMBER: Final = Struct("<Q")
 TRANSACTION_READ: Final = Struct("<QQII")
 TRANSACTION_ROWS: Final = Struct("<QII")
 TOPIC_NAME: Final = Struct("<II")
-MAX_QUERY_BYTES: Final = 255
 _DUPLICATE: Final = 1
 
 
