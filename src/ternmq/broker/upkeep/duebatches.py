@@ -130,9 +130,11 @@ class DueBatches:
             homes = _homes(topic, stored.batch)
             some = homes[first.row : first.row + count]
             count = next((n for n, home in enumerate(some) if home != some[0]), count)
+        work = len(record) >> READ_SHIFT
+        if count == stored.count:  # as of a message that was sent alone: nothing is to be cut
+            return DueBatch(stored.batch, count, homes[0] if homes else None, work)
         cutter = Cutter(stored.batch, topic.seed)
         batch = cutter.cut(first.row, first.row + count)
-        work = len(record) >> READ_SHIFT
         if not stored.runs:
             work += self._cut_ahead(now_us, first, count, stored, time_us_of(record), cutter, homes)
         return DueBatch(batch, count, homes[first.row] if homes else None, work)

@@ -124,3 +124,24 @@ def test_what_is_left_of_a_deleted_topic_goes_with_the_next_load() -> None:
     world.run(lambda: world.broker.administration.delete_topic(world.now, "t"))
     come_due(world, 3600)
     assert world.broker.fulfilling.batches.bytes == 0
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_record_of_which_all_rows_are_due_at_one_time_is_not_cut(
+    ordered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that are sent alone, as most are, and a batch with one delay."""
+
+    def cut(*_: object) -> None:
+        raise AssertionError("it is taken whole")
+
+    monkeypatch.setattr(duebatches, "Cutter", cut)
+    world = World()
+    session = start(world, queues=1, ordered=ordered)
+    due_us, key = world.now + SECOND, "k" if ordered else ""
+    singles = [[Row(body=b"%d" % n, due_us=due_us + n, ordering_key=key)] for n in range(20)]
+    together = [Row(body=b"x%d" % n, due_us=due_us + 100, ordering_key=key) for n in range(5)]
+    for rows in [*singles, together]:
+        world.send("t", rows)
+    delivered(world)
+    assert bodies(world, session) == in_order([*singles, together])
