@@ -131,7 +131,7 @@ class DueBatches:
             some = homes[first.row : first.row + count]
             count = next((n for n, home in enumerate(some) if home != some[0]), count)
         work = len(record) >> READ_SHIFT
-        if count == stored.count:  # as of a message that was sent alone: nothing is to be cut
+        if count == stored.count and not stored.runs:  # as of a message that was sent alone
             return DueBatch(stored.batch, count, homes[0] if homes else None, work)
         cutter = Cutter(stored.batch, topic.seed)
         batch = cutter.cut(first.row, first.row + count)
