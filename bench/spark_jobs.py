@@ -14,11 +14,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+import cpu_share
 from broker_kit import broker
 from core_kit import Figures, Measurement, Settings, Target, folder
 from runner import Suite, run
@@ -119,11 +120,21 @@ def engines(name: str, rows: int, size: int) -> Any:
 
 
 @contextmanager
-def on_cluster(path: Path, cores: int) -> Iterator[Any]:
-    """Run a cluster of single-core workers and a session on it."""
+def on_cluster(path: Path, cores: int, share: float = 1.0) -> Iterator[Any]:
+    """Run a cluster of single-core workers and a session on it.
+
+    Args:
+        path: For the workers' files.
+        cores: The number of workers.
+        share: How much of a core each worker may use, with its executor and their processes.
+    """
     import ternmq.spark
 
-    with cluster.running(path, {}, workers=cores) as one:
+    with ExitStack() as stack:
+        one = stack.enter_context(cluster.running(path, {}, workers=cores))
+        if share < 1:
+            pids = [worker.pid for worker in one.workers]
+            stack.enter_context(cpu_share.limited(pids, share))
         session = ternmq.spark.session(
             "bench",
             master=one.url,
@@ -142,17 +153,28 @@ def on_cluster(path: Path, cores: int) -> Iterator[Any]:
             session.stop()
 
 
-def executors(name: str, rows: int, size: int) -> Any:
-    """Return the measurement of a job on one executor of one core, and on two."""
+def executors(name: str, rows: int, size: int, share: float = 1.0) -> Any:
+    """Return the measurement of a job on one executor of one core, and on two.
+
+    Args:
+        name: The job.
+        rows: Messages.
+        size: Bytes of their bodies.
+        share: How much of a core an executor may use. Two whole cores for executors leave a machine
+            of two cores none for the driver and the broker, so nothing could be twice as fast.
+    """
 
     def measure(settings: Settings) -> Figures:
+        if share < 1 and not cpu_share.possible():
+            print("processes cannot be limited to a share of a core here", file=sys.stderr)
+            return {}
         count = settings.scaled(rows, 20_000)
         took = []
         with broker(settings) as one, folder(settings) as path:
             fill(one.url, count, size)
             tables = Tables(one.url, path)
             for cores in (1, 2):
-                with on_cluster(path / f"cluster-{cores}", cores) as session:
+                with on_cluster(path / f"cluster-{cores}", cores, share) as session:
                     took.append(tables.seconds(name, session))
         return {"seconds_of_one": took[0], "seconds_of_two": took[1], "times": took[0] / took[1]}
 
@@ -226,6 +248,12 @@ SUITE: Final = Suite(
             "trace-executors", "trace of a topic: two executors of one core beside one",
             executors("trace", 2_000_000, 100), (Target("times", 1.7, at_least=True),),
             _shape(2_000_000, 100),
+        ),
+        Measurement(
+            "trace-executors-limited",
+            "the same; an executor may use 0.4 of a core, so that two cores hold the rest, too",
+            executors("trace", 2_000_000, 100, 0.4), (Target("times", 1.7, at_least=True),),
+            {**_shape(2_000_000, 100), "cores_an_executor": 0.4},
         ),
         Measurement(
             "aggregate",
