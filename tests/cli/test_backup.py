@@ -144,6 +144,15 @@ def test_a_backup_is_on_the_disk_before_it_says_so(
     assert synced == [journal / f"{0:020d}.seg", journal, unfinished, copies]
 
 
+def test_a_backup_inside_the_data_folder_is_refused(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with broker(disk=RealDisk(data)) as one:
+        done = run(one.url, data, data / "copy")
+    assert not list(data.glob("copy*"))
+    assert done.returncode == 2
+    assert f"{data / 'copy'} is inside {data}" in done.stderr
+
+
 def test_a_folder_that_is_there_is_refused_before_anything_is_copied(tmp_path: Path) -> None:
     data, target = tmp_path / "data", tmp_path / "copies" / "one"
     target.parent.mkdir()

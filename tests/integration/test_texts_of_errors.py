@@ -96,6 +96,8 @@ def test_a_time_before_all_messages_is_one(real: InProcessBroker) -> None:
         assert client.find("o", key="k", since=earlier, until=early) == []
         with pytest.raises(ternmq.InvalidRequest, match=r"since \(1960.*must be before until"):
             client.find("o", key="k", since=early, until=earlier)
+        with pytest.raises(ternmq.InvalidRequest, match=r"since \(1960.*must be before until"):
+            client.replay("o", "g", since=early, until=earlier)
         assert client.replay("o", "g", since=early, dry_run=True).again == 1
         assert client.replay("o", "g", until=early, dry_run=True) == ternmq.Replayed()
         assert len(list(client.read("o", start=early))) == 1

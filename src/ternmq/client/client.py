@@ -1134,7 +1134,7 @@ class Client(pickling.NotPickled):
 
         Raises:
             InvalidRequest: Offsets are given, the topic has several queues, and ``queue`` is
-                missing.
+                missing; or ``since`` is not before ``until``.
             ReplayTooLarge: More messages would wait for redelivery than the broker allows. A large
                 replay is done in parts: those done before the error stay done.
         """

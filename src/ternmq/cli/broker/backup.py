@@ -71,9 +71,9 @@ def _free(context: click.Context, option: click.Parameter, target: Path) -> Path
 def backup(data: Path, target: Path, verify: bool, as_json: bool, **_connection: object) -> None:
     """Copy the journal of a running broker.
 
-    DATA is the data folder of the broker at --url, on this machine. TARGET is a new folder; its
-    parent must exist. To restore the backup, copy TARGET to a new data folder, and start a broker
-    there. The app needs no right; this user must be able to read DATA.
+    DATA is the data folder of the broker at --url, on this machine. TARGET is a new folder outside
+    DATA; its parent must exist. To restore the backup, copy TARGET to a new data folder, and start
+    a broker there. The app needs no right; this user must be able to read DATA.
 
     The copy contains every send and ack that was answered before the backup began. `positions`
     shows the first position of the copy and its end, as `ternmq journal verify` does.
@@ -84,6 +84,11 @@ def backup(data: Path, target: Path, verify: bool, as_json: bool, **_connection:
     journal = data / "journal"
     if not _segments(journal):
         raise not_found(f"there is no journal in {data}: name the data folder of the broker")
+    if target.resolve().is_relative_to(data.resolve()):
+        raise click.UsageError(
+            f"{target} is inside {data}: a backup there is lost together with the data, and "
+            "takes the space of its disk"
+        )
     asked = _Broker(click.get_current_context())
     with _umask(), _unfinished(target) as copy:
         for _ in range(_TRIES):

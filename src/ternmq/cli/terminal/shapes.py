@@ -252,6 +252,9 @@ def message_of(text: bytes, properties: Message) -> Message:
     headers = told.get("headers", {})
     if not isinstance(headers, dict):
         raise ValueError("has headers that are not an object")
+    for name, value in headers.items():
+        if not isinstance(value, str):
+            raise ValueError(f"has a header {name!r} whose value is not text")
     content_type = told.get("content_type", properties.content_type or None)
     if not content_type and "body" in told and not isinstance(told["body"], str):
         content_type = JSON

@@ -20,6 +20,7 @@ from ternmq.client.content.validation import (
     query_text,
     real,
     seconds_us,
+    span_us,
     text,
     time_us,
     whole,
@@ -731,10 +732,7 @@ class Admin(pickling.NotPickled):
         """
         topic = name_of(topic)
         check_positive("limit", limit)
-        since_us = 0 if since is None else time_us("since", since)
-        until_us = 2**63 - 1 if until is None else time_us("until", until)
-        if since_us >= until_us:
-            raise InvalidRequest(f"since ({since}) must be before until ({until})")
+        since_us, until_us = span_us(since, until)
         found: list[ScheduledInfo] = []
         after = ""
         while True:

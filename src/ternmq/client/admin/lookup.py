@@ -13,7 +13,7 @@ from ternmq.client.admin.places import queue_meant
 from ternmq.client.connection.session import Session
 from ternmq.client.content.codecs import Codecs
 from ternmq.client.content.message import message_id
-from ternmq.client.content.validation import check_id, check_positive, text, time_us, whole
+from ternmq.client.content.validation import check_id, check_positive, span_us, text, whole
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.model.errors import InvalidRequest, MessageNotFound
 from ternmq.record.batch.batch import Batch, Row
@@ -195,10 +195,7 @@ class Lookup:
         text("key", key)
         if not key:
             raise InvalidRequest("key is empty: give the key of the messages")
-        since_us = 0 if since is None else time_us("since", since)
-        until_us = 2**63 - 1 if until is None else time_us("until", until)
-        if since is not None and until is not None and since >= until:
-            raise InvalidRequest(f"since ({since}) must be before until ({until})")
+        since_us, until_us = span_us(since, until)
         found: list[FoundMessage] = []
         after = ""
         while len(found) < limit:

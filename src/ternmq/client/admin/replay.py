@@ -9,7 +9,7 @@ from typing import Final
 
 from ternmq.client.admin.places import queue_count, queue_meant
 from ternmq.client.connection.session import Session
-from ternmq.client.content.validation import check_id, flag, time_us, whole, wholes
+from ternmq.client.content.validation import check_id, flag, span_us, time_us, whole, wholes
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.model.errors import InvalidRequest, ReplayTooLarge
 from ternmq.model.specs import check_name
@@ -90,6 +90,7 @@ class Replay:
                 control.ReplaySpan(queue=at, start=start, stop=stop) for start, stop in named_spans
             ]
         else:
+            span_us(since, until)
             spans = await self._between(topic, queue, since, until)
         for at in range(0, len(spans), _SPANS):
             asked = control.GroupReplay(

@@ -289,6 +289,19 @@ def time_us(what: str, time: object) -> int:
     return max(0, (time - _EPOCH) // _MICROSECOND)
 
 
+def span_us(since: datetime | None, until: datetime | None) -> tuple[int, int]:
+    """Return the times between ``since``, included, and ``until`` in µs; None: without a bound.
+
+    Raises:
+        InvalidRequest: One is not a datetime or has no time zone, or nothing is between them.
+    """
+    since_us = 0 if since is None else time_us("since", since)
+    until_us = 2**63 - 1 if until is None else time_us("until", until)
+    if since is not None and until is not None and since >= until:
+        raise InvalidRequest(f"since ({since}) must be before until ({until})")
+    return since_us, until_us
+
+
 def length_us(what: str, seconds: object) -> int:
     """Return the µs of a duration: more than 0, and at most a hundred years.
 
