@@ -36,15 +36,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
 from google_crc32c import value as crc32c
 
 from ternmq.model.errors import InvalidRequest, ProtocolError
 from ternmq.record.fact.header import HEADER, HEADER_BYTES, MAGIC, Kind
 from ternmq.record.fact.messages import PREFIX_BYTES
 from ternmq.record.page.columns import BINARIES, TEXTS, TIMES, Page
-from ternmq.record.page.pieces import pieces
+from ternmq.record.page.pieces import extent, pieces, starts_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,6 +84,18 @@ COLUMNS: Final = (
 """The columns that may be requested; the result has them in the order of the request."""
 
 
+class _Page(NamedTuple):
+    """A page of records, of which rows are to be taken."""
+
+    records: bytes
+    starts: list[int]
+    """Where its records begin."""
+    start: int
+    """First offset to take."""
+    stop: int
+    """Offset after the last one to take."""
+
+
 class Coalescer:
     """Gathers rows of records and yields record batches of about the target size.
 
@@ -93,7 +106,7 @@ class Coalescer:
 
     Attributes:
         schema: Schema of the record batches.
-        rows: Number of rows taken so far, over all batches.
+        rows: Number of rows yielded so far, over all batches.
 
     Raises:
         InvalidRequest: A column name is unknown.
@@ -115,8 +128,10 @@ class Coalescer:
         self._target_bytes = target_bytes
         self._target_rows = target_rows
         self._made: list[pa.RecordBatch] = []
-        self._made_bytes = 0
-        self._made_rows = 0
+        self._pages: list[_Page] = []
+        self._topic = ""
+        self._bytes = 0
+        self._rows = 0
 
     def add(
         self, records: bytes, start: int = 0, stop: int = 1 << 62, *, topic: str = ""
@@ -133,27 +148,51 @@ class Coalescer:
             ProtocolError: The bytes are not records.
             BatchError: Compressed bodies are damaged.
         """
-        page = Page(records, pieces(records, start, stop))
-        if not page.rows:
+        starts = starts_of(records)
+        rows, compressed = extent(records, starts)
+        if not rows:
             return
-        self._made.append(page.record_batch(self.schema, topic))
-        self.rows += page.rows
-        self._made_rows += page.rows
-        self._made_bytes += len(records)
-        if self._made_bytes >= self._target_bytes or self._made_rows >= self._target_rows:
+        if self._pages and (topic != self._topic or compressed):
+            self._make()
+        self._topic = topic
+        self._pages.append(_Page(records, starts, start, stop))
+        self._rows += min(rows, max(0, stop - start))
+        self._bytes += len(records)
+        if compressed:
+            # Bodies may be far larger than their records: pages are not gathered before.
+            self._make()
+        if self._bytes >= self._target_bytes or self._rows >= self._target_rows:
             yield from self.finish()
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Yield the remaining rows, if there are any."""
         import pyarrow as pa
 
+        if self._pages:
+            self._make()
         made, self._made = self._made, []
-        self._made_bytes = self._made_rows = 0
+        self._bytes = self._rows = 0
         if len(made) == 1:
             yield made[0]
         elif made:
             table = pa.Table.from_batches(made).combine_chunks()
             yield from table.to_batches()
+
+    def _make(self) -> None:
+        """Make a record batch of the pages gathered so far, all of one topic."""
+        pages, self._pages = self._pages, []
+        counts = [len(page.starts) for page in pages]
+        sizes = [len(page.records) for page in pages]
+        shifts = np.cumsum([0, *sizes[:-1]])
+        at = np.concatenate([page.starts for page in pages]).astype(np.int64)
+        at += np.repeat(shifts, counts)
+        start = np.repeat(np.array([page.start for page in pages], np.int64), counts)
+        stop = np.repeat(np.array([page.stop for page in pages], np.int64), counts)
+        records = pages[0].records if len(pages) == 1 else b"".join(page.records for page in pages)
+        page = Page(records, pieces(records, at, start, stop))
+        if page.rows:
+            self._made.append(page.record_batch(self.schema, self._topic))
+            self.rows += page.rows
 
 
 def schema(columns: Sequence[str]) -> pa.Schema:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import struct
 from typing import Any
 
@@ -193,6 +194,24 @@ def test_batches_are_of_about_the_size_asked_for():
     assert [batch.num_rows for batch in found] == [1500, 1500, 1500, 500]
     few = Coalescer(("offset",), target_rows=100)
     assert sum(len(list(few.add(records))) for _ in range(3)) == 3
+
+
+@pytest.mark.parametrize("topics", [("a",), ("a", "b")])
+def test_pages_are_gathered_each_with_its_own_range(topics):
+    """Neighbouring pages repeat records: of each, other rows are taken."""
+    large = pack([Row(b"abc" * 1000, "k") for _ in range(20)], compression=Compression.ZSTD)
+    records, rows = page([*MIXED, large, *MIXED])
+    mark = record(struct.pack("<Q", 8), 64, Kind.MARK)
+    ends = sorted({0, len(rows), *range(3, len(rows), 7)})
+    made, found, wanted = Coalescer(COLUMNS), [], []
+    for number, (start, stop) in enumerate(itertools.pairwise(ends)):
+        topic = topics[number % len(topics)]
+        pages = records if number % 3 else mark + records + mark
+        found += [*made.add(pages, start, stop, topic=topic)]
+        wanted += [row | {"topic": topic} for row in rows if start <= row["offset"] < stop]
+    found += [*made.finish()]
+    assert [row for batch in found for row in batch.to_pylist()] == wanted
+    assert made.rows == len(rows)
 
 
 def test_columns_come_in_the_order_asked_for():

@@ -1,10 +1,10 @@
-"""The columns of the rows of one page of records, each made at once for all rows.
+"""The columns of the rows of pages of records, each made at once for all rows.
 
-A page is cut into *pieces*: neighbouring rows of one batch (``pieces``). Each piece has
-numbers (where its batch begins, how many rows it has); an array with a value per row is made only
-for values that differ from row to row. A batch's flags determine which entry of its column table is
-a column's start; a page has few different flags, so this is worked out once for each. Used by
-``record.coalesce``.
+The pages, back to back, are cut into *pieces*: neighbouring rows of one batch (``pieces``). Each
+piece has numbers (where its batch begins, how many rows it has); an array with a value per row is
+made only for values that differ from row to row. A batch's flags determine which entry of its
+column table is a column's start; the pages have few different flags, so this is worked out once for
+each. Used by ``record.coalesce``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TIMES: Final = {"due_time": DUE_US, "expiry_time": EXPIRY_US}
 
 
 class Page:
-    """The columns of the rows of one page. An index into a view counts the view's elements."""
+    """The columns of the rows of pages. An index into a view counts the view's elements."""
 
     def __init__(self, records: bytes, pieces: Pieces) -> None:
         self.records = records
@@ -57,7 +57,7 @@ class Page:
         self._single = len(counts) == self.rows
         self._counts = counts
         self._starts = np.cumsum(counts) - counts
-        # numpy's views of the page; every column begins at a multiple of 8 bytes.
+        # numpy's views of the pages; every column begins at a multiple of 8 bytes.
         size = len(records) & ~7
         self._u4 = np.frombuffer(records, "<u4", size // 4)
         self._i4 = self._u4.view("<i4")

@@ -1,12 +1,13 @@
-"""The rows to take from a page of records: pieces of neighbouring rows of one batch, as columns.
+"""The rows to take from pages of records: pieces of neighbouring rows of one batch, as columns.
 
 The starts of records are found one after the other; everything else is read for all records at
-once, from numpy views of the page. Records are multiples of 8 bytes, so views of u16, u32 and i64
+once, from numpy views of the pages. Records are multiples of 8 bytes, so views of u16, u32 and i64
 fit. Only batches of which rows were left out (their records have runs) are read one by one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ class Pieces(NamedTuple):
     """Columns with an entry per piece: rows ``[row, row + rows)`` of a batch, all to be taken."""
 
     at: I64
-    """Byte of the page at which the batch begins."""
+    """Byte of the pages at which the batch begins."""
     flags: I64
     batch_rows: I64
     row: I64
@@ -73,20 +74,53 @@ def starts_of(records: bytes) -> list[int]:
     return starts
 
 
-def pieces(records: bytes, start: int, stop: int) -> Pieces:
-    """Return the rows of a page with offsets ``[start, stop)``; ignore kinds but MESSAGES.
+def extent(records: bytes, starts: Sequence[int]) -> tuple[int, bool]:
+    """Return the number of rows of a page, also of those that are not to be taken.
+
+    Args:
+        records: The page.
+        starts: Where its records begin.
+
+    Returns:
+        The number, and whether bodies of the page are compressed.
+
+    Raises:
+        ProtocolError: A record of messages is cut short.
+    """
+    at = np.array(starts, np.int64)
+    u1 = np.frombuffer(records, np.uint8)
+    u4 = np.frombuffer(records, "<u4")
+    at = at[u1[at + 13] == _MESSAGES]
+    if (u4[(at >> 2) + 2] < _BATCH_AT + 48).any():
+        raise ProtocolError("a record of messages is cut short")
+    runs = np.frombuffer(records, "<u2")[(at + 68) >> 1].astype(np.int64)
+    compression = at + _BATCH_AT + 8 * runs + 13
+    if (compression >= len(records)).any():
+        raise ProtocolError("a batch is cut short")
+    return int(u4[(at + 64) >> 2].sum(dtype=np.int64)), bool(u1[compression].any())
+
+
+def pieces(records: bytes, at: I64, start: I64, stop: I64) -> Pieces:
+    """Return the rows to take; ignore kinds but MESSAGES.
+
+    Args:
+        records: Pages of records, back to back.
+        at: Where each record begins.
+        start: The first offset to take of each record.
+        stop: The offset after the last one to take of each record.
 
     Raises:
         ProtocolError: The bytes are not records.
     """
-    at = np.array(starts_of(records), np.int64)
     u1 = np.frombuffer(records, np.uint8)
     u2 = np.frombuffer(records, "<u2")
     u4 = np.frombuffer(records, "<u4")
     i8 = np.frombuffer(records, "<i8")
     if (u4[(at >> 2) + 1] != MAGIC).any():
         raise ProtocolError("these are no records")
-    at = at[u1[at + 13] == _MESSAGES]
+    of_messages = u1[at + 13] == _MESSAGES
+    if not of_messages.all():
+        at, start, stop = at[of_messages], start[of_messages], stop[of_messages]
     length = u4[(at >> 2) + 2].astype(np.int64)
     if (length < _BATCH_AT + 48).any():
         raise ProtocolError("a record of messages is cut short")
@@ -95,6 +129,7 @@ def pieces(records: bytes, start: int, stop: int) -> Pieces:
     wanted = (first < stop) & (first + count > start)
     if not wanted.all():
         at, first, count, length = at[wanted], first[wanted], count[wanted], length[wanted]
+        start, stop = start[wanted], stop[wanted]
     runs = u2[(at + 68) >> 1].astype(np.int64)
     batch = at + _BATCH_AT + 8 * runs
     if (batch + u4[(at + 72) >> 2] > at + length).any():
