@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from ternmq.model.specs import MAX_QUERY_BYTES
 from ternmq.model.transaction_ids import transaction_id
-from ternmq.wire.control.coding import Body, Count, Limit, Line, Number, Offset, Time
+from ternmq.wire.control.coding import PRINTABLE, Body, Count, Limit, Number, Offset, Time
 from ternmq.wire.control.times import at, datetime
 
 Transaction = Annotated[int, Meta(ge=1)]
@@ -16,6 +17,8 @@ Transaction = Annotated[int, Meta(ge=1)]
 Unsigned = Annotated[int, Meta(ge=0)]
 """An unsigned 64-bit number."""
 GroupNames = Annotated[list[str], Meta(max_length=256)]
+QueryId = Annotated[str, Meta(max_length=MAX_QUERY_BYTES, pattern=PRINTABLE)]
+"""What an application calls a transaction: any query id that may open one."""
 Duration = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 MAX_ATTEMPTS = 10_000
 
@@ -227,7 +230,7 @@ class TransactionCheck(Body, frozen=True, kw_only=True):
     """Number of the transaction."""
     group: str
     """Its producer group."""
-    query_id: Line = ""
+    query_id: QueryId = ""
     """The name that the application gave to what the transaction is about."""
     attempt: Number = 1
     """Number of this question; 1 is the first."""

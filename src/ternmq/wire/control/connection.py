@@ -73,7 +73,7 @@ class Welcome(Body, frozen=True, kw_only=True):
     """Longest time for which a send may be repeated: deduplication remembers at least twice as
     long."""
     create_topics: bool = False
-    """A send to a topic that does not exist makes it (`dev`)."""
+    """A send to a missing topic creates the topic, and so does a GROUP_JOIN (`dev`)."""
     forgets: bool = False
     """All data is deleted when this broker ends (`dev` without a folder). The next broker at its
     address has another epoch and none of the data: clients of the old one must begin again."""
