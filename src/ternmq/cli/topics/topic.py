@@ -146,7 +146,11 @@ async def show(client: AdminClient, topic: str, as_json: bool) -> None:
 
 @topic.command("set")
 @topic_argument()
-@click.option("--queues", type=COUNT, help="Number of queues; it can only be increased.")
+@click.option(
+    "--queues",
+    type=COUNT,
+    help="Number of queues; it can only be increased, and not at all on an ordered topic.",
+)
 @click.option(
     "--durability",
     type=_DURABILITY,
