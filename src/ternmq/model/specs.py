@@ -205,7 +205,7 @@ class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
 
 class Unanswered(enum.Enum):
-    """What becomes of a transaction that no checker decides."""
+    """What happens to a transaction that no checker decides."""
 
     PARK = "park"
     """It stays undecided, with an alarm, until somebody decides it."""

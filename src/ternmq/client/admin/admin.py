@@ -629,14 +629,14 @@ class Admin(pickling.NotPickled):
 
         Args:
             group: Its name.
-            app: The app that it belongs to; by default the one that uses it first.
+            app: The app that a new group belongs to; by default the client's own.
             first: Time from the opening of a transaction to the first question; 60 s.
-            factor: Each pause between questions is so many times the one before; 1.5.
+            factor: Factor by which each pause between questions is longer than the one before; 1.5.
             cap: Longest pause; 10 minutes.
             jitter: Part of each pause that is random, 0 to below 1; 0.1.
-            attempts: Most questions about a transaction; 15.
+            attempts: Maximum number of questions about a transaction; 15.
             give_up: Time from opening after which no more questions are asked; a day.
-            then: What becomes of a transaction after that: ``park`` (an operator must decide it),
+            then: What happens to a transaction after that: ``park`` (an operator must decide it),
                 ``roll-back`` or ``commit``.
             without_checker: Whether transactions may be opened while no checker is connected; no.
 
@@ -666,7 +666,7 @@ class Admin(pickling.NotPickled):
         await self._do(Command.PRODUCER_GROUP_PUT, put)
 
     async def producer_groups(self) -> list[ProducerGroupInfo]:
-        """Return the producer groups, by name: those that were put, and those that were used."""
+        """Return the producer groups, by name: those that were created or used."""
         found: list[ProducerGroupInfo] = []
         after = ""
         while True:
