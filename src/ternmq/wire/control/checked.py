@@ -213,7 +213,7 @@ class ProducerGroupDelete(Body, frozen=True, kw_only=True):
 
 
 class TransactionCheckAgain(Body, frozen=True, kw_only=True):
-    """Ask about an undecided transaction again, from the first question on, even if it is parked."""
+    """Ask about an undecided transaction again, from the first question on, even if parked."""
 
     transaction: Transaction
 
