@@ -442,7 +442,7 @@ class Client(pickling.NotPickled):
         mode: Mode | str | None = None,
         start: Start | str | None = None,
     ) -> Iterator[Deliveries]:
-        """Return deliveries in batches: of ``max_messages``, or what came within ``max_wait``."""
+        """Return deliveries in batches: ``max_messages``, or all within ``max_wait``."""
         thread, client = self.reach()
         batches = client.consume_batches(
             topic,

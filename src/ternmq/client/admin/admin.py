@@ -486,8 +486,9 @@ class Admin(pickling.NotPickled):
     ) -> int:
         """Keep the journal from a position on, until the hold moves on or is deleted.
 
-        While the disk is at its watermark and a hold is far behind, sends are refused, and nothing
-        is removed. Needs the right to audit or to manage everything.
+        If the disk is full up to the setting ``retention_watermark`` and a hold keeps the oldest
+        file of the journal, sends are refused, and nothing is removed. Needs the right to audit or
+        to manage everything.
 
         Args:
             name: Name of the hold.
@@ -599,7 +600,7 @@ class Admin(pickling.NotPickled):
         return not done.repeated
 
     async def check_transaction(self, id: str) -> None:  # noqa: A002
-        """Begin the questions about an undecided transaction anew, also if it is parked.
+        """Have the checkers asked about an undecided transaction again, even if it is parked.
 
         Raises:
             TransactionDecided, UnknownTransaction: There is nothing to ask.
