@@ -132,7 +132,12 @@ async def show(client: AdminClient, topic: str, as_json: bool) -> None:
             ("durability", spec.durability.value),
             ("retention", write_duration(spec.retention_us)),
             *([("ordering keys", "stored, and ignored")] if spec.ignore_ordering_keys else []),
-            ("unread", "kept while there is room" if spec.keep_until_consumed else "dropped too"),
+            (
+                "unread",
+                "kept until every group has finished them"
+                if spec.keep_until_consumed
+                else "removed after the retention, too",
+            ),
             ("scheduled", f"{counted(info.scheduled, 'message')} not due yet"),
             ("groups", ", ".join(info.groups)),
         ]
