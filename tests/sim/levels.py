@@ -139,7 +139,7 @@ class Ranked(Delayer):
         topic: str,
         number: int,
         *,
-        wrong: float = 0.05,
+        wrong: float = 0.1,
         high: float = 0.4,
         **more: float,
     ) -> None:
