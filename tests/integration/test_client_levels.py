@@ -10,7 +10,9 @@ import pytest
 
 import ternmq
 import ternmq.sync
+from ternmq.model.errors import InvalidBatch
 from ternmq.model.specs import TopicSpec
+from ternmq.record.batch.batch import Row, encode, topic_seed
 from ternmq.testing import InProcessBroker
 from ternmq.wire.commands import Command
 from ternmq.wire.control import TopicChange
@@ -109,7 +111,8 @@ async def test_what_is_refused(api: API, real: InProcessBroker) -> None:
         await make(client)
         await client.admin.create_topic("plain", queues=2)
         await client.admin.create_topic("sorted", ordered=True)
-        for bad in (-1, 8, 2**70, 1.0, "1", None, True):
+        wrong: tuple[Any, ...] = (-1, 8, 2**70, 1.0, "1", None, True)
+        for bad in wrong:
             with pytest.raises(ternmq.InvalidRequest, match="priority"):
                 await client.send("t", b"", priority=bad)
             if bad is not None:
@@ -197,6 +200,30 @@ async def test_a_declared_topic_has_levels_and_other_levels_are_a_conflict(
         assert (await looking.admin.topic("t")).spec == TopicSpec(name="t", levels=3)
 
 
+async def test_a_first_message_makes_a_declared_topic_with_its_levels(
+    api: API, real: InProcessBroker
+) -> None:
+    async with api.connect(real.url) as client:
+        receipt = await client.send(ternmq.Topic("declared", levels=3), b"", priority=2)
+        assert (receipt.queue, receipt.offset) == (2, 0)
+        assert (await client.admin.topic("declared")).spec.levels == 3
+
+
+async def test_a_batch_of_several_priorities_is_refused(api: API, real: InProcessBroker) -> None:
+    async with api.connect(real.url) as client:
+        await make(client)
+        mixed = encode(
+            [Row(body=b"a", priority=1), Row(body=b"b", priority=2)],
+            topic_seed=topic_seed("t"),
+            producer_id=77,
+            first_sequence=0,
+            born_us=0,
+        )
+        with pytest.raises(InvalidBatch, match="several priorities; split it"):
+            await client.prepare("t", mixed, writer="w", batch_id=1)
+        assert (await client.admin.transactions()).undecided == []
+
+
 async def test_messages_that_are_due_later_keep_their_priority(
     api: API, timed: InProcessBroker
 ) -> None:
@@ -275,9 +302,10 @@ async def test_a_failed_message_that_is_sent_again_keeps_its_priority(
         with pytest.raises(ternmq.PartialSendError) as failed:
             await client.send_many("t", [ternmq.Message(b"x", priority=2, queue=1)])
         (failure,) = failed.value.failures
-        assert failure.message.priority == 2
-        failure.message.queue = None
-        assert [one.queue for one in await client.send_many("t", [failure.message])] == [2]
+        message: Any = failure.message
+        assert message.priority == 2
+        message.queue = None
+        assert [one.queue for one in await client.send_many("t", [message])] == [2]
 
 
 async def test_a_topic_that_is_made_again_may_have_other_levels(
