@@ -81,6 +81,9 @@ REQUIRED: Final = (
     "deep decision", "deep decision repeated",
     "deep cancel", "deep wait for what is due", "deep resend of a scheduled batch",
     "prepared rows in an older segment", "deep prepare again", "deep commit repeated",
+    "a higher level passed others", "a lower level had its turn", "a level between had its turn",
+    "retried in its level", "delivered in its level when due", "committed in its level",
+    "priorities refused: mixed", "priorities refused: unknown", "priorities refused: elsewhere",
     "deep resend", "deep drain round", "clean stop",
 )  # fmt: skip
 

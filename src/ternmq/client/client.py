@@ -41,6 +41,7 @@ from ternmq.client.content.validation import (
     check_topic,
     drain_of,
     flag,
+    priority_of,
     seconds_of,
     timeout_of,
     wait_of,
@@ -266,6 +267,7 @@ class Client(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        priority: int = 0,
         timeout: float | timedelta | None = None,
     ) -> Receipt:
         """Send a message; returns when it is stored durably.
@@ -288,12 +290,15 @@ class Client(pickling.NotPickled):
                 be called again when the topic is changed. None: messages of one key share a queue,
                 as long as the number of queues stays the same; without a key, each batch goes to
                 the next queue. Ordered topics use the queue of the ordering key, and refuse others.
+                On topics with levels, only the queues of its priority count.
             deliver_after: Deliver it only after so many seconds, or a timedelta, of at most 731
                 days; 0 or less: at once. It counts from this call, by the broker's clock, and is
                 late by a round trip at most. Its receipt has ``due_at`` and no offset; ``cancel``
                 takes it back before it is due.
             deliver_at: Deliver it only at this time, a datetime with a time zone; if the time is
                 over, at once.
+            priority: Its level, from 0 to one less than the topic's ``levels``; messages of a
+                higher level are delivered first. Only topics with levels take one that is not 0.
             timeout: Seconds in all; None: the client's ``timeout``.
 
         Raises:
@@ -317,7 +322,7 @@ class Client(pickling.NotPickled):
             given = copied(headers)
             message = Message(
                 body, key, ordering_key, tag, given, content_type, id, queue, deliver_after,
-                deliver_at,
+                deliver_at, priority,
             )  # fmt: skip
             return await self._sender.around(topic, message, timeout)
         producer = self._producer
@@ -333,6 +338,8 @@ class Client(pickling.NotPickled):
         )
         if due is not None:
             outgoing.due = due
+        if priority != 0:
+            outgoing.priority = priority_of(priority)
         producer.put(topic, outgoing, timeout)
         return await future
 
@@ -350,6 +357,7 @@ class Client(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        priority: int = 0,
     ) -> asyncio.Future[Receipt]:
         """Send a message without waiting; the future returns its receipt. See ``send``.
 
@@ -371,7 +379,7 @@ class Client(pickling.NotPickled):
             given = copied(headers)
             message = Message(
                 body, key, ordering_key, tag, given, content_type, id, queue, deliver_after,
-                deliver_at,
+                deliver_at, priority,
             )  # fmt: skip
             return self._sender.soon_around(topic, message)
         future: asyncio.Future[Receipt] = loop.create_future()
@@ -380,6 +388,8 @@ class Client(pickling.NotPickled):
         )
         if deliver_after is not None or deliver_at is not None:
             outgoing.due = self._sender.due(deliver_after, deliver_at)
+        if priority != 0:
+            outgoing.priority = priority_of(priority)
         producer.put(topic, outgoing)
         return future
 
@@ -400,6 +410,7 @@ class Client(pickling.NotPickled):
         headers: Mapping[str, str] | None = None,
         content_type: str = "",
         queue: Queue | None = None,
+        priority: int = 0,
     ) -> None:
         """Send a message that may be lost: the broker does not answer. See ``send``.
 
@@ -417,12 +428,16 @@ class Client(pickling.NotPickled):
         self._producer.room.refuse_when_full()
         if self._declarations.middlewares.sends:
             given = copied(headers)
-            message = Message(body, key, ordering_key, tag, given, content_type, None, queue)
+            message = Message(
+                body, key, ordering_key, tag, given, content_type, None, queue, priority=priority
+            )
             self._sender.oneway_around(topic, message)
             return
         outgoing = self._sender.outgoing(
             body, key, ordering_key, tag, headers, content_type, None, None, queue
         )
+        if priority != 0:
+            outgoing.priority = priority_of(priority)
         self._producer.put(topic, outgoing, one_way=True)
 
     @overload
@@ -434,6 +449,7 @@ class Client(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        priority: int = 0,
         return_errors: Literal[False] = False,
     ) -> list[Receipt]: ...
 
@@ -446,6 +462,7 @@ class Client(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        priority: int = 0,
         return_errors: Literal[True],
     ) -> list[Receipt | Exception]: ...
 
@@ -457,6 +474,7 @@ class Client(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        priority: int = 0,
         return_errors: bool = False,
     ) -> list[Receipt] | list[Receipt | Exception]:
         """Send many messages; returns when the outcome of each is known.
@@ -472,6 +490,8 @@ class Client(pickling.NotPickled):
             deliver_after: Delay of the messages that state none themselves; see ``send``. They all
                 have the same due time.
             deliver_at: Likewise.
+            priority: Priority of messages that do not say it themselves; see ``send``. Messages of
+                different priorities are stored in batches of their own.
             return_errors: Return an exception in the place of each message that was not stored,
                 instead of raising.
 
@@ -492,7 +512,8 @@ class Client(pickling.NotPickled):
         if not items:
             return []
         due = self._sender.due(deliver_after, deliver_at)
-        many = await self._sender.many(topic, items, queue, due)
+        level = priority_of(priority) if priority != 0 else 0
+        many = await self._sender.many(topic, items, queue, due, level)
         return many.outcomes() if return_errors else many.outcome()
 
     async def flush(self, timeout: float | timedelta | None = None) -> None:

@@ -16,7 +16,12 @@ from ternmq.client.content.codecs import Codecs
 from ternmq.client.content.delays import Due, due_of
 from ternmq.client.content.message import Failure, Message, Queue, Receipt
 from ternmq.client.content.reasons import safe_str
-from ternmq.client.content.validation import LARGEST_BODY, check_body, check_message
+from ternmq.client.content.validation import (
+    LARGEST_BODY,
+    check_body,
+    check_message,
+    priority_of,
+)
 from ternmq.client.declaration.topic import Topic
 from ternmq.client.handler.middleware import Middlewares, Outbound
 from ternmq.client.producer.heard import Bystander, SentSoon, Unheard, was_heard
@@ -128,6 +133,7 @@ class Sender:
         future: asyncio.Future[Receipt] | None = None,
         due: Due | None = None,
         asked_us: int | None = None,
+        priority: int = 0,
     ) -> Outgoing:
         """Return a message to send: a ``Message``, or a bare body.
 
@@ -137,13 +143,14 @@ class Sender:
             future: Gets its receipt.
             due: When it is due, if it does not say.
             asked_us: When its own delay begins; None: now. See ``due_of``.
+            priority: Its priority, if it does not say.
 
         Raises:
             EncodeError, InvalidRequest, MessageTooLarge: It cannot be sent.
         """
         if not isinstance(item, Message):
             outgoing = self.outgoing(item, "", "", "", None, "", None, future, queue)
-            outgoing.due = due
+            outgoing.due, outgoing.priority = due, priority
             return outgoing
         outgoing = self.outgoing(
             item.body,
@@ -160,10 +167,16 @@ class Sender:
             time = self._session.broker_time
             due = due_of(item.deliver_after, item.deliver_at, time, asked_us)
         outgoing.due = due
+        outgoing.priority = priority if item.priority is None else priority_of(item.priority)
         return outgoing
 
     def encoded(
-        self, topic: str, items: Sequence[object], queue: Queue | None, due: Due | None = None
+        self,
+        topic: str,
+        items: Sequence[object],
+        queue: Queue | None,
+        due: Due | None = None,
+        priority: int = 0,
     ) -> tuple[list[Outgoing], list[Failure]]:
         """Return the messages that can be sent, and those that cannot."""
         encoded: list[Outgoing] = []
@@ -171,7 +184,7 @@ class Sender:
         asked_us = self._session.broker_time.moment_us()  # of all: equal delays are one due time
         for row, item in enumerate(items):
             try:
-                encoded.append(self.of_item(item, queue, None, due, asked_us))
+                encoded.append(self.of_item(item, queue, None, due, asked_us, priority))
             except (EncodeError, InvalidRequest) as error:
                 failures.append(Failure(item, row, error, topic))
         return encoded, failures
@@ -262,22 +275,32 @@ class Sender:
         holder.set_exception(error)
 
     async def many(
-        self, topic: str, items: Sequence[object], queue: Queue | None, due: Due | None
+        self,
+        topic: str,
+        items: Sequence[object],
+        queue: Queue | None,
+        due: Due | None,
+        priority: int,
     ) -> Many:
         """Send many messages; return their outcomes."""
         if self._middlewares.sends:
-            return await self._many_around(topic, items, queue, due)
-        return await self._all(topic, items, queue, due)
+            return await self._many_around(topic, items, queue, due, priority)
+        return await self._all(topic, items, queue, due, priority)
 
     async def _all(
-        self, topic: str, items: Sequence[object], queue: Queue | None, due: Due | None
+        self,
+        topic: str,
+        items: Sequence[object],
+        queue: Queue | None,
+        due: Due | None,
+        priority: int,
     ) -> Many:
         number = None if queue is None or callable(queue) else number_of(queue)
-        bodies_only = due is None and not callable(queue) and not tracing.active()
+        bodies_only = due is None and not priority and not callable(queue) and not tracing.active()
         ready = ready_bodies(items) if bodies_only and items else None
         if ready is not None and max(map(len, ready)) <= self._most_bytes():
             return await self._producer.put_many(topic, items, ready, number)
-        encoded, failures = self.encoded(topic, items, queue, due)
+        encoded, failures = self.encoded(topic, items, queue, due, priority)
         if failures:
             bad = {failure.row for failure in failures}
             rows = [row for row in range(len(items)) if row not in bad]
@@ -287,7 +310,12 @@ class Sender:
         return await self._producer.put_many(topic, items, encoded, number)
 
     async def _many_around(
-        self, topic: str, items: Sequence[object], queue: Queue | None, due: Due | None
+        self,
+        topic: str,
+        items: Sequence[object],
+        queue: Queue | None,
+        due: Due | None,
+        priority: int,
     ) -> Many:
         """Send many messages, each inside the middlewares of sends.
 
@@ -307,7 +335,8 @@ class Sender:
                 all_of_them.push(stack)
                 entered.append((one, stack))
                 rows.append(row)
-            many = await self._all(topic, [one.message for one, _ in entered], queue, due)
+            messages = [one.message for one, _ in entered]
+            many = await self._all(topic, messages, queue, due, priority)
             all_of_them.pop_all()
         for (one, stack), outcome in zip(entered, many.outcomes(), strict=True):
             _tell(one, stack, outcome)

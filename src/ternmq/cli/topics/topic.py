@@ -10,10 +10,17 @@ import click
 from ternmq.cli.commands import Group
 from ternmq.cli.reach.arguments import topic_argument
 from ternmq.cli.reach.connection import administers, confirm, yes_option
-from ternmq.cli.reach.parameters import COUNT, NAME, POSITIVE_DURATION, given, unchangeable
+from ternmq.cli.reach.parameters import (
+    COUNT,
+    NAME,
+    POSITIVE_DURATION,
+    Whole,
+    given,
+    unchangeable,
+)
 from ternmq.cli.terminal import output
 from ternmq.client.admin.admin_client import AdminClient
-from ternmq.model.specs import Durability
+from ternmq.model.specs import MAX_LEVELS, Durability
 from ternmq.model.units import write_duration
 from ternmq.model.words import counted
 from ternmq.wire.control import TopicInfo
@@ -57,6 +64,13 @@ def topic() -> None:
     help="Accept messages with ordering keys although the topic is not ordered; their order "
     "is not kept.",
 )
+@click.option(
+    "--levels",
+    type=Whole(min=1, max=MAX_LEVELS),
+    default=1,
+    help="Number of levels of priority: messages of a higher level are delivered first. --queues "
+    "is then the number of queues of each level. It cannot be changed. Default: 1.",
+)
 @administers
 async def create(
     client: AdminClient,
@@ -67,6 +81,7 @@ async def create(
     retention: timedelta | None,
     keep_until_consumed: bool,
     ignore_ordering_keys: bool,
+    levels: int,
 ) -> None:
     """Create a topic."""
     await client.admin.create_topic(
@@ -77,6 +92,7 @@ async def create(
         retention=retention,
         keep_until_consumed=keep_until_consumed,
         ignore_ordering_keys=ignore_ordering_keys,
+        levels=levels,
     )
     output.note(f"created topic {name}")
     if durability == Durability.STRICT.value:
@@ -100,7 +116,7 @@ async def list_(client: AdminClient, as_json: bool) -> None:
             (
                 one.spec.name,
                 one.spec.queues,
-                "ordered" if one.spec.ordered else "plain",
+                _kind_of(one),
                 one.spec.durability.value,
                 write_duration(one.spec.retention_us),
                 messages_kept(one),
@@ -128,7 +144,7 @@ async def show(client: AdminClient, topic: str, as_json: bool) -> None:
     output.details(
         [
             ("topic", spec.name),
-            ("kind", "ordered" if spec.ordered else "plain"),
+            ("kind", _kind_of(info)),
             ("durability", spec.durability.value),
             ("retention", write_duration(spec.retention_us)),
             *([("ordering keys", "stored, and ignored")] if spec.ignore_ordering_keys else []),
@@ -143,10 +159,17 @@ async def show(client: AdminClient, topic: str, as_json: bool) -> None:
         ]
     )
     click.echo()
+    levels = spec.levels
     output.table(
-        ("queue", "first", "next", "messages"),
-        [(at, one.first, one.next, one.next - one.first) for at, one in enumerate(info.queues)],
-    )
+        ("queue", *(["level"] if levels > 1 else []), "first", "next", "messages"),
+        [
+            (
+                at, *([at % levels] if levels > 1 else []), one.first, one.next,
+                one.next - one.first,
+            )
+            for at, one in enumerate(info.queues)
+        ],
+    )  # fmt: skip
 
 
 @topic.command("set")
@@ -182,6 +205,11 @@ async def show(client: AdminClient, topic: str, as_json: bool) -> None:
     "whether a topic is ordered cannot be changed: create another one with `ternmq topic create "
     "NAME --ordered`",
     flag=True,
+)
+@unchangeable(
+    "--levels",
+    "the levels of a topic cannot be changed: create another one with `ternmq topic create NAME "
+    "--levels N`",
 )
 @administers
 async def set_(client: AdminClient, topic: str, **changes: Any) -> None:
@@ -221,6 +249,13 @@ def messages_kept(info: TopicInfo) -> int:
     return sum([one.next - one.first for one in info.queues])
 
 
+def _kind_of(info: TopicInfo) -> str:
+    """Return the kind of a topic: ordered, with so many levels, or plain."""
+    if info.spec.ordered:
+        return "ordered"
+    return "plain" if info.spec.levels == 1 else counted(info.spec.levels, "level")
+
+
 def _plain(info: TopicInfo) -> dict[str, object]:
     spec = info.spec
     return {
@@ -231,6 +266,7 @@ def _plain(info: TopicInfo) -> dict[str, object]:
         "retention_s": spec.retention_us / 1e6,
         "keep_until_consumed": spec.keep_until_consumed,
         "ignore_ordering_keys": spec.ignore_ordering_keys,
+        "levels": spec.levels,
         "messages": messages_kept(info),
         "scheduled": info.scheduled,
         "queues": [

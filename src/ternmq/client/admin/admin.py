@@ -104,18 +104,22 @@ class Admin(pickling.NotPickled):
         retention: float | timedelta | None = None,
         keep_until_consumed: bool = True,
         ignore_ordering_keys: bool = False,
+        levels: int = 1,
     ) -> TopicSpec:
         """Make a topic.
 
         Args:
             name: Its name; or a ``Topic`` with its settings, and then no other argument.
-            queues: Several queues spread the load; consumers need only one.
+            queues: Several queues spread the load; consumers need only one. With levels, the number
+                of each level.
             ordered: Messages have ordering keys, and groups keep the order of each key.
             durability: When sends are answered: ``normal``, ``strict``, ``fast``.
             retention: How long messages are kept, in seconds or as a timedelta; None: 7 days.
             keep_until_consumed: Keep them longer, until every group has finished them.
             ignore_ordering_keys: For a topic that is not ordered: store messages with an ordering
                 key, and keep no order by it. Otherwise they are refused.
+            levels: Number of levels of priority, 1 to 8, of a topic that is not ordered. Messages
+                of a higher level are delivered first. It cannot be changed.
 
         Raises:
             TopicExists: There is a topic of that name.
@@ -129,6 +133,7 @@ class Admin(pickling.NotPickled):
             retention=retention,
             keep_until_consumed=keep_until_consumed,
             ignore_ordering_keys=ignore_ordering_keys,
+            levels=levels,
         )
         spec = topic_spec_of(topic)
         if isinstance(name, Topic):

@@ -21,6 +21,8 @@ class Topic:
         retention: How long messages are kept.
         keep_until_consumed: Keep them longer, until every group has finished them.
         ignore_ordering_keys: Of a topic that is not ordered: take messages with an ordering key.
+        levels: Number of levels of priority, 1 to 8; ``queues`` is the number of each level. It
+            never changes, and ordered topics have one level.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Topic:
     retention: timedelta | None
     keep_until_consumed: bool | None
     ignore_ordering_keys: bool | None
+    levels: int | None
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class Topic:
         retention: float | timedelta | None = None,
         keep_until_consumed: bool | None = None,
         ignore_ordering_keys: bool | None = None,
+        levels: int | None = None,
     ) -> None:
         """``retention`` is in seconds, or a timedelta.
 
@@ -49,6 +53,8 @@ class Topic:
         """
         if queues is not None:
             whole("queues", queues)
+        if levels is not None:
+            whole("levels", levels)
         for what, value in (
             ("ordered", ordered),
             ("keep_until_consumed", keep_until_consumed),
@@ -66,6 +72,7 @@ class Topic:
         put(self, "retention", None if kept is None else timedelta(microseconds=kept))
         put(self, "keep_until_consumed", keep_until_consumed)
         put(self, "ignore_ordering_keys", ignore_ordering_keys)
+        put(self, "levels", levels)
         spec_of(self)
 
 
@@ -94,4 +101,5 @@ def spec_of(topic: Topic) -> TopicSpec:
         retention_us=default.retention_us if kept is None else length_us("retention", kept),
         keep_until_consumed=default.keep_until_consumed if keep is None else keep,
         ignore_ordering_keys=bool(topic.ignore_ordering_keys),
+        levels=default.levels if topic.levels is None else topic.levels,
     ).check()

@@ -293,6 +293,11 @@ class BlockingDelivery(pickling.NotPickled):
         """When it was due; None if it was not scheduled."""
         return self._delivery.due_at
 
+    @property
+    def priority(self) -> int:
+        """Its priority, 0 without one."""
+        return self._delivery.priority
+
     # -- the delivery
 
     @property

@@ -30,16 +30,16 @@ class Outgoing:
         size_bytes: Size of its body and properties.
         due: When it is delivered; None: at once.
         due_us: The same in broker time, set before it is encoded; 0: at once.
+        priority: The level of the topic that it belongs to; 0 is the lowest.
     """
 
     __slots__ = (
         "application_id", "body", "content_type", "due", "due_us", "future", "headers", "key",
-        "ordering_key", "queue", "size_bytes", "tag",
+        "ordering_key", "priority", "queue", "size_bytes", "tag",
     )  # fmt: skip
 
-    # These let it be encoded as a ``Row``.
+    # This lets it be encoded as a ``Row``.
     expiry_us: ClassVar[int] = 0
-    priority: ClassVar[int] = 0
 
     def __init__(
         self,
@@ -65,6 +65,7 @@ class Outgoing:
         self.queue = queue
         self.due: Due | None = None
         self.due_us = 0
+        self.priority = 0
 
     def as_message(self) -> Message:
         """Return it as a message that an application may send again."""
@@ -76,4 +77,5 @@ class Outgoing:
         return Message(
             self.body, self.key, self.ordering_key, self.tag, self.headers, self.content_type,
             self.application_id or None, cast("Queue | None", queue), after, at,
+            self.priority or None,
         )  # fmt: skip

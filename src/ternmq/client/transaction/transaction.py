@@ -30,7 +30,14 @@ from ternmq.client.consumer.delivery import Delivery
 from ternmq.client.consumer.lease import Lease, Span
 from ternmq.client.content.message import Message, Queue, Receipt
 from ternmq.client.content.reasons import reason_text
-from ternmq.client.content.validation import check_topic, query_text, text, timeout_of, whole
+from ternmq.client.content.validation import (
+    check_topic,
+    priority_of,
+    query_text,
+    text,
+    timeout_of,
+    whole,
+)
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.client.handler.blocking import BlockingDelivery, engine_of
 from ternmq.client.handler.middleware import Middlewares, Outbound
@@ -330,6 +337,7 @@ class Transaction(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        priority: int = 0,
         timeout: float | timedelta | None = None,
     ) -> Receipt:
         """Send a message with the transaction; returns when it is stored, invisible.
@@ -351,7 +359,7 @@ class Transaction(pickling.NotPickled):
         """
         message = Message(
             body, key, ordering_key, tag, copied(headers), content_type, None, queue,
-            deliver_after, deliver_at,
+            deliver_after, deliver_at, priority,
         )  # fmt: skip
         (receipt,) = await self._send("send", topic, [message], None, timeout)
         return receipt
@@ -364,6 +372,7 @@ class Transaction(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        priority: int = 0,
         timeout: float | timedelta | None = None,
     ) -> list[Receipt]:
         """Send many messages of one topic with the transaction; see ``send``.
@@ -377,10 +386,11 @@ class Transaction(pickling.NotPickled):
             queue: Queue of messages that do not name one; see ``Client.send``.
             deliver_after: When messages are delivered that do not say it themselves.
             deliver_at: Likewise.
+            priority: Priority of messages that do not say it themselves.
             timeout: Seconds in all; None: the transaction's.
         """
         due = (deliver_after, deliver_at)
-        return await self._send("send_many", topic, messages, queue, timeout, due)
+        return await self._send("send_many", topic, messages, queue, timeout, due, priority)
 
     async def _send(
         self,
@@ -390,6 +400,7 @@ class Transaction(pickling.NotPickled):
         queue: Queue | None,
         timeout: float | timedelta | None,
         due_arguments: tuple[object, object] = (None, None),
+        priority: int = 0,
     ) -> list[Receipt]:
         async with self._step(what):
             name = check_topic(name_of(topic))
@@ -397,9 +408,9 @@ class Transaction(pickling.NotPickled):
             items = _listed(messages)
             if not items:
                 return []
-            if not self._parts.middlewares.sends:
-                return await self._prepare(name, items, queue, due_arguments, seconds)
-            return await self._around(name, items, queue, due_arguments, seconds)
+            level = priority_of(priority) if priority != 0 else 0
+            prepare = self._around if self._parts.middlewares.sends else self._prepare
+            return await prepare(name, items, queue, due_arguments, level, seconds)
 
     async def _around(
         self,
@@ -407,6 +418,7 @@ class Transaction(pickling.NotPickled):
         items: Sequence[object],
         queue: Queue | None,
         due_arguments: tuple[object, object],
+        priority: int,
         seconds: float,
     ) -> list[Receipt]:
         """Prepare messages, each inside the middlewares of sends."""
@@ -418,7 +430,9 @@ class Transaction(pickling.NotPickled):
                 stack.push(self._parts.middlewares.enter_sends(one))
             try:
                 messages = [one.message for one in outbound]
-                receipts = await self._prepare(topic, messages, queue, due_arguments, seconds)
+                receipts = await self._prepare(
+                    topic, messages, queue, due_arguments, priority, seconds
+                )
                 for one, receipt in zip(outbound, receipts, strict=True):
                     one.receipt = receipt
             except BaseException as error:
@@ -434,12 +448,13 @@ class Transaction(pickling.NotPickled):
         items: Sequence[object],
         queue: Queue | None,
         due_arguments: tuple[object, object],
+        priority: int,
         seconds: float,
     ) -> list[Receipt]:
         parts = self._parts
         until = self._session.loop.time() + seconds
         due = parts.sender.due(*due_arguments)
-        messages, failures = parts.sender.encoded(topic, items, queue, due)
+        messages, failures = parts.sender.encoded(topic, items, queue, due, priority)
         if failures:
             raise failures[0].error
         batches = await parts.batches.made_of(topic, messages)

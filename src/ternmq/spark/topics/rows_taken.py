@@ -61,12 +61,14 @@ class Rows:
         texts: Columns of texts, "" for none.
         headers: The headers of each row; None: the table has no such column.
         due_us: When each row is due, in µs since 1970, 0: at once; None: there is no such column.
+        priorities: The priority of each row; None: there is no such column.
     """
 
     bodies: list[bytes]
     texts: dict[str, list[str]]
     headers: list[Mapping[str, str]] | None
     due_us: list[int] | None = None
+    priorities: list[int] | None = None
 
     def some(self, chosen: Sequence[int]) -> Rows:
         """Return some of the rows."""
@@ -75,6 +77,7 @@ class Rows:
             {name: [values[row] for row in chosen] for name, values in self.texts.items()},
             None if self.headers is None else [self.headers[row] for row in chosen],
             None if self.due_us is None else [self.due_us[row] for row in chosen],
+            None if self.priorities is None else [self.priorities[row] for row in chosen],
         )
 
 
@@ -116,7 +119,8 @@ def taken(
     if table.num_rows:
         check_properties(int(properties.max()))
     due_us = _due_times(table) if "delay_until" in columns else None
-    return Rows(body.to_pylist(), texts, headers, due_us)
+    priorities = _priorities(table) if "priority" in columns else None
+    return Rows(body.to_pylist(), texts, headers, due_us, priorities)
 
 
 def _body(table: pa.RecordBatch, words: Words) -> pa.Array:
@@ -148,6 +152,15 @@ def _due_times(table: pa.RecordBatch) -> list[int]:
 
     times = table.column("delay_until").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
     found: list[int] = pc.max_element_wise(pc.fill_null(times, 0), 0).to_pylist()
+    return found
+
+
+def _priorities(table: pa.RecordBatch) -> list[int]:
+    """Return the priority of rows, 0 for null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found: list[int] = pc.fill_null(table.column("priority").cast(pa.int64()), 0).to_pylist()
     return found
 
 
