@@ -355,7 +355,7 @@ class BlockingDelivery(pickling.NotPickled):
         self._portal.call(self._delivery.reject(reason))
 
     def release(self) -> None:
-        """Give it back, without an attempt."""
+        """Give it back; no attempt is counted."""
         self._portal.call(self._delivery.release())
 
     def extend(self, seconds: float | timedelta) -> None:

@@ -352,7 +352,7 @@ class Transaction(pickling.NotPickled):
             TransactionDecided: It was decided meanwhile, by a checker or an operator.
             TransactionTooLarge: It has the maximum of batches.
             TransactionNotOpen, TransactionInUse: It is not in use, or used by another task.
-            CannotConnect, ConnectionLost: Whether it is stored is not known: the transaction
+            CannotConnect, ConnectionLost: It is not known whether it is stored: the transaction
                 cannot be committed any more.
             TernMQError: The message was refused, as by ``Client.send``; it is not part of the
                 transaction.
@@ -606,8 +606,8 @@ class Transaction(pickling.NotPickled):
         Leaving the block does this.
 
         Raises:
-            OutcomeUnknown: There was no answer in time: whether it is committed can be asked for,
-                by ``client.transaction_outcome(error.transaction_id)``.
+            OutcomeUnknown: There was no answer in time: it is not known whether it is committed;
+                ``client.transaction_outcome(error.transaction_id)`` returns it.
             TransactionFailed: A step failed, or its outcome is not known: it can only be rolled
                 back.
             TransactionDecided: It was rolled back meanwhile, by a checker or an operator.

@@ -87,7 +87,7 @@ class CheckedTransaction(Body, frozen=True, kw_only=True):
     group: str = ""
     """Its producer group."""
     query_id: str = ""
-    """The name that the application gave to what the transaction is about."""
+    """The application's own id for the work that the transaction belongs to."""
     time_us: Time = 0
     """Time at which it was opened; of a decided one: at which it was decided."""
     attempt: Count = 0
@@ -230,7 +230,7 @@ class TransactionCheck(Body, frozen=True, kw_only=True):
     group: str
     """Its producer group."""
     query_id: QueryId = ""
-    """The name that the application gave to what the transaction is about."""
+    """The application's own id for the work that the transaction belongs to."""
     attempt: Number = 1
     """Number of this question; 1 is the first."""
     opened_us: Time = 0
