@@ -62,7 +62,7 @@ def test_json_lines_have_a_priority(
     assert told[0]["queue"] == 2
     (line,) = cli("tail", topic, "--json").lines
     assert line["priority"] == 2
-    shown = cli("message", "show", topic, told[0]["id"])
+    shown = cli("message", "get", topic, told[0]["id"])
     assert "priority" in shown.out
     cli("send", topic, '{"body": "y"}', "--json-in", "--priority", 1)
     assert sorted(one.priority for one in client.read(topic)) == [1, 2]

@@ -69,7 +69,8 @@ def topic() -> None:
     type=Whole(min=1, max=MAX_LEVELS),
     default=1,
     help="Number of levels of priority: messages of a higher level are delivered first. --queues "
-    "is then the number of queues of each level. It cannot be changed. Default: 1.",
+    "is then the number of queues of each level. The number of levels cannot be changed later. "
+    "Default: 1.",
 )
 @administers
 async def create(
