@@ -724,6 +724,8 @@ class Admin(pickling.NotPickled):
     ) -> list[ScheduledInfo]:
         """Return scheduled messages of a topic, in the order in which they were sent.
 
+        If ``limit`` messages are returned, there may be more.
+
         ``client.get`` returns one with its body, ``client.cancel`` cancels it.
 
         Args:
