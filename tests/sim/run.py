@@ -16,10 +16,10 @@ from tests.sim.workloads import KINDS
 from tests.sim.world import FREED_US, Stopped, World
 
 ROTATION: Final = (
-    "tiny", "faulty", "transactions", "rolls", "emptied", "crowded", "filled", "replayed",
-    "delayed", "cancels", "checked", "parked", "keyed", "lanes",
+    "tiny", "lanes", "faulty", "transactions", "rolls", "emptied", "crowded", "filled", "replayed",
+    "delayed", "cancels", "checked", "parked", "keyed",
     "returning", "pinned", "transactions", "old_rows", "rolls", "ordered", "filtered", "shared",
-    "burst", "due_copies", "due_filled",
+    "burst", "due_copies", "due_filled", "lanes",
     "old_rows", "transactions", "consumed", "aged", "settings", "faulty", "filled", "replayed",
     "delayed",
     "given_ids", "fast", "transactions", "emptied", "crowded", "faulty", "pinned", "rolls",
