@@ -19,7 +19,7 @@ REQUIRED: Final = (
     "lease ended by time", "lease ended by session", "lease ended by drain",
     "given back behind the end of its session", "given back after a start",
     "released behind a failed row of its key",
-    "cursor reset", "cursor skip", "filter skip",
+    "cursor reset", "cursor skip", "filter skip", "filter skip of what is unknown", "operator refilter",
     "dedup hit", "dedup hit of an unanswered batch", "given id left out", "given id conflict",
     "marked duplicate", "settle of an earlier reign's lease",
     "settle of an earlier reign's lease after a reset", "settle of a lost hand-out",

@@ -24,7 +24,7 @@ ROTATION: Final = (
     "delayed",
     "given_ids", "fast", "transactions", "emptied", "crowded", "faulty", "pinned", "rolls",
     "replayed", "shared", "rolls", "faulty", "returning", "ordered", "settings", "replayed",
-    "keyed", "checked", "parked", "overtaken", "overtaken", "lanes",
+    "keyed", "checked", "parked", "overtaken", "overtaken", "lanes", "filters",
 )  # fmt: skip
 """Kinds in the order in which cases take them."""
 
