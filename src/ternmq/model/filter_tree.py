@@ -14,8 +14,9 @@ floats of 64 bits.
 from __future__ import annotations
 
 import enum
+import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -92,6 +93,8 @@ def number_of(text: str) -> int | float | None:
     """
     if len(text) > MAX_NUMBER:
         return None
+    if text.isdigit() and text.isascii():
+        return int(text)
     if _INTEGER.fullmatch(text):
         return int(text)
     if _NUMBER.fullmatch(text):
@@ -194,29 +197,14 @@ class Compare(_Test):
     def truth(self, value: str | int) -> bool | None:
         """Return whether a value passes; None: it is of another kind than the literal."""
         has = _as_kind(value, self.literal)
-        if has is None:
-            return None
-        sign, literal = self.sign, self.literal
-        if sign == "=":
-            return has == literal
-        if sign == "<>":
-            return has != literal
         # Both are texts, or both are numbers: the parser orders no truth values.
-        if isinstance(has, str) and isinstance(literal, str):
-            return _ordered(sign, (has > literal) - (has < literal))
-        assert not isinstance(has, str)
-        assert not isinstance(literal, str)
-        return _ordered(sign, (has > literal) - (has < literal))
+        return None if has is None else _COMPARISONS[self.sign](has, self.literal)
 
 
-def _ordered(sign: str, order: int) -> bool:
-    if sign == "<":
-        return order < 0
-    if sign == "<=":
-        return order <= 0
-    if sign == ">":
-        return order > 0
-    return order >= 0
+_COMPARISONS: Final[dict[str, Callable[[Value, Value], bool]]] = {
+    "=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
+    ">=": operator.ge,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,9 +246,10 @@ class Part(_Test):
 
 def _as_kind(value: str | int, literal: Value) -> Value | None:
     """Return a value as what a literal is: a text, a number or a truth; None: it is none."""
-    if isinstance(literal, str):
+    kind = type(literal)
+    if kind is str:
         return value
-    if isinstance(literal, bool):
+    if kind is bool:
         return _TRUTHS.get(value.lower()) if isinstance(value, str) else None
     return number_of(value) if isinstance(value, str) else value
 
