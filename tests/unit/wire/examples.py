@@ -215,7 +215,9 @@ STRUCTS: Final[dict[Command, tuple[msgspec.Struct, msgspec.Struct]]] = {
         ),
     ),
     Command.GROUP_JOIN: (
-        control.GroupJoin(topic=TOPIC, group=GROUP, tags="paid", mode=Mode.ORDERED),
+        control.GroupJoin(
+            topic=TOPIC, group=GROUP, tags="paid", mode=Mode.ORDERED, filter="region = 'eu'"
+        ),
         control.GroupJoined(created=True, spec=_SPEC, queues=4),
     ),
     Command.GROUP_CHANGE: (

@@ -101,8 +101,7 @@ async def list_(client: AdminClient, topic: str | None, as_json: bool) -> None:
         output.document([plain(one) for one in found])
         return
     output.table(
-        ("topic", "group", "mode", "lag", "ready", "dead", "members", "state", "tags",
-         "filter"),
+        ("topic", "group", "mode", "lag", "ready", "dead", "members", "state", "tags"),
         [
             (
                 one.topic,
@@ -114,14 +113,13 @@ async def list_(client: AdminClient, topic: str | None, as_json: bool) -> None:
                 len(one.members),
                 "paused" if one.spec.paused else "running",
                 one.spec.tags,
-                one.spec.filter,
             )
             for one in found
         ],
         f"{output.none_of('groups', client.admin.app)}; a consumer creates one, or "
         "`ternmq group create`",
-        spare=("filter", "mode", "tags", "members", "dead", "ready"),
-    )  # fmt: skip
+        spare=("mode", "tags", "members", "dead", "ready"),
+    )
 
 
 @group.command()
