@@ -251,9 +251,9 @@ def test_what_the_filter_excludes_is_said_to_be_excluded(
     assert cli(*TRACE, late).err == ""
     held.ack()
     cli("group", "set", topic, "billing", "--filter", "n IN (1, 2) AND $tag = 'paid'")
-    for headers, said in (({"n": "2"}, "not delivered yet"), ({"n": "3"}, excluded)):
-        id_ = client.send(topic, b"x", tag="paid", headers=headers).id
-        assert of(cli(*TRACE, id_, "--json").json)["now"] == said
+    for number, now in (("2", "not delivered yet"), ("3", excluded)):
+        id_ = client.send(topic, b"x", tag="paid", headers={"n": number}).id
+        assert of(cli(*TRACE, id_, "--json").json)["now"] == now
 
 
 def test_the_transactions_that_sent_and_settled_it(

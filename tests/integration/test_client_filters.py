@@ -106,10 +106,10 @@ async def test_a_handler_declares_it_and_run_changes_it(api: API, real: InProces
     await client.admin.create_group("orders", "g", filter="region = 'xx'")
     got = []
 
-    @client.handler("orders", group="g", filter=WANTED)
     def handle(body: bytes) -> None:
         got.append(body)
 
+    client.handler("orders", group="g", filter=WANTED)(handle)
     changes = await client.apply()
     assert [str(one) for one in changes] == [
         f"group g on orders: filter \"region = 'xx'\" -> {WANTED!r}"

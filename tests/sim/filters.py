@@ -161,12 +161,12 @@ def _compared(sign: str, value: Any, literal: Any) -> bool | None:
         if value is None:
             return None
     if sign == "CONTAINS":
-        return literal in value
+        return bool(literal in value)
     if sign == "STARTSWITH":
         return bool(value[: len(literal)] == literal)
     if sign == "ENDSWITH":
         return bool(literal == "" or value[-len(literal) :] == literal)
-    order = (value > literal) - (value < literal)
+    order = int(value > literal) - int(value < literal)
     return {
         "=": order == 0, "<>": order != 0, "!=": order != 0, "<": order < 0, "<=": order <= 0,
         ">": order > 0, ">=": order >= 0,
@@ -175,9 +175,14 @@ def _compared(sign: str, value: Any, literal: Any) -> bool | None:
 
 # ------------------------------------------------------------------------------- filters and rows
 
-_NAMES: Final = ("a", "b", "n.1", "`x y`")
+_NAMES: Final = ("a", "b", "n.1", "n.1", "`x y`")
+_NUMBERED: Final = "n.1"
+"""The header that holds numbers only."""
 _TEXTS: Final = ("", "eu", "us", "10", "9", "it's", "é", "true")
-_NUMBERS: Final = ("0", "9", "10", "-3", "2.5", "1e1", "9007199254740993", "123456789012345678901")
+_NUMBERS: Final = (
+    "0", "9", "10", "-3", "2.5", "1e1", "9007199254740992", "9007199254740993", "9007199254740994",
+    "123456789012345678901",
+)  # fmt: skip
 
 
 def made(chance: Random, depth: int = 3) -> str:
@@ -193,7 +198,7 @@ def made(chance: Random, depth: int = 3) -> str:
 def _made_test(chance: Random) -> str:
     what = chance.choice((*_NAMES, *_NAMES, "$tag", "$key", "$content_type"))
     denied = chance.choice(("", "", "NOT "))
-    some = chance.choice((_TEXTS, _NUMBERS))
+    some = _NUMBERS if what == _NUMBERED else chance.choice((_TEXTS, _NUMBERS))
     one, other = (_shown(chance.choice(some), some) for _ in range(2))
     part = _shown(chance.choice(_TEXTS), _TEXTS)
     return chance.choice((
@@ -214,6 +219,10 @@ def _shown(value: str, some: tuple[str, ...]) -> str:
 
 def made_headers(chance: Random) -> dict[str, str]:
     """Return headers by chance: some missing, some numbers, some none."""
-    names = [name.strip("`") for name in _NAMES]
+    names = dict.fromkeys(name.strip("`") for name in _NAMES)
     values = (*_TEXTS, *_NUMBERS, "TRUE", "abc", "1.", "-0", "1e999", "0x1", " 9", "9" * 65)
-    return {name: chance.choice(values) for name in names if chance.random() < 0.7}
+    return {
+        name: chance.choice(_NUMBERS if name == _NUMBERED else values)
+        for name in names
+        if chance.random() < 0.7
+    }

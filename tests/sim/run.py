@@ -18,8 +18,9 @@ from tests.sim.world import FREED_US, Stopped, World
 ROTATION: Final = (
     "tiny", "faulty", "transactions", "rolls", "emptied", "crowded", "filled", "replayed",
     "delayed", "cancels", "checked", "parked", "keyed", "lanes",
-    "returning", "pinned", "transactions", "old_rows", "rolls", "ordered", "filtered", "shared",
-    "burst", "due_copies", "due_filled",
+    "returning", "pinned", "transactions", "old_rows", "rolls", "ordered", "filtered", "filters",
+    "shared",
+    "burst", "due_copies", "due_filled", "filters",
     "old_rows", "transactions", "consumed", "aged", "settings", "faulty", "filled", "replayed",
     "delayed",
     "given_ids", "fast", "transactions", "emptied", "crowded", "faulty", "pinned", "rolls",

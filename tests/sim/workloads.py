@@ -436,11 +436,12 @@ def filters(seed: str) -> World:
         broker.administration.subscribe(now, "t", group, spec)
         _client(world, Consumer(world, "t", group, f"c{group}", fail=0.3))
         _client(world, Replayer(
-            world, "t", group, every_us=40_000, acts=("replay", "refilter"), back=40))  # fmt: skip
+            world, "t", group, every_us=10_000 if group == "i" else 40_000,
+            acts=("replay", "refilter"), back=40))  # fmt: skip
     for number, rows in ((11, 5), (12, 40)):
         _client(world, Producer(
             world, "t", number, rows=rows, tags=("a", "b", "c", ""), headers=made_headers,
-            every_us=1000 * rows))  # fmt: skip
+            ids=200, every_us=1000 * rows))  # fmt: skip
     return world
 
 

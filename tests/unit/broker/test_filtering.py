@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -243,7 +244,7 @@ def test_a_group_keeps_a_filter_that_earlier_versions_took() -> None:
 # ---------------------------------------------------------------------------------------- headers
 
 
-def numbered(world: World, values: list[str | None], tags: str = "") -> None:
+def numbered(world: World, values: Sequence[str | None], tags: str = "") -> None:
     """Send one batch, a row for each value of the header n; None: without it."""
     rows = [
         Row(
