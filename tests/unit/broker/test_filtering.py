@@ -400,6 +400,22 @@ def test_header_filters_that_are_refused() -> None:
     assert "h" not in world.broker.views.catalog.by_name["t"].by_group
 
 
+def test_a_filter_by_priority_on_a_topic_with_levels() -> None:
+    world = World()
+    world.topic("p", levels=3)
+    world.group("p", "g", filter="$priority >= 1 AND n < 5")
+    session = world.join()
+    for priority in (0, 1, 2):
+        rows = [Row(b"%d %d" % (priority, at), headers={"n": str(at)}, priority=priority)
+                for at in range(3, 7)]  # fmt: skip
+        world.send("p", rows)
+    got: list[tuple[int, int]] = []
+    while (pulled := world.pull(session, "p", "g", 1)) is not None:
+        got += [(pulled.queue, offset) for offset in offsets(pulled)]
+        world.settle(session, "p", "g", pulled)
+    assert got == [(2, 0), (2, 1), (1, 0), (1, 1)]
+
+
 def test_a_header_filter_is_kept_over_a_restart() -> None:
     world = World()
     session = start(world, "", filter="n = 1")

@@ -190,6 +190,15 @@ def test_constant_values_are_judged_once() -> None:
     assert (found.stop, found.passes) == (6, b"\0\0\1\1")
 
 
+def test_priorities() -> None:
+    """A message without one has 0, in whatever batch it came."""
+    wanted = filter_(filter="$priority < 2 AND $priority IS NOT NULL")
+    assert judged(wanted, of([Row(b""), Row(b"")]), 5) == [True, True]
+    assert judged(wanted, of([Row(b"", priority=2)] * 3), 5) == [False] * 3
+    rows = [Row(b"", priority=priority) for priority in (0, 1, 2, 7)]
+    assert judged(wanted, of(rows), 3) == [True, True, False, False]
+
+
 def test_a_row_whose_headers_are_read_costs_more() -> None:
     assert filter_(tags="a").header_cost == 1
     wanted = filter_(filter="a = '1'")
