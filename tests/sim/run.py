@@ -18,13 +18,14 @@ from tests.sim.world import FREED_US, Stopped, World
 ROTATION: Final = (
     "tiny", "lanes", "faulty", "transactions", "rolls", "emptied", "crowded", "filled", "replayed",
     "delayed", "cancels", "checked", "parked", "keyed",
-    "returning", "pinned", "transactions", "old_rows", "rolls", "ordered", "filtered", "shared",
-    "burst", "due_copies", "due_filled", "lanes",
+    "returning", "pinned", "transactions", "old_rows", "rolls", "ordered", "filtered", "filters",
+    "shared",
+    "burst", "due_copies", "due_filled", "lanes", "filters",
     "old_rows", "transactions", "consumed", "aged", "settings", "faulty", "filled", "replayed",
     "delayed",
     "given_ids", "fast", "transactions", "emptied", "crowded", "faulty", "pinned", "rolls",
     "replayed", "shared", "rolls", "faulty", "returning", "ordered", "settings", "replayed",
-    "keyed", "checked", "parked", "overtaken", "overtaken", "lanes",
+    "keyed", "checked", "parked", "overtaken", "overtaken", "lanes", "filters",
 )  # fmt: skip
 """Kinds in the order in which cases take them."""
 
