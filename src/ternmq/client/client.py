@@ -130,7 +130,7 @@ class Client(pickling.NotPickled):
         self._lookup = Lookup(session, self.codecs)
         self._schedule = Schedule(session)
         self._replay = Replay(session)
-        self.deadletters = DeadLetters(session, self.codecs)
+        self.deadletters = DeadLetters(session, self.codecs, self._send_redriven)
         watch(self)
 
     @property
@@ -515,6 +515,11 @@ class Client(pickling.NotPickled):
         level = priority_of(priority) if priority != 0 else 0
         many = await self._sender.many(topic, items, queue, due, level)
         return many.outcomes() if return_errors else many.outcome()
+
+    async def _send_redriven(
+        self, topic: str, messages: Sequence[Message]
+    ) -> Sequence[Receipt | Exception]:
+        return await self.send_many(topic, messages, return_errors=True)
 
     async def flush(self, timeout: float | timedelta | None = None) -> None:
         """Wait until everything sent is answered.

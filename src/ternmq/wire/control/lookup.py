@@ -235,6 +235,11 @@ class FailedCounts(Body, frozen=True, kw_only=True):
     held: int = 0
     dead: int = 0
 
+    @property
+    def total(self) -> int:
+        """Number of rows in any of them."""
+        return self.waiting + self.held + self.dead
+
 
 class FailedFound(Body, frozen=True, kw_only=True):
     """The rows of a piece that match; FAILED_LIST with ``offsets`` returns their content."""
