@@ -174,8 +174,7 @@ class DeadLetters(pickling.NotPickled):
             group: The group.
             query: Which messages; None: all that have failed.
             queue: Only this queue.
-            newest_first: Those that failed last come first; otherwise by queue and offset, or, with
-                a key, the newest message first.
+            newest_first: Those that failed last come first; otherwise by queue and offset.
             limit: Most messages. With ``newest_first`` at most 1,000, and 100 by default.
 
         Raises:
@@ -320,7 +319,7 @@ class DeadLetters(pickling.NotPickled):
             ReplayTooLarge: As ``redrive``.
         """
         topic = name_of(topic)
-        target = None if to is None else name_of(to)
+        target = None if to is None else _target(topic, to)
         search = self._search(topic, group, query, "dead")
         only = query.select("dead")
         most = _piece(rate, control.MAX_FAILED)
@@ -482,7 +481,7 @@ class DeadLetters(pickling.NotPickled):
         topic = name_of(topic)
         check_name(group, "group")
         most = _piece(rate, _REDRIVEN)
-        if offsets is None and to is not None:
+        if offsets is None and to is not None:  # checked there
             return await self.redrive_matching(
                 topic, group, FailedQuery(), queue=queue, to=to, rate=rate, dry_run=dry_run
             )
@@ -493,7 +492,7 @@ class DeadLetters(pickling.NotPickled):
             return told
         told = []
         before = 0
-        target = None if to is None else name_of(to)
+        target = None if to is None else _target(topic, to)
         search = self._search(topic, group, None, *STATES)
         for at, named in (await by_queue(self._session, topic, offsets, queue)).items():
             await _pause(before, rate, dry_run=dry_run)
@@ -579,6 +578,21 @@ def _told(queue: int, done: control.FailedRedriven) -> list[Redriven]:
     rows = [Redriven(queue, offset, done=True) for offset in done.done]
     rows += [Redriven(queue, offset, done=False) for offset in done.missing]
     return sorted(rows, key=lambda row: row.offset)
+
+
+def _target(topic: str, to: str | Topic) -> str:
+    """Return the topic to which dead letters go.
+
+    Raises:
+        InvalidRequest: It is no other topic.
+    """
+    target = name_of(to)
+    if target == topic:
+        raise InvalidRequest(
+            f"{topic!r} is the topic of the dead letters: in it, every group would receive them "
+            "again; without another topic, only their group does"
+        )
+    return target
 
 
 def _piece(rate: float | None, most: int) -> int:

@@ -68,14 +68,22 @@ class FailedSearch:
         return counts
 
     async def offsets(self, queue: int, limit: int) -> AsyncIterator[list[int]]:
-        """Iterate over the offsets of a queue that match, at most ``limit`` at a time.
+        """Iterate over the offsets of a queue that match, ascending, at most ``limit`` at a time.
 
         Rows may be changed between two pieces: every row comes once.
         """
         asked = replace(self._first, queue=queue, limit=limit)
+        if asked.key is None:
+            async for found in self._pieces(asked):
+                if found.offsets:
+                    yield found.offsets
+            return
+        offsets: list[int] = []  # a broker finds the newest messages of a key first
         async for found in self._pieces(asked):
-            for at in range(0, len(found.offsets), limit):
-                yield found.offsets[at : at + limit]
+            offsets += found.offsets
+        offsets.sort()
+        for at in range(0, len(offsets), limit):
+            yield offsets[at : at + limit]
 
     async def newest(self, queues: Iterable[int], limit: int) -> list[tuple[int, int]]:
         """Return (queue, offset) of the rows that failed last, newest first."""
