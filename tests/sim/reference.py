@@ -49,7 +49,9 @@ def at_once_of(session: int) -> int:
 class Row:
     """A row that a group is owed, or that is dead."""
 
-    __slots__ = ("attempt", "deliveries", "key", "lease", "state", "told", "when_us")
+    __slots__ = (
+        "attempt", "deliveries", "failed_us", "key", "lease", "state", "told", "when_us",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.state = ""
@@ -60,6 +62,8 @@ class Row:
         self.key = 0
         self.told = 0
         """The record that tells of its newest failure, in whatever round that was."""
+        self.failed_us = 0
+        """When that was."""
 
     def plain(self) -> tuple[object, ...]:
         """Return what is compared with the broker's view."""
@@ -664,7 +668,7 @@ class Reference:
                     )
                 self._check_policy(where, record, fact, spec, offset, attempt)
                 if facts.failing(fact.outcome):
-                    row.told = record.position
+                    row.told, row.failed_us = record.position, record.time_us
                 self._become(group, offset, row, fact, attempt, deliveries)
         if lease is not None and not lease.rows:
             del group.leases[lease_id]

@@ -24,6 +24,7 @@ from ternmq.record.batch.batch import Compression
 from tests.sim.consumers import Consumer, Returning, Straggler
 from tests.sim.crowded import Others
 from tests.sim.delays import DAY_US, Burst, Canceller, Delayer, Leaper
+from tests.sim.failed import Finder, Mover
 from tests.sim.filling import OVERDUE_US, Filling
 from tests.sim.filters import made, made_headers
 from tests.sim.levels import Ranked
@@ -534,6 +535,40 @@ def replayed(seed: str) -> World:
 _AGAIN = ("replay", "replay", "redrive")
 
 
+def failures(seed: str) -> World:
+    """Failed rows are looked for, and retried, deleted, redriven and moved to another topic, piece
+    by piece, while segments go and the broker dies."""
+    limits = msgspec.structs.replace(ROLLING_LIMITS, session_grace_us=500_000, pull_bytes=900)
+    world = World(
+        seed,
+        options(8192, 3500, retention=RetentionSpec(max_bytes=2 * 8192), limits=limits),
+    )
+    world.patience = 0.6
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    for topic, ordered in (("t", False), ("o", True), ("m", False)):
+        broker.administration.create_topic(
+            now, TopicSpec(name=topic, ordered=ordered, retention_us=200_000)
+        )
+    slow = RetryPolicy(first_us=100_000, cap_us=600_000, attempts=2)
+    plain = SubscriptionSpec(retry=slow, lease_us=400_000, window=20)
+    broker.administration.subscribe(now, "t", "g", plain)
+    held = msgspec.structs.replace(slow, exhausted=Exhausted.HOLD)
+    broker.administration.subscribe(
+        now, "o", "g", msgspec.structs.replace(plain, mode=Mode.ORDERED, retry=held)
+    )
+    every = 30_000
+    _client(world, Producer(world, "t", 11, rows=4, body=100, every_us=2 * every))
+    _client(world, Producer(world, "o", 12, rows=2, body=100, every_us=4 * every, keys=4))
+    _client(world, Consumer(world, "t", "g", "c", every_us=every, fail=0.7, vanish=0.05))
+    _client(world, Consumer(world, "o", "g", "o", every_us=every, fail=0.5, vanish=0.05))
+    acts = ("find", "find", "find", "redrive_many", "redrive_many", "retry_many", "delete_many")
+    for topic in "to":
+        _client(world, Finder(world, topic, "g", every_us=2 * every, acts=acts))
+    _client(world, Mover(world, "m", 13, source="t", group="g", every_us=3 * every))
+    return world
+
+
 def transactions(seed: str) -> World:
     """Writers that prepare, commit, abort and repeat, beside sends and several groups."""
     limits = msgspec.structs.replace(
@@ -1013,6 +1048,7 @@ KINDS = {
     "given_ids": given_ids,
     "settings": settings,
     "replayed": replayed,
+    "failures": failures,
 }
 
 

@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
+from ternmq.broker.gate.replies import PullReply
 from ternmq.broker.group.failedrows import HELD_US, SHARD_ROWS
 from ternmq.broker.group.rowstate import RowState
 from ternmq.broker.query import failed
@@ -114,7 +115,7 @@ def failing(world: World, session: int) -> None:
     chance = random.Random(3)
     world.send("t", [Row(body=b"x", key=f"k{n % 5}") for n in range(SOME)])
     world.commit()
-    got = []
+    got: list[PullReply] = []
     while len(got) < SOME:
         pulled = world.pull(session, "t", "g", 512)
         assert pulled is not None
