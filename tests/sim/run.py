@@ -16,10 +16,13 @@ from tests.sim.workloads import KINDS
 from tests.sim.world import FREED_US, Stopped, World
 
 ROTATION: Final = (
-    "tiny", "lanes", "faulty", "transactions", "rolls", "emptied", "crowded", "filled", "replayed", "delayed", "cancels", "checked", "parked", "keyed",
-    "returning", "pinned", "transactions", "old_rows", "rolls", "ordered", "filtered", "filters", "shared", "burst", "due_copies", "due_filled", "lanes", "filters", "failures",
+    "tiny", "lanes", "faulty", "transactions", "rolls", "emptied", "crowded", "filled", "replayed",
+    "failures", "delayed", "cancels", "checked", "parked", "keyed",
+    "returning", "pinned", "transactions", "old_rows", "rolls", "ordered", "filtered", "filters",
+    "shared",
+    "burst", "due_copies", "due_filled", "lanes", "filters", "failures",
     "old_rows", "transactions", "consumed", "aged", "settings", "faulty", "filled", "replayed",
-    "delayed",
+    "failures", "delayed",
     "given_ids", "fast", "transactions", "emptied", "crowded", "faulty", "pinned", "rolls",
     "replayed", "shared", "rolls", "faulty", "returning", "ordered", "settings", "replayed",
     "keyed", "checked", "parked", "overtaken", "overtaken", "lanes", "filters",

@@ -96,11 +96,15 @@ class FailureTimes:
         return [(self.of(offset, position), offset) for offset, position in rows]
 
     def _copied(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which rows may refer to a copy."""
+        """Return which rows, of ascending offsets, may refer to a copy."""
         import numpy as np
 
         progress = self._progress
-        known = self._ledger.index.newest_copies(progress.topic, progress.queue, offsets.tolist())
+        known: set[int] = set()
+        if len(offsets):
+            known = self._ledger.index.copied(
+                progress.topic, progress.queue, int(offsets[0]), int(offsets[-1]) + 1
+            )
         if not known:
             return np.zeros(len(offsets), dtype=bool)
         mask: NDArray[np.bool_] = np.isin(offsets, np.fromiter(known, np.int64, len(known)))
