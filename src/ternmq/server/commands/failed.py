@@ -217,7 +217,7 @@ def _text(after: int | Cursor) -> str:
 
 
 def _offset(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+    if not (text.isascii() and text.isdigit() and len(text) <= 19) or int(text) >= 1 << 63:
         raise InvalidRequest("after must be the `next` of the previous answer")
     return int(text)
 
