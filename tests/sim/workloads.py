@@ -553,7 +553,7 @@ def failures(seed: str) -> World:
     slow = RetryPolicy(first_us=100_000, cap_us=600_000, attempts=2)
     plain = SubscriptionSpec(retry=slow, lease_us=400_000, window=20)
     broker.administration.subscribe(now, "t", "g", plain)
-    held = msgspec.structs.replace(slow, exhausted=Exhausted.HOLD)
+    held = msgspec.structs.replace(slow, attempts=1, exhausted=Exhausted.HOLD)
     broker.administration.subscribe(
         now, "o", "g", msgspec.structs.replace(plain, mode=Mode.ORDERED, retry=held)
     )
