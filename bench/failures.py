@@ -85,7 +85,7 @@ def redrive(settings: Settings) -> Figures:
         time.sleep(0.0 if settings.quick else 2.0)
         begin_us = int((time.time() + 1.0) * 1e6)
         calm = client(one.url, "live", CLIENTS, per_s=LIVE_PER_S, seconds=calm_s, begin_us=begin_us)
-        begin_us = int((time.time() + 3.0) * 1e6)
+        begin_us = int((time.time() + 10.0) * 1e6)
         with (
             started(one.url, "redrive", CLIENTS, count=count, begin_us=begin_us) as operator,
             # As long as a redrive takes about: what comes after it would hide what it costs.
