@@ -5,8 +5,9 @@
     python bench/failures.py --quick    a smoke run, nothing is written
 
 ``query``: half of a million messages are dead letters, half wait for a retry. A client asks for the
-newest hundred, and for messages by state, attempts, time, key and id. ``slowest_ms`` is the slowest
-of all answers, each as the client sees it, with all its requests.
+newest hundred, and for messages by state, attempts, time, key and id, five times each. Its times
+are those that the client sees, with all its requests. ``slowest_ms`` is the largest of the medians,
+``worst_ms`` the slowest of all.
 
 ``redrive``: 100,000 dead letters are redriven at full rate. Beside it single messages are sent at a
 pace; their p99 is compared with the same sends to the same broker just before.

@@ -8,6 +8,7 @@ prints one JSON object of figures.
 from __future__ import annotations
 
 import asyncio
+import statistics
 import time
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -57,8 +58,9 @@ async def fail(url: str, count: int, dead: int) -> Figures:
 
 
 async def query(url: str, count: int) -> Figures:
-    """Ask for failed messages in each way, five times; the slowest answer counts."""
+    """Ask for failed messages in each way, five times."""
     figures: Figures = {}
+    worst = 0.0
     async with ternmq.connect(url) as client:
         letters = client.deadletters
         counts = await letters.count(TOPIC, GROUP)
@@ -96,8 +98,9 @@ async def query(url: str, count: int) -> Figures:
                 took.append((time.perf_counter() - began) * 1e3)
             if not found:
                 raise RuntimeError(f"{name} found nothing")
-            figures[f"{name}_ms"] = max(took)
-    return {"slowest_ms": max(figures.values()), **figures}
+            figures[f"{name}_ms"] = statistics.median(took)
+            worst = max(worst, *took)
+    return {"slowest_ms": max(figures.values()), "worst_ms": worst, **figures}
 
 
 async def _failed_at(client: ternmq.Client, offset: int) -> datetime:

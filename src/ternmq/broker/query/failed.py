@@ -25,8 +25,8 @@ from ternmq.journal.store import lookup
 from ternmq.journal.store.lookup import Cursor, Found, State
 from ternmq.model.errors import UnknownQueue
 
-EXAMINED: Final = 16_384
-"""Rows after which a piece ends, at the edge of a shard: about 1 ms."""
+EXAMINED: Final = 65_536
+"""Rows after which a piece ends, at the edge of a shard: about 4 ms."""
 MOST_SHARDS: Final = 512
 """Shards after which a piece ends: some have one row only."""
 MOST_NEWEST: Final = 1000
