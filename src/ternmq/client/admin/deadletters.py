@@ -90,7 +90,7 @@ class DeadLetters(pickling.NotPickled):
             page = await self._session.control(Command.FAILED_LIST, asked, control.FailedPage)
             for row in page.rows:
                 if row.offset == offset:
-                    return self._failed(row)
+                    return self._failed(row, dead=dead)
         return None
 
     async def standing(
@@ -130,7 +130,7 @@ class DeadLetters(pickling.NotPickled):
                 )
                 page = await self._session.control(Command.FAILED_LIST, asked, control.FailedPage)
                 for row in page.rows:
-                    yield self._failed(row)
+                    yield self._failed(row, dead=dead)
                     after = row.offset
                 more = page.more and bool(page.rows)
 
@@ -139,7 +139,8 @@ class DeadLetters(pickling.NotPickled):
             return (whole("queue", queue),)
         return range(await queue_count(self._session, topic))
 
-    def _failed(self, row: control.FailedMessage) -> FailedMessage:
+    def _failed(self, row: control.FailedMessage, *, dead: bool) -> FailedMessage:
+        """Return a row; a list of dead letters by an older broker does not say so of each."""
         return FailedMessage(
             row.queue,
             row.offset,
@@ -149,7 +150,7 @@ class DeadLetters(pickling.NotPickled):
             row.held,
             tuple(in_words(row.failures)),
             None if row.message is None else found_message(row.message, self._codecs),
-            row.dead,
+            dead,
         )
 
     # -- queries ----------------------------------------------------------------------------------
@@ -226,7 +227,7 @@ class DeadLetters(pickling.NotPickled):
                     rows[number, row.offset] = row
             for place in some:
                 if place in rows:  # else it has not failed any more
-                    yield self._failed(rows[place])
+                    yield self._failed(rows[place], dead=rows[place].dead)
 
     async def _matching(
         self, search: FailedSearch, topic: str, queue: int | None, limit: int | None
@@ -235,7 +236,7 @@ class DeadLetters(pickling.NotPickled):
         for number in await self._queues(topic, queue):
             async for offsets in search.offsets(number, int(min(left, _DETAILS))):
                 for row in await search.rows(number, offsets):
-                    yield self._failed(row)
+                    yield self._failed(row, dead=row.dead)
                     left -= 1
                     if not left:
                         return
@@ -494,6 +495,8 @@ class DeadLetters(pickling.NotPickled):
         before = 0
         target = None if to is None else _target(topic, to)
         search = self._search(topic, group, None, *STATES)
+        if target is not None:
+            await search.check()
         for at, named in (await by_queue(self._session, topic, offsets, queue)).items():
             await _pause(before, rate, dry_run=dry_run)
             rows = list(named)

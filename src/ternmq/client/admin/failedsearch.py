@@ -54,6 +54,13 @@ class FailedSearch:
             topic=topic, group=group, select=select, key=query.key, id=query.id
         )
 
+    async def check(self) -> None:
+        """Ask for a number. An older broker does not know the request, and refuses it.
+
+        It would not refuse a field of another request that it does not know.
+        """
+        await self._ask(replace(self._first, count=True))
+
     async def count(self, queues: Iterable[int]) -> control.FailedCounts:
         """Count the rows of queues that match."""
         counts = control.FailedCounts()
