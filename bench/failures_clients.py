@@ -70,7 +70,7 @@ async def query(url: str, count: int) -> Figures:
         after = await _failed_at(client, count // 2 + count // 100)
 
         async def first(query: FailedQuery | None, *, newest: bool = False) -> int:
-            found = letters.find(TOPIC, GROUP, query, newest_first=newest, limit=100)
+            found = letters.matching(TOPIC, GROUP, query, newest_first=newest, limit=100)
             return len([one async for one in found])
 
         async def counted(query: FailedQuery) -> int:

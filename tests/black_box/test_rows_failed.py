@@ -66,7 +66,7 @@ def test_failed_messages_are_found_by_all_that_is_known_of_them(tmp_path: Path) 
             letters = client.deadletters
 
             def offsets(query: FailedQuery | None = None, **how: bool | int) -> list[int]:
-                return [one.offset for one in letters.find("t", "g", query, **how)]  # type: ignore[arg-type]
+                return [one.offset for one in letters.matching("t", "g", query, **how)]  # type: ignore[arg-type]
 
             counts = letters.count("t", "g")
             assert (counts.waiting, counts.held, counts.dead) == (400, 0, 200)
@@ -78,12 +78,12 @@ def test_failed_messages_are_found_by_all_that_is_known_of_them(tmp_path: Path) 
             assert offsets(FailedQuery(id="own-77")) == [77]
             assert offsets(FailedQuery(id=receipts[78].id)) == [78]
             assert offsets(FailedQuery(id=receipts[78].id, states=["dead"])) == []
-            newest = list(letters.find("t", "g", newest_first=True, limit=150))
+            newest = list(letters.matching("t", "g", newest_first=True, limit=150))
             times = [one.failures[-1].time for one in newest]
             assert times == sorted(times, reverse=True)
             assert all(one.attempts == 2 for one in newest)
             since = times[-1]
-            found = list(letters.find("t", "g", FailedQuery(since=since)))
+            found = list(letters.matching("t", "g", FailedQuery(since=since)))
             assert len(found) >= 150
             assert all(one.failures[-1].time >= since for one in found)
             before = FailedQuery(until=since)

@@ -138,7 +138,7 @@ def test_jitter_and_what_follows_the_last_attempt_are_changed_live(
             client.send(topic, key, ordering_key=key)
         for one in client.pull(topic, group="g", max_messages=len(keys), wait=10):
             one.retry(reason="no")
-        failed = client.deadletters.find(topic, "g", ternmq.FailedQuery(states=["waiting"]))
+        failed = client.deadletters.matching(topic, "g", ternmq.FailedQuery(states=["waiting"]))
         found = [(one.when, one.failures[-1].time, one.offset) for one in failed]
         client.deadletters.delete(topic, "g", [offset for *_, offset in found])
         return [(when - failed_at).total_seconds() for when, failed_at, _ in found if when]
@@ -155,7 +155,7 @@ def test_jitter_and_what_follows_the_last_attempt_are_changed_live(
         client.send(topic, b"x", ordering_key="x")
         (one,) = client.pull(topic, group="g", max_messages=1, wait=10)
         one.retry(reason="no")
-        (failed,) = client.deadletters.find(topic, "g")
+        (failed,) = client.deadletters.matching(topic, "g")
         client.deadletters.delete(topic, "g", [failed])
         return failed.state
 

@@ -59,7 +59,8 @@ async def between(client, receipt):
 
 async def numbers(client, query=None, **how):
     return [
-        one.message.value["n"] async for one in client.deadletters.find("orders", "g", query, **how)
+        one.message.value["n"]
+        async for one in client.deadletters.matching("orders", "g", query, **how)
     ]
 
 
@@ -101,7 +102,9 @@ async def test_each_part_of_a_query_selects(api: API, real: InProcessBroker, que
     if queues == 2:
         assert sorted(await numbers(client, queue=1)) == [1, 3, 5, 7]
         assert (await client.deadletters.count("orders", "g", queue=1)).total == 4
-    (one,) = [one async for one in client.deadletters.find("orders", "g", FailedQuery(id="own-7"))]
+    (one,) = [
+        one async for one in client.deadletters.matching("orders", "g", FailedQuery(id="own-7"))
+    ]
     assert (one.state, one.attempts, one.reason) == ("waiting", 2, "failed 7 again")
     await client.close()
 
@@ -118,7 +121,8 @@ async def test_held_messages_are_told_apart(api: API, real: InProcessBroker) -> 
     counts = await client.deadletters.count("orders", "g")
     assert (counts.waiting, counts.held, counts.dead) == (0, 1, 0)
     (one,) = [
-        one async for one in client.deadletters.find("orders", "g", FailedQuery(states=["held"]))
+        one
+        async for one in client.deadletters.matching("orders", "g", FailedQuery(states=["held"]))
     ]
     assert (one.state, one.held, one.when, one.reason) == ("held", True, None, "stuck")
     assert await numbers(client, FailedQuery(states=["waiting"])) == []
@@ -298,7 +302,7 @@ async def test_wrong_queries_are_refused(api: API, real: InProcessBroker) -> Non
     letters = client.deadletters
 
     async def find(query, **how):
-        return [one async for one in letters.find("orders", "g", query, **how)]
+        return [one async for one in letters.matching("orders", "g", query, **how)]
 
     for refused, said in (
         (lambda: find(FailedQuery(states=wrong(["dread"]))), "states are waiting, held, dead"),

@@ -74,7 +74,7 @@ class DeadLetters(pickling.NotPickled):
     retry = blocking(deadletters_engine.DeadLetters.retry)
     delete = blocking(deadletters_engine.DeadLetters.delete)
     redrive = blocking(deadletters_engine.DeadLetters.redrive)
-    find = iterating(deadletters_engine.DeadLetters.find)
+    matching = iterating(deadletters_engine.DeadLetters.matching)
     count = blocking(deadletters_engine.DeadLetters.count)
     retry_matching = blocking(deadletters_engine.DeadLetters.retry_matching)
     delete_matching = blocking(deadletters_engine.DeadLetters.delete_matching)

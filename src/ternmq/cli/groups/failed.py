@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # imports the client that moves messages, which commands of g
 
 
 MOST_NEWEST: Final = 1000
-"""Most messages that are shown newest first: ``client.deadletters.find`` returns no more."""
+"""Most messages that are shown newest first: ``client.deadletters.matching`` returns no more."""
 _SPARE: Final = ("ordering key", "attempts", "key")
 """Columns that are dropped first on a narrow terminal, so that the reason has room."""
 
@@ -144,7 +144,7 @@ def listing(about: str, *, dead: bool) -> click.Command:
             rows = rows_of(client, topic, group, queue, dead=dead)
         else:
             most = min(limit + 1, MOST_NEWEST) if newest_first else limit + 1
-            rows = client.deadletters.find(
+            rows = client.deadletters.matching(
                 topic,
                 group,
                 query or whole_query(dead=dead),

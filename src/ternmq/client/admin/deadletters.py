@@ -35,7 +35,7 @@ _LAST_OFFSET: Final = 2**63 - 1
 _DETAILS: Final = 250
 """Most failed messages whose content is requested at once."""
 _NEWEST: Final = 100
-"""How many messages ``find`` returns with ``newest_first``, if no limit is given."""
+"""How many messages ``matching`` returns with ``newest_first``, if no limit is given."""
 _REDRIVEN: Final = 500
 """Most dead letters per request: the answer has the outcome of each."""
 
@@ -155,7 +155,7 @@ class DeadLetters(pickling.NotPickled):
 
     # -- queries ----------------------------------------------------------------------------------
 
-    def find(
+    def matching(
         self,
         topic: str | Topic,
         group: str,
@@ -192,7 +192,7 @@ class DeadLetters(pickling.NotPickled):
                     f"limit must be at most {MOST_NEWEST:,} with newest_first, not {most:,}"
                 )
             return self._newest(search, topic, queue, most)
-        return self._matching(search, topic, queue, limit)
+        return self._in_order(search, topic, queue, limit)
 
     async def count(
         self,
@@ -202,7 +202,7 @@ class DeadLetters(pickling.NotPickled):
         *,
         queue: int | None = None,
     ) -> FailedCounts:
-        """Return the number of failed messages that a query names, by state: see ``find``."""
+        """Return the number of failed messages that a query names, by state: see ``matching``."""
         topic = name_of(topic)
         search = self._search(topic, group, query, *STATES)
         return await search.count(await self._queues(topic, queue))
@@ -229,7 +229,7 @@ class DeadLetters(pickling.NotPickled):
                 if place in rows:  # else it has not failed any more
                     yield self._failed(rows[place], dead=rows[place].dead)
 
-    async def _matching(
+    async def _in_order(
         self, search: FailedSearch, topic: str, queue: int | None, limit: int | None
     ) -> AsyncIterator[FailedMessage]:
         left = inf if limit is None else limit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
@@ -31,7 +31,7 @@ class FailedQuery:
         id: The message with this id: of a receipt, or of the application's own.
     """
 
-    states: Collection[FailedState] = ()
+    states: Sequence[FailedState] = ()
     since: datetime | None = None
     until: datetime | None = None
     attempts: int = 0
