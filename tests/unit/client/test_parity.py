@@ -57,7 +57,7 @@ def test_every_name_that_is_exported_is_there() -> None:
 
 
 def test_what_comes_later_is_not_there_yet() -> None:
-    later = {"priority", "expires_after"}
+    later = {"expires_after"}
     for method in (ternmq.Client.send, ternmq.Client.send_soon, ternmq.Client.send_oneway):
         assert not later & inspect.signature(method).parameters.keys()
     delays = {"deliver_after", "deliver_at"}
