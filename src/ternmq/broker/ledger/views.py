@@ -110,10 +110,10 @@ class Views:
         """Position of the newest record that changed a hold."""
         self.gone = Gone(limits.gone_names)
         self.alarms = OpenAlarms()
-        self.writers = Writers(limits)
         self.checked = CheckedTransactions(index.coverage.segment_size)
         self.producer_groups = ProducerGroups()
         self.undecided = Undecided(index.coverage.segment_size)
+        self.writers = Writers(limits, self.undecided.writers)
         self.prepared_rows = PreparedRows(index.coverage.segment_size)
         self.schedule = Schedule(index.coverage.segment_size)
         self.objects = StateObjects()
