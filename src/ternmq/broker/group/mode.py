@@ -29,6 +29,8 @@ class GroupMode:
     confirmed: bool
     """Whether a pull is answered only when its PULLED record is durable. If so, no lease is lost in
     a power cut, and no settle of a lost lease is accepted."""
+    blocks: bool
+    """Whether rows may wait for one another: the order is not ``UNORDERED``."""
     keyed: bool
     """Whether PULLED and REPLAY contain the ordering hash of each row."""
     parks: bool

@@ -419,6 +419,29 @@ class Progress:
         """Return the number of leases, ready runs and runs ahead of the cursor."""
         return len(self.leases) + len(self.ready.runs) + len(self.ahead.starts)
 
+    def first_owed(self) -> int | None:
+        """Return the first row that is leased, ready or waiting, or None. O(leases)."""
+        first = [lease.runs[0][0] for lease in self.leases.values() if lease.runs]
+        if self.ready.runs:
+            first.append(self.ready.runs[0][0])
+        if self.failures.waiting_rows:
+            first.append(next(self.failures.failed(dead=False, after=-1)).offset)
+        return min(first, default=None)
+
+    def owed_spans(self) -> list[Span]:
+        """Return the rows that are leased, ready or waiting; sorted, disjoint."""
+        runs = [run for lease in self.leases.values() for run in lease.runs]
+        spans: list[Span] = [run[:2] for run in [*runs, *self.ready.runs]]
+        return union([*spans, *[(offset, offset + 1) for offset in self.waiting_offsets()]])
+
+    def waiting_offsets(self) -> list[int]:
+        """Return the rows that wait for a retry or for an operator, by offset."""
+        return [row.offset for row in self.failures.failed(dead=False, after=-1)]
+
+    def ready_offsets(self) -> list[int]:
+        """Return the ready rows, by offset."""
+        return [offset for start, stop, _, _ in self.ready.runs for offset in range(start, stop)]
+
     def share_now(self) -> Share:
         """Return its present contribution to the figures of all group queues."""
         failures = self.failures
