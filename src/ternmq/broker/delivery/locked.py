@@ -16,7 +16,7 @@ from ternmq.broker.delivery.planner import PlannedMode
 from ternmq.broker.delivery.shared import SharedPlanner, ready_runs
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.queueorder import QUEUE_ORDER
-from ternmq.broker.group.runs import first_rows, merge, row_count
+from ternmq.broker.group.runs import first_rows, merge
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.model.specs import Mode
 from ternmq.record.fact.facts import LeasedRun
@@ -55,9 +55,8 @@ class LockedPlanner:
                 if failures.due_found < failures.waiting_rows:
                     return
             again = first_rows(_owed(progress, room), room)
+            # Either all rows that are owed fit, or there is no room left for new ones.
             room, max_bytes = shared.plan_runs(progress, again, room, max_bytes, plan)
-            if row_count(plan.runs) < progress.ready.rows + failures.waiting_rows:
-                return  # new rows wait for those that are left
         if room > 0 and max_bytes > 0 and not shared.failures_full(progress):
             shared.plan_fresh(queue, progress, visible, room, max_bytes, plan)
 

@@ -46,8 +46,8 @@ class Order:
     __slots__ = ()
 
     # -- facts ------------------------------------------------------------------------------------
-    # `progress` does not call ``pulled`` and ``settled`` of ``UNORDERED``: pulls and settles of
-    # shared groups are the hot path.
+    # `progress` calls ``pulled`` and ``settled`` only in keyed modes: other orders store nothing,
+    # and pulls and settles of shared groups are the hot path.
 
     def pulled(self, position: int, fact: Pulled, admission: Admission) -> None:
         """Apply a PULLED fact to the rows that the admission lets through."""

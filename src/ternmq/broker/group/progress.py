@@ -25,7 +25,6 @@ from ternmq.broker.group.given import NOTHING, Given, began
 from ternmq.broker.group.heldpage import HeldPage
 from ternmq.broker.group.lease import LEASE_BITS, LENT_UNTIL_US, Lease
 from ternmq.broker.group.mode import GroupMode
-from ternmq.broker.group.order import UNORDERED
 from ternmq.broker.group.runs import (
     RunList,
     SpanSet,
@@ -164,7 +163,7 @@ class Progress:
                     failures.take(start, stop, keep_history=True)
                 self._touch(position, start, stop)
                 self.leased_rows += stop - start
-        if self.order is not UNORDERED:
+        if self.mode.keyed:
             self.order.pulled(position, fact, admission)
             for start, stop in fact.parked:
                 for low, high in admission.spans(position, start, stop):
@@ -223,7 +222,7 @@ class Progress:
             and lease is not None
             and lease.runs == fact.runs
             and position >= self.admission.until
-            and self.order is UNORDERED
+            and not self.mode.keyed
             and not self.failures.history
         ):  # the whole lease, nothing ever failed: the common case
             self._end_lease(lease)
@@ -239,7 +238,7 @@ class Progress:
             if not lease.runs and not admission.shards:
                 self._end_lease(lease)
         self._settle(position, fact, runs)
-        if self.order is not UNORDERED:
+        if self.mode.keyed:
             self.order.settled(outcome, given_back, runs)
 
     def _take_back(self, lease: Lease, runs: Sequence[LeasedRun]) -> list[LeasedRun]:
