@@ -60,6 +60,8 @@ def overridden(client: ternmq.Client) -> None:
         (lambda client: client.send_middleware(no_yield), "send_middleware no_yield must be"),
         (given(tags="a ||"), "not a tag filter: 'a ||'"),
         (given(tags="a", mode="ordered"), "states a tag filter and mode ordered.*mode=.shared"),
+        (given(tags="a", mode="queue_lock"), "a tag filter and mode queue_lock.*mode=.shared"),
+        (given(mode="locked"), "mode"),
         (given(tags=3), "tags is a str, not int"),
         (given(filter="a = b"), "not a filter: 'a = b'; column 5: expected a value"),
         (given(filter="a = 1", mode="ordered"), "states a header filter and mode ordered"),

@@ -32,11 +32,11 @@ class GroupMode:
     blocks: bool
     """Whether rows may wait for one another: the order is not ``UNORDERED``."""
     keyed: bool
-    """Whether PULLED and REPLAY contain the ordering hash of each row. Only the order of such a mode
-    stores something of its own."""
+    """Whether PULLED and REPLAY contain the ordering hash of each row. Only the order of such a
+    mode stores something of its own."""
     parks: bool
-    """Whether a pull may park rows. A parked row is ready, but waits for another row. Such a mode is
-    keyed."""
+    """Whether a pull may park rows. A parked row is ready, but waits for another row. Such a mode
+    is keyed."""
     holds: bool
     """Whether ``exhausted = hold`` applies: a row that failed for good waits for an operator."""
     filters: bool
