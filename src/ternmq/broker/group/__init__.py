@@ -7,7 +7,7 @@ before); failures: ``retry`` (when a row comes again), ``failedrows``, ``failure
 ``mode``, ``order`` (which rows wait for which), for ordered groups ``keyorder`` and ``lines``,
 for those that lock a queue ``queueorder``;
 ``figures`` (sums over all groups); STATE: ``shards``, ``cursors``, ``heldpage``, ``stamps`` (which
-facts a chunk holds already); ``discarded`` (memory that is freed in pieces).
+facts a chunk holds already).
 
 Invariants: every row below the cursor is done unless it is owed; nothing here knows the journal,
 a topic's name or the time.

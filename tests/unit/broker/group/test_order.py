@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ternmq.broker.containers.discarded import Discarded
 from ternmq.broker.delivery.shared import SHARED
-from ternmq.broker.group.discarded import Discarded
 from ternmq.broker.group.heldpage import HeldPage
 from ternmq.broker.group.lease import Lease
 from ternmq.broker.group.order import UNORDERED

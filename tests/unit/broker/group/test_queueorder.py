@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ternmq.broker.containers.discarded import Discarded
 from ternmq.broker.delivery.locked import QUEUE_LOCK
-from ternmq.broker.group.discarded import Discarded
 from ternmq.broker.group.heldpage import HeldPage
 from ternmq.broker.group.lease import Lease
 from ternmq.broker.group.progress import Progress
