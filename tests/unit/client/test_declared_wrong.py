@@ -61,6 +61,7 @@ def overridden(client: ternmq.Client) -> None:
         (given(tags="a ||"), "not a tag filter: 'a ||'"),
         (given(tags="a", mode="ordered"), "states a tag filter and mode ordered.*mode=.shared"),
         (given(tags="a", mode="queue_lock"), "a tag filter and mode queue_lock.*mode=.shared"),
+        (given(filter="a = 1", mode="queue_lock"), "a header filter and mode queue_lock.*shared"),
         (given(mode="locked"), "mode"),
         (given(tags=3), "tags is a str, not int"),
         (given(filter="a = b"), "not a filter: 'a = b'; column 5: expected a value"),

@@ -334,6 +334,9 @@ def test_it_takes_no_filter_and_its_mode_stays() -> None:
     spec = SubscriptionSpec(mode=Mode.QUEUE_LOCK, tags="a")
     with pytest.raises(InvalidRequest, match="takes no tag filter"):
         administration.subscribe(world.now, "t", "h", spec)
+    spec = SubscriptionSpec(mode=Mode.QUEUE_LOCK, filter="a = 1")
+    with pytest.raises(InvalidRequest, match="no header filter"):
+        administration.subscribe(world.now, "t", "h", spec)
     world.group("t", "shared", mode=Mode.SHARED, retry=STEADY)
     with pytest.raises(ModeNotAllowed):
         world.change("t", "shared", mode=Mode.QUEUE_LOCK)
