@@ -83,6 +83,8 @@ REQUIRED: Final = (
     "copied a row that a transaction scheduled", "prepared rows copied",
     "rows of a parked transaction copied", "decided while its segment is emptied",
     "scheduled by a writer", "past when its writer committed",
+    "a failed row of a locked queue comes again before others",
+    "released behind a replayed row of its queue",
     "deep decision", "deep decision repeated",
     "deep cancel", "deep wait for what is due", "deep resend of a scheduled batch",
     "prepared rows in an older segment", "deep prepare again", "deep commit repeated",

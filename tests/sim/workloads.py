@@ -1017,8 +1017,49 @@ def lanes(seed: str) -> World:
     return world
 
 
+def locked(seed: str) -> World:
+    """Queues that are locked: rows fail, come again, are held, are replayed, and are settled in
+    transactions; one at most holds rows of a queue."""
+    limits = msgspec.structs.replace(SMALL_LIMITS, session_grace_us=60_000)
+    world = World(seed, options(16384, 5000, limits=limits, chunk_bytes=400))
+    world.patience = 0.6
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    broker.administration.create_topic(now, TopicSpec(name="t", queues=2))
+    broker.administration.create_topic(now, TopicSpec(name="u"))
+    spec = SubscriptionSpec(mode=Mode.QUEUE_LOCK, retry=retry(3), lease_us=40_000, window=20)
+    held = msgspec.structs.replace(spec, retry=retry(2, Exhausted.HOLD))
+    broker.administration.subscribe(now, "t", "g", spec)
+    broker.administration.subscribe(now, "t", "h", held)
+    broker.administration.subscribe(
+        now, "u", "g", world.chance.choice((spec, msgspec.structs.replace(held, lease_us=90_000)))
+    )
+    broker.checking.put_group(now, APP, ProducerGroupSpec(name=GROUP, without_checker=True))
+    desk = Desk(world)
+    _client(world, desk)
+    _client(world, Producer(world, "t", 11, every_us=4_000))
+    _client(world, Producer(world, "u", 12, every_us=6_000))
+    for at in range(4):
+        _client(world, Consumer(world, "t", "gh"[at % 2], f"c{at}", fail=0.3, vanish=0.08))
+    for at in range(2):
+        _client(world, Opener(
+            world, desk, "u", "g", f"x{at}", 21 + at, targets=("t", "u"), keys=True,
+            every_us=3_000, offers=False, forget=0.02, most=10, steps=(1, 2, 3, 4), parts=(0, 0, 1),
+            changes=world.chance.choice((0.0, 0.3)), fail=world.chance.choice((0.1, 0.6)),
+        ))  # fmt: skip
+    _client(world, Operator(world, "t", "h", every_us=12_000, acts=(
+        "retry_now", "retry_now", "delete", "reset", "skip")))  # fmt: skip
+    _client(
+        world, Operator(world, "u", "g", every_us=20_000, acts=("retry_now", "delete", "reset"))
+    )
+    for group in "gh":
+        _client(world, Replayer(world, "t", group, every_us=25_000, acts=_AGAIN, back=20))
+    return world
+
+
 KINDS = {
     "lanes": lanes,
+    "locked": locked,
     "checked": checked,
     "parked": parked,
     "keyed": keyed,

@@ -749,7 +749,7 @@ class Client(pickling.NotPickled):
             tags: Filter, such as ``paid || refunded``; None: the group's.
             filter: Header filter, such as ``region = 'eu' AND amount >= 100``; None: the group's.
                 Messages have to pass both filters.
-            mode: ``shared`` or ``ordered``; None: the group's.
+            mode: ``shared``, ``ordered`` or ``queue_lock``; None: the group's.
             start: Where a new group begins, ``earliest`` or ``latest``; None: the group's.
 
         Returns:

@@ -19,8 +19,8 @@ from ternmq.broker.catalog.firsts import Firsts
 from ternmq.broker.catalog.gone import Gone
 from ternmq.broker.catalog.sessions import Sessions
 from ternmq.broker.catalog.stateobjects import Unplaced
+from ternmq.broker.containers.discarded import Discarded
 from ternmq.broker.dedup.dedup import Dedup
-from ternmq.broker.group.discarded import Discarded
 from ternmq.broker.group.figures import NOTHING, Figures
 from ternmq.broker.group.heldpage import HeldPage
 from ternmq.broker.group.mode import GroupMode, GroupModes

@@ -257,7 +257,7 @@ class Queries:
         """
         _, _, progress = self._progress(topic_name, group, number)
         count = 0
-        for offsets in progress.order.idle_lines():
+        for offsets in progress.order.idle_lines(progress):
             first = progress.failures.failure(offsets[0])
             if first is not None and first.when_us > now_us:
                 count += sum([progress.ready.find(one) is not None for one in offsets])
@@ -273,7 +273,7 @@ class Queries:
         """
         _, _, progress = self._progress(topic_name, group, number)
         return sum(
-            one.when_us <= now_us and progress.order.first_before(one.offset) is None
+            one.when_us <= now_us and progress.order.first_before(progress, one.offset) is None
             for one in progress.failures.failed(dead=False, after=-1)
         )
 

@@ -35,7 +35,8 @@ def retry() -> None:
 retry.add_command(
     listing(
         "List messages that wait for a retry or are held, with their last failure.\n\n"
-        "An ordered group with `--exhausted hold` holds a message after its last attempt, until "
+        "A group that keeps an order (mode ordered or queue_lock), with `--exhausted hold`, holds "
+        "a message after its last attempt, until "
         "`retry now` or `retry delete`.",
         dead=False,
     )
@@ -46,7 +47,7 @@ retry.add_command(
 retry.add_command(
     deleting(
         "Delete messages that wait for a retry or are held: the group does not receive them again. "
-        "Later messages of their ordering key are then delivered.\n\n"
+        "Messages that waited behind them are then delivered.\n\n"
         "Select messages by offset (7), range (10-12) or place (1/7), by options, or use --all.",
         dead=False,
     )

@@ -148,7 +148,7 @@ class FailedMessage(Body, frozen=True, kw_only=True):
     when_us: int
     """Time of the next attempt, or since which it is dead."""
     held: bool
-    """It blocks its ordering key until an operator retries or deletes it (ordered groups)."""
+    """It blocks its ordering key, or its queue, until an operator retries or deletes it."""
     failures: list[FailureInfo]
     """Oldest first, as far as they are kept."""
     message: FoundMessage | None = None
