@@ -28,6 +28,7 @@ from ternmq.client.connection.connecting import (
     refused,
     silent,
 )
+from ternmq.client.connection.dial import connected
 from ternmq.client.connection.link import Link, Waiting
 from ternmq.client.connection.options import Options
 from ternmq.client.connection.requests import encoded
@@ -361,9 +362,7 @@ class Session:
         address = options.address
         try:
             async with asyncio.timeout(options.connect_timeout):
-                await loop.create_connection(
-                    lambda: link, address.host, address.port, ssl=address.ssl_context()
-                )
+                await connected(loop, address, link)
                 await opening
         except TimeoutError:
             self._drop(link)
