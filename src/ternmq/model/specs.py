@@ -110,6 +110,14 @@ class Exhausted(enum.Enum):
     groups)."""
 
 
+class Expired(enum.Enum):
+    """What becomes of a message that expires before a group received it."""
+
+    DEAD_LETTER = "dead-letter"
+    DROP = "drop"
+    """It is done for the group, and counted."""
+
+
 class TopicSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Settings of a topic."""
 
@@ -123,6 +131,8 @@ class TopicSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ignore_ordering_keys: bool = False
     """Only for topics that are not ordered: messages with an ordering key are stored with it, but
     their order is not kept. False: they are refused."""
+    expires_us: int = 0
+    """How long after it was stored a message may be delivered for the first time; 0: no limit."""
 
     def check(self) -> TopicSpec:
         """Return self, or raise InvalidRequest naming the field."""
@@ -133,6 +143,11 @@ class TopicSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise InvalidRequest(
                 "retention must be more than 0 seconds and at most a hundred years, not "
                 f"{_seconds(self.retention_us)}"
+            )
+        if not 0 <= self.expires_us <= LONGEST_US:
+            raise InvalidRequest(
+                "expires_after must be at least 0 seconds (0: never) and at most a hundred years, "
+                f"not {_seconds(self.expires_us)}"
             )
         if self.ordered and self.ignore_ordering_keys:
             raise InvalidRequest("ignore_ordering_keys is for topics that are not ordered")
@@ -155,6 +170,9 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Fraction of the delay by which it varies at random, up and down."""
     attempts: int = 16
     exhausted: Exhausted = Exhausted.DEAD_LETTER
+    expires_us: int = 0
+    """How long after it was stored a row is tried again: a failure whose next try would come later
+    is the last. 0: no limit."""
 
     def check(self) -> RetryPolicy:
         """Return self, or raise InvalidRequest naming the field."""
@@ -169,6 +187,11 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             raise InvalidRequest(f"jitter must be from 0 to below 1, not {self.jitter:g}")
         if not 1 <= self.attempts <= MAX_ATTEMPTS:
             raise InvalidRequest(f"attempts must be 1 to {MAX_ATTEMPTS}, not {self.attempts}")
+        if not 0 <= self.expires_us <= LONGEST_US:
+            raise InvalidRequest(
+                "expires must be at least 0 seconds (0: no limit) and at most a hundred years, not "
+                f"{_seconds(self.expires_us)}"
+            )
         return self
 
 
@@ -184,6 +207,8 @@ class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     window: int = 10_000
     """Most messages of a queue that are leased at one time."""
     paused: bool = False
+    expired: Expired = Expired.DEAD_LETTER
+    """What becomes of messages that expire before the group received them."""
 
     @property
     def policy(self) -> RetryPolicy:

@@ -148,7 +148,8 @@ class Replaying:
                 reader.rows -= 1
                 if reader.keyed:
                     plan.hashes.append(reader.hash_of(offset))
-                plan.runs.append((offset, offset + 1, 1, row.deliveries))
+                # One that expired was never handed out; it is not judged again.
+                plan.runs.append((offset, offset + 1, 1, max(row.deliveries, 1)))
         plan.runs = merge(plan.runs)
         self._check(plan)
         return plan
