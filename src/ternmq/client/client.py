@@ -266,6 +266,7 @@ class Client(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        expires_after: float | timedelta | None = None,
         timeout: float | timedelta | None = None,
     ) -> Receipt:
         """Send a message; returns when it is stored durably.
@@ -294,6 +295,9 @@ class Client(pickling.NotPickled):
                 takes it back before it is due.
             deliver_at: Deliver it only at this time, a datetime with a time zone; one that is over:
                 at once.
+            expires_after: How long it may be delivered for the first time, in seconds, or a
+                timedelta, more than 0: then it expires. It counts from this call, or from when the
+                message is due, by the broker's clock. None: as the topic says.
             timeout: Seconds in all; None: the client's ``timeout``.
 
         Raises:
@@ -317,7 +321,7 @@ class Client(pickling.NotPickled):
             given = copied(headers)
             message = Message(
                 body, key, ordering_key, tag, given, content_type, id, queue, deliver_after,
-                deliver_at,
+                deliver_at, expires_after,
             )  # fmt: skip
             return await self._sender.around(topic, message, timeout)
         producer = self._producer
@@ -325,6 +329,7 @@ class Client(pickling.NotPickled):
         due = None
         if deliver_after is not None or deliver_at is not None:
             due = self._sender.due(deliver_after, deliver_at)
+        lifetime = None if expires_after is None else self._sender.lifetime(expires_after)
         if producer.room.full:
             timeout = await self._sender.room(timeout)
         future: asyncio.Future[Receipt] = loop.create_future()
@@ -333,6 +338,7 @@ class Client(pickling.NotPickled):
         )
         if due is not None:
             outgoing.due = due
+        outgoing.lifetime = lifetime
         producer.put(topic, outgoing, timeout)
         return await future
 
@@ -350,6 +356,7 @@ class Client(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        expires_after: float | timedelta | None = None,
     ) -> asyncio.Future[Receipt]:
         """Send a message without waiting; the future returns its receipt. See ``send``.
 
@@ -371,7 +378,7 @@ class Client(pickling.NotPickled):
             given = copied(headers)
             message = Message(
                 body, key, ordering_key, tag, given, content_type, id, queue, deliver_after,
-                deliver_at,
+                deliver_at, expires_after,
             )  # fmt: skip
             return self._sender.soon_around(topic, message)
         future: asyncio.Future[Receipt] = loop.create_future()
@@ -380,6 +387,8 @@ class Client(pickling.NotPickled):
         )
         if deliver_after is not None or deliver_at is not None:
             outgoing.due = self._sender.due(deliver_after, deliver_at)
+        if expires_after is not None:
+            outgoing.lifetime = self._sender.lifetime(expires_after)
         producer.put(topic, outgoing)
         return future
 
@@ -434,6 +443,7 @@ class Client(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        expires_after: float | timedelta | None = None,
         return_errors: Literal[False] = False,
     ) -> list[Receipt]: ...
 
@@ -446,6 +456,7 @@ class Client(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        expires_after: float | timedelta | None = None,
         return_errors: Literal[True],
     ) -> list[Receipt | Exception]: ...
 
@@ -457,6 +468,7 @@ class Client(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        expires_after: float | timedelta | None = None,
         return_errors: bool = False,
     ) -> list[Receipt] | list[Receipt | Exception]:
         """Send many messages; returns when the outcome of each is known.
@@ -472,6 +484,7 @@ class Client(pickling.NotPickled):
             deliver_after: When messages are delivered that do not say it themselves; see ``send``.
                 They all have the same due time.
             deliver_at: Likewise.
+            expires_after: How long messages live that do not say it themselves; see ``send``.
             return_errors: Return an exception in the place of each message that was not stored,
                 instead of raising.
 
@@ -492,7 +505,8 @@ class Client(pickling.NotPickled):
         if not items:
             return []
         due = self._sender.due(deliver_after, deliver_at)
-        many = await self._sender.many(topic, items, queue, due)
+        lifetime = self._sender.lifetime(expires_after)
+        many = await self._sender.many(topic, items, queue, due, lifetime)
         return many.outcomes() if return_errors else many.outcome()
 
     async def flush(self, timeout: float | timedelta | None = None) -> None:

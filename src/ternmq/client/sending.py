@@ -14,6 +14,7 @@ from ternmq.client.connection.session import Session
 from ternmq.client.content import tracing
 from ternmq.client.content.codecs import Codecs
 from ternmq.client.content.delays import Due, due_of
+from ternmq.client.content.lifetimes import Lifetime, lifetime_of
 from ternmq.client.content.message import Failure, Message, Queue, Receipt
 from ternmq.client.content.reasons import safe_str
 from ternmq.client.content.validation import LARGEST_BODY, check_body, check_message
@@ -121,6 +122,10 @@ class Sender:
         """Return when a message is due; None: at once. Raises as ``due_of``."""
         return due_of(deliver_after, deliver_at, self._session.broker_time)
 
+    def lifetime(self, expires_after: object) -> Lifetime | None:
+        """Return how long a message lives; None: for ever. Raises as ``lifetime_of``."""
+        return lifetime_of(expires_after, self._session.broker_time)
+
     def of_item(
         self,
         item: object,
@@ -128,6 +133,7 @@ class Sender:
         future: asyncio.Future[Receipt] | None = None,
         due: Due | None = None,
         asked_us: int | None = None,
+        lifetime: Lifetime | None = None,
     ) -> Outgoing:
         """Return a message to send: a ``Message``, or a bare body.
 
@@ -137,13 +143,14 @@ class Sender:
             future: Gets its receipt.
             due: When it is due, if it does not say.
             asked_us: When its own delay begins; None: now. See ``due_of``.
+            lifetime: How long it lives, if it does not say.
 
         Raises:
             EncodeError, InvalidRequest, MessageTooLarge: It cannot be sent.
         """
         if not isinstance(item, Message):
             outgoing = self.outgoing(item, "", "", "", None, "", None, future, queue)
-            outgoing.due = due
+            outgoing.due, outgoing.lifetime = due, lifetime
             return outgoing
         outgoing = self.outgoing(
             item.body,
@@ -159,11 +166,18 @@ class Sender:
         if item.deliver_after is not None or item.deliver_at is not None:
             time = self._session.broker_time
             due = due_of(item.deliver_after, item.deliver_at, time, asked_us)
-        outgoing.due = due
+        if item.expires_after is not None:
+            lifetime = lifetime_of(item.expires_after, self._session.broker_time, asked_us)
+        outgoing.due, outgoing.lifetime = due, lifetime
         return outgoing
 
     def encoded(
-        self, topic: str, items: Sequence[object], queue: Queue | None, due: Due | None = None
+        self,
+        topic: str,
+        items: Sequence[object],
+        queue: Queue | None,
+        due: Due | None = None,
+        lifetime: Lifetime | None = None,
     ) -> tuple[list[Outgoing], list[Failure]]:
         """Return the messages that can be sent, and those that cannot."""
         encoded: list[Outgoing] = []
@@ -171,7 +185,7 @@ class Sender:
         asked_us = self._session.broker_time.moment_us()  # of all: equal delays are one due time
         for row, item in enumerate(items):
             try:
-                encoded.append(self.of_item(item, queue, None, due, asked_us))
+                encoded.append(self.of_item(item, queue, None, due, asked_us, lifetime))
             except (EncodeError, InvalidRequest) as error:
                 failures.append(Failure(item, row, error, topic))
         return encoded, failures
@@ -262,22 +276,33 @@ class Sender:
         holder.set_exception(error)
 
     async def many(
-        self, topic: str, items: Sequence[object], queue: Queue | None, due: Due | None
+        self,
+        topic: str,
+        items: Sequence[object],
+        queue: Queue | None,
+        due: Due | None,
+        lifetime: Lifetime | None = None,
     ) -> Many:
         """Send many messages; return their outcomes."""
         if self._middlewares.sends:
-            return await self._many_around(topic, items, queue, due)
-        return await self._all(topic, items, queue, due)
+            return await self._many_around(topic, items, queue, due, lifetime)
+        return await self._all(topic, items, queue, due, lifetime)
 
     async def _all(
-        self, topic: str, items: Sequence[object], queue: Queue | None, due: Due | None
+        self,
+        topic: str,
+        items: Sequence[object],
+        queue: Queue | None,
+        due: Due | None,
+        lifetime: Lifetime | None = None,
     ) -> Many:
         number = None if queue is None or callable(queue) else number_of(queue)
-        bodies_only = due is None and not callable(queue) and not tracing.active()
+        bodies_only = due is None and lifetime is None and not callable(queue)
+        bodies_only = bodies_only and not tracing.active()
         ready = ready_bodies(items) if bodies_only and items else None
         if ready is not None and max(map(len, ready)) <= self._most_bytes():
             return await self._producer.put_many(topic, items, ready, number)
-        encoded, failures = self.encoded(topic, items, queue, due)
+        encoded, failures = self.encoded(topic, items, queue, due, lifetime)
         if failures:
             bad = {failure.row for failure in failures}
             rows = [row for row in range(len(items)) if row not in bad]
@@ -287,7 +312,12 @@ class Sender:
         return await self._producer.put_many(topic, items, encoded, number)
 
     async def _many_around(
-        self, topic: str, items: Sequence[object], queue: Queue | None, due: Due | None
+        self,
+        topic: str,
+        items: Sequence[object],
+        queue: Queue | None,
+        due: Due | None,
+        lifetime: Lifetime | None = None,
     ) -> Many:
         """Send many messages, each inside the middlewares of sends.
 
@@ -307,7 +337,8 @@ class Sender:
                 all_of_them.push(stack)
                 entered.append((one, stack))
                 rows.append(row)
-            many = await self._all(topic, [one.message for one, _ in entered], queue, due)
+            messages = [one.message for one, _ in entered]
+            many = await self._all(topic, messages, queue, due, lifetime)
             all_of_them.pop_all()
         for (one, stack), outcome in zip(entered, many.outcomes(), strict=True):
             _tell(one, stack, outcome)

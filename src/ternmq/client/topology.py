@@ -245,6 +245,7 @@ class Topology:
                     retention=timedelta(microseconds=spec.retention_us),
                     keep_until_consumed=spec.keep_until_consumed,
                     ignore_ordering_keys=spec.ignore_ordering_keys,
+                    expires_after=timedelta(microseconds=spec.expires_us),
                 )
             else:
                 await admin.change_topic(
@@ -254,6 +255,7 @@ class Topology:
                     retention=wanted.retention,
                     keep_until_consumed=wanted.keep_until_consumed,
                     ignore_ordering_keys=wanted.ignore_ordering_keys,
+                    expires_after=wanted.expires_after,
                 )
             for one in of_topic:
                 made(one)
@@ -334,6 +336,7 @@ def _topic_changes(topic: Topic, has: TopicSpec | None) -> list[Change]:
             retention=timedelta(microseconds=has.retention_us),
             keep_until_consumed=has.keep_until_consumed,
             ignore_ordering_keys=has.ignore_ordering_keys,
+            expires_after=timedelta(microseconds=has.expires_us),
         )
     )
     found = []
@@ -364,6 +367,9 @@ def _stated_of_topic(topic: Topic) -> dict[str, str]:
         told["keep_until_consumed"] = "yes" if topic.keep_until_consumed else "no"
     if topic.ignore_ordering_keys is not None:
         told["ignore_ordering_keys"] = "yes" if topic.ignore_ordering_keys else "no"
+    if topic.expires_after is not None:
+        lives = seconds_us("expires_after", topic.expires_after)
+        told["expires_after"] = write_duration(lives) if lives else "never"
     return told
 
 

@@ -228,6 +228,7 @@ class Client(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        expires_after: float | timedelta | None = None,
         return_errors: Literal[False] = False,
     ) -> list[Receipt]: ...
 
@@ -240,6 +241,7 @@ class Client(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        expires_after: float | timedelta | None = None,
         return_errors: Literal[True],
     ) -> list[Receipt | Exception]: ...
 
@@ -251,6 +253,7 @@ class Client(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        expires_after: float | timedelta | None = None,
         return_errors: bool = False,
     ) -> list[Receipt] | list[Receipt | Exception]:
         """Send many messages; returns when the outcome of each is known."""
@@ -263,12 +266,18 @@ class Client(pickling.NotPickled):
                     queue=queue,
                     deliver_after=deliver_after,
                     deliver_at=deliver_at,
+                    expires_after=expires_after,
                     return_errors=True,
                 )
             )
         return thread.call(
             client.send_many(
-                topic, messages, queue=queue, deliver_after=deliver_after, deliver_at=deliver_at
+                topic,
+                messages,
+                queue=queue,
+                deliver_after=deliver_after,
+                deliver_at=deliver_at,
+                expires_after=expires_after,
             )
         )
 
@@ -286,6 +295,7 @@ class Client(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        expires_after: float | timedelta | None = None,
     ) -> Future[Receipt]:
         """Send a message without waiting; the future returns its receipt."""
         thread, client = self.reach()
@@ -305,11 +315,12 @@ class Client(pickling.NotPickled):
                     queue=queue,
                     deliver_after=deliver_after,
                     deliver_at=deliver_at,
+                    expires_after=expires_after,
                 )
             except Exception as error:  # noqa: BLE001 - a middleware's own, too: set in the future
                 message = Message(
                     body, key, ordering_key, tag, headers or {}, content_type, id, queue,
-                    deliver_after, deliver_at,
+                    deliver_after, deliver_at, expires_after,
                 )  # fmt: skip
                 client.refused_soon(topic, message, error, told)
             else:

@@ -178,11 +178,11 @@ class Settling:
             for attempt, alike in by_attempt.items():
                 what, why, due_us = self._policy(now_us, subscription, settle, cause, attempt)
                 if what is _RETRY and subscription.spec.retry.expires_us:
-                    alike, last = self._last_by_age(subscription, progress, alike, due_us)
-                    if last:
-                        ends = _HELD if _holds(subscription) else _DEAD
-                        groups.append((ends, Cause.EXPIRED, now_us, last))
-                if alike:
+                    again, last = self._last_by_age(subscription, progress, alike, due_us)
+                    ends = _HELD if _holds(subscription) else _DEAD
+                    some = [(ends, Cause.EXPIRED, now_us, last), (what, why, due_us, again)]
+                    groups += [one for one in some if one[3]]
+                else:
                     groups.append((what, why, due_us, alike))
         for what, why, due_us, group in groups:
             runs, previous = group, list[int]()

@@ -10,7 +10,14 @@ import click
 from ternmq.cli.commands import Group
 from ternmq.cli.reach.arguments import topic_argument
 from ternmq.cli.reach.connection import administers, confirm, yes_option
-from ternmq.cli.reach.parameters import COUNT, NAME, POSITIVE_DURATION, given, unchangeable
+from ternmq.cli.reach.parameters import (
+    COUNT,
+    DURATION,
+    NAME,
+    POSITIVE_DURATION,
+    given,
+    unchangeable,
+)
 from ternmq.cli.terminal import output
 from ternmq.client.admin.admin_client import AdminClient
 from ternmq.model.specs import Durability
@@ -57,6 +64,14 @@ def topic() -> None:
     help="Accept messages with ordering keys although the topic is not ordered; their order "
     "is not kept.",
 )
+@click.option(
+    "--expires",
+    "expires_after",
+    type=POSITIVE_DURATION,
+    metavar="DURATION",
+    help="How long after it was stored a message may be delivered for the first time. Default: no "
+    "limit.",
+)
 @administers
 async def create(
     client: AdminClient,
@@ -67,6 +82,7 @@ async def create(
     retention: timedelta | None,
     keep_until_consumed: bool,
     ignore_ordering_keys: bool,
+    expires_after: timedelta | None,
 ) -> None:
     """Create a topic."""
     await client.admin.create_topic(
@@ -77,6 +93,7 @@ async def create(
         retention=retention,
         keep_until_consumed=keep_until_consumed,
         ignore_ordering_keys=ignore_ordering_keys,
+        expires_after=expires_after,
     )
     output.note(f"created topic {name}")
     if durability == Durability.STRICT.value:
@@ -132,11 +149,13 @@ async def show(client: AdminClient, topic: str, as_json: bool) -> None:
             ("durability", spec.durability.value),
             ("retention", write_duration(spec.retention_us)),
             *([("ordering keys", "stored, and ignored")] if spec.ignore_ordering_keys else []),
+            *([("expires", f"{write_duration(spec.expires_us)} after it was stored")]
+              if spec.expires_us else []),
             ("unread", "kept while there is room" if spec.keep_until_consumed else "dropped too"),
             ("scheduled", f"{counted(info.scheduled, 'message')} not due yet"),
             ("groups", ", ".join(info.groups)),
         ]
-    )
+    )  # fmt: skip
     click.echo()
     output.table(
         ("queue", "first", "next", "messages"),
@@ -167,6 +186,14 @@ async def show(client: AdminClient, topic: str, as_json: bool) -> None:
     default=None,
     help="Whether a topic that is not ordered accepts messages with ordering keys, or refuses "
     "them.",
+)
+@click.option(
+    "--expires",
+    "expires_after",
+    type=DURATION,
+    metavar="DURATION",
+    help="How long after it was stored a message may be delivered for the first time; 0s: no "
+    "limit.",
 )
 @unchangeable(
     "--ordered",
@@ -222,6 +249,7 @@ def _plain(info: TopicInfo) -> dict[str, object]:
         "retention_s": spec.retention_us / 1e6,
         "keep_until_consumed": spec.keep_until_consumed,
         "ignore_ordering_keys": spec.ignore_ordering_keys,
+        "expires_s": spec.expires_us / 1e6,
         "messages": messages_kept(info),
         "scheduled": info.scheduled,
         "queues": [

@@ -29,6 +29,7 @@ class Message:
         queue: Its queue, as ``queue=`` of ``send``.
         deliver_after: When it is delivered, as ``deliver_after=`` of ``send``.
         deliver_at: Likewise, as ``deliver_at=``.
+        expires_after: How long it may be delivered, as ``expires_after=`` of ``send``.
     """
 
     body: object
@@ -41,6 +42,7 @@ class Message:
     queue: Queue | None = None
     deliver_after: float | timedelta | None = None
     deliver_at: datetime | None = None
+    expires_after: float | timedelta | None = None
 
 
 Selector = Callable[[Message, Sequence[int]], int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from ternmq.client.content.validation import check_topic, choose, flag, length_us, whole
+from ternmq.client.content.validation import check_topic, choose, flag, length_us, seconds_us, whole
 from ternmq.model.specs import Durability, TopicSpec
 
 
@@ -21,6 +21,8 @@ class Topic:
         retention: How long messages are kept.
         keep_until_consumed: Keep them longer, until every group has finished them.
         ignore_ordering_keys: Of a topic that is not ordered: take messages with an ordering key.
+        expires_after: How long after it was stored a message may be delivered for the first time;
+            zero: for ever.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Topic:
     retention: timedelta | None
     keep_until_consumed: bool | None
     ignore_ordering_keys: bool | None
+    expires_after: timedelta | None
 
     def __init__(
         self,
@@ -41,8 +44,9 @@ class Topic:
         retention: float | timedelta | None = None,
         keep_until_consumed: bool | None = None,
         ignore_ordering_keys: bool | None = None,
+        expires_after: float | timedelta | None = None,
     ) -> None:
-        """``retention`` is in seconds, or a timedelta.
+        """``retention`` and ``expires_after`` are in seconds, or timedeltas.
 
         Raises:
             InvalidName, InvalidRequest: A value is not valid; the text names the argument.
@@ -66,6 +70,8 @@ class Topic:
         put(self, "retention", None if kept is None else timedelta(microseconds=kept))
         put(self, "keep_until_consumed", keep_until_consumed)
         put(self, "ignore_ordering_keys", ignore_ordering_keys)
+        lives = None if expires_after is None else seconds_us("expires_after", expires_after)
+        put(self, "expires_after", None if lives is None else timedelta(microseconds=lives))
         spec_of(self)
 
 
@@ -94,4 +100,5 @@ def spec_of(topic: Topic) -> TopicSpec:
         retention_us=default.retention_us if kept is None else length_us("retention", kept),
         keep_until_consumed=default.keep_until_consumed if keep is None else keep,
         ignore_ordering_keys=bool(topic.ignore_ordering_keys),
+        expires_us=seconds_us("expires_after", topic.expires_after or 0),
     ).check()

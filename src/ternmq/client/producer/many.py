@@ -17,6 +17,8 @@ from ternmq.model.words import counted, verb
 from ternmq.record.batch.batch import encode_bodies
 from ternmq.wire import bodies
 
+_LIFETIME: Final = attrgetter("lifetime")
+
 
 class Many:
     """One call of ``send_many``: its messages, their outcome, and the future for all of them.
@@ -106,6 +108,8 @@ class Part(Load):
         self.many = many
         self.rows = rows
         self.count = len(rows)
+        if not isinstance(many.messages[rows[0]], bytes):
+            self.expiring = any(map(_LIFETIME, cast("Sequence[Outgoing]", self.contents())))
 
     def contents(self) -> Sequence[Outgoing] | Sequence[bytes]:
         """Return its messages; bare bytes for messages that have only a body."""
@@ -197,6 +201,7 @@ def ready_bodies(items: Sequence[object]) -> list[bytes] | None:
             or one.queue is not None
             or one.deliver_after is not None
             or one.deliver_at is not None
+            or one.expires_after is not None
             or one.headers != _NO_HEADERS
         ):
             return None

@@ -330,6 +330,7 @@ class Transaction(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        expires_after: float | timedelta | None = None,
         timeout: float | timedelta | None = None,
     ) -> Receipt:
         """Send a message with the transaction; returns when it is stored, invisible.
@@ -351,7 +352,7 @@ class Transaction(pickling.NotPickled):
         """
         message = Message(
             body, key, ordering_key, tag, copied(headers), content_type, None, queue,
-            deliver_after, deliver_at,
+            deliver_after, deliver_at, expires_after,
         )  # fmt: skip
         (receipt,) = await self._send("send", topic, [message], None, timeout)
         return receipt
@@ -364,6 +365,7 @@ class Transaction(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        expires_after: float | timedelta | None = None,
         timeout: float | timedelta | None = None,
     ) -> list[Receipt]:
         """Send many messages of one topic with the transaction; see ``send``.
@@ -377,10 +379,12 @@ class Transaction(pickling.NotPickled):
             queue: Queue of messages that do not name one; see ``Client.send``.
             deliver_after: When messages are delivered that do not say it themselves.
             deliver_at: Likewise.
+            expires_after: How long messages live that do not say it themselves; see
+                ``Client.send``.
             timeout: Seconds in all; None: the transaction's.
         """
         due = (deliver_after, deliver_at)
-        return await self._send("send_many", topic, messages, queue, timeout, due)
+        return await self._send("send_many", topic, messages, queue, timeout, due, expires_after)
 
     async def _send(
         self,
@@ -390,6 +394,7 @@ class Transaction(pickling.NotPickled):
         queue: Queue | None,
         timeout: float | timedelta | None,
         due_arguments: tuple[object, object] = (None, None),
+        expires_after: object = None,
     ) -> list[Receipt]:
         async with self._step(what):
             name = check_topic(name_of(topic))
@@ -398,8 +403,10 @@ class Transaction(pickling.NotPickled):
             if not items:
                 return []
             if not self._parts.middlewares.sends:
-                return await self._prepare(name, items, queue, due_arguments, seconds)
-            return await self._around(name, items, queue, due_arguments, seconds)
+                return await self._prepare(
+                    name, items, queue, due_arguments, expires_after, seconds
+                )
+            return await self._around(name, items, queue, due_arguments, expires_after, seconds)
 
     async def _around(
         self,
@@ -407,6 +414,7 @@ class Transaction(pickling.NotPickled):
         items: Sequence[object],
         queue: Queue | None,
         due_arguments: tuple[object, object],
+        expires_after: object,
         seconds: float,
     ) -> list[Receipt]:
         """Prepare messages, each inside the middlewares of sends."""
@@ -418,7 +426,9 @@ class Transaction(pickling.NotPickled):
                 stack.push(self._parts.middlewares.enter_sends(one))
             try:
                 messages = [one.message for one in outbound]
-                receipts = await self._prepare(topic, messages, queue, due_arguments, seconds)
+                receipts = await self._prepare(
+                    topic, messages, queue, due_arguments, expires_after, seconds
+                )
                 for one, receipt in zip(outbound, receipts, strict=True):
                     one.receipt = receipt
             except BaseException as error:
@@ -434,12 +444,14 @@ class Transaction(pickling.NotPickled):
         items: Sequence[object],
         queue: Queue | None,
         due_arguments: tuple[object, object],
+        expires_after: object,
         seconds: float,
     ) -> list[Receipt]:
         parts = self._parts
         until = self._session.loop.time() + seconds
         due = parts.sender.due(*due_arguments)
-        messages, failures = parts.sender.encoded(topic, items, queue, due)
+        lifetime = parts.sender.lifetime(expires_after)
+        messages, failures = parts.sender.encoded(topic, items, queue, due, lifetime)
         if failures:
             raise failures[0].error
         batches = await parts.batches.made_of(topic, messages)
