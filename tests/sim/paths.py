@@ -81,6 +81,11 @@ REQUIRED: Final = (
     "deep decision", "deep decision repeated",
     "deep cancel", "deep wait for what is due", "deep resend of a scheduled batch",
     "prepared rows in an older segment", "deep prepare again", "deep commit repeated",
+    "handed out before its expiry", "handed out again after its expiry",
+    "expired: dead letter", "expired: dropped", "expired: dropped for want of room",
+    "expired behind a failure", "expired while parked", "expired by its topic",
+    "expired after it was due", "expired out of a transaction", "retries ended by age",
+    "expiry refused",
     "deep resend", "deep drain round", "clean stop",
 )  # fmt: skip
 

@@ -26,6 +26,7 @@ from ternmq.record.fact.header import Kind
 from ternmq.record.fact.messages import Messages
 from ternmq.record.fact.replay import Replayed
 from tests.sim.decided import Decided
+from tests.sim.expiring import Expiries
 from tests.sim.history import Asked, GroupKey, Name, Opening, Stored, Tried, kept_from
 from tests.sim.opened import Opened
 from tests.sim.scheduled import Scheduled
@@ -46,7 +47,7 @@ def at_once_of(session: int) -> int:
 class Row:
     """A row that a group is owed, or that is dead."""
 
-    __slots__ = ("attempt", "deliveries", "key", "lease", "state", "told", "when_us")
+    __slots__ = ("attempt", "deliveries", "key", "lease", "parked", "state", "told", "when_us")
 
     def __init__(self) -> None:
         self.state = ""
@@ -55,6 +56,8 @@ class Row:
         self.lease = 0
         self.when_us = 0
         self.key = 0
+        self.parked = False
+        """It waits behind another row of its key, and was never handed out."""
         self.told = 0
         """The record that tells of its newest failure, in whatever round that was."""
 
@@ -211,6 +214,7 @@ class Reference:
         self.decided = Decided(self, asked)
         self.opened = Opened(self, openings)
         self.scheduled = Scheduled(self)
+        self.expiries = Expiries(self)
         self.topics: dict[int, RefTopic] = {}
         self.groups: dict[tuple[int, int, int], RefGroup] = {}
         self.sessions: dict[int, control.Joined] = {}
@@ -446,12 +450,14 @@ class Reference:
         hashes = iter(fact.hashes)
         for start, stop, attempt, deliveries in fact.leased:
             for offset in range(start, stop):
+                self.expiries.handed_out(where, record, topic, group, stored, offset, deliveries)
                 row = self._lease_row(where, record, group, stored, offset, attempt, deliveries)
                 self._check_mark(where, group, stored[offset], offset, deliveries)
                 if offset >= group.cursor and offset not in group.ahead:
                     fresh.add(offset)
                 self._check_content(where, subscription, stored[offset])
                 row.state, row.attempt, row.deliveries = LEASED, attempt, deliveries
+                row.parked = False
                 row.lease = lease_id
                 if ordered:
                     row.key = _checked_hash(where, next(hashes), stored, offset)
@@ -480,6 +486,7 @@ class Reference:
                     raise Violation(f"{where}: {offset} cannot be parked")
                 row = group.rows[offset] = Row()
                 row.state, row.attempt, row.deliveries = READY, 1, 0
+                row.parked = True
                 row.key = _checked_hash(where, next(hashes), stored, offset)
 
     def _lease_row(
@@ -606,7 +613,10 @@ class Reference:
         for start, stop, attempt, deliveries in fact.runs:
             for offset in range(start, stop):
                 row = group.rows.get(offset)
-                if fact.cause in (Cause.OPERATOR, Cause.EXPIRED):
+                expires = self.expiries.ends(fact, row)
+                if expires:
+                    self.expiries.ended(where, record, fact, group, offset, row)
+                elif not fact.lease and fact.cause in (Cause.OPERATOR, Cause.EXPIRED):
                     self._operated(where, record, fact, offset, row)
                 elif lease is not None:
                     if row is None or row.state != LEASED or row.lease != lease_id:
@@ -616,12 +626,13 @@ class Reference:
                     self._check_late(where, record, fact, group, offset)
                 if row is None:
                     row = group.rows[offset] = Row()
-                elif (attempt, deliveries) != (row.attempt, row.deliveries):
+                elif not expires and (attempt, deliveries) != (row.attempt, row.deliveries):
                     raise Violation(
                         f"{where}: {offset} settled as {(attempt, deliveries)}, "
                         f"it is {(row.attempt, row.deliveries)}"
                     )
-                self._check_policy(where, record, fact, spec, offset, attempt)
+                if not expires:
+                    self._check_policy(where, record, fact, spec, offset, attempt)
                 if facts.failing(fact.outcome):
                     row.told = record.position
                 self._become(group, offset, row, fact, attempt, deliveries)
@@ -754,7 +765,9 @@ class Reference:
             if fact.due_us < record.time_us:
                 raise Violation(f"{where}: {offset} comes due in the past")
             return
-        if cause is not Cause.REJECTED and not exhausted:
+        if cause is Cause.EXPIRED and not exhausted:
+            self.expiries.check_age(where, record, fact, spec, offset)
+        elif cause is not Cause.REJECTED and not exhausted:
             raise Violation(f"{where}: {offset} is {outcome.name} at attempt {attempt}")
         if outcome is Outcome.HELD and spec.retry.exhausted is not Exhausted.HOLD:
             raise Violation(f"{where}: {offset} is held")
@@ -866,7 +879,10 @@ class Reference:
                 self._check_content(where, subscription, stored[offset])
             if fact.cause is replay.Cause.REDRIVE and (row is None or row.state != DEAD):
                 raise Violation(f"{where}: {offset} is redriven and was not dead")
-            if (attempt, deliveries) != (1, 0 if row is None else row.deliveries):
+            known = 0 if row is None else row.deliveries
+            if row is not None and row.state == DEAD:  # one that expired was never handed out
+                known = max(known, 1)
+            if (attempt, deliveries) != (1, known):
                 raise Violation(f"{where}: {offset} begins with {(attempt, deliveries)}")
             self._come_again(group, offset, row, deliveries)
             if ordered:

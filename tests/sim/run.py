@@ -17,14 +17,14 @@ from tests.sim.world import FREED_US, Stopped, World
 
 ROTATION: Final = (
     "tiny", "faulty", "transactions", "rolls", "emptied", "crowded", "filled", "replayed",
-    "delayed", "cancels", "checked", "parked", "keyed",
+    "delayed", "cancels", "checked", "parked", "keyed", "expiring",
     "returning", "pinned", "transactions", "old_rows", "rolls", "ordered", "filtered", "shared",
     "burst", "due_copies", "due_filled",
     "old_rows", "transactions", "consumed", "aged", "settings", "faulty", "filled", "replayed",
     "delayed",
     "given_ids", "fast", "transactions", "emptied", "crowded", "faulty", "pinned", "rolls",
     "replayed", "shared", "rolls", "faulty", "returning", "ordered", "settings", "replayed",
-    "keyed", "checked", "parked", "overtaken", "overtaken",
+    "keyed", "checked", "parked", "overtaken", "overtaken", "expiring",
 )  # fmt: skip
 """Kinds in the order in which cases take them."""
 

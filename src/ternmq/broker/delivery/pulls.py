@@ -25,6 +25,7 @@ from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import row_count, split_all, union, without
 from ternmq.broker.ledger.factkinds import CURSOR
 from ternmq.broker.ledger.ledger import Ledger
+from ternmq.journal.cache.cold import WouldBlock
 from ternmq.journal.index.tail import Places
 from ternmq.record.fact import facts
 from ternmq.record.fact.facts import ONE_PULLED, CursorMoved, LeasedRun, Move, Pulled, Span
@@ -165,26 +166,31 @@ class Delivery:
 
         If there are too many of them for one turn, the plan is empty, and the pull is tried again.
         """
-        expiry = self._expiry
-        judged = 0
-        while plan.runs:
-            expired = expiry.expired(now_us, queue, progress, plan.runs)
-            if not expired:
+        recorded = 0
+        try:
+            while plan.runs:
+                expired = self._expiry.expired(now_us, queue, progress, plan.runs)
+                if not expired:
+                    return plan
+                if recorded >= EXPIRED_A_PULL:
+                    break
+                # Many may follow: a pull of one row must not take a record for each of them.
+                wide = max(room, EXPIRED_A_PULL)
+                while expired and recorded < EXPIRED_A_PULL:
+                    self._expiry.record(now_us, subscription, progress, expired)
+                    recorded += row_count(expired)
+                    more = self._plan(
+                        now_us, subscription, queue, progress, visible, wide, max_bytes
+                    )
+                    expired = self._expiry.expired(now_us, queue, progress, more.runs)
+                plan = self._plan(now_us, subscription, queue, progress, visible, room, max_bytes)
+            else:
                 return plan
-            if judged >= EXPIRED_A_PULL:
-                self._ledger.wakes.wake_for(progress)
-                return Plan(progress.cursor)
-            expiry.record(now_us, subscription, progress, expired)
-            judged += row_count(expired)
-            # Many may follow: a pull of one row must not take a record for each of them.
-            wide = max(room, EXPIRED_A_PULL)
-            plan = self._plan(now_us, subscription, queue, progress, visible, wide, max_bytes)
-            expired = expiry.expired(now_us, queue, progress, plan.runs)
-            if expired:
-                expiry.record(now_us, subscription, progress, expired)
-                judged += row_count(expired)
-            plan = self._plan(now_us, subscription, queue, progress, visible, room, max_bytes)
-        return plan
+        except WouldBlock:
+            if not recorded:
+                raise  # else the next attempt raises it: nothing may be changed by a command before
+        self._ledger.wakes.wake_for(progress)
+        return Plan(progress.cursor)
 
     def sweep(
         self, now_us: int, subscription: Subscription, queue: Queue, progress: Progress, most: int

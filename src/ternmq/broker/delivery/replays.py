@@ -403,7 +403,8 @@ def _owed_in(progress: Progress, start: int, stop: int) -> list[LeasedRun]:
     failures = progress.failures
     if failures.waiting_rows or failures.dead_rows:
         runs += [
-            (row.offset, row.offset + 1, 1, row.deliveries)
+            # One that expired was never handed out; it is not judged again.
+            (row.offset, row.offset + 1, 1, max(row.deliveries, 1))
             for row in failures.failed_in(start, stop)
         ]
     return merge(runs)
