@@ -619,9 +619,7 @@ class Reference:
                 elif not fact.lease and fact.cause in (Cause.OPERATOR, Cause.EXPIRED):
                     self._operated(where, record, fact, offset, row)
                 elif lease is not None:
-                    if row is None or row.state != LEASED or row.lease != lease_id:
-                        raise Violation(f"{where}: {offset} is not held under the lease")
-                    lease.rows.discard(offset)
+                    self._give_up(where, lease, lease_id, offset, row)
                 else:
                     self._check_late(where, record, fact, group, offset)
                 if row is None:
@@ -638,6 +636,13 @@ class Reference:
                 self._become(group, offset, row, fact, attempt, deliveries)
         if lease is not None and not lease.rows:
             del group.leases[lease_id]
+
+    @staticmethod
+    def _give_up(where: str, lease: RefLease, lease_id: int, offset: int, row: Row | None) -> None:
+        """A row leaves its lease."""
+        if row is None or row.state != LEASED or row.lease != lease_id:
+            raise Violation(f"{where}: {offset} is not held under the lease")
+        lease.rows.discard(offset)
 
     def _check_begun(self, record: RawRecord, fact: Settled) -> None:
         """What is released for its session's end, or its time, was not begun: so many are left."""
@@ -879,10 +884,7 @@ class Reference:
                 self._check_content(where, subscription, stored[offset])
             if fact.cause is replay.Cause.REDRIVE and (row is None or row.state != DEAD):
                 raise Violation(f"{where}: {offset} is redriven and was not dead")
-            known = 0 if row is None else row.deliveries
-            if row is not None and row.state == DEAD:  # one that expired was never handed out
-                known = max(known, 1)
-            if (attempt, deliveries) != (1, known):
+            if (attempt, deliveries) != (1, _known_deliveries(row)):
                 raise Violation(f"{where}: {offset} begins with {(attempt, deliveries)}")
             self._come_again(group, offset, row, deliveries)
             if ordered:
@@ -1115,3 +1117,11 @@ def rows_of(progress: Progress) -> dict[int, tuple[object, ...]]:
         for row in shard:
             found[row.offset] = (DEAD, row.attempt, row.deliveries, 0, row.when_us, row.position)
     return found
+
+
+def _known_deliveries(row: Row | None) -> int:
+    """Return the deliveries of a row with which a replay has it begin again."""
+    if row is None:
+        return 0
+    # One that expired was never handed out: it must not look like a row that is judged.
+    return max(row.deliveries, 1) if row.state == DEAD else row.deliveries

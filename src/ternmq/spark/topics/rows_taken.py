@@ -61,12 +61,14 @@ class Rows:
         texts: Columns of texts, "" for none.
         headers: The headers of each row; None: the table has no such column.
         due_us: When each row is due, in µs since 1970, 0: at once; None: there is no such column.
+        expiry_us: When each row expires, in µs since 1970, 0: never; None: there is no such column.
     """
 
     bodies: list[bytes]
     texts: dict[str, list[str]]
     headers: list[Mapping[str, str]] | None
     due_us: list[int] | None = None
+    expiry_us: list[int] | None = None
 
     def some(self, chosen: Sequence[int]) -> Rows:
         """Return some of the rows."""
@@ -75,6 +77,7 @@ class Rows:
             {name: [values[row] for row in chosen] for name, values in self.texts.items()},
             None if self.headers is None else [self.headers[row] for row in chosen],
             None if self.due_us is None else [self.due_us[row] for row in chosen],
+            None if self.expiry_us is None else [self.expiry_us[row] for row in chosen],
         )
 
 
@@ -115,8 +118,10 @@ def taken(
         properties += _header_sizes(table, words)
     if table.num_rows:
         check_properties(int(properties.max()))
-    due_us = _due_times(table) if "delay_until" in columns else None
-    return Rows(body.to_pylist(), texts, headers, due_us)
+    due_us = _times(table, "delay_until", 0) if "delay_until" in columns else None
+    # What expired before 1970 has expired, too; 0 would be never.
+    expiry_us = _times(table, "expires_at", 1) if "expires_at" in columns else None
+    return Rows(body.to_pylist(), texts, headers, due_us, expiry_us)
 
 
 def _body(table: pa.RecordBatch, words: Words) -> pa.Array:
@@ -141,13 +146,15 @@ def _text_column(table: pa.RecordBatch, name: str, words: Words) -> pa.Array:
     return column.fill_null("")
 
 
-def _due_times(table: pa.RecordBatch) -> list[int]:
-    """Return when rows are due, 0 for null: what was due before 1970 is due at once, too."""
+def _times(table: pa.RecordBatch, name: str, least: int) -> list[int]:
+    """Return the times of a column in µs since 1970, 0 for null, ``least`` for all before it."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    times = table.column("delay_until").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-    found: list[int] = pc.max_element_wise(pc.fill_null(times, 0), 0).to_pylist()
+    times = table.column(name).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    found: list[int] = pc.fill_null(
+        pc.max_element_wise(times, least, skip_nulls=False), 0
+    ).to_pylist()
     return found
 
 
