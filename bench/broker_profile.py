@@ -16,7 +16,6 @@ microsecond of it. What a change is worth is measured without a profile: ``pairs
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import pstats
 import signal
@@ -31,10 +30,9 @@ from broker_kit import client, ready, started
 from broker_scale import CLIENTS as SCALE_CLIENTS
 from broker_scale import TOPICS
 from core_kit import Figures, Settings, folder
-from core_machine import machine, versions
+from profile_report import report
 from runner import RESULTS
 
-_TOP: Final = 40
 _READ_BYTES: Final = 350_000_000
 """A second, at most: what a group that reads a backlog wants to find."""
 _RUN: Final = """
@@ -127,25 +125,9 @@ def profile(name: str, seconds: float) -> str:
                 time.sleep(0.1)
             one.terminate()
             one.wait(60)
-        return _report(name, figures, path / "stats")
-
-
-def _report(name: str, figures: Figures, stats: Path) -> str:
-    text = io.StringIO()
-    found = pstats.Stats(str(stats), stream=text)
-    found.strip_dirs().sort_stats("tottime").print_stats(_TOP)
-    about = (LOADS[name].__doc__ or "").strip().removeprefix("Load: ").rstrip(".")
-    head = [
-        f"{name}: {about}",
-        time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        f"{machine()}",
-        f"{versions()}",
-        "While it was profiled: "
-        + ", ".join([f"{key} {value:,.1f}" for key, value in figures.items()]),
-        "Own time first. A profile makes calls dear: see bench/broker_profile.py.",
-    ]  # fmt: skip
-    body = [line.rstrip() for line in text.getvalue().splitlines()]
-    return "\n".join([*head, "", *body[2:]]).rstrip() + "\n"
+        about = (LOADS[name].__doc__ or "").strip().removeprefix("Load: ").rstrip(".")
+        found = pstats.Stats(str(path / "stats"))
+        return report(name, about, figures, found, "broker_profile.py")
 
 
 def main() -> int:

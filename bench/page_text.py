@@ -13,56 +13,65 @@ _HEAD: Final = """\
 # Benchmarks
 
 Made by `make docs` from `bench/results/*.json`, which `make bench` writes: change nothing here.
-Broker and clients are processes of their own on one machine; every send that is counted was
-answered after its sync. Each row is the median of the rounds, and the dots of the plots are all of
-them. `make bench` measures your own machine with the same programs, `make bench-large` what wants
-15 GB of disk.
+Broker and clients are separate processes on one machine. Every send that is counted was answered
+after its sync. Each load runs several times: in *rounds*. A row of a table has the median of the
+rounds; the plots show each round as a dot. `make bench` measures your own machine with the same
+programs. `make bench-large` runs the measurements that need 15 GB of disk.
 
 """
 _SPREAD: Final = """\
 ## How far to trust this
 
-- **Two cores, shared.** Broker, clients, the kernel's network and disk work, and whatever else the
-  host of this virtual machine runs, share two cores. A client that needs a core takes it from the
-  broker: on a machine with more, most rates here are higher. They are what one small machine gives.
-- **Spread** is (largest - smallest) / median of the rounds. Above 0.2, read one digit, not two.
-- **The disk decides.** What waits for a sync is shown beside a raw write of 1 KiB and `fdatasync`,
-  measured in the same round on the same disk. A virtual disk may answer a sync from a cache of its
-  host; then all brokers here look quicker than on a disk of your own, by the same time a sync.
-- **Loopback**: no network is between them. Add your round trip to every latency.
-- A single send on one connection is one request. Sends that wait at the same time on one connection
-  leave together, as one batch: that is the library's work, and part of what is measured.
+- **Two shared cores.** Broker, clients, the kernel's work for network and disk, and everything
+  else that the host of this virtual machine runs, share two cores. A client that uses a core
+  takes it from the broker. So most rates are higher on a machine with more cores. These are the
+  rates of one small machine.
+- **Spread** is (largest - smallest) / median of the rounds. If it is above 0.2, only the first
+  digit of the figure is reliable.
+- **The disk determines** everything that waits for a sync. So such a figure is shown beside the
+  time of a raw write of 1 KiB with `fdatasync`, measured in the same round on the same disk. A
+  virtual disk may answer a sync from a cache of its host. Then all brokers here look quicker than
+  on your own disk, by the same time for each sync.
+- **Loopback**: there is no network between client and broker. Add your round trip to every
+  latency.
+- A single send on one connection is one request. Sends that wait at the same time on one
+  connection are sent together, as one batch. The client library does this, so it is part of what
+  is measured.
 
 """
 _PEERS: Final = """\
 ## Beside others
 
-Each round of a load takes one broker and client after the other, in an order that chance makes,
-each on an empty folder. All have the same message sizes, connections, and number of messages under
-way; one topic or queue, no replica. The clock is the client's wall clock, every message is made
-inside it, and the first part of each load is not counted. Each broker is set up to answer a send
-after a sync, and the syncs are counted. RabbitMQ has no such setting for its classic queue: where
-the count is 0, its answers waited for none.
+Each round of a load runs the brokers with their clients one after the other, in random order, each
+on an empty folder. All have the same message sizes, number of connections, and number of messages
+in flight (sent and not yet answered). There is one topic or queue, and no replica. Times are
+measured with the client's wall clock, and include the time to make each message. The first part of
+each load is not counted. Each broker is configured to answer a send after a sync, and the syncs
+are counted. RabbitMQ has no such setting for its classic queue: if the count is 0, its answers did
+not wait for a sync.
 
-
-- **Redis**: `appendonly yes`, `appendfsync always`; streams. redis-py with hiredis, where what is
-  under way on a connection is one pipeline; rueidis.
+- **Redis**: `appendonly yes`, `appendfsync always`; streams. Clients: redis-py with hiredis (the
+  messages in flight on a connection are one pipeline), and rueidis.
 - **RabbitMQ**: durable queues, persistent messages, publisher confirms; a classic queue, and a
-  quorum queue of one member. aio-pika; amqp091-go.
-- **NATS**: JetStream in files, `sync_interval: always`. nats.go.
-- **Kafka**: one node in KRaft mode, one partition, `acks=all`, `log.flush.interval.messages=1`. Its
-  Java client, with a `batch.size` of 256 KiB, and `linger.ms=0` where each send is awaited, else 1.
-- **RocketMQ**: `SYNC_FLUSH`, one queue. Its Java client; 1,000 under way are one batch.
+  quorum queue of one member. Clients: aio-pika, amqp091-go.
+- **NATS**: JetStream in files, `sync_interval: always`. Client: nats.go.
+- **Kafka**: one node in KRaft mode, one partition, `acks=all`, `log.flush.interval.messages=1`.
+  Client: Kafka's own in Java, with a `batch.size` of 256 KiB; `linger.ms` is 0 if the client waits
+  for the answer to each send, otherwise 1.
+- **RocketMQ**: `SYNC_FLUSH`, one queue. Client: RocketMQ's own in Java; 1,000 messages in flight
+  are one batch.
 
-What differs: answers to acknowledgements are awaited where there are any (this broker, Redis, NATS,
-Kafka's `commitSync`). AMQP has none, and RocketMQ's consumers tell the broker their offset every
-5 s. In `end-to-end` nobody awaits them before the next message. Syncs are those of the broker's
-process (`fsync`, `fdatasync`, `msync`, `sync_file_range`) while a load runs, its warming included,
-per message, counted by `perf`. Java's machines compile as they run: a longer load would be kinder
-to Kafka and RocketMQ. Python clients of Kafka, NATS and RocketMQ are not measured, nor clusters.
-All these brokers do other things besides, and have run in production for many years; this one has
-not. Where messages are counted (`bulk`, `consume`, and before memory and disk are read), slower
-brokers get fewer of them: each has seconds to do (`shares` in the results file).
+The brokers differ in these points. If a broker answers acknowledgements (TernMQ, Redis, NATS,
+Kafka's `commitSync`), the consumer waits for the answer. AMQP has no such answers, and RocketMQ's
+consumers report their offset to the broker every 5 s. In `end-to-end`, no consumer waits for them
+before the next message. *Syncs each* is the number of syncs of the broker's process (`fsync`,
+`fdatasync`, `msync`, `sync_file_range`) per message, counted by `perf` while a load runs,
+including its first part. Java compiles programs while they run: with a longer load, Kafka and
+RocketMQ would have better figures. Python clients of Kafka, NATS and RocketMQ are not measured,
+and neither are clusters. The other brokers have further features, and have been used in production
+for many years; TernMQ has not. If a load has a fixed number of messages (`bulk`, `consume`, and
+the load before memory and disk are read), slower brokers get fewer messages, so that each broker
+works for some seconds (`shares` in the results file).
 
 """
 
@@ -70,27 +79,29 @@ brokers get fewer of them: each has seconds to do (`shares` in the results file)
 _PROFILES: Final = """\
 ## What profiles led to
 
-`bench/broker_profile.py` says where a broker's time goes (`bench/results/profiles`), and
-`bench/pairs.py` what a change is worth: two versions in turn, the ratio pair by pair.
+`bench/broker_profile.py` measures how a broker spends its time (`bench/results/profiles`).
+`bench/pairs.py` measures the effect of a change: it runs two versions in turn, and computes the
+ratio of each pair.
 
 """
 
 
 _MISSES: Final = {
     ("broker", "cold-backlog"): """\
-`broker` cold-backlog: how much longer sends take depends on how quick they are alone; on a slower
-hour of this machine it was 2.5 times (4.5 to 11.0 ms). The broker's largest costs meanwhile are to
-read pages, to write answers to the socket, and to copy what a pull takes into one answer
-(`bench/results/profiles/backlog.txt`). Pulls of 256 and 512 KiB instead of 1 MiB were tried:
-2.8 and 3.3 times, and 209 and 286 MB/s read. What is left is the reading client itself, which wants
-the same two cores.
+`broker` cold-backlog: the ratio depends on how quick sends are without the reader. In an hour in
+which this machine was slower, the ratio was 2.5 (4.5 to 11.0 ms). The largest costs of the broker
+meanwhile are to read pages, to write answers to the socket, and to copy the messages of a pull
+into one answer (`bench/results/profiles/backlog.txt`). With pulls of 256 and 512 KiB instead of 1
+MiB, the ratio was 2.8 and 3.3, and 209 and 286 MB/s were read. The rest is the work of the reading
+client itself, which needs the same two cores.
 """,
     ("core", "transaction-single"): """\
 `core` transaction-single: a transaction writes two records, each with its own facts, where a send
-writes one (6.5 us here, in the same run). Of the time of both calls, applying the two records to
-the index, deduplication and the transactions takes 31 %, packing them 12 %, deciding what is
-committed 6 %, appending 5 %, the time of the question 4 %; the rest are checks and limits. No
-function takes more than 5 % by itself (`bench/results/profiles/transaction-single.txt`).
+writes one (6.5 us in the same run). Of the time of both calls, applying the two records to the
+index, deduplication and the transactions takes 31 %, packing them 12 %, deciding what is committed
+6 %, appending 5 %, setting the time of the next question to a checker 4 %; the rest are checks and
+limits. No function takes more than 5 % by itself
+(`bench/results/profiles/transaction-single.txt`).
 """,
 }
 """What is known of an aim that is missed."""
@@ -99,10 +110,11 @@ function takes more than 5 % by itself (`bench/results/profiles/transaction-sing
 _INSTRUCTIONS: Final = """## Instructions of two versions
 
 `bench/instructions.py` counts the instructions that two versions execute for the same work, client
-and broker together, on a disk in memory (valgrind). On a machine with neighbours, time differs by a
-fifth from run to run; these numbers differ by about a hundredth, so they show changes that time
-cannot show. They do not show what the kernel and the disk do. The spread is (largest - smallest) /
-median of the samples of one version, the larger of both.
+and broker together, on a disk in memory (valgrind). On a shared machine, times differ by a fifth
+from run to run. The numbers of instructions differ by about a hundredth, so they show changes that
+times cannot show. They do not include the work of the kernel and the disk. The spread is (largest
+- smallest) / median of the samples of one version; the table has the larger spread of the two
+versions.
 
 """
 
@@ -140,9 +152,9 @@ _ENOUGH: Final = 3
 PEER_TITLES: Final = {
     "peers-sends-256": "Durable sends, 256 in flight",
     "peers-sends-1": "One durable send at a time",
-    "peers-bulk": "Durable messages, at most 1,000 under way",
-    "peers-consume": "Messages taken and acknowledged",
-    "peers-end-to-end": "From due to received at 2,000 a second",
+    "peers-bulk": "Durable messages, at most 1,000 in flight",
+    "peers-consume": "Messages consumed and acknowledged",
+    "peers-end-to-end": "From the planned send to the consumer, at 2,000 messages a second",
 }
 
 
@@ -271,9 +283,7 @@ def _left_out(results: Results) -> str:
 def _load(one: Mapping[str, Any]) -> str:
     """Return how many rounds there were, and what others did on the machine when they began."""
     rounds = _rounds_of(one)
-    return (
-        f" (rounds: {rounds}; others' load on the cores when they began: {one['load_before']:.1f})"
-    )
+    return f" (rounds: {rounds}; load of other work when they began: {one['load_before']:.1f})"
 
 
 def _aims(results: Results) -> str:
@@ -308,10 +318,10 @@ def _control(results: Results) -> str:
         found[f"control_{name}"]["median"] for name in ("p99_times", "p99_ms", "cores")
     )
     return (
-        "\n`overload` hostile, the control: beside a process that talks to nobody and computes as\n"
-        f"much as the hostile clients did ({cores:.2f} cores) the healthy app's p99 was\n"
-        f"{times:.1f} times that of peace ({milliseconds:.1f} ms). So much of the figures above\n"
-        "is no matter of the broker.\n"
+        "\n`overload` hostile, for comparison: beside a process that uses no connection, and as\n"
+        f"much CPU as the hostile clients ({cores:.2f} cores), the p99 of the healthy app was\n"
+        f"{times:.1f} times its p99 without other load ({milliseconds:.1f} ms). This part of the\n"
+        "figures above is not caused by the broker.\n"
     )
 
 
@@ -320,9 +330,9 @@ def _pace(one: Mapping[str, Any]) -> str:
     pace = one.get("pace_ms", {})
     parts = []
     if pace.get("left_out"):
-        parts.append(f"{len(pace['left_out'])} slowed rounds were made again")
+        parts.append(f"{len(pace['left_out'])} slowed rounds were repeated")
     if pace.get("slowed"):
-        parts.append(f"beside {pace['slowed']} of its rounds the machine was slowed by others")
+        parts.append(f"in {pace['slowed']} of its rounds, other work slowed the machine")
     return f" ({'; '.join(parts)})" if parts else ""
 
 
@@ -330,9 +340,7 @@ def _rounds(rounds: Sequence[Mapping[str, Any]]) -> str:
     parts = [_PROFILES]
     for kept in rounds:
         load = kept["load_before"]
-        parts.append(
-            f"- {kept['text']} (Others' load on the two cores when it began: {load:.1f}.)\n"
-        )
+        parts.append(f"- {kept['text']} (Load of other work when it began: {load:.1f}.)\n")
         for load, one in kept["loads"].items():
             for figure in (
                 "messages_per_s",
@@ -356,7 +364,7 @@ def _instructions(counted: Sequence[Mapping[str, Any]]) -> str:
     parts = [_INSTRUCTIONS]
     for kept in counted:
         parts.append(f"From `{kept['before']}` to `{kept['after']}`: {kept['text']}.\n\n")
-        parts.append("| load | what one is | before | after | ratio | spread |\n")
+        parts.append("| load | unit | before | after | ratio | spread |\n")
         parts.append("|---|---|---|---|---|---|\n")
         for load, one in kept["instructions"].items():
             before, after = one["before"], one["after"]

@@ -154,13 +154,17 @@ def test_lag_of_a_group_without_members_notes_its_retries(
     client.pull(filled, group="billing", max_messages=1)[0].retry(delay=3600)
     note = (
         f"group billing on {filled} has no members: its 1 retrying message stays undelivered "
-        "until a consumer asks for messages, also when the retry is due"
+        "until a consumer asks for messages, even if the retry is due"
     )
+    held = "held messages also need"
 
     def noted() -> bool:
         return note in " ".join(cli("group", "lag", filled).err.split())
 
     wait_until(noted, "the group has no member")
+    assert held not in cli("group", "lag", filled).err
+    cli("group", "set", filled, "billing", "--exhausted", "hold")
+    assert held in " ".join(cli("group", "lag", filled).err.split())
     assert cli("group", "lag", filled, "--json").err == ""
     with client.consume(filled, group="billing") as consumer:
         next(iter(consumer))

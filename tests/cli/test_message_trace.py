@@ -114,7 +114,7 @@ def test_what_a_group_does_not_get_is_not_called_settled(
     assert said.startswith(
         "done or skipped: the group does not receive it any more. It was acked, "
     )
-    assert "or stored before the group's start; the broker does not keep which" in said
+    assert "or stored before the group's start; the broker does not record which" in said
 
 
 def test_what_nobody_holds_is_not_called_handed_out(

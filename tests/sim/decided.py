@@ -167,7 +167,13 @@ class Decided:
             raise Violation(f"{where}: {part} is not what was prepared")
         if part.position < self._reference.first < _REPLAYING:
             raise Violation(f"{where}: {part.position} went with its segment before")
-        rows = self._reference.topics[part.topic].queues[part.queue]
+        topic = self._reference.topics[part.topic]
+        rows = topic.queues[part.queue]
+        self._reference.levels.check_stored(
+            where, topic, part.queue, prepared.tried.rows, range(part.rows)
+        )
+        if topic.spec.levels > 1:
+            self._reference.count("committed in its level")
         if part.first_offset != len(rows):
             raise Violation(f"{where}: offsets from {part.first_offset}, {len(rows)} are next")
         size = self._reference.segment_size

@@ -369,7 +369,11 @@ class Opened:
             fact.topic, fact.queue, fact.count, one.length,
         ):  # fmt: skip
             raise Violation(f"{where}: {part} is not what was prepared")
-        rows = self._reference.topics[part.topic].queues[part.queue]
+        topic = self._reference.topics[part.topic]
+        rows = topic.queues[part.queue]
+        self._reference.levels.check_stored(
+            where, topic, part.queue, one.tried.rows, range(part.rows)
+        )
         if part.first_offset != len(rows):
             raise Violation(f"{where}: offsets from {part.first_offset}, {len(rows)} are next")
         rows += [

@@ -253,6 +253,9 @@ class Opener(Consumer):
         if keyed:
             rows = [replace(row, ordering_key=f"o{chance.randrange(3)}") for row in rows]
             rows = [replace(row, ordering_key=rows[0].ordering_key) for row in rows]
+        if ordered is not None and ordered.spec.levels > 1:
+            priority = chance.randrange(ordered.spec.levels)
+            rows = [replace(row, priority=priority) for row in rows]
         if chance.random() < self.due:
             now = world.now_us()
             rows = [

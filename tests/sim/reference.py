@@ -28,6 +28,7 @@ from ternmq.record.fact.replay import Replayed
 from tests.sim.decided import Decided
 from tests.sim.expiring import Expiries
 from tests.sim.history import Asked, GroupKey, Name, Opening, Stored, Tried, kept_from
+from tests.sim.levels import Levels
 from tests.sim.opened import Opened
 from tests.sim.scheduled import Scheduled
 from tests.sim.tape import Violation
@@ -189,7 +190,7 @@ class RefTopic:
     def __init__(self, number: int, spec: TopicSpec) -> None:
         self.number = number
         self.spec = spec
-        self.queues: list[list[Stored]] = [[] for _ in range(spec.queues)]
+        self.queues: list[list[Stored]] = [[] for _ in range(spec.queues * spec.levels)]
         self.subscriptions: dict[int, RefSubscription] = {}
 
 
@@ -214,6 +215,7 @@ class Reference:
         self.decided = Decided(self, asked)
         self.opened = Opened(self, openings)
         self.scheduled = Scheduled(self)
+        self.levels = Levels(self)
         self.expiries = Expiries(self)
         self.topics: dict[int, RefTopic] = {}
         self.groups: dict[tuple[int, int, int], RefGroup] = {}
@@ -341,7 +343,8 @@ class Reference:
             self.scheduled.fulfilled(record, stored, stored.fulfils)
             return
         tried = self.taken(record, stored)
-        rows = self.topics[stored.topic].queues[stored.queue]
+        topic = self.topics[stored.topic]
+        rows = topic.queues[stored.queue]
         if stored.first_offset != len(rows):
             raise Violation(
                 f"offsets from {stored.first_offset} at {record.position}, {len(rows)} are next"
@@ -349,10 +352,10 @@ class Reference:
         early_us = max(row.due_us for row in tried.rows) - record.time_us
         if early_us > 0:
             raise Violation(f"the batch at {record.position} is a message {early_us} us early")
-        rows += [
-            Stored(tried, row, record.position, record.end, record.time_us)
-            for row in self.kept(record, stored, tried)
-        ]
+        kept = self.kept(record, stored, tried)
+        where = f"MESSAGES at {record.position}"
+        self.levels.check_stored(where, topic, stored.queue, tried.rows, kept)
+        rows += [Stored(tried, row, record.position, record.end, record.time_us) for row in kept]
 
     def taken(self, record: RawRecord, stored: Messages) -> Tried:
         """Return the batch that was stored, as messages or to be delivered later.
@@ -440,6 +443,7 @@ class Reference:
         subscription = topic.subscriptions[fact.group]
         if fact.session not in self.sessions:
             raise Violation(f"{where}: no session {fact.session}")
+        self.levels.pulled(where, record, fact, topic)
         stored = topic.queues[fact.queue]
         ordered = subscription.spec.mode is Mode.ORDERED
         fresh: set[int] = set()
@@ -968,7 +972,7 @@ class Reference:
         elif isinstance(change, control.TopicChanged):
             topic = self.topics[change.number]
             topic.spec = change.spec
-            for queue in range(len(topic.queues), change.spec.queues):
+            for queue in range(len(topic.queues), change.spec.queues * change.spec.levels):
                 topic.queues.append([])
                 for group in topic.subscriptions:
                     key = (group, change.number, queue)

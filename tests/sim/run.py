@@ -17,14 +17,14 @@ from tests.sim.world import FREED_US, Stopped, World
 
 ROTATION: Final = (
     "tiny", "faulty", "transactions", "rolls", "emptied", "crowded", "filled", "replayed",
-    "delayed", "cancels", "checked", "parked", "keyed", "expiring",
+    "delayed", "cancels", "checked", "parked", "keyed", "lanes", "expiring",
     "returning", "pinned", "transactions", "old_rows", "rolls", "ordered", "filtered", "shared",
     "burst", "due_copies", "due_filled",
     "old_rows", "transactions", "consumed", "aged", "settings", "faulty", "filled", "replayed",
     "delayed",
     "given_ids", "fast", "transactions", "emptied", "crowded", "faulty", "pinned", "rolls",
     "replayed", "shared", "rolls", "faulty", "returning", "ordered", "settings", "replayed",
-    "keyed", "checked", "parked", "overtaken", "overtaken", "expiring",
+    "keyed", "checked", "parked", "overtaken", "overtaken", "lanes", "expiring",
 )  # fmt: skip
 """Kinds in the order in which cases take them."""
 
@@ -132,7 +132,7 @@ class Case:
         operations = chance.randint(15, 80) if self.kind == "tiny" else chance.randint(100, 500)
         if self.kind in (
             "rolls", "aged", "consumed", "filled", "replayed", "old_rows", "pinned", "due_filled",
-            "parked",
+            "parked", "lanes",
         ):  # fmt: skip
             operations = chance.randint(300, 700)
         if self.kind == "delayed":  # it has more reigns than others

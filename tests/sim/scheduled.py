@@ -338,6 +338,9 @@ class Scheduled:
     def _check_queue(self, where: str, topic: RefTopic, row: ScheduledRow, queue: int) -> None:
         """It goes where its key does, or where its producer wished."""
         queues = len(topic.queues)
+        self._reference.levels.check_stored(where, topic, queue, row.tried.rows, (row.at,))
+        if topic.spec.levels > 1:
+            self._reference.count("delivered in its level when due")
         if topic.spec.ordered:
             home = key_hash(row.tried.rows[row.at].ordering_key.encode()) % queues
             if queue != home:

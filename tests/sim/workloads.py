@@ -27,6 +27,7 @@ from tests.sim.crowded import Others
 from tests.sim.delays import DAY_US, Burst, Canceller, Delayer, Leaper
 from tests.sim.expiring import Brief, Napper
 from tests.sim.filling import OVERDUE_US, Filling
+from tests.sim.levels import Ranked
 from tests.sim.medium import Medium
 from tests.sim.openers import APP, GROUP, Desk, Hasty, Keeper, Opener
 from tests.sim.operators import Operator
@@ -923,6 +924,41 @@ def _checks(world: World) -> None:
     _client(world, Keeper(world, (quick, quick, soon), every_us=1_500_000))
 
 
+def lanes(seed: str) -> World:
+    """Topics with levels: sent, due later, in transactions, failed and tried again; more is sent
+    than is pulled, so that levels wait for each other."""
+    limits = msgspec.structs.replace(SMALL_LIMITS, session_grace_us=200_000)
+    world = World(seed, options(16384, 5000, limits=limits, chunk_bytes=400))
+    world.patience = 0.7
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    levels = world.chance.choice((2, 3, 3, 8))
+    broker.administration.create_topic(now, TopicSpec(name="t", levels=levels, queues=2))
+    broker.administration.create_topic(now, TopicSpec(name="u", levels=3))
+    for topic in "tu":
+        window = world.chance.choice((4, 40))
+        plain = SubscriptionSpec(retry=retry(3), lease_us=60_000, window=window)
+        broker.administration.subscribe(now, topic, "g", plain)
+    _client(world, Ranked(world, "t", 11, every_us=3_000, rows=5, plain=0.8, wishes=0.2))
+    _client(world, Ranked(world, "u", 12, every_us=4_000, rows=5, plain=0.9, high=0.7))
+    _client(world, Writer(world, ("t", "u"), "w", 13, every_us=9_000, due=0.3))
+    desk = Desk(world)
+    _client(world, desk)
+    _checks(world)
+    _client(world, Opener(
+        world, desk, "u", "g", "x", 21, targets=("t", "u"), every_us=20_000, offers=True,
+    ))  # fmt: skip
+    for at, topic in enumerate("ttuu"):
+        _client(world, Consumer(
+            world, topic, "g", f"c{at}", every_us=1_000, most=1 + at % 2, fail=0.15, vanish=0.02,
+        ))  # fmt: skip
+    _client(world, Operator(world, "t", "g", every_us=80_000, acts=(
+        "reset", "skip", "grow", "pause", "commit", "retry_now")))  # fmt: skip
+    _client(world, Replayer(world, "u", "g", every_us=100_000, acts=_AGAIN, back=20))
+    world.faults.slow = world.chance.choice((0.0, 0.02, 0.3))
+    return world
+
+
 def expiring(seed: str) -> World:
     """Rows that expire, by themselves or by their topic: of shared, filtered and ordered groups,
     due later, in transactions; a group that drops them, one that nobody pulls, a small store."""
@@ -969,6 +1005,7 @@ def expiring(seed: str) -> World:
 
 
 KINDS = {
+    "lanes": lanes,
     "expiring": expiring,
     "checked": checked,
     "parked": parked,

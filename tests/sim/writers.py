@@ -125,6 +125,10 @@ class Writer:
             )
             for at in range(chance.randint(1, self.rows))
         ]
+        found = world.broker.views.catalog.by_name.get(topic)
+        if found is not None and found.spec.levels > 1:
+            priority = chance.randrange(found.spec.levels)
+            rows = [replace(row, priority=priority) for row in rows]
         if self.due and chance.random() < self.due:
             now = world.now_us()
             rows = [replace(row, due_us=now + chance.choice(self.delays_us)) for row in rows]

@@ -94,6 +94,34 @@ def test_messages_are_scheduled_and_read_when_they_are_due(spark, real, client, 
         assert row["delay_until"] is None or row["timestamp"] >= row["delay_until"]
 
 
+@pytest.mark.row("R3")
+@pytest.mark.parametrize("told", [{"delivery": "at_least_once"}, {"writerId": "ranks"}])
+def test_priorities_are_written_and_read(spark, real, client, told):
+    client.admin.create_topic("out", levels=3)
+    frame = spark.range(30).selectExpr(
+        "cast(id as string) value", "if(id < 3, null, cast(id % 3 as int)) as priority"
+    )
+    writer(frame, real, topic="out", **told).save()
+    wanted = {number: 0 if number < 3 else number % 3 for number in range(30)}
+    assert {int(one.body): one.priority for one in client.read("out")} == wanted
+    table = (
+        spark.read.format("ternmq").option("bootstrap.servers", f"127.0.0.1:{real.port}")
+        .option("subscribe", "out").option("metadataFields", "priority").load()
+    )  # fmt: skip
+    rows = table.collect()
+    assert {int(bytes(row["value"])): row["priority"] for row in rows} == wanted
+    assert all(row["partition"] % 3 == row["priority"] for row in rows)
+
+
+def test_a_priority_that_the_topic_does_not_have_is_not_written(spark, real, client):
+    client.admin.create_topic("out")
+    frame = spark.range(3).selectExpr("cast(id as string) value", "cast(id as int) as priority")
+    with pytest.raises(Exception, match=r"\w+") as raised:
+        writer(frame, real, topic="out").save()
+    assert "column priority: topic 'out' has no levels" in str(raised.value)
+    assert list(client.read("out")) == []
+
+
 def test_messages_are_written_and_read_with_their_expiry(spark, real, client):
     client.admin.create_topic("out")
     frame = spark.range(3).selectExpr(

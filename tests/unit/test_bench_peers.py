@@ -363,7 +363,7 @@ def test_the_page_shows_what_was_measured_and_says_what_was_left_out(bench):
     assert "Kafka" not in text
     assert "**Not a ranking:** sends-1 had fewer than 3 rounds" in text
     assert "Not measured yet in this form: sends-256, bulk, consume, end-to-end, footprint." in text
-    assert "rounds: 1; others' load on the cores when they began: 1.5" in text
+    assert "rounds: 1; load of other work when they began: 1.5" in text
 
 
 def test_the_page_shows_what_a_broker_needs(bench):

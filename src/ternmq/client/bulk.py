@@ -342,7 +342,7 @@ class Bulk:
     def commit(self, topic: str | Topic, group: str, places: Mapping[int, int]) -> dict[int, int]:
         """Commit a group's progress (queue -> next offset); it only grows.
 
-        The group is made, from earliest on, if it is missing. Durable at return.
+        If the group is missing, it is created, and starts at earliest. Durable at return.
 
         Returns:
             The group's positions in these queues: as committed, or further.

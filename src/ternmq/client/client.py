@@ -41,6 +41,7 @@ from ternmq.client.content.validation import (
     check_topic,
     drain_of,
     flag,
+    priority_of,
     seconds_of,
     timeout_of,
     wait_of,
@@ -266,12 +267,13 @@ class Client(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        priority: int = 0,
         expires_after: float | timedelta | None = None,
         timeout: float | timedelta | None = None,
     ) -> Receipt:
         """Send a message; returns when it is stored durably.
 
-        Messages sent at the same time (by other tasks) travel and are stored together.
+        Messages that several tasks send at the same time are sent and stored together.
 
         Args:
             topic: The topic.
@@ -282,19 +284,22 @@ class Client(pickling.NotPickled):
             tag: Its kind within the topic, for filters.
             headers: Properties.
             content_type: Type of the body; by default derived from the body's type.
-            id: An identifier of the application's own: a second message with it is not stored
-                again, its receipt is marked ``duplicate``. An empty text is refused.
+            id: An id of the application's own: a second message with this id is not stored; its
+                receipt is marked ``duplicate``. An empty text is refused.
             queue: Its queue: the number of a queue, or a function that takes the message (as a
                 ``Message``) and the numbers of the topic's queues, and returns one of them; it may
                 be called again when the topic is changed. None: messages of one key share a queue,
                 as long as the number of queues stays the same; without a key, each batch goes to
                 the next queue. Ordered topics use the queue of the ordering key, and refuse others.
+                On topics with levels, only the queues of its priority count.
             deliver_after: Deliver it only after so many seconds, or a timedelta, of at most 731
                 days; 0 or less: at once. It counts from this call, by the broker's clock, and is
                 late by a round trip at most. Its receipt has ``due_at`` and no offset; ``cancel``
                 takes it back before it is due.
-            deliver_at: Deliver it only at this time, a datetime with a time zone; one that is over:
-                at once.
+            deliver_at: Deliver it only at this time, a datetime with a time zone; if the time is
+                over, at once.
+            priority: Its level, from 0 to one less than the topic's ``levels``; messages of a
+                higher level are delivered first. Only topics with levels take one that is not 0.
             expires_after: How long it may be delivered for the first time, in seconds, or a
                 timedelta, more than 0: then it expires. It counts from this call, or from when the
                 message is due, by the broker's clock. None: as the topic says.
@@ -310,7 +315,7 @@ class Client(pickling.NotPickled):
             CannotConnect: Nothing was sent: there was no connection in time.
             BufferFull: Nothing was sent: the buffer stayed full, or had room only when too little
                 time was left for an answer.
-            SendTimeout: No answer came in time: whether it is stored is not known.
+            SendTimeout: No answer came in time: it is not known whether it is stored.
             TernMQError: The broker refused it; nothing was stored.
         """
         if timeout is not None:
@@ -321,7 +326,7 @@ class Client(pickling.NotPickled):
             given = copied(headers)
             message = Message(
                 body, key, ordering_key, tag, given, content_type, id, queue, deliver_after,
-                deliver_at, expires_after,
+                deliver_at, priority, expires_after,
             )  # fmt: skip
             return await self._sender.around(topic, message, timeout)
         producer = self._producer
@@ -338,6 +343,8 @@ class Client(pickling.NotPickled):
         )
         if due is not None:
             outgoing.due = due
+        if priority != 0:
+            outgoing.priority = priority_of(priority)
         outgoing.lifetime = lifetime
         producer.put(topic, outgoing, timeout)
         return await future
@@ -356,6 +363,7 @@ class Client(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        priority: int = 0,
         expires_after: float | timedelta | None = None,
     ) -> asyncio.Future[Receipt]:
         """Send a message without waiting; the future returns its receipt. See ``send``.
@@ -378,7 +386,7 @@ class Client(pickling.NotPickled):
             given = copied(headers)
             message = Message(
                 body, key, ordering_key, tag, given, content_type, id, queue, deliver_after,
-                deliver_at, expires_after,
+                deliver_at, priority, expires_after,
             )  # fmt: skip
             return self._sender.soon_around(topic, message)
         future: asyncio.Future[Receipt] = loop.create_future()
@@ -387,6 +395,8 @@ class Client(pickling.NotPickled):
         )
         if deliver_after is not None or deliver_at is not None:
             outgoing.due = self._sender.due(deliver_after, deliver_at)
+        if priority != 0:
+            outgoing.priority = priority_of(priority)
         if expires_after is not None:
             outgoing.lifetime = self._sender.lifetime(expires_after)
         producer.put(topic, outgoing)
@@ -409,6 +419,7 @@ class Client(pickling.NotPickled):
         headers: Mapping[str, str] | None = None,
         content_type: str = "",
         queue: Queue | None = None,
+        priority: int = 0,
     ) -> None:
         """Send a message that may be lost: the broker does not answer. See ``send``.
 
@@ -426,12 +437,16 @@ class Client(pickling.NotPickled):
         self._producer.room.refuse_when_full()
         if self._declarations.middlewares.sends:
             given = copied(headers)
-            message = Message(body, key, ordering_key, tag, given, content_type, None, queue)
+            message = Message(
+                body, key, ordering_key, tag, given, content_type, None, queue, priority=priority
+            )
             self._sender.oneway_around(topic, message)
             return
         outgoing = self._sender.outgoing(
             body, key, ordering_key, tag, headers, content_type, None, None, queue
         )
+        if priority != 0:
+            outgoing.priority = priority_of(priority)
         self._producer.put(topic, outgoing, one_way=True)
 
     @overload
@@ -443,6 +458,7 @@ class Client(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        priority: int = 0,
         expires_after: float | timedelta | None = None,
         return_errors: Literal[False] = False,
     ) -> list[Receipt]: ...
@@ -456,6 +472,7 @@ class Client(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        priority: int = 0,
         expires_after: float | timedelta | None = None,
         return_errors: Literal[True],
     ) -> list[Receipt | Exception]: ...
@@ -468,22 +485,25 @@ class Client(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        priority: int = 0,
         expires_after: float | timedelta | None = None,
         return_errors: bool = False,
     ) -> list[Receipt] | list[Receipt | Exception]:
         """Send many messages; returns when the outcome of each is known.
 
-        A message that cannot be sent does not keep the others back, for whatever reason (its body
-        is too large, or cannot be encoded, it lacks an ordering key, its id was used for another
-        message): it is one of the failures. Without a broker, every message is one.
+        If a message cannot be sent, for whatever reason (its body is too large, or cannot be
+        encoded, it lacks an ordering key, its id was used for another message), it is one of the
+        failures, and the others are sent. If no broker can be reached, all messages are failures.
 
         Args:
             topic: The topic.
             messages: ``Message``, or bare bodies.
             queue: Queue of messages that do not name one; see ``send``.
-            deliver_after: When messages are delivered that do not say it themselves; see ``send``.
-                They all have the same due time.
+            deliver_after: Delay of the messages that state none themselves; see ``send``. They all
+                have the same due time.
             deliver_at: Likewise.
+            priority: Priority of messages that do not say it themselves; see ``send``. Messages of
+                different priorities are stored in batches of their own.
             expires_after: How long messages live that do not say it themselves; see ``send``.
             return_errors: Return an exception in the place of each message that was not stored,
                 instead of raising.
@@ -505,8 +525,9 @@ class Client(pickling.NotPickled):
         if not items:
             return []
         due = self._sender.due(deliver_after, deliver_at)
+        level = priority_of(priority) if priority != 0 else 0
         lifetime = self._sender.lifetime(expires_after)
-        many = await self._sender.many(topic, items, queue, due, lifetime)
+        many = await self._sender.many(topic, items, queue, due, level, lifetime)
         return many.outcomes() if return_errors else many.outcome()
 
     async def flush(self, timeout: float | timedelta | None = None) -> None:
@@ -635,19 +656,20 @@ class Client(pickling.NotPickled):
                 await tx.send("stock", {"order": 7})
                 await tx.ack(delivery)
 
-        Leaving the block commits, an exception rolls back. If this process dies in between, or its
-        commit is lost, the broker asks the checkers of the producer group; see ``checker``. At the
-        broker the transaction begins with its first call, and it needs a checker that is connected.
+        The end of the block commits; an exception rolls back. If this process dies in between, or
+        its commit is lost, the broker asks the checkers of the producer group; see ``checker``. The
+        first call in the block opens the transaction; a client with a checker must be connected
+        then.
 
         Args:
             group: The producer group: the name under which this application has its checker.
-            query_id: Your own name for what the transaction is about, such as the number of an
-                order, at most 255 bytes without control characters: the checker gets it.
+            query_id: Your own id for the work that the transaction belongs to, such as an order
+                number: at most 255 bytes, without control characters. The checker gets it.
             on_error: What an exception in the block does: ``rollback``, or ``check``, which leaves
                 the decision to the checker, for work whose outcome is not certain then. An error
                 of the transaction's own calls rolls back in any case: something is missing in it.
-            check_after: When the checker is asked first, after 1 second to 1 hour; None: after
-                60 s, or as the producer group says.
+            check_after: Time until the checker is asked first, 1 second to 1 hour; None: 60 s, or
+                as the producer group says.
             timeout: Seconds in all for each call of the transaction; None: the client's
                 ``timeout``.
 
@@ -657,7 +679,7 @@ class Client(pickling.NotPickled):
         return Transaction(self._parts, group, query_id, on_error, check_after, timeout)
 
     async def transaction_outcome(self, id: str) -> Decision:  # noqa: A002
-        """Return what became of a transaction; ``UNKNOWN``: it is not decided yet.
+        """Return the decision about a transaction; ``UNKNOWN``: it is not decided yet.
 
         Args:
             id: Its id, ``tx.id`` or ``transaction_id`` of an ``OutcomeUnknown``.
@@ -680,11 +702,12 @@ class Client(pickling.NotPickled):
                 paid = await orders.is_paid(tx.query_id)
                 return ternmq.Decision.COMMIT if paid else ternmq.Decision.ROLLBACK
 
-        The broker asks while the client is connected, by any use of it, one transaction of the
-        group after the other or several at a time. A function that returns ``UNKNOWN``, or raises,
-        is asked again later: 15 times within a day unless the producer group says otherwise. A
-        ``def`` runs in a thread and gets a ``ternmq.sync.PreparedTransaction``. A transaction whose
-        block still runs in this client is not asked about.
+        The broker asks while the client is connected; any use of the client connects it. The broker
+        can ask about several transactions of the group at a time. If the function returns
+        ``UNKNOWN`` or raises, the broker asks again later: at most 15 times, and for at most a day,
+        unless the producer group says otherwise. A ``def`` runs in a thread and gets a
+        ``ternmq.sync.PreparedTransaction``. While the block of a transaction runs in this client,
+        the function is not called for it.
 
         Args:
             group: The producer group. It belongs to the app that uses it first; ``connect`` and
@@ -764,10 +787,11 @@ class Client(pickling.NotPickled):
     ) -> Consumer:
         """Return deliveries one by one: an async context manager around an async iterator.
 
-        At most ``max_in_flight`` are unsettled at one time; None: one for each task that iterates,
-        and ahead of them as many as are processed in 0.1 s, up to 1,024; slow consumers hold none
-        that they have not begun. No more are requested while 64 that were taken are not settled.
-        Leaving gives back what is not settled. See ``pull`` for the other arguments.
+        At most ``max_in_flight`` messages are unsettled at one time. None: the client requests one
+        for each task that iterates, and in advance as many as are processed in 0.1 s, at most
+        1,024; it gives back messages that a slow consumer has not begun; and it requests no more
+        while 64 returned messages are not settled. Leaving the context gives back all messages that
+        are not settled. See ``pull`` for the other arguments.
         """
         topic = self._declarations.name_of(topic)
         source = Source(topic, group, tags, mode, start)
@@ -784,7 +808,7 @@ class Client(pickling.NotPickled):
         mode: Mode | str | None = None,
         start: Start | str | None = None,
     ) -> AsyncIterator[Deliveries]:
-        """Return deliveries in batches: of ``max_messages``, or what came within ``max_wait``.
+        """Return deliveries in batches: ``max_messages``, or all within ``max_wait``.
 
         A batch is returned when it is full, or ``max_wait`` seconds after its first message came.
         Leaving gives back what is not settled; closing the client ends it. See ``pull`` for the
@@ -869,8 +893,8 @@ class Client(pickling.NotPickled):
             group: The consumer group.
             tags: Filter; ``declare`` describes how it is applied.
             concurrency: Number of messages handled at one time; not more than ``max_in_flight``.
-            max_in_flight: Most messages that the client holds unsettled; None: ``concurrency``,
-                plus as many as are processed in 0.1 s, up to 1,024.
+            max_in_flight: Largest number of unsettled messages that the client holds; None:
+                ``concurrency``, plus as many as are processed in 0.1 s, at most 1,024.
             mode: Mode of the group.
             start: Where a new group begins.
             retry: When failed messages are delivered again; see ``declare``.
@@ -939,11 +963,12 @@ class Client(pickling.NotPickled):
 
         The first that is declared is the outermost; a handler's dependencies are made inside all of
         them. An error of the handler is raised at the ``yield``. If the middleware raises another
-        one, that one counts; if it catches the error, the message is done. A ``def`` runs where the
-        handler runs, in its thread or in the loop, and gets the same kind of delivery. An
-        ``async def`` runs in the loop, also around a handler in a thread; if it stops before the
-        thread ends, as by ``asyncio.timeout``, its error counts when the thread has ended. A
-        function that returns a context manager may be used in place of the generator.
+        error, that error decides what happens to the message; if it catches the error, the message
+        is acked. A ``def`` runs where the handler runs, in its thread or in the loop, and gets the
+        same kind of delivery. An ``async def`` runs in the loop, also around a handler in a thread;
+        if it stops before the thread ends, as by ``asyncio.timeout``, its error takes effect when
+        the thread has ended. A function that returns a context manager may be used in place of the
+        generator.
 
         Raises:
             InvalidHandler: The function is none of these.
@@ -991,7 +1016,7 @@ class Client(pickling.NotPickled):
         The signals are SIGTERM, SIGINT, and SIGHUP unless it is ignored. They are taken only in the
         main thread, and not if SIGTERM already has a handler, such as a web server's.
 
-        ``run`` waits for a broker that is not there. On stopping, no more messages are taken, and
+        If no broker is there, ``run`` waits for it. On stopping, no more messages are taken, and
         those that were not begun are given back. Running handlers have ``drain_timeout`` to finish;
         then they are cancelled, and those that cannot be (a thread, a coroutine that ignores it)
         are named in the log. Their messages are not delivered again while they run: the lease is
@@ -1002,7 +1027,7 @@ class Client(pickling.NotPickled):
         Args:
             signals: True: take the signals. False: leave them to their handlers; ``stop()`` ends
                 ``run``. None: take them unless SIGTERM already has a handler in this process.
-            drain_timeout: What counts in place of the client's; None: the client's.
+            drain_timeout: Used instead of the client's; None: the client's.
 
         Raises:
             InvalidRequest: There are no handlers, or a value is not valid.
@@ -1047,8 +1072,9 @@ class Client(pickling.NotPickled):
     async def cancel(self, what: Receipt | str | Topic, id: str = "") -> None:  # noqa: A002
         """Cancel a scheduled message: it is never delivered. Returns when this is durable.
 
-        To cancel it again changes nothing. Its ``id=`` stays in use as that of a stored message
-        does: a message that is to replace it needs another one, else it is an ``IdConflict``.
+        Cancelling it again changes nothing. Its ``id=`` stays in use, like that of a stored
+        message: a message that replaces it needs another id; otherwise the send fails with
+        ``IdConflict``.
 
         Args:
             what: Its receipt; or its topic.

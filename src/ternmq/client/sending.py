@@ -17,7 +17,12 @@ from ternmq.client.content.delays import Due, due_of
 from ternmq.client.content.lifetimes import Lifetime, lifetime_of
 from ternmq.client.content.message import Failure, Message, Queue, Receipt
 from ternmq.client.content.reasons import safe_str
-from ternmq.client.content.validation import LARGEST_BODY, check_body, check_message
+from ternmq.client.content.validation import (
+    LARGEST_BODY,
+    check_body,
+    check_message,
+    priority_of,
+)
 from ternmq.client.declaration.topic import Topic
 from ternmq.client.handler.middleware import Middlewares, Outbound
 from ternmq.client.producer.heard import Bystander, SentSoon, Unheard, was_heard
@@ -133,6 +138,7 @@ class Sender:
         future: asyncio.Future[Receipt] | None = None,
         due: Due | None = None,
         asked_us: int | None = None,
+        priority: int = 0,
         lifetime: Lifetime | None = None,
     ) -> Outgoing:
         """Return a message to send: a ``Message``, or a bare body.
@@ -143,6 +149,7 @@ class Sender:
             future: Gets its receipt.
             due: When it is due, if it does not say.
             asked_us: When its own delay begins; None: now. See ``due_of``.
+            priority: Its priority, if it does not say.
             lifetime: How long it lives, if it does not say.
 
         Raises:
@@ -150,7 +157,7 @@ class Sender:
         """
         if not isinstance(item, Message):
             outgoing = self.outgoing(item, "", "", "", None, "", None, future, queue)
-            outgoing.due, outgoing.lifetime = due, lifetime
+            outgoing.due, outgoing.priority, outgoing.lifetime = due, priority, lifetime
             return outgoing
         outgoing = self.outgoing(
             item.body,
@@ -166,6 +173,7 @@ class Sender:
         if item.deliver_after is not None or item.deliver_at is not None:
             time = self._session.broker_time
             due = due_of(item.deliver_after, item.deliver_at, time, asked_us)
+        outgoing.priority = priority if item.priority is None else priority_of(item.priority)
         if item.expires_after is not None:
             lifetime = lifetime_of(item.expires_after, self._session.broker_time, asked_us)
         outgoing.due, outgoing.lifetime = due, lifetime
@@ -177,6 +185,7 @@ class Sender:
         items: Sequence[object],
         queue: Queue | None,
         due: Due | None = None,
+        priority: int = 0,
         lifetime: Lifetime | None = None,
     ) -> tuple[list[Outgoing], list[Failure]]:
         """Return the messages that can be sent, and those that cannot."""
@@ -185,7 +194,7 @@ class Sender:
         asked_us = self._session.broker_time.moment_us()  # of all: equal delays are one due time
         for row, item in enumerate(items):
             try:
-                encoded.append(self.of_item(item, queue, None, due, asked_us, lifetime))
+                encoded.append(self.of_item(item, queue, None, due, asked_us, priority, lifetime))
             except (EncodeError, InvalidRequest) as error:
                 failures.append(Failure(item, row, error, topic))
         return encoded, failures
@@ -281,12 +290,13 @@ class Sender:
         items: Sequence[object],
         queue: Queue | None,
         due: Due | None,
+        priority: int,
         lifetime: Lifetime | None = None,
     ) -> Many:
         """Send many messages; return their outcomes."""
         if self._middlewares.sends:
-            return await self._many_around(topic, items, queue, due, lifetime)
-        return await self._all(topic, items, queue, due, lifetime)
+            return await self._many_around(topic, items, queue, due, priority, lifetime)
+        return await self._all(topic, items, queue, due, priority, lifetime)
 
     async def _all(
         self,
@@ -294,15 +304,16 @@ class Sender:
         items: Sequence[object],
         queue: Queue | None,
         due: Due | None,
+        priority: int,
         lifetime: Lifetime | None = None,
     ) -> Many:
         number = None if queue is None or callable(queue) else number_of(queue)
-        bodies_only = due is None and lifetime is None and not callable(queue)
+        bodies_only = due is None and not priority and lifetime is None and not callable(queue)
         bodies_only = bodies_only and not tracing.active()
         ready = ready_bodies(items) if bodies_only and items else None
         if ready is not None and max(map(len, ready)) <= self._most_bytes():
             return await self._producer.put_many(topic, items, ready, number)
-        encoded, failures = self.encoded(topic, items, queue, due, lifetime)
+        encoded, failures = self.encoded(topic, items, queue, due, priority, lifetime)
         if failures:
             bad = {failure.row for failure in failures}
             rows = [row for row in range(len(items)) if row not in bad]
@@ -317,6 +328,7 @@ class Sender:
         items: Sequence[object],
         queue: Queue | None,
         due: Due | None,
+        priority: int,
         lifetime: Lifetime | None = None,
     ) -> Many:
         """Send many messages, each inside the middlewares of sends.
@@ -338,7 +350,7 @@ class Sender:
                 entered.append((one, stack))
                 rows.append(row)
             messages = [one.message for one, _ in entered]
-            many = await self._all(topic, messages, queue, due, lifetime)
+            many = await self._all(topic, messages, queue, due, priority, lifetime)
             all_of_them.pop_all()
         for (one, stack), outcome in zip(entered, many.outcomes(), strict=True):
             _tell(one, stack, outcome)

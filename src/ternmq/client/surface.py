@@ -121,7 +121,7 @@ def connect(
     drain_timeout: float | timedelta = 30.0,
     options: Options | None = None,
 ) -> Client:
-    """Return a client of a broker. No I/O: ``await`` it, enter it, or just use it to connect.
+    """Return a client of a broker. No I/O: ``await``, ``async with`` or its first use connects.
 
     Args:
         url: ``ternmq://host:7117``, or ``ternmqs://host:7117`` over TLS, followed by ``?ca=FILE``
@@ -131,8 +131,8 @@ def connect(
         token: Token of the app; None: from the url, else ``TERNMQ_TOKEN``, else no token. With a
             token but no app, the client is created, and its first connection to a broker that
             requires tokens fails with Unauthenticated. A broker that requires none ignores it.
-        timeout: Most time for a send or request in all, unless it is given a ``timeout`` of its
-            own. Times are seconds or timedeltas, here and in every other call.
+        timeout: Longest time for a send or another request in all, unless the call has a
+            ``timeout`` of its own. Times are seconds or timedeltas, here and in every other call.
         max_processing_time: How long the leases of messages are extended; while a handler runs on a
             message, its lease is extended until it ends.
         drain_timeout: How long running handlers have to finish when the client stops.

@@ -2,7 +2,8 @@
 
 ``plan`` compares and changes nothing; ``apply`` makes the changes. A setting that is not stated is
 left unchanged; a new topic or group gets the broker's default. What cannot be changed (fewer
-queues, the order of a topic, a group's mode and start) is a conflict, and then nothing is changed.
+queues, the order or the levels of a topic, a group's mode and start) is a conflict, and then
+nothing is changed.
 
 Nothing is ever deleted: topics and groups that are not declared are left alone.
 """
@@ -245,6 +246,7 @@ class Topology:
                     retention=timedelta(microseconds=spec.retention_us),
                     keep_until_consumed=spec.keep_until_consumed,
                     ignore_ordering_keys=spec.ignore_ordering_keys,
+                    levels=spec.levels,
                     expires_after=timedelta(microseconds=spec.expires_us),
                 )
             else:
@@ -336,6 +338,7 @@ def _topic_changes(topic: Topic, has: TopicSpec | None) -> list[Change]:
             retention=timedelta(microseconds=has.retention_us),
             keep_until_consumed=has.keep_until_consumed,
             ignore_ordering_keys=has.ignore_ordering_keys,
+            levels=has.levels,
             expires_after=timedelta(microseconds=has.expires_us),
         )
     )
@@ -343,7 +346,7 @@ def _topic_changes(topic: Topic, has: TopicSpec | None) -> list[Change]:
     for setting, wants in stated.items():
         if wants == now[setting]:
             continue
-        fixed = setting == "ordered" or (
+        fixed = setting in {"ordered", "levels"} or (
             setting == "queues" and (has.ordered or (topic.queues or 0) < has.queues)
         )
         fixed = fixed or (setting == "ignore_ordering_keys" and has.ordered)
@@ -367,6 +370,8 @@ def _stated_of_topic(topic: Topic) -> dict[str, str]:
         told["keep_until_consumed"] = "yes" if topic.keep_until_consumed else "no"
     if topic.ignore_ordering_keys is not None:
         told["ignore_ordering_keys"] = "yes" if topic.ignore_ordering_keys else "no"
+    if topic.levels is not None:
+        told["levels"] = str(topic.levels)
     if topic.expires_after is not None:
         lives = seconds_us("expires_after", topic.expires_after)
         told["expires_after"] = write_duration(lives) if lives else "never"

@@ -183,7 +183,7 @@ class OffsetExpired(RefusedError):
 
     code = 121
     http = 410
-    hint = "read on from the oldest offset that is kept"
+    hint = "continue at the oldest offset that is kept"
 
 
 class MessageNotFound(RefusedError):
@@ -336,7 +336,7 @@ class UnknownTransaction(RefusedError):
     http = 404
     hint = (
         "commit exactly what was prepared since the transaction was opened; a decision is known as "
-        "long as the journal holds it"
+        "long as its record is in the journal"
     )
 
 
@@ -382,7 +382,7 @@ class WriterTaken(RefusedError):
 
     code = 165
     http = 403
-    hint = "use another writer name, or the app that used it first"
+    hint = "use another writer name, or connect as the app that used this name first"
 
 
 class NoChecker(RefusedError):
@@ -400,7 +400,7 @@ class ProducerGroupTaken(RefusedError):
 
     code = 167
     http = 403
-    hint = "use another name for the group, or the app that used it first"
+    hint = "use another name for the group, or connect as the app that used this name first"
 
 
 class UnknownProducerGroup(RefusedError):
@@ -688,7 +688,7 @@ class ClientStalled(ClientError):
 
 
 class OutcomeUnknown(ClientError):
-    """A commit or roll back was not answered: whether it was carried out is not known yet.
+    """A commit or rollback was not answered: whether it was carried out is not known yet.
 
     Attributes:
         transaction_id: Id of the transaction, for ``client.transaction_outcome``.

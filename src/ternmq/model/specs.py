@@ -20,6 +20,8 @@ LONGEST_US: Final = 36_525 * DAY_US
 """Longest duration of any setting: a hundred years."""
 MAX_FACTOR: Final = 1000.0
 MAX_ATTEMPTS: Final = 65_000
+MAX_QUEUES: Final = 4096
+MAX_LEVELS: Final = 8
 MAX_WINDOW: Final = 60_000
 LEAST_LEASE_US: Final = 1000
 """Shortest lease that a broker accepts; the client library requires more, see its ``validation``.
@@ -123,6 +125,7 @@ class TopicSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     name: str
     queues: int = 1
+    """Number of queues; of a topic with levels, that of each level."""
     ordered: bool = False
     durability: Durability = Durability.NORMAL
     retention_us: int = 7 * DAY_US
@@ -131,14 +134,35 @@ class TopicSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ignore_ordering_keys: bool = False
     """Only for topics that are not ordered: messages with an ordering key are stored with it, but
     their order is not kept. False: they are refused."""
+    levels: int = 1
+    """Number of levels of priority; 1: messages have no priority. It never changes. Queue ``i`` of
+    level ``p`` has the number ``i * levels + p``."""
+
+    @property
+    def queue_count(self) -> int:
+        """Number of queues of all levels."""
+        return self.queues * self.levels
+
     expires_us: int = 0
     """How long after it was stored a message may be delivered for the first time; 0: no limit."""
 
     def check(self) -> TopicSpec:
         """Return self, or raise InvalidRequest naming the field."""
         check_name(self.name)
-        if not 1 <= self.queues <= 4096:
-            raise InvalidRequest(f"queues must be 1 to 4096, not {self.queues}")
+        if not 1 <= self.queues <= MAX_QUEUES:
+            raise InvalidRequest(f"queues must be 1 to {MAX_QUEUES}, not {self.queues}")
+        if not 1 <= self.levels <= MAX_LEVELS:
+            raise InvalidRequest(f"levels must be 1 to {MAX_LEVELS}, not {self.levels}")
+        if self.queue_count > MAX_QUEUES:
+            raise InvalidRequest(
+                f"queues times levels must be at most {MAX_QUEUES}, not {self.queues} x "
+                f"{self.levels}"
+            )
+        if self.levels > 1 and self.ordered:
+            raise InvalidRequest(
+                "an ordered topic has no levels: messages of a higher level would overtake others "
+                "of their ordering key"
+            )
         if not 0 < self.retention_us <= LONGEST_US:
             raise InvalidRequest(
                 "retention must be more than 0 seconds and at most a hundred years, not "
@@ -230,7 +254,7 @@ class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
 
 class Unanswered(enum.Enum):
-    """What becomes of a transaction that no checker decides."""
+    """What happens to a transaction that no checker decides."""
 
     PARK = "park"
     """It stays undecided, with an alarm, until somebody decides it."""

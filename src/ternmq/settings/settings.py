@@ -116,7 +116,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tls_key: Annotated[str | None, About("PEM file of the certificate's key.")] = None
 
     create_topics: Annotated[
-        bool, About("A send to a missing topic creates the topic, with the settings below.")
+        bool,
+        About(
+            "A send to a missing topic creates the topic, with the settings below; so does a"
+            " consumer that joins a group of it."
+        ),
     ] = False
     topic_queues: Annotated[int, About("Number of queues of such a topic.", 1, 4096)] = 1
     topic_durability: Annotated[

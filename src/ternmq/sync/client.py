@@ -228,6 +228,7 @@ class Client(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        priority: int = 0,
         expires_after: float | timedelta | None = None,
         return_errors: Literal[False] = False,
     ) -> list[Receipt]: ...
@@ -241,6 +242,7 @@ class Client(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        priority: int = 0,
         expires_after: float | timedelta | None = None,
         return_errors: Literal[True],
     ) -> list[Receipt | Exception]: ...
@@ -253,6 +255,7 @@ class Client(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        priority: int = 0,
         expires_after: float | timedelta | None = None,
         return_errors: bool = False,
     ) -> list[Receipt] | list[Receipt | Exception]:
@@ -266,6 +269,7 @@ class Client(pickling.NotPickled):
                     queue=queue,
                     deliver_after=deliver_after,
                     deliver_at=deliver_at,
+                    priority=priority,
                     expires_after=expires_after,
                     return_errors=True,
                 )
@@ -277,6 +281,7 @@ class Client(pickling.NotPickled):
                 queue=queue,
                 deliver_after=deliver_after,
                 deliver_at=deliver_at,
+                priority=priority,
                 expires_after=expires_after,
             )
         )
@@ -295,6 +300,7 @@ class Client(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        priority: int = 0,
         expires_after: float | timedelta | None = None,
     ) -> Future[Receipt]:
         """Send a message without waiting; the future returns its receipt."""
@@ -315,12 +321,13 @@ class Client(pickling.NotPickled):
                     queue=queue,
                     deliver_after=deliver_after,
                     deliver_at=deliver_at,
+                    priority=priority,
                     expires_after=expires_after,
                 )
             except Exception as error:  # noqa: BLE001 - a middleware's own, too: set in the future
                 message = Message(
                     body, key, ordering_key, tag, headers or {}, content_type, id, queue,
-                    deliver_after, deliver_at, expires_after,
+                    deliver_after, deliver_at, priority, expires_after,
                 )  # fmt: skip
                 client.refused_soon(topic, message, error, told)
             else:
@@ -340,6 +347,7 @@ class Client(pickling.NotPickled):
         headers: Mapping[str, str] | None = None,
         content_type: str = "",
         queue: Queue | None = None,
+        priority: int = 0,
     ) -> None:
         """Send a message that may be lost."""
         thread, client = self.reach()
@@ -354,6 +362,7 @@ class Client(pickling.NotPickled):
                 headers=headers,
                 content_type=content_type,
                 queue=queue,
+                priority=priority,
             )
 
         thread.call(send())
@@ -453,7 +462,7 @@ class Client(pickling.NotPickled):
         mode: Mode | str | None = None,
         start: Start | str | None = None,
     ) -> Iterator[Deliveries]:
-        """Return deliveries in batches: of ``max_messages``, or what came within ``max_wait``."""
+        """Return deliveries in batches: ``max_messages``, or all within ``max_wait``."""
         thread, client = self.reach()
         batches = client.consume_batches(
             topic,

@@ -68,8 +68,8 @@ class Consumer(pickling.NotPickled):
         """End the iteration: a ``for`` loop ends after the delivery in hand.
 
         That delivery is still to be settled. Messages that were fetched ahead go back to the group,
-        without an attempt. Callable from any thread and from a signal handler; it does not wait.
-        May be repeated, and called before the consumer is entered.
+        and no attempt is counted. Callable from any thread and from a signal handler; it does not
+        wait. May be repeated, and called before the consumer is entered.
 
         Raises:
             ClientForked: The consumer was opened by the parent of this forked process.

@@ -103,7 +103,7 @@ class Deliveries(pickling.NotPickled, Sequence[BlockingDelivery]):
         self._portal.call(self._deliveries.reject(rows, reason=reason))
 
     def release(self, rows: Iterable[int] | None = None) -> None:
-        """Give them back, without an attempt."""
+        """Give them back; no attempt is counted."""
         self._portal.call(self._deliveries.release(rows))
 
     def process(self, *, reraise: bool = False) -> BatchProcessing:

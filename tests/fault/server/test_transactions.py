@@ -164,7 +164,7 @@ def leave_open(client: ternmq.sync.Client, group: str, count: int) -> list[str]:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.row("J0c", "J0d", "J0e")
+@pytest.mark.row("J0c", "J0d", "J0e", "K19")
 def test_many_open_halves_of_which_some_are_never_decided(tmp_path: Path) -> None:
     """TXN-3: a group without checkers, one whose checker raises, a slow one: others go on."""
     count = 10_000 if LONG else 600

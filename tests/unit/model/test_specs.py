@@ -33,6 +33,11 @@ def test_defaults_are_allowed() -> None:
     [
         TopicSpec(name="t", queues=0),
         TopicSpec(name="t", queues=4097),
+        TopicSpec(name="t", levels=0),
+        TopicSpec(name="t", levels=-1),
+        TopicSpec(name="t", levels=9),
+        TopicSpec(name="t", levels=8, queues=513),
+        TopicSpec(name="t", levels=2, ordered=True),
         TopicSpec(name="t", retention_us=0),
         TopicSpec(name="$t"),
         SubscriptionSpec(lease_us=999),

@@ -419,6 +419,30 @@ def written_given() -> bytes:
     return disk.open(segment_name(0)).pread(journal.end, 0)
 
 
+def written_levels() -> bytes:
+    """Write the journal of a topic with levels anew."""
+    disk = MemoryDisk()
+    journal = Journal.create(disk, segment_size=SEGMENT, time_us=TIME_US)
+    commit(journal)
+    spec = TopicSpec(name="orders", queues=2, levels=3)
+    grown = msgspec.structs.replace(spec, queues=3)
+    for change in (control.TopicCreated(2, spec), control.TopicChanged(2, grown)):
+        journal.append(Kind.CONFIG, control.pack(change), TIME_US)
+    for at, priorities in enumerate(((2, 2), (1,), (0, 0))):
+        batch = encode(
+            [Row(body=b"%d" % priority, key="k", priority=priority) for priority in priorities],
+            topic_seed=SEED,
+            producer_id=7,
+            first_sequence=10 * at,
+            born_us=TIME_US,
+        )
+        queue = 3 * at + priorities[0]
+        body = messages.pack(2, queue, 0, len(priorities), batch, ())
+        journal.append(Kind.MESSAGES, body, TIME_US + at)
+    commit(journal)
+    return disk.open(segment_name(0)).pread(journal.end, 0)
+
+
 class Golden(NamedTuple):
     """A journal that is kept."""
 
@@ -443,6 +467,7 @@ GOLDEN = (
     Golden("records_v1_checked", written_checked),
     Golden("records_v1_given", written_given),
     Golden("records_v1_due", written_due),
+    Golden("records_v1_levels", written_levels),
 )
 
 

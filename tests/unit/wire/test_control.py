@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ternmq.model.errors import InvalidRequest, ProtocolError
+from ternmq.model.specs import check_query_id
 from ternmq.wire import control
 from ternmq.wire.commands import PUSHES, TABLE, Command
 from tests.unit.wire import examples
@@ -67,6 +68,13 @@ def test_a_broker_that_does_not_say_its_software():
     assert control.decode_answer(msgspec.msgpack.encode(told), control.Welcome).software == ""
     newer = msgspec.msgpack.encode(told | {"software": "ternmq 0.1"})
     assert control.decode_answer(newer, control.Welcome).software == "ternmq 0.1"
+
+
+@pytest.mark.parametrize("query_id", ["q" * 255, "é" * 127], ids=["bytes", "characters"])
+def test_the_longest_query_id_can_be_asked_about(query_id):
+    """The question was limited to 200 characters: no client could read one about a longer id."""
+    asked = control.TransactionCheck(transaction=1, group="g", query_id=check_query_id(query_id))
+    assert control.decode_answer(control.encode(asked), control.TransactionCheck) == asked
 
 
 @pytest.mark.parametrize("struct", PAIRS.values(), ids=PAIRS)

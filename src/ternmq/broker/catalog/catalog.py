@@ -11,6 +11,7 @@ from typing import Final
 
 from ternmq.broker.catalog.filter import TagFilter, parse
 from ternmq.broker.catalog.firsts import Firsts
+from ternmq.broker.catalog.levels import LevelTurns
 from ternmq.broker.containers.sortedkeys import SortedKeys
 from ternmq.broker.containers.tokens import Tokens
 from ternmq.broker.group.mode import GroupMode, GroupModes
@@ -122,12 +123,14 @@ class Topic:
     __slots__ = (
         "_group_names",
         "by_group",
+        "level_turns",
         "name",
         "number",
         "queues",
         "round_robin",
         "seed",
         "spec",
+        "special",
         "subscriptions",
     )
 
@@ -143,6 +146,11 @@ class Topic:
         """Volatile: the sorted names of the groups, if they are many, until one comes or goes."""
         self.round_robin = 0
         """Volatile: the queue that got the newest batch without a requested queue."""
+        self.level_turns = [0] * spec.levels if spec.levels > 1 else []
+        """Volatile: the same for each level, as the index of the queue in it; empty without
+        levels."""
+        self.special = spec.ordered or spec.levels > 1
+        """Whether the queue of a batch depends on its messages; it never changes."""
 
     def group_names(self) -> list[str]:
         """Return the sorted names of its groups; the caller must not change the list."""
@@ -207,6 +215,7 @@ class Subscription:
         "counts",
         "filter",
         "group",
+        "level_turns",
         "mode",
         "name",
         "queues",
@@ -228,6 +237,9 @@ class Subscription:
         self.queues: list[Progress] = []
         self.turn = 0
         """Volatile: the queue that the next pull tries first."""
+        levels = topic.spec.levels
+        self.level_turns = LevelTurns(levels) if levels > 1 else None
+        """Volatile: the turns on a topic with levels, in place of ``turn``."""
         self.counts: Counts | None = None
         """Volatile: None until something is counted."""
         self.set(spec, mode)
@@ -342,7 +354,7 @@ class Catalog:
             known.judge()
         if spec.expires_us:
             self.expiring[number] = topic
-        for queue in range(len(topic.queues), spec.queues):
+        for queue in range(len(topic.queues), spec.queue_count):
             page = self.queue_pages.setdefault((number >> PAGE_BITS, queue >> QUEUE_BITS), [0])
             topic.queues.append(Queue(topic, queue, page, self.firsts))
         return topic

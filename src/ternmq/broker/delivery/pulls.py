@@ -251,11 +251,24 @@ class Delivery:
     ) -> PullReply | None:
         """Lease the next rows of a queue of a topic that has some; the queues take turns.
 
+        On a topic with levels, those of the highest level that has rows come first (`LevelTurns`).
+
         Raises:
             WouldBlock: bytes must be read first; nothing was changed.
         """
         queues, views = subscription.topic.queues, subscription.queues
         count = len(queues)
+        turns = subscription.level_turns
+        if turns is not None:
+            for at in turns.queues(count):
+                reply = self.pull(
+                    now_us, session, subscription, queues[at], views[at], max_messages, max_bytes,
+                    at_once,
+                )  # fmt: skip
+                if reply is not None:
+                    turns.took(at)
+                    return reply
+            return None
         for step in range(count):
             at = (subscription.turn + step) % count
             reply = self.pull(

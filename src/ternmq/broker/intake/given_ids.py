@@ -5,6 +5,7 @@ the same batch. The row gets the receipt of that first message if it is the same
 otherwise it is an `IdConflict`. Two messages are the same if these are equal: body (by its hash),
 key, ordering key, tag, content type, and headers except those of a trace, which differ from one
 attempt to the next. Due times are not compared: a delay that is computed again gives another one.
+Nor are priorities: the message is stored, and its level does not change.
 If retention has removed the first message, only the body's hash is compared.
 
 A message that was scheduled and cancelled is neither stored again, since its sender may not know of

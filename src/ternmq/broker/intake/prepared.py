@@ -64,7 +64,7 @@ def check_batch(
     except BatchError as error:
         raise InvalidBatch(str(error)) from error
     _, crc, size, _, _, _, flags, count, producer_id, first, _ = HEADER.unpack_from(batch)
-    sending.check_flags(topic, flags)
+    sending.check_flags(topic, flags, batch)
     if flags & _WITH_IDS:
         raise InvalidRequest(
             "messages of a transaction cannot have ids of their own: the transaction itself "

@@ -12,6 +12,7 @@ from typing import Final
 from ternmq.broker.catalog.catalog import Topic
 from ternmq.broker.gate.replies import DoneReply, SendReply
 from ternmq.broker.intake.given_ids import GivenIds
+from ternmq.broker.intake.levels import check_level
 from ternmq.broker.ledger.factkinds import CANCELLED, SCHEDULED
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.journal.index.tail import Place
@@ -118,6 +119,8 @@ class Scheduling:
         queues = len(topic.queues)
         if not 0 <= number < queues:
             raise UnknownQueue(f"topic {topic.name} has queues 0 to {queues - 1}")
+        if topic.level_turns:
+            check_level(topic, batch, number)
         if topic.spec.ordered:
             homes = {hash_ % queues for hash_ in Batch(batch).ordering_hashes()}
             if homes != {number}:

@@ -10,6 +10,7 @@ from ternmq.broker.catalog.catalog import Queue, Topic
 from ternmq.broker.dedup.dedup import Entry
 from ternmq.broker.gate.replies import RowOutcome, SendReply
 from ternmq.broker.intake.given_ids import GivenIds, Known
+from ternmq.broker.intake.levels import level_of, queue_of_level
 from ternmq.broker.intake.scheduling import Scheduling
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.model.errors import (
@@ -48,7 +49,8 @@ _WITH_IDS: Final = 1 << Column.APPLICATION_ID_HASH
 _WITH_ORDERING_KEYS: Final = 1 << Column.ORDERING_KEY
 _WITH_DUE: Final = 1 << Column.DUE_US
 _WITH_EXPIRY: Final = 1 << Column.EXPIRY_US
-_TO_CHECK: Final = _KEYED | _SLICE
+_WITH_PRIORITY: Final = 1 << Column.PRIORITY
+_TO_CHECK: Final = _KEYED | _SLICE | _WITH_PRIORITY
 _AFTER_DEDUP: Final = _WITH_ORDERING_KEYS | _WITH_EXPIRY
 LATE_US: Final = MINUTE_US
 """How long ago a message may have expired when it is sent: on a slow network, it may expire on its
@@ -90,7 +92,8 @@ class Sending:
             now_us: Broker time.
             topic: The topic.
             batch: As the producer made it; all of it is verified.
-            number: The queue; None: in turn, or by ordering key on ordered topics.
+            number: The queue; None: in turn, or by ordering key on ordered topics. On a topic with
+                levels, a queue of the batch's level.
 
         Returns:
             The receipt; it may be sent when ``position`` is committed.
@@ -110,8 +113,8 @@ class Sending:
             raise InvalidBatch(str(error)) from error
         _, crc, size, _, _, _, flags, count, producer_id, first, _ = HEADER.unpack_from(batch)
         spec = topic.spec
-        if flags & _TO_CHECK or spec.ordered:
-            self.check_flags(topic, flags)
+        if flags & _TO_CHECK or topic.special:
+            self.check_flags(topic, flags, batch)
         if spec.durability is _STRICT:
             raise StrictNeedsReplica(f"topic {topic.name} is strict and this broker has no replica")
         takes = size + _RECORD_OVERHEAD
@@ -142,7 +145,7 @@ class Sending:
             now_us, topic, self.choose_queue(topic, batch, number), batch, count, ()
         )
 
-    def check_flags(self, topic: Topic, flags: int) -> None:
+    def check_flags(self, topic: Topic, flags: int, batch: bytes) -> None:
         """Refuse a batch that does not fit the topic."""
         if flags & _SLICE:
             raise InvalidBatch("a slice cannot be sent; only producers make batches")
@@ -152,6 +155,8 @@ class Sending:
             raise TopicNotOrdered(
                 f"topic {topic.name!r} is not ordered, and the messages have ordering keys"
             )
+        if flags & _WITH_PRIORITY:
+            level_of(topic, batch)
 
     def check_new(self, now_us: int, topic: Topic, batch: bytes, flags: int) -> None:
         """Refuse a new batch with ordering keys or expiries that the topic cannot take.
@@ -190,18 +195,23 @@ class Sending:
             raise InvalidBatch(str(error)) from error
         flags = flags_of(batch)
         made = Topic(0, msgspec.structs.replace(spec, ordered=bool(flags & _KEYED)))
-        self.check_flags(made, flags)
+        self.check_flags(made, flags, batch)
         if flags & _WITH_ORDERING_KEYS:
             self.check_ordering_keys(made)
         return made.spec
 
     def choose_queue(self, topic: Topic, batch: bytes, number: int | None) -> Queue:
-        """Return the queue for a batch: as requested, by its ordering keys, or the next in turn."""
+        """Return the queue for a batch: as requested, by its ordering keys, or the next in turn.
+
+        On a topic with levels, it is a queue of the batch's level.
+        """
         queues = topic.queues
         if number is not None and not 0 <= number < len(queues):
             raise UnknownQueue(f"topic {topic.name} has queues 0 to {len(queues) - 1}")
         if len(queues) == 1:
             return queues[0]
+        if topic.level_turns:
+            return queue_of_level(topic, batch, number)
         if topic.spec.ordered:
             homes = {hash_ % len(queues) for hash_ in Batch(batch).ordering_hashes()}
             if len(homes) > 1:

@@ -64,16 +64,21 @@ class Administration:
         return ValueReply(reply.position, value=number)
 
     def change_topic(self, now_us: int, spec: TopicSpec) -> DoneReply:
-        """Change a topic's settings. It cannot lose queues or its order.
+        """Change a topic's settings. It cannot lose queues or its order, and keeps its levels.
 
         Raises:
             InvalidRequest, UnknownTopic, Busy.
         """
         spec.check()
         topic = self._views.catalog.topic(spec.name)
-        if spec.queues < len(topic.queues):
+        if spec.levels != topic.spec.levels:
             raise InvalidRequest(
-                f"topic {spec.name!r} has {counted(len(topic.queues), 'queue')}, and cannot have "
+                f"topic {spec.name!r} has {counted(topic.spec.levels, 'level')}, which cannot be "
+                "changed: create a new topic, and move producers and consumers to it"
+            )
+        if spec.queue_count < len(topic.queues):
+            raise InvalidRequest(
+                f"topic {spec.name!r} has {counted(topic.spec.queues, 'queue')}, and cannot have "
                 "fewer"
             )
         if spec.ordered != topic.spec.ordered:
@@ -84,8 +89,8 @@ class Administration:
                 "since an ordering key stays in its queue: create a new ordered topic with "
                 f"{counted(spec.queues, 'queue')}, and move producers and consumers to it"
             )
-        if spec.queues > len(topic.queues):
-            self.check_places(len(topic.subscriptions), spec.queues)
+        if spec.queue_count > len(topic.queues):
+            self.check_places(len(topic.subscriptions), spec.queue_count)
         self._ledger.judge_again()
         reply = self.record(now_us, control.TopicChanged(topic.number, spec))
         if any(one.waiters for one in topic.subscriptions.values()):

@@ -21,6 +21,7 @@ from ternmq.cli.terminal.live import KEYS, TURN, Screen, Seen, every, watch
 from ternmq.cli.terminal.output import Cell
 from ternmq.cli.terminal.page import Page, Part, lay_out
 from ternmq.client.admin.admin_client import AdminClient
+from ternmq.model.specs import Exhausted
 from ternmq.model.words import counted, verb
 from ternmq.wire.control import GroupInfo, HoldInfo
 
@@ -184,8 +185,10 @@ def _unasked(groups: Iterable[GroupInfo]) -> dict[tuple[str, str], str]:
             found[one.topic, one.group] = (
                 f"group {one.group} on {one.topic} has no members: its "
                 f"{counted(retrying, 'retrying message')} {verb(retrying, 'stays', 'stay')} "
-                "undelivered until a consumer asks for messages, also when the retry is due"
+                "undelivered until a consumer asks for messages, even if the retry is due"
             )
+            if one.spec.retry.exhausted is Exhausted.HOLD:
+                found[one.topic, one.group] += "; held messages also need `ternmq retry now`"
     return found
 
 

@@ -83,7 +83,7 @@ async def replay(
 
     The preview counts the messages that would be delivered again; those that the group has not
     read yet, which it receives anyway; and those that are no longer kept, or that the group's
-    filter excludes. If you run the command again with --yes, it counts anew: `--since 10m` is then
+    filter excludes. If you run the command again with --yes, it counts again: `--since 10m` is then
     a later time than in the first run. Give the time that the preview shows to replay exactly the
     same messages.
     """  # fmt: skip

@@ -42,6 +42,7 @@ class Found:
     body: bytes
     state: str = "stored"
     due_at: datetime | None = None
+    priority: int = 0
 
 
 def shown(found: FoundMessage) -> Found:
@@ -63,6 +64,7 @@ def shown(found: FoundMessage) -> Found:
         row.body,
         found.state,
         found.due_at,
+        row.priority,
     )
 
 
@@ -98,6 +100,8 @@ def plain(message: Shown) -> dict[str, Any]:
     }
     if message.due_at is not None:
         told["due_at"] = output.iso(message.due_at)
+    if message.priority:
+        told["priority"] = message.priority
     if state_of(message):
         assert isinstance(message, Found)
         told["state"] = message.state
@@ -186,6 +190,7 @@ def details(message: Shown) -> None:
             ("stored at", output.iso(message.stored_at)),
             ("born at", output.iso(message.born_at)),
             *([("due at", output.iso(message.due_at))] if message.due_at is not None else []),
+            *([("priority", message.priority)] if message.priority else []),
             ("key", message.key),
             ("ordering key", message.ordering_key),
             ("tag", message.tag),
@@ -240,7 +245,7 @@ def message_of(text: bytes, properties: Message) -> Message:
         assert line.message is not UNSET
         line = _line(bytes(line.message))
     known = {*_IGNORED, *_TEXTS, "headers", "content_type", "id", "application_id", "body",
-             "body_base64"}  # fmt: skip
+             "body_base64", "priority"}  # fmt: skip
     unknown = sorted(told.keys() - known)
     if unknown:
         raise ValueError(f"has a field {unknown[0]!r}, which messages do not have")
@@ -249,6 +254,9 @@ def message_of(text: bytes, properties: Message) -> Message:
     for name in (*_TEXTS, "content_type", "id", "application_id"):
         if not isinstance(told.get(name, ""), str):
             raise ValueError(f"has a {name} that is not text")
+    priority = told.get("priority", properties.priority)
+    if priority is not None and type(priority) is not int:
+        raise ValueError("has a priority that is not a whole number")
     headers = told.get("headers", {})
     if not isinstance(headers, dict):
         raise ValueError("has headers that are not an object")
@@ -267,6 +275,7 @@ def message_of(text: bytes, properties: Message) -> Message:
         queue=properties.queue,
         deliver_after=properties.deliver_after,
         deliver_at=properties.deliver_at,
+        priority=priority,
         expires_after=properties.expires_after,
         **{name: told.get(name) or getattr(properties, name) for name in _TEXTS},
     )

@@ -155,7 +155,12 @@ def plain(one: CheckedTransaction) -> dict[str, object]:
 @click.option(
     "--owner", metavar="APP", help="The app that a new group belongs to. Default: your own."
 )
-@click.option("--delete", is_flag=True, help="Delete the group: any app may use its name again.")
+@click.option(
+    "--delete",
+    is_flag=True,
+    help="Delete the group: any app may use its name again. Refused while it has undecided"
+    " transactions.",
+)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before deleting.")
 @output.json_option
 @administers

@@ -55,8 +55,8 @@ OVER: Final = "done or skipped"
 EXCLUDED: Final = "not for this group: its filter excludes it"
 _ABOUT_OVER: Final = (
     "done or skipped: the group does not receive it any more. It was acked, deleted as a dead "
-    "letter, skipped by a reset, or stored before the group's start; the broker does not keep "
-    "which. With --tables the table `trace` shows it, if the pipeline stores one"
+    "letter, skipped by a reset, or stored before the group's start; the broker does not record "
+    "which. With --tables, the table `trace` shows it, if the pipeline writes this table"
 )
 
 

@@ -16,7 +16,7 @@ import click
 from ternmq.cli.commands import Command
 from ternmq.cli.reach.arguments import topic_argument
 from ternmq.cli.reach.connection import asks_broker
-from ternmq.cli.reach.parameters import POSITIVE_DURATION, PROPERTY, QUEUE
+from ternmq.cli.reach.parameters import POSITIVE_DURATION, PROPERTY, QUEUE, Whole
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import ExitCode, Failed
 from ternmq.cli.terminal.problems import text_of as text_of_error
@@ -27,6 +27,7 @@ from ternmq.client.client import Client
 from ternmq.client.content.codecs import JSON, TEXT
 from ternmq.client.content.message import Message, Receipt
 from ternmq.model.errors import ConnectionLost, SendTimeout, TernMQError
+from ternmq.model.specs import MAX_LEVELS
 from ternmq.model.words import counted, verb
 
 _FAILURES_SHOWN: Final = 10
@@ -93,6 +94,13 @@ _BEHIND: Final = "it and the lines after it were not sent"
     help="Queue number. Default: by ordering key or key; without a key, each batch goes to the "
     "next queue.",
 )
+@click.option(
+    "--priority",
+    type=Whole(min=0, max=MAX_LEVELS - 1),
+    metavar="LEVEL",
+    help="Level of the messages, on a topic with levels; higher ones are delivered first. "
+    "Default: 0, the lowest.",
+)
 @due_options
 @click.option(
     "--expires",
@@ -119,6 +127,7 @@ async def send(
     application_id: str | None,
     content_type: str | None,
     queue: int | None,
+    priority: int | None,
     delay: timedelta | None,
     due_at: datetime | None,
     delay_level: int | None,
@@ -140,7 +149,7 @@ async def send(
     after = delay_of(delay, due_at, delay_level)
     properties = Message(
         b"", key, ordering_key, tag, dict(headers), content_type or "", application_id, queue,
-        after, due_at, expires_after,
+        after, due_at, priority, expires_after,
     )  # fmt: skip
     if lines is None and not bodies and not files:
         lines = "-"
@@ -399,6 +408,7 @@ async def _send_one(client: Client, topic: str, message: Message) -> Receipt:
         queue=message.queue,
         deliver_after=message.deliver_after,
         deliver_at=message.deliver_at,
+        priority=message.priority or 0,
         expires_after=message.expires_after,
     )
 

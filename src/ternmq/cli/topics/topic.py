@@ -15,12 +15,13 @@ from ternmq.cli.reach.parameters import (
     DURATION,
     NAME,
     POSITIVE_DURATION,
+    Whole,
     given,
     unchangeable,
 )
 from ternmq.cli.terminal import output
 from ternmq.client.admin.admin_client import AdminClient
-from ternmq.model.specs import Durability
+from ternmq.model.specs import MAX_LEVELS, Durability
 from ternmq.model.units import write_duration
 from ternmq.model.words import counted
 from ternmq.wire.control import TopicInfo
@@ -65,6 +66,14 @@ def topic() -> None:
     "is not kept.",
 )
 @click.option(
+    "--levels",
+    type=Whole(min=1, max=MAX_LEVELS),
+    default=1,
+    help="Number of levels of priority: messages of a higher level are delivered first. --queues "
+    "is then the number of queues of each level. The number of levels cannot be changed later. "
+    "Default: 1.",
+)
+@click.option(
     "--expires",
     "expires_after",
     type=POSITIVE_DURATION,
@@ -82,6 +91,7 @@ async def create(
     retention: timedelta | None,
     keep_until_consumed: bool,
     ignore_ordering_keys: bool,
+    levels: int,
     expires_after: timedelta | None,
 ) -> None:
     """Create a topic."""
@@ -93,6 +103,7 @@ async def create(
         retention=retention,
         keep_until_consumed=keep_until_consumed,
         ignore_ordering_keys=ignore_ordering_keys,
+        levels=levels,
         expires_after=expires_after,
     )
     output.note(f"created topic {name}")
@@ -117,7 +128,7 @@ async def list_(client: AdminClient, as_json: bool) -> None:
             (
                 one.spec.name,
                 one.spec.queues,
-                "ordered" if one.spec.ordered else "plain",
+                _kind_of(one),
                 one.spec.durability.value,
                 write_duration(one.spec.retention_us),
                 messages_kept(one),
@@ -145,27 +156,43 @@ async def show(client: AdminClient, topic: str, as_json: bool) -> None:
     output.details(
         [
             ("topic", spec.name),
-            ("kind", "ordered" if spec.ordered else "plain"),
+            ("kind", _kind_of(info)),
             ("durability", spec.durability.value),
             ("retention", write_duration(spec.retention_us)),
             *([("ordering keys", "stored, and ignored")] if spec.ignore_ordering_keys else []),
             *([("expires", f"{write_duration(spec.expires_us)} after it was stored")]
               if spec.expires_us else []),
-            ("unread", "kept while there is room" if spec.keep_until_consumed else "dropped too"),
+            (
+                "unread",
+                "kept until every group has finished them"
+                if spec.keep_until_consumed
+                else "removed after the retention, too",
+            ),
             ("scheduled", f"{counted(info.scheduled, 'message')} not due yet"),
             ("groups", ", ".join(info.groups)),
         ]
     )  # fmt: skip
     click.echo()
+    levels = spec.levels
     output.table(
-        ("queue", "first", "next", "messages"),
-        [(at, one.first, one.next, one.next - one.first) for at, one in enumerate(info.queues)],
-    )
+        ("queue", *(["level"] if levels > 1 else []), "first", "next", "messages"),
+        [
+            (
+                at, *([at % levels] if levels > 1 else []), one.first, one.next,
+                one.next - one.first,
+            )
+            for at, one in enumerate(info.queues)
+        ],
+    )  # fmt: skip
 
 
 @topic.command("set")
 @topic_argument()
-@click.option("--queues", type=COUNT, help="Number of queues; it can only be increased.")
+@click.option(
+    "--queues",
+    type=COUNT,
+    help="Number of queues; it can only be increased, and not at all on an ordered topic.",
+)
 @click.option(
     "--durability",
     type=_DURABILITY,
@@ -200,6 +227,11 @@ async def show(client: AdminClient, topic: str, as_json: bool) -> None:
     "whether a topic is ordered cannot be changed: create another one with `ternmq topic create "
     "NAME --ordered`",
     flag=True,
+)
+@unchangeable(
+    "--levels",
+    "the levels of a topic cannot be changed: create another one with `ternmq topic create NAME "
+    "--levels N`",
 )
 @administers
 async def set_(client: AdminClient, topic: str, **changes: Any) -> None:
@@ -239,6 +271,13 @@ def messages_kept(info: TopicInfo) -> int:
     return sum([one.next - one.first for one in info.queues])
 
 
+def _kind_of(info: TopicInfo) -> str:
+    """Return the kind of a topic: ordered, with so many levels, or plain."""
+    if info.spec.ordered:
+        return "ordered"
+    return "plain" if info.spec.levels == 1 else counted(info.spec.levels, "level")
+
+
 def _plain(info: TopicInfo) -> dict[str, object]:
     spec = info.spec
     return {
@@ -249,6 +288,7 @@ def _plain(info: TopicInfo) -> dict[str, object]:
         "retention_s": spec.retention_us / 1e6,
         "keep_until_consumed": spec.keep_until_consumed,
         "ignore_ordering_keys": spec.ignore_ordering_keys,
+        "levels": spec.levels,
         "expires_s": spec.expires_us / 1e6,
         "messages": messages_kept(info),
         "scheduled": info.scheduled,

@@ -105,19 +105,23 @@ class Admin(pickling.NotPickled):
         retention: float | timedelta | None = None,
         keep_until_consumed: bool = True,
         ignore_ordering_keys: bool = False,
+        levels: int = 1,
         expires_after: float | timedelta | None = None,
     ) -> TopicSpec:
         """Make a topic.
 
         Args:
             name: Its name; or a ``Topic`` with its settings, and then no other argument.
-            queues: Several queues spread the load; consumers need only one.
+            queues: Several queues spread the load; consumers need only one. With levels, the number
+                of each level.
             ordered: Messages have ordering keys, and groups keep the order of each key.
             durability: When sends are answered: ``normal``, ``strict``, ``fast``.
             retention: How long messages are kept, in seconds or as a timedelta; None: 7 days.
             keep_until_consumed: Keep them longer, until every group has finished them.
             ignore_ordering_keys: For a topic that is not ordered: store messages with an ordering
                 key, and keep no order by it. Otherwise they are refused.
+            levels: Number of levels of priority, 1 to 8, of a topic that is not ordered. Messages
+                of a higher level are delivered first. It cannot be changed.
             expires_after: How long after it was stored a message may be delivered for the first
                 time, in seconds or as a timedelta; None: for ever.
 
@@ -133,6 +137,7 @@ class Admin(pickling.NotPickled):
             retention=retention,
             keep_until_consumed=keep_until_consumed,
             ignore_ordering_keys=ignore_ordering_keys,
+            levels=levels,
             expires_after=expires_after,
         )
         spec = topic_spec_of(topic)
@@ -504,8 +509,9 @@ class Admin(pickling.NotPickled):
     ) -> int:
         """Keep the journal from a position on, until the hold moves on or is deleted.
 
-        While the disk is at its watermark and a hold is far behind, sends are refused, and nothing
-        is removed. Needs the right to audit or to manage everything.
+        If the disk is full up to the setting ``retention_watermark`` and a hold keeps the oldest
+        file of the journal, sends are refused, and nothing is removed. Needs the right to audit or
+        to manage everything.
 
         Args:
             name: Name of the hold.
@@ -617,7 +623,7 @@ class Admin(pickling.NotPickled):
         return not done.repeated
 
     async def check_transaction(self, id: str) -> None:  # noqa: A002
-        """Begin the questions about an undecided transaction anew, also if it is parked.
+        """Have the checkers asked about an undecided transaction again, even if it is parked.
 
         Raises:
             TransactionDecided, UnknownTransaction: There is nothing to ask.
@@ -647,14 +653,14 @@ class Admin(pickling.NotPickled):
 
         Args:
             group: Its name.
-            app: The app that it belongs to; by default the one that uses it first.
+            app: The app that a new group belongs to; by default the client's own.
             first: Time from the opening of a transaction to the first question; 60 s.
-            factor: Each pause between questions is so many times the one before; 1.5.
+            factor: Factor by which each pause between questions is longer than the one before; 1.5.
             cap: Longest pause; 10 minutes.
             jitter: Part of each pause that is random, 0 to below 1; 0.1.
-            attempts: Most questions about a transaction; 15.
+            attempts: Maximum number of questions about a transaction; 15.
             give_up: Time from opening after which no more questions are asked; a day.
-            then: What becomes of a transaction after that: ``park`` (an operator must decide it),
+            then: What happens to a transaction after that: ``park`` (an operator must decide it),
                 ``roll-back`` or ``commit``.
             without_checker: Whether transactions may be opened while no checker is connected; no.
 
@@ -684,7 +690,7 @@ class Admin(pickling.NotPickled):
         await self._do(Command.PRODUCER_GROUP_PUT, put)
 
     async def producer_groups(self) -> list[ProducerGroupInfo]:
-        """Return the producer groups, by name: those that were put, and those that were used."""
+        """Return the producer groups, by name: those that were created or used."""
         found: list[ProducerGroupInfo] = []
         after = ""
         while True:

@@ -62,10 +62,10 @@ class BulkOptions:
             from the environment, as for ``ternmq.connect``; likewise the next two.
         app: The app; empty if the broker requires none.
         token: Its secret; it is never shown.
-        timeout: Most time for an answer, besides the wait that was requested. Times are seconds, or
-            are given as timedeltas.
+        timeout: Longest time for an answer, in addition to the wait that was requested. Times are
+            seconds, or are given as timedeltas.
         connect_timeout: Most time for one attempt to connect.
-        tries: Most tries when the connection is lost, or the broker is busy.
+        tries: Largest number of tries if the connection is lost, or the broker is busy.
         first_backoff: Pause before the second try; each further one is twice as long.
         longest_backoff: Longest pause.
         read_bytes: Bytes of records in one answer: small enough that other clients of the broker

@@ -49,8 +49,8 @@ class Chunk:
 
     __slots__ = (
         "_bodies", "_content_types", "_due_times", "_headers", "_ids", "_keys", "_ordering_keys",
-        "_tags", "anew", "attempt", "batch", "count", "deliveries", "offset", "origin", "queue",
-        "row", "stored_us", "suspect",
+        "_priorities", "_tags", "anew", "attempt", "batch", "count", "deliveries", "offset",
+        "origin", "queue", "row", "stored_us", "suspect",
     )  # fmt: skip
 
     def __init__(
@@ -86,6 +86,7 @@ class Chunk:
         self._content_types: list[str] | None = None
         self._ids: list[str] | None = None
         self._due_times: Sequence[int] | None = None
+        self._priorities: bytes | None = None
 
     def bodies(self) -> list[bytes]:
         """Return the bodies of its rows."""
@@ -160,6 +161,14 @@ class Chunk:
         if self._due_times is None:
             self._due_times = self.batch.due_times_us()
         return self._due_times[self.row + index]
+
+    def priority(self, index: int) -> int:
+        """Return the priority of its ``index``-th row."""
+        if not self.batch.has(Column.PRIORITY):
+            return 0
+        if self._priorities is None:
+            self._priorities = self.batch.priorities()
+        return self._priorities[self.row + index]
 
 
 def chunks_of(
@@ -291,6 +300,11 @@ class StoredMessage(pickling.NotPickled):
     def content_type(self) -> str:
         """Its content type, "" for bare bytes."""
         return self._chunk.content_type(self._index)
+
+    @property
+    def priority(self) -> int:
+        """Its priority, 0 without one."""
+        return self._chunk.priority(self._index)
 
     @property
     def body(self) -> bytes:

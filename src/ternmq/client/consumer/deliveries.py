@@ -210,7 +210,10 @@ class Deliveries(pickling.NotPickled, Sequence[Delivery]):
         await self._settle(rows, Outcome.DEAD, reason)
 
     async def release(self, rows: Iterable[int] | None = None) -> None:
-        """Give them back: they are delivered again at once, without an attempt. See ``ack``."""
+        """Give them back: they are delivered again at once.
+
+        No attempt is counted. See ``ack``.
+        """
         await self._settle(rows, Outcome.RELEASED)
 
     async def _settle(

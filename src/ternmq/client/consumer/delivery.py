@@ -167,7 +167,10 @@ class Delivery(StoredMessage):
         await self._settle(Outcome.DEAD, reason)
 
     async def release(self) -> None:
-        """Give it back: it is delivered again at once, without an attempt. Raises as ``ack``."""
+        """Give it back: it is delivered again at once. Raises as ``ack``.
+
+        No attempt is counted.
+        """
         await self._settle(Outcome.RELEASED, "")
 
     async def extend(self, seconds: float | timedelta) -> None:
@@ -208,9 +211,9 @@ class Delivery(StoredMessage):
 
         Leaving it acks. An exception is logged and kept as the reason, and the message is delivered
         again by the group's retry policy; the exception goes no further, so that one bad message
-        does not end the worker. ``Retry`` and ``Reject`` choose the outcome. Cancellation gives the
-        message back without an attempt. Entering it does not check the lease: what hands deliveries
-        out does (iteration, ``consume``).
+        does not end the worker. ``Retry`` and ``Reject`` choose the outcome. If it is cancelled,
+        the message is given back, and no attempt is counted. Entering it does not check the lease;
+        iteration and ``consume`` check it before they return a delivery.
 
         Args:
             reraise: Raise exceptions after the message was settled, and do not log them.

@@ -9,7 +9,14 @@ from operator import index
 from typing import Final, Protocol, SupportsIndex, TypeVar, cast
 
 from ternmq.model.errors import InvalidRequest, MessageTooLarge
-from ternmq.model.specs import LONGEST_US, MAX_LEASE_US, check_name, check_query_id, check_tag
+from ternmq.model.specs import (
+    LONGEST_US,
+    MAX_LEASE_US,
+    MAX_LEVELS,
+    check_name,
+    check_query_id,
+    check_tag,
+)
 from ternmq.model.words import article
 
 LARGEST_BODY: Final = 16 * 1024 * 1024
@@ -64,6 +71,18 @@ def whole(what: str, number: object) -> int:
     value = _index_of(what, number)
     if not -_PAST_WHOLE < value < _PAST_WHOLE:  # not shown: it may have more digits than print
         raise InvalidRequest(f"{what} is a whole number of at most 64 bits; this one has more")
+    return value
+
+
+def priority_of(priority: object) -> int:
+    """Return the priority of a message.
+
+    Raises:
+        InvalidRequest: It is not a whole number from 0 to 7: no topic has more levels.
+    """
+    value = whole("priority", priority)
+    if not 0 <= value < MAX_LEVELS:
+        raise InvalidRequest(f"priority is a whole number from 0 to {MAX_LEVELS - 1}, not {value}")
     return value
 
 

@@ -21,6 +21,8 @@ class Topic:
         retention: How long messages are kept.
         keep_until_consumed: Keep them longer, until every group has finished them.
         ignore_ordering_keys: Of a topic that is not ordered: take messages with an ordering key.
+        levels: Number of levels of priority, 1 to 8; ``queues`` is the number of each level. It
+            never changes, and ordered topics have one level.
         expires_after: How long after it was stored a message may be delivered for the first time;
             zero: for ever.
     """
@@ -32,6 +34,7 @@ class Topic:
     retention: timedelta | None
     keep_until_consumed: bool | None
     ignore_ordering_keys: bool | None
+    levels: int | None
     expires_after: timedelta | None
 
     def __init__(
@@ -44,6 +47,7 @@ class Topic:
         retention: float | timedelta | None = None,
         keep_until_consumed: bool | None = None,
         ignore_ordering_keys: bool | None = None,
+        levels: int | None = None,
         expires_after: float | timedelta | None = None,
     ) -> None:
         """``retention`` and ``expires_after`` are in seconds, or timedeltas.
@@ -53,6 +57,8 @@ class Topic:
         """
         if queues is not None:
             whole("queues", queues)
+        if levels is not None:
+            whole("levels", levels)
         for what, value in (
             ("ordered", ordered),
             ("keep_until_consumed", keep_until_consumed),
@@ -70,6 +76,7 @@ class Topic:
         put(self, "retention", None if kept is None else timedelta(microseconds=kept))
         put(self, "keep_until_consumed", keep_until_consumed)
         put(self, "ignore_ordering_keys", ignore_ordering_keys)
+        put(self, "levels", levels)
         lives = None if expires_after is None else seconds_us("expires_after", expires_after)
         put(self, "expires_after", None if lives is None else timedelta(microseconds=lives))
         spec_of(self)
@@ -100,5 +107,6 @@ def spec_of(topic: Topic) -> TopicSpec:
         retention_us=default.retention_us if kept is None else length_us("retention", kept),
         keep_until_consumed=default.keep_until_consumed if keep is None else keep,
         ignore_ordering_keys=bool(topic.ignore_ordering_keys),
+        levels=default.levels if topic.levels is None else topic.levels,
         expires_us=seconds_us("expires_after", topic.expires_after or 0),
     ).check()

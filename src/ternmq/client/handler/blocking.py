@@ -293,6 +293,11 @@ class BlockingDelivery(pickling.NotPickled):
         """When it was due; None if it was not scheduled."""
         return self._delivery.due_at
 
+    @property
+    def priority(self) -> int:
+        """Its priority, 0 without one."""
+        return self._delivery.priority
+
     # -- the delivery
 
     @property
@@ -350,7 +355,7 @@ class BlockingDelivery(pickling.NotPickled):
         self._portal.call(self._delivery.reject(reason))
 
     def release(self) -> None:
-        """Give it back, without an attempt."""
+        """Give it back; no attempt is counted."""
         self._portal.call(self._delivery.release())
 
     def extend(self, seconds: float | timedelta) -> None:

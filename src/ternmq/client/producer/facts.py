@@ -91,7 +91,9 @@ def _facts(topic: TopicLanes, found: control.Topics) -> TopicFacts:
     for info in found.topics:
         if info.spec.name == topic.name:
             spec = info.spec
-            facts = TopicFacts(spec.ordered, len(info.queues), spec.ignore_ordering_keys)
+            facts = TopicFacts(
+                spec.ordered, len(info.queues), spec.ignore_ordering_keys, levels=spec.levels
+            )
     return facts
 
 

@@ -27,16 +27,22 @@ class TopicFacts:
 
     Attributes:
         ordered: Whether every message needs an ordering key.
-        queues: Number of queues.
+        queues: Number of queues, those of all levels.
         ignores_keys: Whether it is not ordered, and accepts messages with ordering keys all the
             same.
         there: False: the broker has none, or does not show it. A first message may create it.
+        levels: Number of levels of priority. Queue ``n`` is of level ``n % levels``.
     """
 
     ordered: bool = False
     queues: int = 1
     ignores_keys: bool = False
     there: bool = True
+    levels: int = 1
+
+    def of_level(self, level: int) -> range:
+        """Return the numbers of the queues of a level."""
+        return range(level, self.queues, self.levels)
 
 
 class TopicLanes:
@@ -88,17 +94,18 @@ class TopicLanes:
         """Return the lane of a message.
 
         On ordered topics the ordering key decides, else ``queue``, else the key; for a message
-        without them the broker chooses: the queues in turn.
+        without them the broker chooses: the queues in turn. On topics with levels, only the queues
+        of its level count.
 
         Raises:
             UnknownQueue: There is no such queue.
-            InvalidRequest: The topic is ordered and the ordering key belongs to another queue, or
-                the selector failed.
+            InvalidRequest: The topic is ordered and the ordering key belongs to another queue, the
+                topic has no such level or the queue is of another one, or the selector failed.
             OrderingKeyRequired: The topic is ordered, and the message has no ordering key.
             TopicNotOrdered: The topic is not ordered, and the message has an ordering key.
         """
         lane = self.only
-        if lane is None or message.queue is not None or message.ordering_key:
+        if lane is None or message.queue is not None or message.ordering_key or message.priority:
             lane = self._lane_of(message)
         return lane if message.due is None else self._later(lane)
 
@@ -113,7 +120,7 @@ class TopicLanes:
         if lane.later is None:
             lane.later = later = self._lane(lane.queue)
             later.scheduled = True
-            later.keyed, later.alone = lane.keyed, lane.alone
+            later.keyed, later.alone, later.level = lane.keyed, lane.alone, lane.level
             self.lanes.append(later)
         return lane.later
 
@@ -122,6 +129,9 @@ class TopicLanes:
         facts = self.laid
         if facts is None:
             return self.undecided
+        level = message.priority
+        if level >= facts.levels:
+            return self._no_level(level, facts.levels)
         if message.ordering_key and not (facts.ordered or facts.ignores_keys):
             return self._keyed_lane(choice)
         if facts.ordered:
@@ -130,7 +140,7 @@ class TopicLanes:
             # The broker finds the queue of a key in the same way.
             home = key_hash(message.ordering_key.encode()) % facts.queues
             if choice is not None:
-                chosen = _chosen(choice, facts.queues)
+                chosen = _chosen(choice, range(facts.queues))
                 if chosen != home and 0 <= chosen < facts.queues:
                     raise InvalidRequest(
                         f"topic {self.name!r} is ordered: ordering key {message.ordering_key!r} "
@@ -140,10 +150,24 @@ class TopicLanes:
                     return self.of_queue(chosen)
             return self.of_queue(home)
         if choice is not None:
-            return self.of_queue(_chosen(choice, facts.queues))
+            return self.of_queue(_chosen(choice, facts.of_level(level)), level)
         if message.key:
-            return self.of_queue(key_hash(message.key.encode()) % facts.queues)
-        return self.lanes[0]
+            queues = facts.of_level(level)
+            return self.of_queue(queues[key_hash(message.key.encode()) % len(queues)], level)
+        return self.lanes[level]
+
+    def _no_level(self, level: int, levels: int) -> Lane:
+        """Return the lane of a message of a level that the topic does not have, or raise."""
+        if self.facts is None:
+            return self.undecided  # it may just have been made anew, with levels
+        if levels == 1:
+            raise InvalidRequest(
+                f"topic {self.name!r} has no levels, so a message to it has no priority; not "
+                f"priority={level}"
+            )
+        raise InvalidRequest(
+            f"topic {self.name!r} has {levels} levels: priority is 0 to {levels - 1}, not {level}"
+        )
 
     def _keyed_lane(self, choice: Choice) -> Lane:
         """Return the lane of a message with an ordering key, for a topic that is not ordered."""
@@ -158,26 +182,39 @@ class TopicLanes:
             )
         return self._keyed
 
-    def of_queue(self, queue: int | None) -> Lane:
-        """Return the lane of a queue; for None, that of any queue.
+    def of_queue(self, queue: int | None, level: int | None = 0) -> Lane:
+        """Return the lane of a queue; for None, that of any queue of the level.
+
+        Args:
+            queue: Number of the queue.
+            level: Priority of the messages; None: the queue may be of any level.
 
         Raises:
             UnknownQueue: There is no queue of that number.
+            InvalidRequest: The queue is of another level.
         """
         facts = self.laid
         if facts is None:
             return self.undecided
         if queue is None:
-            return self.lanes[0]
+            return self.lanes[level or 0]
         if not 0 <= queue < facts.queues:
             if self.facts is None:
                 return self.undecided  # it may just have been created
             last = facts.queues - 1
             there = f"queues 0 to {last}" if last else "queue 0 only"
             raise UnknownQueue(f"topic {self.name!r} has {there}, not {queue}")
+        if level is not None and queue % facts.levels != level:
+            if self.facts is None:
+                return self.undecided
+            raise InvalidRequest(
+                f"queue {queue} of topic {self.name!r} is of level {queue % facts.levels}, and the "
+                f"message has priority {level}; leave out queue="
+            )
         lane = self._by_queue.get(queue)
         if lane is None:
             lane = self._by_queue[queue] = self._lane(queue)
+            lane.level = queue % facts.levels
             self.lanes.append(lane)
         return lane
 
@@ -210,7 +247,9 @@ class TopicLanes:
         if facts.ordered and facts.queues > 1:
             self.lanes = [self._lane(queue) for queue in range(facts.queues)]
         else:
-            self.lanes = [self._lane(_ANY_QUEUE)]
+            self.lanes = [self._lane(_ANY_QUEUE) for _ in range(facts.levels)]
+            for level, lane in enumerate(self.lanes):
+                lane.level = level
             if facts.queues == 1 and not facts.ordered:
                 self.only = self.lanes[0]
         if facts.ordered:
@@ -224,8 +263,12 @@ class TopicLanes:
             self.lanes.append(lane)
 
 
-def _chosen(choice: Choice, queues: int) -> int:
-    """Return the number of the queue of a message; it may not exist.
+def _chosen(choice: Choice, queues: range) -> int:
+    """Return the number of the queue of a message; it may not exist, or be of another level.
+
+    Args:
+        choice: The queue, or a function that chooses it.
+        queues: The queues among which it may choose.
 
     Raises:
         InvalidRequest: The selector failed, or returned something else.
@@ -234,7 +277,7 @@ def _chosen(choice: Choice, queues: int) -> int:
         assert choice is not None
         return choice
     try:
-        chosen = choice(range(queues))
+        chosen = choice(queues)
     except Exception as error:  # in the application's own code
         raise InvalidRequest(f"the function queue= failed: {error!r}") from error
     try:

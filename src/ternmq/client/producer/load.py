@@ -58,11 +58,12 @@ class Lane:
         moved: Loop time at which a load of this lane was stored last.
         scheduled: Whether its messages have due times: all of a batch do, or none.
         later: The lane of messages with due times that would else take this one; made at first use.
+        level: The priority of its messages: all of a batch have the same.
     """
 
     __slots__ = (
-        "alone", "dirty", "keyed", "later", "limits", "loads", "moved", "open", "prefix", "queue",
-        "scheduled", "seed", "topic", "under_way",
+        "alone", "dirty", "keyed", "later", "level", "limits", "loads", "moved", "open", "prefix",
+        "queue", "scheduled", "seed", "topic", "under_way",
     )  # fmt: skip
 
     def __init__(self, topic: str, seed: int, queue: int | None, limits: Options) -> None:
@@ -80,6 +81,7 @@ class Lane:
         self.moved = 0.0
         self.scheduled = False
         self.later: Lane | None = None
+        self.level = 0
 
 
 class Load(ABC):
@@ -175,7 +177,7 @@ def encode_messages(
 ) -> bytes:
     """Return the batch of these messages; ``plain``: they have only bodies."""
     lane = load.lane
-    if lane.scheduled or load.expiring:
+    if lane.scheduled or lane.level or load.expiring:
         plain = False
     elif len(messages) == 1:
         (one,) = messages

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from ternmq.client.content.message import Message, Receipt
 
@@ -32,17 +32,15 @@ class Outgoing:
         size_bytes: Size of its body and properties.
         due: When it is delivered; None: at once.
         due_us: The same in broker time, set before it is encoded; 0: at once.
+        priority: The level of the topic that it belongs to; 0 is the lowest.
         lifetime: How long it may be delivered; None: for ever.
         expiry_us: When it expires, in broker time, set before it is encoded; 0: never.
     """
 
     __slots__ = (
         "application_id", "body", "content_type", "due", "due_us", "expiry_us", "future", "headers",
-        "key", "lifetime", "ordering_key", "queue", "size_bytes", "tag",
+        "key", "lifetime", "ordering_key", "priority", "queue", "size_bytes", "tag",
     )  # fmt: skip
-
-    # This lets it be encoded as a ``Row``.
-    priority: ClassVar[int] = 0
 
     def __init__(
         self,
@@ -68,6 +66,7 @@ class Outgoing:
         self.queue = queue
         self.due: Due | None = None
         self.due_us = 0
+        self.priority = 0
         self.lifetime: Lifetime | None = None
         self.expiry_us = 0
 
@@ -88,5 +87,6 @@ class Outgoing:
         return Message(
             self.body, self.key, self.ordering_key, self.tag, self.headers, self.content_type,
             self.application_id or None, cast("Queue | None", queue), after, at,
+            self.priority or None,
             None if self.lifetime is None else self.lifetime.argument(),
         )  # fmt: skip

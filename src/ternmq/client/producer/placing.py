@@ -15,13 +15,14 @@ from ternmq.client.producer.load import Lane, Load
 from ternmq.client.producer.many import Many, Part
 from ternmq.client.producer.outgoing import MESSAGE_BYTES, Outgoing
 from ternmq.client.producer.singles import Singles, begin
-from ternmq.model.errors import OrderingKeyRequired, RefusedError, TernMQError, UnknownQueue
+from ternmq.model.errors import OrderingKeyRequired, RefusedError, TernMQError
 from ternmq.model.specs import check_name
 
 _SIZE: Final = attrgetter("size_bytes")
 _QUEUE: Final = attrgetter("queue")
 _DUE: Final = attrgetter("due")
 _ORDERING_KEY: Final = attrgetter("ordering_key")
+_PRIORITY: Final = attrgetter("priority")
 
 
 class Refused(NamedTuple):
@@ -164,7 +165,7 @@ class Placing:
                 return {}
             try:
                 return {topic.of_queue(many.queue): rows}
-            except UnknownQueue as error:  # the topic was made anew, with fewer queues
+            except RefusedError as error:  # of another level, or the topic has fewer queues now
                 refused.append(self.refused(topic, many, rows, error))
                 return {}
         outgoing = cast("Sequence[Outgoing]", messages)
@@ -173,6 +174,7 @@ class Placing:
             and set(map(_QUEUE, outgoing)) == {None}
             and not any(map(_ORDERING_KEY, outgoing))
             and not any(map(_DUE, outgoing))
+            and not any(map(_PRIORITY, outgoing))
         ):
             return {topic.only: rows}
         by_lane: dict[Lane, list[int]] = {}

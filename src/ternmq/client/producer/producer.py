@@ -199,7 +199,7 @@ class Producer(Member):
             return many
         timeout = self.options.timeout
         if queue is not None:
-            topic.of_queue(queue)
+            topic.of_queue(queue, None)
         try:
             if messages:
                 placings, left = topic.placings, self._split(topic, many, rows, timeout)

@@ -1,4 +1,4 @@
-"""What becomes of a transaction."""
+"""The decision about a transaction."""
 
 from __future__ import annotations
 

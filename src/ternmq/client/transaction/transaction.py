@@ -30,7 +30,14 @@ from ternmq.client.consumer.delivery import Delivery
 from ternmq.client.consumer.lease import Lease, Span
 from ternmq.client.content.message import Message, Queue, Receipt
 from ternmq.client.content.reasons import reason_text
-from ternmq.client.content.validation import check_topic, query_text, text, timeout_of, whole
+from ternmq.client.content.validation import (
+    check_topic,
+    priority_of,
+    query_text,
+    text,
+    timeout_of,
+    whole,
+)
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.client.handler.blocking import BlockingDelivery, engine_of
 from ternmq.client.handler.middleware import Middlewares, Outbound
@@ -330,6 +337,7 @@ class Transaction(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        priority: int = 0,
         expires_after: float | timedelta | None = None,
         timeout: float | timedelta | None = None,
     ) -> Receipt:
@@ -345,14 +353,14 @@ class Transaction(pickling.NotPickled):
             TransactionDecided: It was decided meanwhile, by a checker or an operator.
             TransactionTooLarge: It has the maximum of batches.
             TransactionNotOpen, TransactionInUse: It is not in use, or used by another task.
-            CannotConnect, ConnectionLost: Whether it is stored is not known: the transaction
+            CannotConnect, ConnectionLost: It is not known whether it is stored: the transaction
                 cannot be committed any more.
             TernMQError: The message was refused, as by ``Client.send``; it is not part of the
                 transaction.
         """
         message = Message(
             body, key, ordering_key, tag, copied(headers), content_type, None, queue,
-            deliver_after, deliver_at, expires_after,
+            deliver_after, deliver_at, priority, expires_after,
         )  # fmt: skip
         (receipt,) = await self._send("send", topic, [message], None, timeout)
         return receipt
@@ -365,6 +373,7 @@ class Transaction(pickling.NotPickled):
         queue: Queue | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        priority: int = 0,
         expires_after: float | timedelta | None = None,
         timeout: float | timedelta | None = None,
     ) -> list[Receipt]:
@@ -379,12 +388,15 @@ class Transaction(pickling.NotPickled):
             queue: Queue of messages that do not name one; see ``Client.send``.
             deliver_after: When messages are delivered that do not say it themselves.
             deliver_at: Likewise.
+            priority: Priority of messages that do not say it themselves.
             expires_after: How long messages live that do not say it themselves; see
                 ``Client.send``.
             timeout: Seconds in all; None: the transaction's.
         """
         due = (deliver_after, deliver_at)
-        return await self._send("send_many", topic, messages, queue, timeout, due, expires_after)
+        return await self._send(
+            "send_many", topic, messages, queue, timeout, due, priority, expires_after
+        )
 
     async def _send(
         self,
@@ -394,6 +406,7 @@ class Transaction(pickling.NotPickled):
         queue: Queue | None,
         timeout: float | timedelta | None,
         due_arguments: tuple[object, object] = (None, None),
+        priority: int = 0,
         expires_after: object = None,
     ) -> list[Receipt]:
         async with self._step(what):
@@ -402,11 +415,9 @@ class Transaction(pickling.NotPickled):
             items = _listed(messages)
             if not items:
                 return []
-            if not self._parts.middlewares.sends:
-                return await self._prepare(
-                    name, items, queue, due_arguments, expires_after, seconds
-                )
-            return await self._around(name, items, queue, due_arguments, expires_after, seconds)
+            level = priority_of(priority) if priority != 0 else 0
+            prepare = self._around if self._parts.middlewares.sends else self._prepare
+            return await prepare(name, items, queue, due_arguments, level, expires_after, seconds)
 
     async def _around(
         self,
@@ -414,6 +425,7 @@ class Transaction(pickling.NotPickled):
         items: Sequence[object],
         queue: Queue | None,
         due_arguments: tuple[object, object],
+        priority: int,
         expires_after: object,
         seconds: float,
     ) -> list[Receipt]:
@@ -427,7 +439,7 @@ class Transaction(pickling.NotPickled):
             try:
                 messages = [one.message for one in outbound]
                 receipts = await self._prepare(
-                    topic, messages, queue, due_arguments, expires_after, seconds
+                    topic, messages, queue, due_arguments, priority, expires_after, seconds
                 )
                 for one, receipt in zip(outbound, receipts, strict=True):
                     one.receipt = receipt
@@ -444,6 +456,7 @@ class Transaction(pickling.NotPickled):
         items: Sequence[object],
         queue: Queue | None,
         due_arguments: tuple[object, object],
+        priority: int,
         expires_after: object,
         seconds: float,
     ) -> list[Receipt]:
@@ -451,7 +464,7 @@ class Transaction(pickling.NotPickled):
         until = self._session.loop.time() + seconds
         due = parts.sender.due(*due_arguments)
         lifetime = parts.sender.lifetime(expires_after)
-        messages, failures = parts.sender.encoded(topic, items, queue, due, lifetime)
+        messages, failures = parts.sender.encoded(topic, items, queue, due, priority, lifetime)
         if failures:
             raise failures[0].error
         batches = await parts.batches.made_of(topic, messages)
@@ -603,8 +616,8 @@ class Transaction(pickling.NotPickled):
         Leaving the block does this.
 
         Raises:
-            OutcomeUnknown: There was no answer in time: whether it is committed can be asked for,
-                by ``client.transaction_outcome(error.transaction_id)``.
+            OutcomeUnknown: There was no answer in time: it is not known whether it is committed;
+                ``client.transaction_outcome(error.transaction_id)`` returns it.
             TransactionFailed: A step failed, or its outcome is not known: it can only be rolled
                 back.
             TransactionDecided: It was rolled back meanwhile, by a checker or an operator.

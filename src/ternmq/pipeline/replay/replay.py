@@ -350,7 +350,9 @@ def placed_in(batch: pa.RecordBatch, facts: TopicFacts, source: Source) -> pa.Re
     columns = {name: batch.column(name) for name in ("offset", *_COLUMNS)}
     columns["value"] = columns["value"].cast(pa.binary())
     if not facts.ordered:
-        home = pa.scalar(source.queue % facts.queues, pa.int32())
+        # Rows of the archive have no priority: on a topic with levels, they go to the lowest.
+        queue = source.queue - source.queue % facts.levels
+        home = pa.scalar(queue % facts.queues, pa.int32())
         if facts.queues == source.queues:
             columns["partition"] = pa.repeat(home, batch.num_rows)
         else:

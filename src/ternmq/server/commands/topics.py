@@ -112,7 +112,7 @@ class TopicCommands(ControlCommands):
             made = msgspec.structs.replace(made, ordered=ordered)
             # Before the topic is made: a refused join leaves no topic behind.
             broker.administration.check_new_group(made, asked.group, _new_group(mode, asked))
-            broker.administration.check_places(1, made.queues)
+            broker.administration.check_places(1, made.queue_count)
             broker.administration.create_topic(now, made)
         try:
             found = catalog.subscription(asked.topic, asked.group)

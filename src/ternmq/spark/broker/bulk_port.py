@@ -107,6 +107,7 @@ class BulkPort:
                 info.spec.ordered,
                 info.spec.ignore_ordering_keys,
                 bulk.body_bytes,
+                info.spec.levels,
             )
             for info in bulk.topics(names)
         ]

@@ -23,6 +23,7 @@ class TopicFacts:
         ordered: Whether every message needs an order key.
         ignores_keys: Whether it is not ordered but accepts messages with order keys.
         body_bytes: Size of the largest body that the broker accepts; None: not known.
+        levels: Number of levels of priority. Queue ``n`` is of level ``n % levels``.
     """
 
     name: str
@@ -30,6 +31,7 @@ class TopicFacts:
     ordered: bool
     ignores_keys: bool = False
     body_bytes: int | None = None
+    levels: int = 1
 
 
 @dataclass(slots=True, frozen=True)

@@ -27,6 +27,7 @@ WRITTEN: Final[dict[str, tuple[str, ...]]] = {
     "headers": _HEADERS,
     "tags": ("string",),
     "delay_until": ("timestamp",),
+    "priority": ("int", "bigint", "smallint", "tinyint"),
     "expires_at": ("timestamp",),
     "order_key": _TEXT,
     "content_type": ("string",),

@@ -61,6 +61,7 @@ class Rows:
         texts: Columns of texts, "" for none.
         headers: The headers of each row; None: the table has no such column.
         due_us: When each row is due, in µs since 1970, 0: at once; None: there is no such column.
+        priorities: The priority of each row; None: there is no such column.
         expiry_us: When each row expires, in µs since 1970, 0: never; None: there is no such column.
     """
 
@@ -68,6 +69,7 @@ class Rows:
     texts: dict[str, list[str]]
     headers: list[Mapping[str, str]] | None
     due_us: list[int] | None = None
+    priorities: list[int] | None = None
     expiry_us: list[int] | None = None
 
     def some(self, chosen: Sequence[int]) -> Rows:
@@ -77,6 +79,7 @@ class Rows:
             {name: [values[row] for row in chosen] for name, values in self.texts.items()},
             None if self.headers is None else [self.headers[row] for row in chosen],
             None if self.due_us is None else [self.due_us[row] for row in chosen],
+            None if self.priorities is None else [self.priorities[row] for row in chosen],
             None if self.expiry_us is None else [self.expiry_us[row] for row in chosen],
         )
 
@@ -119,9 +122,10 @@ def taken(
     if table.num_rows:
         check_properties(int(properties.max()))
     due_us = _times(table, "delay_until", 0) if "delay_until" in columns else None
+    priorities = _priorities(table) if "priority" in columns else None
     # What expired before 1970 has expired, too; 0 would be never.
     expiry_us = _times(table, "expires_at", 1) if "expires_at" in columns else None
-    return Rows(body.to_pylist(), texts, headers, due_us, expiry_us)
+    return Rows(body.to_pylist(), texts, headers, due_us, priorities, expiry_us)
 
 
 def _body(table: pa.RecordBatch, words: Words) -> pa.Array:
@@ -155,6 +159,15 @@ def _times(table: pa.RecordBatch, name: str, least: int) -> list[int]:
     found: list[int] = pc.fill_null(
         pc.max_element_wise(times, least, skip_nulls=False), 0
     ).to_pylist()
+    return found
+
+
+def _priorities(table: pa.RecordBatch) -> list[int]:
+    """Return the priority of rows, 0 for null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found: list[int] = pc.fill_null(table.column("priority").cast(pa.int64()), 0).to_pylist()
     return found
 
 

@@ -14,7 +14,14 @@ from ternmq.model.errors import RowError
 from ternmq.record.batch.batch import Compression, topic_seed
 from ternmq.record.batch.columns import Columns
 from ternmq.record.batch.hashes import key_hash
-from ternmq.record.batch.layout import CONTENT_TYPE, DUE_US, EXPIRY_US, KEY_HASH, ORDERING_HASH
+from ternmq.record.batch.layout import (
+    CONTENT_TYPE,
+    DUE_US,
+    EXPIRY_US,
+    KEY_HASH,
+    ORDERING_HASH,
+    PRIORITY,
+)
 from ternmq.spark.broker.port import Outgoing, TopicFacts
 from ternmq.spark.topics.options import WriteOptions
 from ternmq.spark.topics.rows_taken import TEXTS, Rows, Words, taken
@@ -42,11 +49,13 @@ class Destination(NamedTuple):
         topic: The topic.
         queue: The queue; None: the broker chooses.
         scheduled: The rows have due times: a batch has one for all of its rows or for none.
+        priority: Priority of the rows: all of a batch have the same.
     """
 
     topic: str
     queue: int | None
     scheduled: bool = False
+    priority: int = 0
 
 
 class _Rows:
@@ -165,18 +174,19 @@ class Stage:
         queues: list[int | None] | None,
         rows: Rows,
     ) -> dict[Destination, Sequence[int]]:
-        """Return the rows of each topic and queue, apart from those with due times."""
+        """Return the rows of each topic, queue and priority, apart from those with due times."""
         count = len(rows.bodies)
         due_us, texts = rows.due_us or [0] * count, rows.texts
-        if topics is None and not any(due_us):
-            return self._of_topic(self.options.topic, queues, texts, range(count))
-        rows_of: dict[tuple[str, bool], list[int]] = {}
-        for row, due in enumerate(due_us):
+        priorities = rows.priorities or [0] * count
+        if topics is None and not any(due_us) and not any(priorities):
+            return self._of_topic(self.options.topic, queues, texts, range(count), 0)
+        rows_of: dict[tuple[str, bool, int], list[int]] = {}
+        for row, (due, priority) in enumerate(zip(due_us, priorities, strict=True)):
             topic = self.options.topic if topics is None else topics[row]
-            rows_of.setdefault((topic, due > 0), []).append(row)
+            rows_of.setdefault((topic, due > 0, priority), []).append(row)
         found: dict[Destination, Sequence[int]] = {}
-        for (topic, scheduled), some in rows_of.items():
-            for place, chosen in self._of_topic(topic, queues, texts, some).items():
+        for (topic, scheduled, priority), some in rows_of.items():
+            for place, chosen in self._of_topic(topic, queues, texts, some, priority).items():
                 found[place._replace(scheduled=scheduled)] = chosen
         return found
 
@@ -186,8 +196,10 @@ class Stage:
         queues: list[int | None] | None,
         texts: Mapping[str, list[str]],
         rows: Sequence[int],
+        priority: int,
     ) -> dict[Destination, Sequence[int]]:
         facts = self._facts(topic)
+        self._check_level(facts, priority)
         keys = texts.get("order_key" if facts.ordered else "key")
         if facts.ordered and (keys is None or not all(keys[row] for row in rows)):
             more = f": {self._words.order_key}" if self._words.order_key else ""
@@ -206,13 +218,15 @@ class Stage:
                 "--ignore-ordering-keys`"
             )
         if queues is None and (keys is None or facts.queues == 1):
-            return {Destination(topic, 0 if facts.queues == 1 else None): rows}
+            queue = 0 if facts.queues == 1 else None
+            return {Destination(topic, queue, priority=priority): rows}
+        levels = facts.levels
         found: dict[Destination, list[int]] = {}
         for row in rows:
             queue = None if queues is None else queues[row]
             home = None
             if keys is not None and keys[row]:
-                home = key_hash(keys[row].encode()) % facts.queues
+                home = key_hash(keys[row].encode()) % (facts.queues // levels) * levels + priority
             if queue is None:
                 queue = home
             elif not 0 <= queue < facts.queues:
@@ -225,8 +239,32 @@ class Stage:
                     f"column partition: topic {topic!r} is ordered: order key "
                     f"{keys[row] if keys else ''!r} belongs to queue {home}, not {queue}"
                 )
-            found.setdefault(Destination(topic, queue), []).append(row)
+            elif queue % levels != priority:
+                raise RowError(
+                    f"column partition: queue {queue} of topic {topic!r} is of level "
+                    f"{queue % levels}, and the row has priority {priority}"
+                )
+            place = Destination(topic, queue, priority=priority)
+            found.setdefault(place, []).append(row)
         return dict(found)
+
+    def _check_level(self, facts: TopicFacts, priority: int) -> None:
+        """Refuse a priority that the topic does not have.
+
+        Raises:
+            RowError: It has no levels, or fewer.
+        """
+        if 0 <= priority < facts.levels:
+            return
+        if facts.levels == 1:
+            raise RowError(
+                f"column priority: topic {facts.name!r} has no levels, and a row has priority "
+                f"{priority}; write null or 0, or write to a topic with levels"
+            )
+        raise RowError(
+            f"column priority: topic {facts.name!r} has {facts.levels} levels: priority is 0 to "
+            f"{facts.levels - 1}, not {priority}"
+        )
 
     # -- batches
 
@@ -263,7 +301,7 @@ class Stage:
                 yield self._batch(place, self._open.pop(place))
 
     def _batch(self, place: Destination, rows: _Rows) -> Outgoing:
-        topic, queue, scheduled = place
+        topic, queue, scheduled, priority = place
         keyed = self._facts(topic).ordered
         columns = Columns(len(rows.bodies))
         try:
@@ -273,6 +311,7 @@ class Stage:
             columns.headers(rows.headers)
             columns.texts(CONTENT_TYPE, rows.texts["content_type"])
             columns.numbers(DUE_US, "q", rows.due_us)
+            columns.numbers(PRIORITY, "B", [priority] * len(rows.bodies) if priority else ())
             columns.numbers(EXPIRY_US, "q", rows.expiry_us)
             columns.application_ids(rows.texts["application_id"], rows.bodies)
             compression = "none" if scheduled else self.options.compression
@@ -305,6 +344,8 @@ class Stage:
             columns.append([str(one).encode() for one in queues])
         if rows.due_us is not None:
             columns.append([str(one).encode() for one in rows.due_us])
+        if rows.priorities is not None:
+            columns.append([str(one).encode() for one in rows.priorities])
         if rows.expiry_us is not None:
             columns.append([str(one).encode() for one in rows.expiry_us])
         for values in columns:

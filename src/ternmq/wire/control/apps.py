@@ -35,7 +35,7 @@ class AppPut(Body, frozen=True, kw_only=True):
 
     app: str
     grants: Annotated[list[GrantInfo], Meta(max_length=1000)]
-    """All grants of the app: those that are not listed are removed."""
+    """All grants of the app, of which the broker accepts 256: those not listed are removed."""
     owner: Line = ""
     """A note: the person or team to contact."""
     new_token: bool = False

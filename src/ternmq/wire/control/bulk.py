@@ -98,11 +98,11 @@ class GroupPlace(Body, frozen=True, kw_only=True):
 
 
 class GroupCommit(Body, frozen=True, kw_only=True):
-    """Store the progress of a group whose reader keeps its places itself. A place only grows.
+    """Store how far a group has read, for readers without leases. It never moves back.
 
     An offset below the group's place has no effect, and is no error. An offset above the queue's
     end is refused (InvalidRequest), and then no place is changed. Rows that are leased or failed
-    are still owed. A group that does not exist is made: from earliest on, in the topic's mode.
+    are still owed. A missing group is created: it starts at earliest, in the topic's mode.
     """
 
     topic: str
@@ -123,9 +123,9 @@ class HoldPut(Body, frozen=True, kw_only=True):
     """Keep the journal from a position on, whatever its age, until the hold moves or is deleted.
 
     No segment with a byte at or above the position is removed. The position only moves forward: a
-    lower one has no effect, and is no error, unless ``back`` is true. If the disk is full up to its
-    watermark, sends are refused, as for messages that must be consumed first. There are at most 64
-    holds.
+    lower one has no effect, and is no error, unless ``back`` is true. If the disk is full up to the
+    setting `retention_watermark` and a hold keeps the oldest file, sends are refused, as they are
+    if a group keeps it. There are at most 64 holds.
     """
 
     name: Annotated[str, Meta(pattern=HOLD_NAME)]

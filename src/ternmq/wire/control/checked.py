@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from ternmq.model.specs import MAX_QUERY_BYTES
 from ternmq.model.transaction_ids import transaction_id
-from ternmq.wire.control.coding import Body, Count, Limit, Line, Number, Offset, Time
+from ternmq.wire.control.coding import PRINTABLE, Body, Count, Limit, Number, Offset, Time
 from ternmq.wire.control.times import at, datetime
 
 Transaction = Annotated[int, Meta(ge=1)]
@@ -16,6 +17,8 @@ Transaction = Annotated[int, Meta(ge=1)]
 Unsigned = Annotated[int, Meta(ge=0)]
 """An unsigned 64-bit number."""
 GroupNames = Annotated[list[str], Meta(max_length=256)]
+QueryId = Annotated[str, Meta(max_length=MAX_QUERY_BYTES, pattern=PRINTABLE)]
+"""What an application calls a transaction: any query id that may open one."""
 Duration = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 MAX_ATTEMPTS = 10_000
 
@@ -23,9 +26,8 @@ MAX_ATTEMPTS = 10_000
 class TransactionMove(Body, frozen=True, kw_only=True):
     """Move the cursor of a group in a queue when the transaction commits.
 
-    The group then has all messages of the queue below the offset behind it. A move to a place that
-    the group has passed by then changes nothing, and neither does one from before a reset of the
-    group.
+    After the commit, the messages of the queue below the offset count as processed. The move has no
+    effect if the group has passed the offset by then, or if it was reset after this request.
     """
 
     transaction: Transaction
@@ -85,7 +87,7 @@ class CheckedTransaction(Body, frozen=True, kw_only=True):
     group: str = ""
     """Its producer group."""
     query_id: str = ""
-    """The name that the application gave to what the transaction is about."""
+    """The application's own id for the work that the transaction belongs to."""
     time_us: Time = 0
     """Time at which it was opened; of a decided one: at which it was decided."""
     attempt: Count = 0
@@ -129,9 +131,9 @@ class CheckerOffer(Body, frozen=True, kw_only=True):
     """Offer to answer questions about the transactions of producer groups.
 
     The offer adds to earlier ones of this connection, and ends with the connection. The questions
-    are pushes ([TRANSACTION_CHECK](#transaction_check)). A name without an app becomes a group of
-    the app of the connection. So the offer needs the right that opening a transaction without rows
-    needs.
+    are pushes ([TRANSACTION_CHECK](#transaction_check)). A name that belongs to no app belongs to
+    the app of the connection from then on. So the offer needs the same right as opening a
+    transaction without rows.
     """
 
     groups: GroupNames
@@ -144,29 +146,29 @@ class ProducerGroupPut(Body, frozen=True, kw_only=True):
     group: str
     """Name of the group."""
     app: str = ""
-    """App that a new group belongs to; empty: the app of the request. A group that exists stays
-    that of its app."""
+    """App that a new group belongs to; empty: the app of the request. An existing group keeps
+    its app."""
     first_us: Duration = 60_000_000
     """Time from opening to the first question."""
     factor: Annotated[float, Meta(ge=1, le=100)] = 1.5
-    """Each pause between two questions is so many times the pause before."""
+    """Factor by which each pause between two questions is longer than the pause before."""
     cap_us: Duration = 600_000_000
     """Longest pause between two questions."""
     jitter: Annotated[float, Meta(ge=0, le=1)] = 0.1
     """Part of each pause that is random."""
     attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] = 15
-    """Most questions about a transaction."""
+    """Maximum number of questions about a transaction."""
     give_up_us: Duration = 86_400_000_000
     """Time from opening after which no more questions are asked."""
     then: Literal["park", "roll-back", "commit"] = "park"
-    """What becomes of a transaction after its last question: it waits for an operator, is rolled
+    """What happens to a transaction after its last question: it waits for an operator, is rolled
     back, or is committed."""
     without_checker: bool = False
     """Transactions may be opened while no checker of the group is connected."""
 
 
 class ProducerGroupList(Body, frozen=True, kw_only=True):
-    """List producer groups by name: those that were put, and those that transactions used."""
+    """List producer groups by name: those that were created, and those that were used."""
 
     limit: Limit = 100
     """Most groups on a page."""
@@ -202,16 +204,16 @@ class ProducerGroups(Body, frozen=True, kw_only=True):
 
 
 class ProducerGroupDelete(Body, frozen=True, kw_only=True):
-    """Delete a producer group: its name belongs to no app then, and its settings are forgotten.
+    """Delete a producer group: its settings are forgotten, and any app may use its name again.
 
-    Its open transactions go on with the default settings.
+    It is refused (InvalidRequest) while the group has undecided transactions.
     """
 
     group: str
 
 
 class TransactionCheckAgain(Body, frozen=True, kw_only=True):
-    """Begin the questions about an undecided transaction anew, also if it is parked."""
+    """Ask about an undecided transaction again, from the first question on, even if parked."""
 
     transaction: Transaction
 
@@ -227,8 +229,8 @@ class TransactionCheck(Body, frozen=True, kw_only=True):
     """Number of the transaction."""
     group: str
     """Its producer group."""
-    query_id: Line = ""
-    """The name that the application gave to what the transaction is about."""
+    query_id: QueryId = ""
+    """The application's own id for the work that the transaction belongs to."""
     attempt: Number = 1
     """Number of this question; 1 is the first."""
     opened_us: Time = 0

@@ -19,7 +19,9 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Limit = Annotated[int, Meta(ge=1, le=10_000)]
 """Most entries on a page."""
 Text = Annotated[str, Meta(max_length=4096)]
-Line = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]*\Z")]
+PRINTABLE: Final = r"^[^\x00-\x1f\x7f-\x9f]*\Z"
+"""Pattern of a text without control characters."""
+Line = Annotated[str, Meta(max_length=200, pattern=PRINTABLE)]
 """Text without control characters, since it is shown in logs and lists."""
 Token = Annotated[str, Meta(max_length=300)]
 """The place of a list's next page; made by the broker, opaque to clients."""

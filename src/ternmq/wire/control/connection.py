@@ -73,7 +73,7 @@ class Welcome(Body, frozen=True, kw_only=True):
     """Longest time for which a send may be repeated: deduplication remembers at least twice as
     long."""
     create_topics: bool = False
-    """A send to a topic that does not exist makes it (`dev`)."""
+    """A send to a missing topic creates the topic, and so does a GROUP_JOIN (`dev`)."""
     forgets: bool = False
     """All data is deleted when this broker ends (`dev` without a folder). The next broker at its
     address has another epoch and none of the data: clients of the old one must begin again."""
@@ -313,9 +313,9 @@ class ClockAccepted(Body, frozen=True, kw_only=True):
 class ClockMoved(Body, frozen=True, kw_only=True):
     """Push: broker time jumped ahead, because an operator accepted the clock.
 
-    A client that counts delays from broker time counts them from `now_us` on. So that no message is
-    early, it takes this time as that of the last request whose answer told broker time, and then
-    sends a [PING](messages.md#ping).
+    A client that adds delays to broker time must use the new time. So that no message is early, it
+    takes `now_us` as the broker time at the moment when it sent the last request whose answer
+    contained broker time. Then it sends a [PING](messages.md#ping), to learn the time exactly.
     """
 
     now_us: int

@@ -343,6 +343,14 @@ def test_rows_go_to_their_queue_or_where_their_key_says():
     assert placed(TopicFacts("new", 4, True), source(queue=3, queues=4), keys) is None
 
 
+def test_rows_go_to_the_lowest_level():
+    keys = ["a", None, "", "b"]
+    six = TopicFacts("new", 6, False, levels=3)
+    for queue in (3, 4, 5):
+        assert placed(six, source(queue=queue, queues=6), keys) == [3, 3, 3, 3]
+    assert placed(six, source(queue=7, queues=9), keys) == [None, 0, 0, None]
+
+
 def test_places_of_rows_for_a_group(tables):
     archived(tables, span(0, 20), span(0, 20, queue=1))
     chosen = Selection("orders", keys=("key-3", "key-5"))

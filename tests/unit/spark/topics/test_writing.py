@@ -60,6 +60,7 @@ TASK = Task("query", 3, "0/0")
             {},
             "column delay_until: its type is string",
         ),
+        ({"value": "binary", "priority": "string"}, {}, "column priority: its type is string"),
         ({"value": "binary", "headers": "string"}, {}, "column headers: its type is string"),
         ({"value": "binary"}, {"topic": ""}, "option topic: it is missing"),
         ({"value": "binary", "application_id": "string"}, {}, "column application_id: rows of a"),
@@ -209,6 +210,70 @@ def test_due_rows_of_several_topics_and_queues_find_their_place():
             assert queue == key_hash(key.encode()) % 4
             seen[int(body)] = topic, due
     assert seen == {n: ("ab"[n % 2], 1_800_000_000_000_000 + n if n % 4 else 0) for n in range(40)}
+
+
+def prioritised(*rows, **more):
+    """Return a table of rows (body, priority), and more columns."""
+    kind = pa.schema([("value", pa.binary()), ("priority", pa.int32())]
+                     + [(name, type_) for name, (type_, _) in more.items()])  # fmt: skip
+    told = [
+        {"value": body, "priority": priority, **{name: values[at] for name, (_, values) in
+                                                 more.items()}}
+        for at, (body, priority) in enumerate(rows)
+    ]  # fmt: skip
+    return pa.RecordBatch.from_pylist(told, schema=kind)
+
+
+LEVELS = {"orders": TopicFacts("orders", 6, ordered=False, levels=3)}
+
+
+def test_rows_of_different_priorities_are_in_batches_of_their_own():
+    one = stage(("value", "priority"), LEVELS)
+    rows = prioritised((b"a", None), (b"b", 2), (b"c", 0), (b"d", 2), (b"e", 1))
+    assert [(q, batch.bodies(), list(batch.priorities())) for _, q, batch in staged(one, rows)] == [
+        (None, [b"a", b"c"], [0, 0]), (None, [b"b", b"d"], [2, 2]), (None, [b"e"], [1]),
+    ]  # fmt: skip
+
+
+def test_keys_choose_among_the_queues_of_the_level():
+    one = stage(("value", "priority", "key"), LEVELS)
+    keys = [f"k{n}" for n in range(12)]
+    rows = prioritised(*[(b"%d" % n, n % 3) for n in range(12)], key=(pa.string(), keys))
+    for _, queue, batch in staged(one, rows):
+        for body, key, priority in zip(
+            batch.bodies(), batch.keys(), batch.priorities(), strict=True
+        ):
+            assert int(body) % 3 == priority
+            assert queue == key_hash(key.encode()) % 2 * 3 + priority
+
+
+def test_a_priority_that_the_topic_does_not_have_is_named():
+    rows = prioritised((b"a", 3))
+    with pytest.raises(RowError, match=r"column priority: .* has 3 levels: priority is 0 to 2"):
+        staged(stage(("value", "priority"), LEVELS), rows)
+    with pytest.raises(RowError, match=r"column priority: .* has 3 levels"):
+        staged(stage(("value", "priority"), LEVELS), prioritised((b"a", -1)))
+    with pytest.raises(RowError, match=r"column priority: topic 'orders' has no levels"):
+        staged(stage(("value", "priority")), rows)
+    ((_, _, batch),) = staged(stage(("value", "priority")), prioritised((b"a", 0), (b"b", None)))
+    assert batch.count == 2
+    partitions = {"partition": (pa.int32(), [4])}
+    columns = ("value", "priority", "partition")
+    ((_, queue, _),) = staged(stage(columns, LEVELS), prioritised((b"a", 1), **partitions))
+    assert queue == 4
+    with pytest.raises(
+        RowError, match=r"column partition: queue 4 .* is of level 1, .* priority 2"
+    ):
+        staged(stage(columns, LEVELS), prioritised((b"a", 2), **partitions))
+
+
+def test_priorities_are_part_of_what_was_written():
+    def digest(*priorities):
+        one = stage(("value", "priority"), LEVELS)
+        staged(one, prioritised(*[(b"x", priority) for priority in priorities]))
+        return one.digest
+
+    assert digest(1, 2) == digest(2, 1) != digest(1, 1)
 
 
 def test_strings_are_bodies_too():
