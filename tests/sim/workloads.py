@@ -964,7 +964,7 @@ def expiring(seed: str) -> World:
     due later, in transactions; a group that drops them, one that nobody pulls, a small store."""
     # With a small store, nothing else may fill it: no message fails, and few are leased.
     small = random.Random(seed).random() < 0.5
-    failures, fail, window = (50, 0.0, 4) if small else (5_000_000, 0.3, 20)
+    failures, fail, window = (40, 0.0, 4) if small else (5_000_000, 0.3, 20)
     limits = msgspec.structs.replace(SMALL_LIMITS, failures=failures)
     world = World(seed, options(16384, 5000, limits=limits, chunk_bytes=400))
     world.patience = 0.7
@@ -983,7 +983,11 @@ def expiring(seed: str) -> World:
     subscribe(now, "t", "g", plain)
     subscribe(now, "t", "red", msgspec.structs.replace(plain, tags="red"))
     subscribe(now, "t", "alone", plain)
-    subscribe(now, "u", "alone", plain)
+    if small:  # its store is the first one that is nearly full
+        crowd = TopicSpec(name="v", expires_us=20_000)
+        create(now, crowd)
+        subscribe(now, "v", "alone", plain)
+        _client(world, Brief(world, "v", 15, every_us=2_000, rows=8, brief=0.0, plain=1.0))
     subscribe(now, "u", "g", msgspec.structs.replace(plain, expired=Expired.DROP))
     subscribe(now, "u", "old", msgspec.structs.replace(plain, retry=old))
     subscribe(now, "o", "g", msgspec.structs.replace(plain, mode=Mode.ORDERED))
