@@ -112,7 +112,7 @@ bench-spark: $(SPARKED) ## measure topics as tables
 fault: venv ## faults on real processes and disks
 	$(BIN)/python -m pytest -m fault tests/fault
 
-fuzz: venv ## bend bytes for every decoder, SECONDS each (SEED=n repeats; TARGET=frames|records)
+fuzz: venv ## bend bytes for every decoder, SECONDS each (SEED=n repeats; TARGET=frames|records|expressions)
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(TARGET),--target $(TARGET))
 
 rows: venv ## run the tests of mission rows, print row -> tests -> passed

@@ -24,6 +24,7 @@ from core_kit import (
 
 from ternmq.broker.gate.replies import PullReply
 from ternmq.broker.start import Options
+from ternmq.model.specs import SubscriptionSpec
 from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
 
@@ -170,6 +171,71 @@ def _groups(settings: Settings, count: int, *, single: bool) -> Figures:
     }
 
 
+# ----------------------------------------------------------------------------------------- filters
+
+_FILTER: Final = "region = 'eu' AND amount >= 100"
+_BATCH: Final = 256
+_ROOM: Final = 500
+
+
+def header_filter(settings: Settings) -> Figures:
+    """Pull and settle rows through a header filter; every row has three headers of its own."""
+    figures: Figures = {}
+    for name, passing in (("", 0.1), ("_none_pass", 0.0), ("_all_pass", 1.0)):
+        figures |= _filtered(settings, name, passing)
+    return figures
+
+
+def _filtered(settings: Settings, name: str, passing: float) -> Figures:
+    rng = random.Random(7)
+    producer = Producer(_TOPIC)
+    count = settings.scaled(200_000, 4000) // _BATCH * _BATCH
+    with folder(settings) as path:
+        rig = Rig(path, _OPTIONS)
+        rig.join()
+        rig.topic(_TOPIC, [])
+        broker, session = rig.broker, rig.session
+        spec = SubscriptionSpec(filter=_FILTER)
+        broker.administration.subscribe(rig.now_us, _TOPIC, "g", spec)
+        expected = 0
+        for at in range(0, count, _BATCH):
+            rows = []
+            for number in range(at, at + _BATCH):
+                passes = rng.random() < passing
+                expected += passes
+                amount = rng.randrange(100, 10_000) if passes else rng.randrange(100)
+                headers = {"region": "eu", "amount": str(amount), "request": f"r-{number}"}
+                rows.append(Row(body=b"x" * 100, headers=headers))
+            broker.send(rig.now_us, _TOPIC, producer.rows(rows))
+            if at % 16_000 < _BATCH:
+                rig.turn()
+        rig.turn()
+        progress = broker.views.catalog.subscription(_TOPIC, "g").queues[0]
+        freeze()
+        clock = Stopwatch()
+        done = pulls = 0
+        while max(progress.cursor, progress.scan) < count:
+            clock.start()
+            reply = broker.pull(rig.now_us, session, _TOPIC, "g", _ROOM)
+            if reply is not None:
+                gather(broker, reply)
+                broker.settle(
+                    rig.now_us, session, _TOPIC, "g", 0, reply.epoch, reply.lease, Outcome.DONE
+                )
+                done += sum([stop - start for start, stop, _, _ in reply.runs])
+            clock.stop()
+            pulls += 1
+            if pulls % 32 == 0:
+                rig.turn()
+        assert done == expected
+        rig.close()
+        thaw()
+    return {
+        f"rows{name}_per_s": count * 1e9 / clock.total_ns,
+        f"row{name}_us": clock.total_ns / 1000 / count,
+    }
+
+
 MEASUREMENTS: Final = (
     *(
         Measurement(
@@ -179,6 +245,13 @@ MEASUREMENTS: Final = (
             options={"keys": keys, "pull": _PULL, "rows": 100_000},
         )
         for keys in _KEYS
+    ),
+    Measurement(
+        "header-filter",
+        "rows through a header filter with two tests, batches of 256, pulls of 500; 10 % pass",
+        header_filter,
+        (Target("rows_per_s", 300_000, at_least=True),),
+        {"filter": _FILTER, "batch": _BATCH, "pull": _ROOM, "headers": 3, "rows": 200_000},
     ),
     Measurement(
         "groups-70",

@@ -290,6 +290,42 @@ def test_only_messages_of_the_tag_are_delivered(client: ternmq.sync.Client, topi
         client.pull(topic, group="g", tags="tag-8")
 
 
+@pytest.mark.row("E17")
+def test_only_messages_with_matching_headers_are_delivered(tmp_path: Path) -> None:
+    """Also after a kill; what does not match, or is not known to, advances the position."""
+    wanted = "region = 'eu' AND n BETWEEN 100 AND 2000"
+    with BrokerProcess("dev", tmp_path / "broker") as broker:
+        with ternmq.sync.connect(broker.url) as client:
+            regions = {0: {"region": "eu"}, 1: {"region": "us"}, 2: {}}
+            client.send_many("t", [
+                ternmq.Message(b"%d" % n, tag=f"t{n % 2}",
+                               headers=regions[n % 3] | {"n": str(n) if n % 5 else "many"})
+                for n in range(3000)
+            ])  # fmt: skip
+            passing = [n for n in range(100, 2001) if n % 3 == 0 and n % 5]
+            first = client.pull("t", group="g", filter=wanted, max_messages=100)
+            assert numbers(first) == passing[:100]
+            first.ack()
+            odd = client.pull("t", group="odd", tags="t1", filter=wanted, max_messages=3000)
+            assert numbers(odd) == [n for n in passing if n % 2]
+            for wrong in ("n >", "x" * (1 << 20), "(" * 10_000 + "n = 1"):
+                with pytest.raises(ternmq.InvalidFilter, match="column"):
+                    client.pull("t", group="new", filter=wrong)
+            with pytest.raises(ternmq.GroupSettingsMismatch, match="filter"):
+                client.pull("t", group="g", filter="n = 1")
+            assert {one.group for one in client.admin.groups("t")} == {"g", "odd"}
+        broker.kill()
+        broker.start()
+        with ternmq.sync.connect(broker.url) as client:
+            got: list[int] = []
+            while batch := client.pull("t", group="g", max_messages=200, wait=1):
+                got += numbers(batch)
+                batch.ack()
+            assert got == passing[100:]
+            (queue,) = client.admin.group("t", "g").queues
+            assert (queue.floor, queue.cursor, queue.lag) == (3000, 3000, 0)
+
+
 def test_a_group_goes_on_where_it_is_told_also_after_a_restart(tmp_path: Path) -> None:
     """Row E19 but for the switch to a replica, which there is none of yet."""
     with (

@@ -25,7 +25,7 @@ import ternmq
 client = ternmq.connect("ternmq://127.0.0.1:1")  # not the broker that apply asks
 client.declare(ternmq.Topic("{topic}", queues={queues}, retention=3600))
 
-@client.handler("{topic}", group="billing", retry=ternmq.RetryPolicy(first=5), tags="{tags}")
+@client.handler("{topic}", group="billing", retry=ternmq.RetryPolicy(first=5), tags="{tags}"{more})
 async def handle(body: object) -> None: ...
 """
 
@@ -39,9 +39,9 @@ def application(
     monkeypatch.setattr(sys, "path", ["", *sys.path])
     written: list[str] = []
 
-    def write(queues: int = 3, tags: str = "a") -> str:
+    def write(queues: int = 3, tags: str = "a", more: str = "") -> str:
         name = f"application_{topic.replace('-', '_')}_{len(written)}"
-        text = APPLICATION.format(topic=topic, queues=queues, tags=tags)
+        text = APPLICATION.format(topic=topic, queues=queues, tags=tags, more=more)
         (tmp_path / f"{name}.py").write_text(text)
         written.append(name)
         return f"{name}:client"
@@ -77,6 +77,15 @@ def test_topics_and_groups_are_compared_made_and_changed(
         f"~ group billing on {topic}: tags 'a' -> 'b'",
     ]
     assert cli("group", "show", topic, "billing", "--json").json["tags"] == "b"
+
+    filtered = application(queues=4, tags="b", more=", filter='n >= 10'")
+    assert cli("apply", filtered, "--dry-run", code=8).out.splitlines() == [
+        f"~ group billing on {topic}: filter '' -> 'n >= 10'"
+    ]
+    assert cli("apply", filtered).err == "made 1 change\n"
+    assert cli("group", "show", topic, "billing", "--json").json["filter"] == "n >= 10"
+    same = application(queues=4, tags="b", more=", filter='(n>=10)'")
+    assert cli("apply", same, "--dry-run").err == "everything is as declared\n"
 
 
 def test_a_group_wants_a_topic_that_is_there_or_declared(

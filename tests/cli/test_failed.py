@@ -287,8 +287,8 @@ def test_what_is_wrong_with_a_place_is_said_first(cli: CommandLine, failed: str)
     cli("topic", "set", failed, "--queues", 2)
     for place, why in (
         ("1/7-1/999", "a range names its queue once, such as 1/7-999"),
-        ("abc", "'abc' is neither an offset (7) nor a range (10-12)"),
-        ("1/abc", "'abc' is neither an offset (7) nor a range (10-12)"),
+        ("abc", "'abc' is neither an offset, such as 7, nor a range"),
+        ("1/abc", "'abc' is neither an offset, such as 7, nor a range"),
         ("100-99", "'100-99' is an empty range: write the lower offset first"),
         ("0-1000000", "'0-1000000' names more than a million offsets"),
         (2**63, f"'{2**63}' is above the highest possible offset"),

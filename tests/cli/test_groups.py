@@ -90,13 +90,44 @@ def test_what_cannot_be_changed_is_said(cli: CommandLine, filled: str) -> None:
 def test_a_group_of_other_settings_is_told_of(cli: CommandLine, filled: str) -> None:
     cli("group", "create", filled, "billing", "--tags", "paid")
     said = cli("consume", filled, "-g", "billing", "--tags", "new", "--wait", 0, code=1).err
-    assert "leave out the options that differ (tags, mode or start" in said
+    assert "leave out the options that differ (tags, filter, mode or start" in said
+
+
+def test_a_header_filter_is_set_shown_and_changed(cli: CommandLine, filled: str) -> None:
+    cli("send", filled, "eu", "--header", "region=eu", "--header", "n=10")
+    cli("send", filled, "us", "--header", "region=us", "--header", "n=20")
+    wanted = "region = 'eu' AND n >= 9"
+    cli("group", "create", filled, "billing", "--filter", wanted)
+    assert cli("group", "show", filled, "billing", "--json").json["filter"] == wanted
+    assert f"filter   {wanted}" in cli("group", "show", filled, "billing").out
+    (listed,) = cli("group", "list", filled, "--json").json
+    assert listed["filter"] == wanted
+    same = "region='eu' and n>=9"
+    got = cli("consume", filled, "-g", "billing", "--filter", same, "--wait", 0, "--json").out
+    assert [json.loads(line)["body"] for line in got.splitlines()] == ["eu"]
+    said = cli("consume", filled, "-g", "billing", "--filter", "n = 1", "--wait", 0, code=1).err
+    assert "has filter" in said
+    assert "tags, filter, mode or start" in said
 
 
 def test_a_wrong_filter_makes_no_group(cli: CommandLine, filled: str) -> None:
     said = cli("consume", filled, "-g", "billing", "--tags", "a & b", code=2).err
     assert "not a tag filter" in said
     assert "is new" not in said
+    said = cli("consume", filled, "-g", "billing", "--filter", "n = 1 AND", code=2).err
+    assert "not a filter: 'n = 1 AND'; column 10" in said
+    assert "is new" not in said
+    assert (
+        "column 3" in cli("group", "create", filled, "billing", "--filter", "n LIKE 1", code=2).err
+    )
+    cli("group", "show", filled, "billing", code=4)
+    cli("group", "create", filled, "billing")
+    said = cli("group", "set", filled, "billing", "--filter", "n = 1 AND", code=2).err
+    assert "column 10" in said
+    cli("group", "set", filled, "billing", "--filter", "n = 1")
+    assert cli("group", "show", filled, "billing", "--json").json["filter"] == "n = 1"
+    cli("group", "set", filled, "billing", "--filter", "")
+    assert cli("group", "show", filled, "billing", "--json").json["filter"] == ""
 
 
 def test_pausing_and_resuming(cli: CommandLine, filled: str) -> None:

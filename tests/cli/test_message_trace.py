@@ -250,6 +250,10 @@ def test_what_the_filter_excludes_is_said_to_be_excluded(
     assert of(cli(*TRACE, late, "--json").json)["now"] == excluded
     assert cli(*TRACE, late).err == ""
     held.ack()
+    cli("group", "set", topic, "billing", "--filter", "n IN (1, 2) AND $tag = 'paid'")
+    for number, now in (("2", "not delivered yet"), ("3", excluded)):
+        id_ = client.send(topic, b"x", tag="paid", headers={"n": number}).id
+        assert of(cli(*TRACE, id_, "--json").json)["now"] == now
 
 
 def test_the_transactions_that_sent_and_settled_it(

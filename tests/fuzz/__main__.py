@@ -7,11 +7,11 @@ import secrets
 import sys
 from pathlib import Path
 
-from tests.fuzz import frames, records
+from tests.fuzz import expressions, frames, records
 from tests.fuzz.engine import CORPUS, FindingError, Input, corpus, fuzz, judge, keep
 
 FOUND = Path(__file__).parent / "found"
-TARGETS = {target.name: target for target in (frames.TARGET, records.TARGET)}
+TARGETS = {target.name: target for target in (frames.TARGET, records.TARGET, expressions.TARGET)}
 
 
 def main(arguments: list[str]) -> int:

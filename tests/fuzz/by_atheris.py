@@ -11,10 +11,10 @@ import sys
 import atheris  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 with atheris.instrument_imports(include=["ternmq.wire", "ternmq.record", "ternmq.journal"]):
-    from tests.fuzz import frames, records
+    from tests.fuzz import expressions, frames, records
     from tests.fuzz.engine import Input, judge
 
-TARGETS = {target.name: target for target in (frames.TARGET, records.TARGET)}
+TARGETS = {target.name: target for target in (frames.TARGET, records.TARGET, expressions.TARGET)}
 
 
 def main() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fuzz import frames, records
+from tests.fuzz import expressions, frames, records
 from tests.fuzz.engine import FindingError, Input, Target, corpus, fuzz, judge
 
-TARGETS = [frames.TARGET, records.TARGET]
+TARGETS = [frames.TARGET, records.TARGET, expressions.TARGET]
 targets = pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 
 

@@ -480,12 +480,12 @@ def _owed(world: World) -> list[tuple[object, ...]]:
         for offset, row in group.rows.items():
             if row.state in (LEASED, WAITING, HELD) or row.state != DEAD:
                 found.append((key, offset, row.state))
-        wanted = topic.subscriptions[key[0]].wanted
+        subscription = topic.subscriptions[key[0]]
         rows = topic.queues[key[2]]
         for offset in range(group.cursor, len(rows)):
             if offset in group.ahead or offset < kept_from(rows, world.broker.journal.first):
                 continue
-            if wanted is None or rows[offset].row().tag in wanted:
+            if not subscription.filtered or subscription.passes(rows[offset].row()):
                 found.append((key, offset, "unread"))
     return found
 

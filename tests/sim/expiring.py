@@ -104,8 +104,7 @@ class Expiries:
             raise Violation(f"{where}: {offset} expires and is not there")
         if self.expires_us(topic, stored[offset]) > record.time_us:
             raise Violation(f"{where}: {offset} has not expired")
-        wanted = topic.subscriptions[fact.group].wanted
-        if wanted is not None and stored[offset].row().tag not in wanted:
+        if row is None and not topic.subscriptions[fact.group].passes(stored[offset].row()):
             raise Violation(f"{where}: {offset} expires, which the group does not want")
         if row is None and (offset < group.cursor or offset in group.ahead):
             raise Violation(f"{where}: {offset} expires and is done")

@@ -66,7 +66,7 @@ class Levels:
         if epoch != record.epoch:
             number = 0
         self._pulls[fact.group] = record.epoch, number + 1
-        if subscription.spec.mode is not Mode.SHARED or subscription.wanted is not None:
+        if subscription.spec.mode is not Mode.SHARED or subscription.filtered:
             return
         level = fact.queue % levels
         order = order_of(levels, number)

@@ -14,6 +14,7 @@ from ternmq.model.errors import (
 )
 from ternmq.model.specs import SubscriptionSpec
 from ternmq.record.fact.control import BUCKET_US, App, Count, Grant
+from tests.sim import filters
 from tests.sim.history import GroupKey
 from tests.sim.reference import LEASED, RefGroup
 
@@ -142,6 +143,16 @@ class Operator:
         retry = msgspec.structs.replace(found.spec.retry, attempts=world.chance.randint(1, 4))
         changed = msgspec.structs.replace(found.spec, retry=retry, paused=False)
         self._do("policy", lambda: self._change(changed))
+
+    def _refilter(self) -> None:
+        """Give the group another header filter."""
+        world = self.world
+        topic = world.broker.views.catalog.by_name.get(self.topic)
+        found = topic.by_group.get(self.group) if topic is not None else None
+        if found is None:
+            return
+        changed = msgspec.structs.replace(found.spec, filter=filters.made(world.chance))
+        self._do("refilter", lambda: self._change(changed))
 
     def _recreate(self) -> None:
         """Drop the group, or the topic, and make it again under the same name."""

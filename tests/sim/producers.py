@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 from ternmq.broker.gate.replies import Reply, SendReply
@@ -42,6 +44,7 @@ class Producer:
         body: int = 60,
         keys: int = 0,
         tags: tuple[str, ...] = (),
+        headers: Callable[[Random], dict[str, str]] | None = None,
         ids: int = 0,
         resend_us: int = 1_000_000,
         compression: Compression = Compression.NONE,
@@ -55,6 +58,7 @@ class Producer:
         self.body = body
         self.keys = keys
         self.tags = tags
+        self.headers = headers
         self.ids = ids
         self.resend_us = resend_us
         self.compression = compression
@@ -136,6 +140,7 @@ class Producer:
                     key=f"key{chance.randrange(4)}" if chance.random() < 0.3 else "",
                     ordering_key=f"o{chance.randrange(self.keys)}" if self.keys else "",
                     tag=chance.choice(self.tags) if self.tags else "",
+                    headers=self.headers(chance) if self.headers else {},
                     application_id=given,
                 )
             )

@@ -18,6 +18,7 @@ from ternmq.broker.group.lease import LEASE_BITS
 from ternmq.broker.group.progress import Progress
 from ternmq.journal.log.scan import RawRecord
 from ternmq.model.specs import Exhausted, Mode, SubscriptionSpec, TopicSpec
+from ternmq.record.batch import batch
 from ternmq.record.batch.batch import Batch
 from ternmq.record.batch.layout import U32
 from ternmq.record.fact import control, facts, messages, moved, replay
@@ -25,6 +26,7 @@ from ternmq.record.fact.facts import Cause, CursorMoved, Extended, Move, Outcome
 from ternmq.record.fact.header import Kind
 from ternmq.record.fact.messages import Messages
 from ternmq.record.fact.replay import Replayed
+from tests.sim import filters
 from tests.sim.decided import Decided
 from tests.sim.expiring import Expiries
 from tests.sim.history import Asked, GroupKey, Name, Opening, Stored, Tried, kept_from
@@ -171,17 +173,48 @@ class RefGroup:
 class RefSubscription:
     """A group on a topic."""
 
-    __slots__ = ("name", "spec", "wanted")
+    __slots__ = ("_filters", "filtered", "name", "spec")
 
     def __init__(self, name: str, spec: SubscriptionSpec) -> None:
         self.name = name
+        self._filters: list[RefFilter] = []
         self.set(spec)
 
     def set(self, spec: SubscriptionSpec) -> None:
         """Take over settings."""
         self.spec = spec
+        self._filters.append(RefFilter(spec))
+        self.filtered = self._filters[-1].filters
+
+    def passes(self, row: batch.Row) -> bool:
+        """Return whether a message is for this group."""
+        return self._filters[-1].answer(row) is True
+
+    def passed(self, row: batch.Row) -> bool:
+        """Return whether a message ever was for this group, whose filter may have changed."""
+        return any(one.answer(row) for one in self._filters)
+
+    def unknown(self, row: batch.Row) -> bool:
+        """Return whether the filter says neither yes nor no to a message."""
+        return self._filters[-1].answer(row) is None
+
+
+class RefFilter:
+    """The filters of a group."""
+
+    __slots__ = ("_tags", "_tree", "filters")
+
+    def __init__(self, spec: SubscriptionSpec) -> None:
         tags = [part.strip() for part in spec.tags.split("||")]
-        self.wanted = None if spec.tags.strip() in {"", "*"} else frozenset(tags)
+        self._tags = None if spec.tags.strip() in {"", "*"} else frozenset(tags)
+        self._tree = filters.read(spec.filter) if spec.filter.strip() else None
+        self.filters = self._tags is not None or self._tree is not None
+
+    def answer(self, row: batch.Row) -> bool | None:
+        """Return whether a message passes; None: its headers do not say it."""
+        if self._tags is not None and row.tag not in self._tags:
+            return False
+        return self._tree is None or filters.truth(self._tree, row)
 
 
 class RefTopic:
@@ -459,7 +492,7 @@ class Reference:
                 self._check_mark(where, group, stored[offset], offset, deliveries)
                 if offset >= group.cursor and offset not in group.ahead:
                     fresh.add(offset)
-                self._check_content(where, subscription, stored[offset])
+                self._check_content(where, subscription, stored[offset], new=offset in fresh)
                 row.state, row.attempt, row.deliveries = LEASED, attempt, deliveries
                 row.parked = False
                 row.lease = lease_id
@@ -547,10 +580,12 @@ class Reference:
             raise Violation(f"{where}: {offset} comes again as if new")
         handed.add(offset)
 
-    def _check_content(self, where: str, subscription: RefSubscription, stored: Stored) -> None:
-        wanted = subscription.wanted
-        if wanted is not None and stored.row().tag not in wanted:
-            raise Violation(f"{where}: tag {stored.row().tag!r} does not match the filter")
+    def _check_content(
+        self, where: str, subscription: RefSubscription, stored: Stored, *, new: bool
+    ) -> None:
+        passes = subscription.passes if new else subscription.passed
+        if not passes(stored.row()):
+            raise Violation(f"{where}: {stored.row()} does not match the filter")
 
     def _pass_cursor(
         self,
@@ -571,9 +606,11 @@ class Reference:
             if offset < gone:
                 self.count("expired rows passed")
                 continue
-            if subscription.wanted is None or one.row().tag in subscription.wanted:
+            if not subscription.filtered or subscription.passes(one.row()):
                 raise Violation(f"{where}: {offset} is passed over")
             self.count("filter skip")
+            if subscription.unknown(one.row()):
+                self.count("filter skip of what is unknown")
         if fresh and max(fresh) >= max(cursor, group.cursor):
             raise Violation(f"{where}: leased beyond its cursor")
         if cursor > group.cursor:
@@ -885,7 +922,7 @@ class Reference:
             if row is None:
                 if self.first < 1 << 62 and stored[offset].position < self.first:
                     raise Violation(f"{where}: the content of {offset} is gone")
-                self._check_content(where, subscription, stored[offset])
+                self._check_content(where, subscription, stored[offset], new=True)
             if fact.cause is replay.Cause.REDRIVE and (row is None or row.state != DEAD):
                 raise Violation(f"{where}: {offset} is redriven and was not dead")
             if (attempt, deliveries) != (1, _known_deliveries(row)):

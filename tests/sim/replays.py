@@ -147,7 +147,7 @@ class Replayer(Operator):
         world = self.world
         topic = world.reference.topics[key[1]]
         stored = topic.queues[key[2]]
-        tags = topic.subscriptions[key[0]].wanted
+        subscription = topic.subscriptions[key[0]]
         first = world.broker.views.catalog.topics[key[1]].queues[key[2]].first
         wanted: Rows = {}
         for offset in sorted(asked):
@@ -162,7 +162,7 @@ class Replayer(Operator):
                 continue
             elif offset < first:
                 world.reached("a replay's rows are gone")
-            elif tags is not None and stored[offset].row().tag not in tags:
+            elif subscription.filtered and not subscription.passes(stored[offset].row()):
                 world.reached("a replay's rows are not for the group")
             else:
                 wanted[offset] = (READY, 1, 0, 0, 0, 0)

@@ -16,15 +16,17 @@ from tests.sim.workloads import KINDS
 from tests.sim.world import FREED_US, Stopped, World
 
 ROTATION: Final = (
-    "tiny", "faulty", "transactions", "rolls", "emptied", "crowded", "filled", "replayed",
-    "delayed", "cancels", "checked", "parked", "keyed", "lanes", "expiring",
-    "returning", "pinned", "transactions", "old_rows", "rolls", "ordered", "filtered", "shared",
-    "burst", "due_copies", "due_filled",
+    "tiny", "lanes", "expiring", "faulty", "transactions", "rolls", "emptied", "crowded", "filled",
+    "replayed",
+    "delayed", "cancels", "checked", "parked", "keyed",
+    "returning", "pinned", "transactions", "old_rows", "rolls", "ordered", "filtered", "filters",
+    "shared",
+    "burst", "due_copies", "due_filled", "lanes", "filters", "expiring",
     "old_rows", "transactions", "consumed", "aged", "settings", "faulty", "filled", "replayed",
     "delayed",
     "given_ids", "fast", "transactions", "emptied", "crowded", "faulty", "pinned", "rolls",
     "replayed", "shared", "rolls", "faulty", "returning", "ordered", "settings", "replayed",
-    "keyed", "checked", "parked", "overtaken", "overtaken", "lanes", "expiring",
+    "keyed", "checked", "parked", "overtaken", "overtaken", "lanes", "filters", "expiring",
 )  # fmt: skip
 """Kinds in the order in which cases take them."""
 

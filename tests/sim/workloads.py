@@ -27,6 +27,7 @@ from tests.sim.crowded import Others
 from tests.sim.delays import DAY_US, Burst, Canceller, Delayer, Leaper
 from tests.sim.expiring import Brief, Napper
 from tests.sim.filling import OVERDUE_US, Filling
+from tests.sim.filters import made, made_headers
 from tests.sim.levels import Ranked
 from tests.sim.medium import Medium
 from tests.sim.openers import APP, GROUP, Desk, Hasty, Keeper, Opener
@@ -419,6 +420,30 @@ def filtered(seed: str) -> World:
     _client(world, Producer(world, "t", 11, rows=5, tags=("a", "b", "c", "d", "d", "", "")))
     _client(world, Consumer(world, "t", "g", "c1", fail=0.3))
     _client(world, Consumer(world, "t", "h", "c2", fail=0.3))
+    return world
+
+
+def filters(seed: str) -> World:
+    """Groups with header filters, also beside tags; the filters change, and rows come again."""
+    limits = msgspec.structs.replace(ROLLING_LIMITS, session_grace_us=500_000)
+    world = World(seed, options(16384, 4000, limits=limits))
+    world.patience = 0.6
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    broker.administration.create_topic(now, TopicSpec(name="t"))
+    plain = SubscriptionSpec(retry=retry(2), lease_us=25_000)
+    for group, tags in (("g", ""), ("h", "a || b"), ("i", "")):
+        filter_ = made(world.chance)
+        spec = msgspec.structs.replace(plain, tags=tags, filter=filter_)
+        broker.administration.subscribe(now, "t", group, spec)
+        _client(world, Consumer(world, "t", group, f"c{group}", fail=0.3))
+        _client(world, Replayer(
+            world, "t", group, every_us=10_000 if group == "i" else 40_000,
+            acts=("replay", "refilter"), back=40))  # fmt: skip
+    for number, rows in ((11, 5), (12, 40)):
+        _client(world, Producer(
+            world, "t", number, rows=rows, tags=("a", "b", "c", ""), headers=made_headers,
+            ids=200, every_us=1000 * rows))  # fmt: skip
     return world
 
 
@@ -1036,6 +1061,7 @@ KINDS = {
     "faulty": faulty,
     "fast": fast,
     "filtered": filtered,
+    "filters": filters,
     "given_ids": given_ids,
     "settings": settings,
     "replayed": replayed,

@@ -117,7 +117,7 @@ def test_a_priority_that_the_topic_does_not_have_is_not_written(spark, real, cli
     client.admin.create_topic("out")
     frame = spark.range(3).selectExpr("cast(id as string) value", "cast(id as int) as priority")
     with pytest.raises(Exception, match=r"\w+") as raised:
-        writer(frame, real, topic="out").save()
+        writer(frame, real, topic="out", writerId="ranks").save()
     assert "column priority: topic 'out' has no levels" in str(raised.value)
     assert list(client.read("out")) == []
 

@@ -742,6 +742,7 @@ class Client(pickling.NotPickled):
         max_messages: int = 500,
         wait: float | timedelta = 10.0,
         tags: str | None = None,
+        filter: str | None = None,  # noqa: A002
         mode: Mode | str | None = None,
         start: Start | str | None = None,
     ) -> Deliveries:
@@ -755,6 +756,8 @@ class Client(pickling.NotPickled):
             max_messages: Most messages that are returned.
             wait: Seconds to wait for the first.
             tags: Filter, such as ``paid || refunded``; None: the group's.
+            filter: Header filter, such as ``region = 'eu' AND amount >= 100``; None: the group's.
+                Messages have to pass both filters.
             mode: ``shared`` or ``ordered``; None: the group's.
             start: Where a new group begins, ``earliest`` or ``latest``; None: the group's.
 
@@ -767,7 +770,7 @@ class Client(pickling.NotPickled):
             ClientClosed: The client is closed, or was closed while this waited.
         """
         topic = self._declarations.name_of(topic)
-        source = Source(topic, group, tags, mode, start)
+        source = Source(topic, group, tags, mode, start, filter=filter)
         check_positive("max_messages", max_messages)
         wait = wait_of("wait", wait)
         self._session.bind()
@@ -782,6 +785,7 @@ class Client(pickling.NotPickled):
         group: str,
         max_in_flight: int | None = None,
         tags: str | None = None,
+        filter: str | None = None,  # noqa: A002
         mode: Mode | str | None = None,
         start: Start | str | None = None,
     ) -> Consumer:
@@ -794,7 +798,7 @@ class Client(pickling.NotPickled):
         are not settled. See ``pull`` for the other arguments.
         """
         topic = self._declarations.name_of(topic)
-        source = Source(topic, group, tags, mode, start)
+        source = Source(topic, group, tags, mode, start, filter=filter)
         return Consumer(ConsumerEngine(self._puller, source, self.codecs, max_in_flight))
 
     def consume_batches(
@@ -805,6 +809,7 @@ class Client(pickling.NotPickled):
         max_messages: int = 500,
         max_wait: float | timedelta = 2.0,
         tags: str | None = None,
+        filter: str | None = None,  # noqa: A002
         mode: Mode | str | None = None,
         start: Start | str | None = None,
     ) -> AsyncIterator[Deliveries]:
@@ -815,7 +820,7 @@ class Client(pickling.NotPickled):
         other arguments.
         """
         topic = self._declarations.name_of(topic)
-        source = Source(topic, group, tags, mode, start)
+        source = Source(topic, group, tags, mode, start, filter=filter)
         check_positive("max_messages", max_messages)
         return self._batches(source, max_messages, wait_of("max_wait", max_wait))
 
@@ -875,6 +880,7 @@ class Client(pickling.NotPickled):
         *,
         group: str,
         tags: str | None = None,
+        filter: str | None = None,  # noqa: A002
         concurrency: int = 16,
         max_in_flight: int | None = None,
         mode: Mode | str | None = None,
@@ -892,6 +898,7 @@ class Client(pickling.NotPickled):
             topic: The topic: its name, or a ``Topic``, which this call also declares.
             group: The consumer group.
             tags: Filter; ``declare`` describes how it is applied.
+            filter: Header filter, likewise.
             concurrency: Number of messages handled at one time; not more than ``max_in_flight``.
             max_in_flight: Largest number of unsettled messages that the client holds; None:
                 ``concurrency``, plus as many as are processed in 0.1 s, at most 1,024.
@@ -906,7 +913,7 @@ class Client(pickling.NotPickled):
                 or an annotation that cannot be resolved. Or the topic and group have a handler.
         """
         name = self._declarations.name_of(topic)
-        source = Source(name, group, tags, mode, start, retry, lease)
+        source = Source(name, group, tags, mode, start, retry, lease, filter)
 
         def declare(function: F) -> F:
             self._declarations.add(function, source, concurrency, max_in_flight)

@@ -34,6 +34,7 @@ from ternmq.model.errors import (
     UnknownGroup,
     UnknownTopic,
 )
+from ternmq.model.header_filter import same_header_filter
 from ternmq.model.policies import write_retry
 from ternmq.model.specs import SubscriptionSpec, TopicSpec
 from ternmq.model.tag_filter import same_filter
@@ -273,6 +274,7 @@ class Topology:
                 topic,
                 group,
                 tags=source.tags if "tags" in settings else None,
+                filter=source.filter if "filter" in settings else None,
                 retry=None if source.retry is None else RetryPolicy.of(source.retry),
                 lease=None if source.lease_us is None else timedelta(microseconds=source.lease_us),
             )
@@ -391,18 +393,22 @@ def _group_changes(
     tags = source.tags
     if tags is not None and has is not None and same_filter(tags, has.tags):
         tags = has.tags  # the same, written in another way
+    wanted = source.filter
+    if wanted is not None and has is not None and same_header_filter(wanted, has.filter):
+        wanted = has.filter
     stated = _stated_of_group(
         tags,
         None if source.mode is None else source.mode.value,
         None if source.start is None else source.start.value,
         None if retry is None else write_retry(retry),
         None if source.lease_us is None else write_duration(source.lease_us),
+        wanted,
     )
     if has is None:
         return [Change("create", source.topic, source.group, "", "", _all(stated))]
     now = _stated_of_group(
         has.tags, has.mode.value, has.start.value, write_retry(has.policy),
-        write_duration(has.lease_us),
+        write_duration(has.lease_us), has.filter,
     )  # fmt: skip
     return [
         Change(
@@ -415,10 +421,16 @@ def _group_changes(
 
 
 def _stated_of_group(
-    tags: str | None, mode: str | None, start: str | None, retry: str | None, lease: str | None
+    tags: str | None,
+    mode: str | None,
+    start: str | None,
+    retry: str | None,
+    lease: str | None,
+    wanted: str | None,
 ) -> dict[str, str]:
     told = {
         "tags": None if tags is None else repr(tags),
+        "filter": None if wanted is None else repr(wanted),
         "mode": mode, "start": start, "retry": retry, "lease": lease,
     }  # fmt: skip
     return {setting: value for setting, value in told.items() if value is not None}

@@ -167,7 +167,7 @@ class GroupSettingsMismatch(RefusedError):
     """The filter, mode, start, retry policy or lease in the request differs from the group's."""
 
     code = 116
-    hint = "leave out tags=, mode=, start=, retry= and lease= to use the group's settings"
+    hint = "leave out tags=, filter=, mode=, start=, retry= and lease= to use the group's settings"
 
 
 class LeaseExpired(RefusedError):
@@ -423,6 +423,13 @@ class AlreadyDelivered(RefusedError):
 
     code = 171
     hint = "a message can only be cancelled before it is due"
+
+
+class InvalidFilter(InvalidRequest):
+    """A header filter is invalid; the text names the column."""
+
+    code = 172
+    hint = "write it like: region = 'eu' AND amount >= 100"
 
 
 class JournalError(TernMQError):

@@ -231,6 +231,9 @@ class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     window: int = 10_000
     """Most messages of a queue that are leased at one time."""
     paused: bool = False
+    filter: str = ""
+    """Header filter, such as ``region = 'eu' AND amount >= 100``; empty: every message. Messages
+    have to pass both ``tags`` and ``filter``."""
     expired: Expired = Expired.DEAD_LETTER
     """What becomes of messages that expire before the group received them."""
 

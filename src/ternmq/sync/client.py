@@ -416,6 +416,7 @@ class Client(pickling.NotPickled):
         max_messages: int = 500,
         wait: float | timedelta = 10.0,
         tags: str | None = None,
+        filter: str | None = None,  # noqa: A002
         mode: Mode | str | None = None,
         start: Start | str | None = None,
     ) -> Deliveries:
@@ -428,6 +429,7 @@ class Client(pickling.NotPickled):
                 max_messages=max_messages,
                 wait=wait,
                 tags=tags,
+                filter=filter,
                 mode=mode,
                 start=start,
             )
@@ -441,13 +443,20 @@ class Client(pickling.NotPickled):
         group: str,
         max_in_flight: int | None = None,
         tags: str | None = None,
+        filter: str | None = None,  # noqa: A002
         mode: Mode | str | None = None,
         start: Start | str | None = None,
     ) -> Consumer:
         """Return deliveries one by one: a context manager around an iterator."""
         thread, client = self.reach()
         consumer = client.consume(
-            topic, group=group, max_in_flight=max_in_flight, tags=tags, mode=mode, start=start
+            topic,
+            group=group,
+            max_in_flight=max_in_flight,
+            tags=tags,
+            filter=filter,
+            mode=mode,
+            start=start,
         )
         return Consumer(engine_of(consumer), thread)
 
@@ -459,6 +468,7 @@ class Client(pickling.NotPickled):
         max_messages: int = 500,
         max_wait: float | timedelta = 2.0,
         tags: str | None = None,
+        filter: str | None = None,  # noqa: A002
         mode: Mode | str | None = None,
         start: Start | str | None = None,
     ) -> Iterator[Deliveries]:
@@ -470,6 +480,7 @@ class Client(pickling.NotPickled):
             max_messages=max_messages,
             max_wait=max_wait,
             tags=tags,
+            filter=filter,
             mode=mode,
             start=start,
         )
@@ -502,6 +513,7 @@ class Client(pickling.NotPickled):
         *,
         group: str,
         tags: str | None = None,
+        filter: str | None = None,  # noqa: A002
         concurrency: int = 16,
         max_in_flight: int | None = None,
         mode: Mode | str | None = None,
@@ -511,7 +523,7 @@ class Client(pickling.NotPickled):
     ) -> Callable[[F], F]:
         """Declare that a function handles the messages of a group; ``run`` calls it, in threads."""
         name = self._declarations.name_of(topic)
-        source = Source(name, group, tags, mode, start, retry, lease)
+        source = Source(name, group, tags, mode, start, retry, lease, filter)
 
         def declare(function: F) -> F:
             self._declarations.add(function, source, concurrency, max_in_flight)

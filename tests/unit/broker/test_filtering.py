@@ -1,18 +1,20 @@
-"""Groups with a tag filter: no false positive, progress over other rows, changed filters."""
+"""Groups with filters: no false positive, progress over other rows, changed filters."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
 from ternmq.broker.catalog.filter import mask_of
 from ternmq.broker.query.messages import Queries
-from ternmq.model.errors import InvalidRequest
-from ternmq.model.specs import Limits, SubscriptionSpec
+from ternmq.model.errors import InvalidFilter, InvalidRequest
+from ternmq.model.specs import Limits, Mode, SubscriptionSpec
 from ternmq.record.batch.batch import Row
 from ternmq.record.fact import control
 from ternmq.record.fact.facts import Outcome
+from tests.sim import filters
 from tests.unit.broker.kit import SECOND, World, attempts, explore, offsets
 
 
@@ -237,3 +239,187 @@ def test_a_group_keeps_a_filter_that_earlier_versions_took() -> None:
             administration.change_subscription(world.now, "t", "old", wrong)
         with pytest.raises(InvalidRequest, match=says):
             administration.subscribe(world.now, "t", "new", wrong)
+
+
+# ---------------------------------------------------------------------------------------- headers
+
+
+def numbered(world: World, values: Sequence[str | None], tags: str = "") -> None:
+    """Send one batch, a row for each value of the header n; None: without it."""
+    rows = [
+        Row(
+            body=b"%d %d" % (len(world.sent), at),
+            headers={} if value is None else {"n": value},
+            tag=tags[at] if tags else "",
+        )
+        for at, value in enumerate(values)
+    ]
+    world.send("t", rows)
+
+
+def test_only_true_is_delivered_unknown_is_passed_over() -> None:
+    def scenario(world: World) -> None:
+        session = start(world, "", filter="n <> 5")
+        numbered(world, ["5", None, "x", "6"])
+        numbered(world, [None])
+        numbered(world, ["7", "5"])
+        assert world.drain(session, "t", "g") == [3, 5]
+        progress = world.progress("t", "g")
+        assert (progress.cursor, progress.floor()) == (7, 7)
+
+    explore(scenario)
+
+
+def test_tags_and_headers_must_both_hold() -> None:
+    def scenario(world: World) -> None:
+        session = start(world, "a || c", filter="n >= 2")
+        numbered(world, ["1", "2", "3", "2"], "abca")
+        numbered(world, ["9", "9"], "bb")
+        numbered(world, ["0", "9"], "ac")
+        assert world.drain(session, "t", "g") == [2, 3, 7]
+
+    explore(scenario)
+
+
+def test_a_header_filter_without_tags_reads_batches_without_tags() -> None:
+    def scenario(world: World) -> None:
+        session = start(world, "", filter="n = 1 OR $tag = 'a'")
+        numbered(world, ["1", "2"])
+        numbered(world, ["2", "2"], "ab")
+        assert world.drain(session, "t", "g") == [0, 2]
+
+    explore(scenario)
+
+
+def test_a_header_filter_that_changes_judges_what_the_one_before_passed_over() -> None:
+    def scenario(world: World) -> None:
+        session = start(world, "", filter="n = 1")
+        numbered(world, ["2", "3", None])
+        assert world.pull(session, "t", "g") is None
+        world.change("t", "g", filter="n IS NULL")
+        assert offsets(world.pull(session, "t", "g")) == [2]
+        world.change("t", "g", filter="")
+        numbered(world, ["4"])
+        assert offsets(world.pull(session, "t", "g")) == [3]
+
+    explore(scenario)
+
+
+@pytest.mark.parametrize("room", [1, 7, 500])
+def test_small_pulls_of_large_batches(room: int) -> None:
+    world = World(limits=Limits(filter_scan_rows=100))
+    session = start(world, "", filter="n < 5", window=5000)
+    numbered(world, [str(at % 50) for at in range(1000)])
+    numbered(world, ["50"] * 400 + ["0"])
+    got: list[int] = []
+    for _ in range(1500):
+        pulled = world.pull(session, "t", "g", room)
+        if pulled is not None:
+            got += offsets(pulled)
+            world.settle(session, "t", "g", pulled)
+    assert got == [at for at in range(1000) if at % 50 < 5] + [1400]
+
+
+def test_a_pull_judges_as_many_rows_as_its_budget_allows() -> None:
+    """Also where headers are so long that few rows cost much."""
+    world = World(limits=Limits(filter_scan_rows=400))
+    session = start(world, "", filter="n = '1' OR n CONTAINS 'zz'")
+    numbered(world, [str(at) * 30 for at in range(2, 502)])
+    assert world.pull(session, "t", "g") is None
+    assert world.progress("t", "g").scan == 100, "a row costs four"
+    for _ in range(4):
+        world.pull(session, "t", "g")
+    progress = world.progress("t", "g")
+    assert max(progress.cursor, progress.scan) == 500
+    numbered(world, [str(at) + "x" * 5000 for at in range(40)])
+    world.pull(session, "t", "g")
+    progress = world.progress("t", "g")
+    assert 500 < max(progress.cursor, progress.scan) < 540
+    for _ in range(40):
+        world.pull(session, "t", "g")
+    progress = world.progress("t", "g")
+    assert max(progress.cursor, progress.scan) == 540
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_header_filters_against_the_second_evaluator(seed: int) -> None:
+    def scenario(world: World) -> None:
+        chance = random.Random(seed)
+        texts = [filters.made(chance) for _ in range(3)]
+        session = start(world, "", filter=texts[0], lease_us=SECOND)
+        for at, text in enumerate(texts[1:]):
+            world.group("t", f"h{at}", filter=text, lease_us=SECOND)
+        rows: list[Row] = []
+        got: dict[str, list[int]] = {"g": [], "h0": [], "h1": []}
+        for _ in range(50):
+            if chance.random() < 0.5:
+                some = [
+                    Row(
+                        b"%d %d" % (len(rows), at),
+                        headers=filters.made_headers(chance),
+                        tag=chance.choice(["", "eu"]),
+                    )
+                    for at in range(chance.randint(1, 30))
+                ]
+                rows += some
+                world.send("t", some)
+            else:
+                group = chance.choice(list(got))
+                pulled = world.pull(session, "t", group, chance.randint(1, 5))
+                if pulled is not None:
+                    got[group] += offsets(pulled)
+                    world.settle(session, "t", group, pulled)
+        for group, text in zip(got, texts, strict=True):
+            for _ in range(80):
+                got[group] += world.drain(session, "t", group, 3)
+            tree = filters.read(text)
+            expected = [at for at, row in enumerate(rows) if filters.truth(tree, row) is True]
+            assert got[group] == expected, text
+
+    explore(scenario, Limits(filter_scan_rows=40), paces=((1, 1), (2, 3)), step=17)
+
+
+def test_header_filters_that_are_refused() -> None:
+    world = World()
+    world.topic("t")
+    world.topic("o", ordered=True)
+    for wrong in ("n =", "(" * 10_000, "x" * (1 << 20)):
+        with pytest.raises(InvalidFilter, match="column"):
+            world.group("t", "g", filter=wrong)
+    with pytest.raises(InvalidRequest, match="keeps the order of topic 'o', so it takes no header"):
+        world.group("o", "g", mode=Mode.ORDERED, filter="n = 1")
+    world.group("o", "g", mode=Mode.ORDERED, filter="  ")
+    world.group("t", "g", filter="n = 1")
+    end = world.broker.journal.end
+    for wrong in ("n =", "n = 1 AND"):
+        with pytest.raises(InvalidFilter, match="column"):
+            world.change("t", "g", filter=wrong)
+    with pytest.raises(InvalidRequest):
+        world.change("o", "g", filter="n = 1")
+    assert world.broker.journal.end == end
+    assert "h" not in world.broker.views.catalog.by_name["t"].by_group
+
+
+def test_a_filter_by_priority_on_a_topic_with_levels() -> None:
+    world = World()
+    world.topic("p", levels=3)
+    world.group("p", "g", filter="$priority >= 1 AND n < 5")
+    session = world.join()
+    for priority in (0, 1, 2):
+        rows = [Row(b"%d %d" % (priority, at), headers={"n": str(at)}, priority=priority)
+                for at in range(3, 7)]  # fmt: skip
+        world.send("p", rows)
+    got: list[tuple[int, int]] = []
+    while (pulled := world.pull(session, "p", "g", 1)) is not None:
+        got += [(pulled.queue, offset) for offset in offsets(pulled)]
+        world.settle(session, "p", "g", pulled)
+    assert got == [(2, 0), (2, 1), (1, 0), (1, 1)]
+
+
+def test_a_header_filter_is_kept_over_a_restart() -> None:
+    world = World()
+    session = start(world, "", filter="n = 1")
+    numbered(world, ["1", "2"])
+    world.restart()
+    assert world.broker.views.catalog.by_name["t"].by_group["g"].spec.filter == "n = 1"
+    assert world.drain(session, "t", "g") == [0]

@@ -444,6 +444,24 @@ def written_levels() -> bytes:
     return disk.open(segment_name(0)).pread(journal.end, 0)
 
 
+FILTERED: list[control.Config] = [
+    control.Subscribed(1, "eu", 2, SubscriptionSpec(filter="region = 'eu' AND n >= 100"), [0]),
+    control.SubscriptionChanged(1, 2, SubscriptionSpec(tags="paid", filter="`x y` IS NULL")),
+    control.SubscriptionChanged(1, 2, SubscriptionSpec()),
+]
+
+
+def written_filters() -> bytes:
+    """Write the journal of groups with header filters anew."""
+    disk = MemoryDisk()
+    journal = Journal.create(disk, segment_size=SEGMENT, time_us=TIME_US)
+    commit(journal)
+    for at, config in enumerate(FILTERED):
+        journal.append(Kind.CONFIG, control.pack(config), TIME_US + at)
+    commit(journal)
+    return disk.open(segment_name(0)).pread(journal.end, 0)
+
+
 EXPIRING: list[control.Config] = [
     control.TopicCreated(1, TopicSpec(name="quotes", expires_us=10_000_000)),
     control.Subscribed(1, "eu", 1, SubscriptionSpec(expired=Expired.DROP), [0]),
@@ -498,6 +516,7 @@ GOLDEN = (
     Golden("records_v1_given", written_given),
     Golden("records_v1_due", written_due),
     Golden("records_v1_levels", written_levels),
+    Golden("records_v1_filters", written_filters),
     Golden("records_v1_expiry", written_expiry),
 )
 

@@ -142,6 +142,10 @@ _FAILED = control.FailedMessage(
     message=_FOUND,
 )
 _NOTHING = control.Nothing()
+JOINED = control.GroupJoined(created=True, spec=_SPEC, queues=4)
+JOIN_FILTERED = control.GroupJoin(
+    topic=TOPIC, group=GROUP, tags="paid", filter="region = 'eu' AND amount >= 100"
+)
 
 HELLO: Final = control.Hello(
     app="shop",
@@ -216,7 +220,7 @@ STRUCTS: Final[dict[Command, tuple[msgspec.Struct, msgspec.Struct]]] = {
     ),
     Command.GROUP_JOIN: (
         control.GroupJoin(topic=TOPIC, group=GROUP, tags="paid", mode=Mode.ORDERED),
-        control.GroupJoined(created=True, spec=_SPEC, queues=4),
+        JOINED,
     ),
     Command.GROUP_CHANGE: (
         control.GroupChange(topic=TOPIC, group=GROUP, spec=_SPEC),

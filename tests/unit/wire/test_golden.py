@@ -17,6 +17,7 @@ import msgspec
 import pytest
 from msgspec.structs import astuple
 
+from ternmq.model.specs import Mode
 from ternmq.wire import bodies, control, frames, session
 from ternmq.wire.commands import PUSHES, TABLE, Command
 from ternmq.wire.frames import ANSWER, ERROR, PUSH, Frame, FrameReader
@@ -87,6 +88,12 @@ def made() -> Iterator[tuple[str, bytes]]:
     away = control.encode(control.Clients(clients=[examples.CLIENT_AWAY]))
     name = "CLIENT_LIST answer with a client that is away"
     yield name, frames.pack(Command.CLIENT_LIST, ANSWER, 108, away)
+    filtered = control.encode(examples.JOIN_FILTERED)
+    yield "GROUP_JOIN with a header filter", frames.pack(Command.GROUP_JOIN, 0, 109, filtered)
+    spec = msgspec.structs.replace(examples.JOINED.spec, mode=Mode.SHARED, filter="a = 1")
+    joined = control.encode(msgspec.structs.replace(examples.JOINED, spec=spec))
+    name = "GROUP_JOIN answer with a header filter"
+    yield name, frames.pack(Command.GROUP_JOIN, ANSWER, 109, joined)
     nothing = examples.pack_delivery(examples.NOTHING_CAME)
     yield "PULL answer without rows", frames.pack(Command.PULL, ANSWER, 101, nothing)
     anew = examples.pack_delivery(examples.DELIVERED_ANEW)

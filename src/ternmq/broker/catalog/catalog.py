@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from ternmq.broker.catalog.filter import TagFilter, parse
+from ternmq.broker.catalog.filter import GroupFilter, filter_of
 from ternmq.broker.catalog.firsts import Firsts
 from ternmq.broker.catalog.levels import LevelTurns
 from ternmq.broker.containers.sortedkeys import SortedKeys
@@ -254,7 +254,7 @@ class Subscription:
         """Set the settings; ``mode``: the row of the mode that they name."""
         self.spec = spec
         self.mode = mode
-        self.filter: TagFilter | None = parse(spec.tags)
+        self.filter: GroupFilter | None = filter_of(spec)
         # What each pull asks, without a second look-up.
         self.confirmed = mode.confirmed
         self.straight = mode.straight and self.filter is None

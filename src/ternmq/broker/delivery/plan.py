@@ -28,8 +28,8 @@ class Plan:
     def lease_row(self, offset: int, attempt: int, deliveries: int) -> None:
         """Add one row after the others."""
         if self.runs:
-            start, stop, *rest = self.runs[-1]
-            if stop == offset and rest == [attempt, deliveries]:
+            start, stop, tries, given = self.runs[-1]
+            if stop == offset and tries == attempt and given == deliveries:
                 self.runs[-1] = (start, offset + 1, attempt, deliveries)
                 return
         self.runs.append((offset, offset + 1, attempt, deliveries))

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ternmq.broker.catalog.catalog import Queue, Subscription
+from ternmq.broker.catalog.filter import NOT_JUDGED, Judge
 from ternmq.broker.delivery.settles import Settling, released
 from ternmq.broker.group.failedrows import SHARD_BITS, SHARD_ROWS
 from ternmq.broker.group.progress import Progress
@@ -296,11 +297,12 @@ class _Reader:
         self.rows = READ_ROWS
         """Rows that may still be examined."""
         self._bytes = ledger.limits.pull_bytes
-        # The batch read last: offsets [start, stop), their rows in it, hashes and matches.
+        # The batch read last: offsets [start, stop), their rows in it, hashes and its judge.
         self._start = self._stop = 0
         self._row_of: list[int] = []
         self._hashes: Sequence[int] = ()
-        self._matching: list[bool] | bool = True
+        self._judge: Judge | None = None
+        self._judged = NOT_JUDGED
 
     def full(self) -> bool:
         """Whether the limit is reached, so that the rest is left to another command."""
@@ -319,9 +321,12 @@ class _Reader:
         if self._filter is None:
             return True
         self._read(offset)
-        if isinstance(self._matching, bool):
-            return self._matching
-        return self._matching[self._row_of[offset - self._start]]
+        row = self._row_of[offset - self._start]
+        if not self._judged.start <= row < self._judged.stop:
+            assert self._judge is not None
+            last = self._row_of[min(self._stop, offset + READ_ROWS) - 1 - self._start]
+            self._judged = self._judge.judge(row, last + 1)
+        return self._judged.passed(row)
 
     def _read(self, offset: int) -> None:
         if self._start <= offset < self._stop:
@@ -333,7 +338,8 @@ class _Reader:
         else:
             batch = self._copied(offset)
         self._hashes = batch.ordering_hashes() if self.keyed else ()
-        self._matching = True if self._filter is None else self._filter.matching(batch)
+        self._judge = None if self._filter is None else self._filter.judge(batch)
+        self._judged = NOT_JUDGED
 
     def _stored(self, places: Places) -> Batch:
         record = self._ledger.store.at_place(places, 0)

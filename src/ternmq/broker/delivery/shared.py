@@ -11,6 +11,7 @@ from typing import Final
 from ternmq.broker.catalog.catalog import Queue, Subscription
 from ternmq.broker.delivery.plan import Budget, Plan, once_more, one_place, run_again
 from ternmq.broker.delivery.planner import PlannedMode
+from ternmq.broker.delivery.scan import scan
 from ternmq.broker.group.order import UNORDERED
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import merge
@@ -18,7 +19,6 @@ from ternmq.broker.ledger.ledger import Ledger
 from ternmq.journal.index.tail import Places
 from ternmq.model.errors import CorruptJournal
 from ternmq.model.specs import Mode
-from ternmq.record.batch.batch import Batch
 from ternmq.record.fact import messages
 from ternmq.record.fact.facts import LeasedRun
 
@@ -173,7 +173,8 @@ class SharedPlanner:
         given = progress.given
         while room > 0 and max_bytes > 0 and budget > 0 and cursor < visible:
             cursor = progress.ahead.covering_end(cursor)
-            stop = progress.ahead.next_start(cursor, min(cursor + budget, visible))
+            most = max(1, budget // wanted.header_cost)
+            stop = progress.ahead.next_start(cursor, min(cursor + most, visible))
             if cursor >= stop:
                 break
             places = ledger.index.locate(
@@ -187,20 +188,20 @@ class SharedPlanner:
                 end = stop
                 if at + 1 < len(places.first_offsets):
                     end = min(stop, places.first_offsets[at + 1])
-                if places.masks is not None and places.masks[at] & wanted.mask:
+                if wanted.asks(0 if places.masks is None else places.masks[at]):
                     stored = messages.of_record(ledger.store.at_place(places, at))
-                    matching = wanted.matching(Batch(stored.batch))
                     fits = not plan.runs or places.lengths[at] <= max_bytes
-                    for offset in range(max(cursor, first), end):
-                        if matching is True or (
-                            matching is not False and matching[stored.row_of(offset)]
-                        ):
-                            if room <= 0 or not fits:
-                                room = 0
-                                end = stop = offset
-                                break
-                            room -= 1
-                            plan.lease_row(offset, 1, given.deliveries(offset))
+                    found = scan(wanted, stored, max(cursor, first), end, room, budget)
+                    budget -= found.cost
+                    if found.stop < end:
+                        end = stop = found.stop
+                    for offset in found.offsets:
+                        if room <= 0 or not fits:
+                            room = 0
+                            end = stop = offset
+                            break
+                        room -= 1
+                        plan.lease_row(offset, 1, given.deliveries(offset))
                     if plan.runs and plan.runs[-1][1] > max(cursor, first):
                         plan.places.append(one_place(places, at, end))
                         max_bytes -= places.lengths[at]

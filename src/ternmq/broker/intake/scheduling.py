@@ -280,6 +280,6 @@ def check_due_times(now_us: int, due: Sequence[int]) -> tuple[int, int]:
             "every message of a batch with due times needs one, in microseconds since 1970"
         )
     if latest > now_us + LONGEST_DELAY_US:
-        days = (latest - now_us) / DAY_US
-        raise DueTooFar(f"a message would be due in {days:,.1f} days")
+        tenths = -(-(latest - now_us) * 10 // DAY_US)  # rounded up: 731.0 is allowed
+        raise DueTooFar(f"a message would be due in {tenths / 10:,.1f} days")
     return earliest, latest

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ternmq.broker.catalog.apps import check_app
 from ternmq.broker.catalog.filter import check as check_filter
-from ternmq.broker.catalog.filter import parse as parse_filter
+from ternmq.broker.catalog.filter import filter_of
 from ternmq.broker.delivery.parking import Parking
 from ternmq.broker.gate.replies import DoneReply, ValueReply
 from ternmq.broker.ledger.factkinds import CONFIG
@@ -119,14 +119,13 @@ class Administration:
         """Let a group consume a topic; the default mode is the topic's: ordered, or shared.
 
         Raises:
-            InvalidRequest, ModeNotAllowed, UnknownTopic, GroupExists, Busy.
+            InvalidRequest, InvalidFilter, ModeNotAllowed, UnknownTopic, GroupExists, Busy.
         """
         check_name(group)
         topic = self._views.catalog.topic(topic_name)
         if spec is None:
             spec = SubscriptionSpec(mode=default_mode(topic.spec))
         self.check_new_group(topic.spec, group, spec)
-        parse_filter(spec.tags)
         if group in topic.by_group:
             raise GroupExists(f"group {group!r} consumes {topic_name!r} already")
         if len(topic.subscriptions) >= self._limits.groups:
@@ -146,11 +145,11 @@ class Administration:
         """Change a group's settings on a topic; its mode cannot change. Pausing is a setting.
 
         Raises:
-            InvalidRequest, ModeNotAllowed, UnknownTopic, UnknownGroup.
+            InvalidRequest, InvalidFilter, ModeNotAllowed, UnknownTopic, UnknownGroup.
         """
         subscription = self._views.catalog.subscription(topic_name, group)
         self._check_subscription(subscription.topic.spec, group, spec)
-        parse_filter(spec.tags)
+        filter_of(spec)
         if spec.tags != subscription.spec.tags:
             check_filter(spec.tags)
         if spec.mode is not subscription.spec.mode:
@@ -166,10 +165,11 @@ class Administration:
         """Refuse settings that a new group of a topic cannot have; the topic need not exist.
 
         Raises:
-            InvalidRequest, ModeNotAllowed.
+            InvalidRequest, InvalidFilter, ModeNotAllowed.
         """
         self._check_subscription(topic, group, spec)
         check_filter(spec.tags)
+        filter_of(spec)
 
     def _check_subscription(self, topic: TopicSpec, group: str, spec: SubscriptionSpec) -> None:
         spec.check()
@@ -180,6 +180,11 @@ class Administration:
             raise InvalidRequest(
                 f"group {group!r} keeps the order of topic {topic.name!r}, so it takes no tag "
                 "filter: leave the tags out, or make a group with mode shared"
+            )
+        if not mode.filters and spec.filter.strip():
+            raise InvalidRequest(
+                f"group {group!r} keeps the order of topic {topic.name!r}, so it takes no header "
+                "filter: leave the filter out, or make a group with mode shared"
             )
 
     def unsubscribe(self, now_us: int, topic_name: str, group: str) -> DoneReply:

@@ -38,8 +38,8 @@ class _Grant(click.ParamType):  # type: ignore[type-arg]  # generic since click 
 _GRANT: Final = _Grant()
 _grant = click.option(
     "--grant", "grants", type=_GRANT, multiple=True, metavar="RIGHT:TOPIC[:GROUP]",
-    help="Right to grant: produce, consume, manage, or audit:*. Names may end in *. May be "
-         "repeated.",
+    help="Right to grant: produce, consume, manage, or audit:*. Without GROUP: on all groups. "
+         "Names may end in *. May be repeated.",
 )  # fmt: skip
 _deny = click.option(
     "--deny", "denials", type=_GRANT, multiple=True, metavar="RIGHT:TOPIC[:GROUP]",
@@ -131,7 +131,8 @@ async def show(client: AdminClient, name: str, as_json: bool) -> None:
     type=_GRANT,
     multiple=True,
     metavar="RIGHT:TOPIC[:GROUP]",
-    help="Grant or denial to remove, as `app show` prints it. May be repeated.",
+    help="Grant or denial to remove, as `app show` prints it; if the app has both, both are "
+    "removed. May be repeated.",
 )
 @_owner
 @click.option(

@@ -54,6 +54,12 @@ def group() -> None:
     help="Tag filter: deliver only matching messages, such as 'paid || refunded'.",
 )
 @click.option(
+    "--filter",
+    metavar="EXPRESSION",
+    help="Header filter: deliver only matching messages, such as \"region = 'eu' AND amount >= "
+    '100".',
+)
+@click.option(
     "--mode",
     type=_MODE,
     help="Mode of the group. Default: ordered on an ordered topic, else shared.",
@@ -69,6 +75,7 @@ async def create(
     topic: str,
     group: str,
     tags: str | None,
+    filter: str | None,  # noqa: A002
     mode: str | None,
     start: str | None,
 ) -> None:
@@ -76,7 +83,9 @@ async def create(
     await client.admin.topic(topic)
     if await group_of(client, topic, group) is not None:
         raise Failed(f"group {group!r} consumes {topic!r} already; `ternmq group set` changes it")
-    spec = await client.admin.create_group(topic, group, tags=tags, mode=mode, start=start)
+    spec = await client.admin.create_group(
+        topic, group, tags=tags, filter=filter, mode=mode, start=start
+    )
     output.note(f"created group {group} on {topic}, starting at {spec.start.value}")
 
 
@@ -133,6 +142,7 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
             ("state", "paused" if spec.paused else "running"),
             ("mode", spec.mode.value),
             ("tags", spec.tags),
+            ("filter", spec.filter),
             ("start", spec.start.value),
             ("retry", write_retry(spec.policy)),
             ("lease", write_duration(spec.lease_us)),
@@ -160,6 +170,12 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
     "--tags",
     metavar="FILTER",
     help="Tag filter: deliver only matching messages; '' for all messages.",
+)
+@click.option(
+    "--filter",
+    metavar="EXPRESSION",
+    help="Header filter: deliver only matching messages, such as \"region = 'eu' AND amount >= "
+    "100\"; '' for all messages.",
 )
 @click.option(
     "--lease",
@@ -221,13 +237,14 @@ async def set_(
     topic: str,
     group: str,
     tags: str | None,
+    filter: str | None,  # noqa: A002
     lease: timedelta | None,
     window: int | None,
     expired: str | None,
     **policy: Any,
 ) -> None:
     """Change settings of a group on a topic. Other settings stay as they are."""
-    own = given(tags=tags, lease=lease, window=window, expired=expired)
+    own = given(tags=tags, filter=filter, lease=lease, window=window, expired=expired)
     changes = _policy(**policy)
     if not own and not changes:
         raise click.UsageError("name at least one option to change", click.get_current_context())
@@ -352,6 +369,7 @@ def plain(info: GroupInfo) -> dict[str, object]:
         "group": info.group,
         "mode": spec.mode.value,
         "tags": spec.tags,
+        "filter": spec.filter,
         "start": spec.start.value,
         "paused": spec.paused,
         "lease_s": spec.lease_us / 1e6,

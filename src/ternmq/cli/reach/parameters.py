@@ -274,7 +274,9 @@ def range_of(text: str) -> range:
     """
     low, dash, high = text.partition("-")
     if not low.isdecimal() or (dash and not high.isdecimal()):
-        raise click.UsageError(f"{text!r} is neither an offset (7) nor a range (10-12)")
+        raise click.UsageError(
+            f"{text!r} is neither an offset, such as 7, nor a range, such as 10-12"
+        )
     first, last = int(low), int(high or low)
     if last < first:
         raise click.UsageError(f"{text!r} is an empty range: write the lower offset first")

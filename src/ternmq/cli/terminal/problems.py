@@ -63,7 +63,8 @@ _HINTS: Final[dict[type[TernMQError], str]] = {
     UnknownApp: "`ternmq app list` lists the apps",
     UnknownTransaction: "`ternmq transaction list` lists those that are undecided",
     GroupSettingsMismatch: "to use the settings of the group, leave out the options that differ "
-    "(tags, mode or start; in code also retry= or lease=); `ternmq group show` shows the settings",
+    "(tags, filter, mode or start; in code also retry= or lease=); `ternmq group show` shows the "
+    "settings",
     GroupPaused: "`ternmq group resume` resumes it",
     OrderingKeyRequired: "give --ordering-key for every message",
     TopicNotOrdered: "leave --ordering-key out, or send to an ordered topic: `ternmq topic create "

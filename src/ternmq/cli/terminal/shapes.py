@@ -253,7 +253,7 @@ def message_of(text: bytes, properties: Message) -> Message:
         raise ValueError("needs a body or a body_base64")
     for name in (*_TEXTS, "content_type", "id", "application_id"):
         if not isinstance(told.get(name, ""), str):
-            raise ValueError(f"has a {name} that is not text")
+            raise ValueError(f"has a value of {name!r} that is not text")
     priority = told.get("priority", properties.priority)
     if priority is not None and type(priority) is not int:
         raise ValueError("has a priority that is not a whole number")

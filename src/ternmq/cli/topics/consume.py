@@ -50,6 +50,11 @@ _LONG_S: Final = 60.0
     "--tags", metavar="FILTER", help="Tag filter of a new group, such as 'paid || refunded'."
 )
 @click.option(
+    "--filter",
+    metavar="EXPRESSION",
+    help="Header filter of a new group, such as \"region = 'eu' AND amount >= 100\".",
+)
+@click.option(
     "--mode",
     type=click.Choice([one.value for one in Mode]),
     help="Mode of a new group. Default: ordered on an ordered topic, else shared.",
@@ -70,6 +75,7 @@ async def consume(
     wait: timedelta | None,
     no_ack: bool,
     tags: str | None,
+    filter: str | None,  # noqa: A002
     mode: str | None,
     start: str | None,
     raw: bool,
@@ -89,7 +95,7 @@ async def consume(
         most = _LOOK if most is None else most
         wait = timedelta(0) if wait is None else wait
     made, paused = await _at_first(client, topic, group, start)
-    settings = {"tags": tags, "mode": mode, "start": start}
+    settings = {"tags": tags, "filter": filter, "mode": mode, "start": start}
     pulls = _Pulls(client, topic, group, settings, wait, paused=paused)
     held: list[Deliveries] = []
     told = ExitStack()

@@ -22,6 +22,7 @@ from ternmq.client.client import Client
 from ternmq.client.consumer.causes import reason_of
 from ternmq.model.errors import (
     Forbidden,
+    InvalidFilter,
     InvalidRequest,
     MessageNotFound,
     TernMQError,
@@ -29,6 +30,9 @@ from ternmq.model.errors import (
     UnknownQueue,
     UnknownTopic,
 )
+from ternmq.model.filter_tree import OneRow, passes
+from ternmq.model.header_filter import parse
+from ternmq.model.specs import SubscriptionSpec
 from ternmq.model.tag_filter import tags_of
 from ternmq.model.transaction_ids import transaction_id
 from ternmq.wire.commands import Command as Request
@@ -79,6 +83,7 @@ class Life:
         application_id: The id that its sender gave, if known.
         state: Its state if it is in no queue: ``scheduled`` or ``cancelled``; else ``stored``.
         due_at: When it is or was due, if it was scheduled.
+        content: What a header filter is asked about, if known.
         kept: Whether the broker has it.
         traced: Rows of the table, by group.
         now: Its state at the broker in words, by group.
@@ -95,6 +100,7 @@ class Life:
     application_id: str = ""
     state: str = "stored"
     due_at: datetime | None = None
+    content: OneRow | None = None
     kept: bool = False
     traced: dict[str, dict[str, Any]] = field(default_factory=dict)
     now: dict[str, str] = field(default_factory=dict)
@@ -402,10 +408,21 @@ async def _look(client: Client, life: Life) -> None:
             life.now[info.group] = "unknown: the broker is older than this command"
         else:
             life.stands[info.group] = stands
-            tags = tags_of(info.spec.tags)
-            excluded = tags is not None and life.tag not in tags
-            passed = excluded and stands.state in {"not_owed", "unread"}
+            passed = stands.state in {"not_owed", "unread"} and _excluded(life, info.spec)
             life.now[info.group] = EXCLUDED if passed else _now(stands)
+
+
+def _excluded(life: Life, spec: SubscriptionSpec) -> bool:
+    """Return whether a group's filters exclude a message, as far as its content is known."""
+    tags = tags_of(spec.tags)
+    if tags is not None and life.tag not in tags:
+        return True
+    if life.content is None:
+        return False
+    try:
+        return not passes(parse(spec.filter), life.content)
+    except InvalidFilter:  # of a newer broker
+        return False
 
 
 _NOW: Final = {
@@ -436,6 +453,7 @@ def _life(found: Found) -> Life:
     return Life(
         found.id, found.topic, place, found.stored_at, found.born_at, found.key, found.tag,
         found.application_id, found.state, found.due_at,
+        OneRow(found.headers, found.tag, found.key, found.priority, found.content_type),
     )  # fmt: skip
 
 

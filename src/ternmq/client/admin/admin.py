@@ -27,7 +27,7 @@ from ternmq.client.content.validation import (
 )
 from ternmq.client.declaration.policy import RetryPolicy, spec_of
 from ternmq.client.declaration.redeclaring import Redeclaring
-from ternmq.client.declaration.source import Source, check_tags
+from ternmq.client.declaration.source import Source, check_headers, check_tags
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.client.declaration.topic import spec_of as topic_spec_of
 from ternmq.client.handler.unawaited import looked_after
@@ -252,6 +252,7 @@ class Admin(pickling.NotPickled):
         group: str,
         *,
         tags: str | None = None,
+        filter: str | None = None,  # noqa: A002
         mode: Mode | str | None = None,
         start: Start | str | None = None,
         retry: RetryPolicy | None = None,
@@ -263,6 +264,7 @@ class Admin(pickling.NotPickled):
             topic: The topic.
             group: The group.
             tags: Filter, such as ``paid || refunded``.
+            filter: Header filter, such as ``region = 'eu' AND amount >= 100``.
             mode: ``shared`` or ``ordered``; None: the topic's.
             start: Where it begins, ``earliest`` or ``latest``.
             retry: When failed messages are delivered again.
@@ -271,13 +273,15 @@ class Admin(pickling.NotPickled):
         Raises:
             GroupSettingsMismatch: The group exists with other settings.
         """
-        source = Source(name_of(topic), group, tags, mode, start, retry, lease)
+        source = Source(name_of(topic), group, tags, mode, start, retry, lease, filter)
         return await self.join_group(source)
 
     async def join_group(self, source: Source) -> SubscriptionSpec:
         """Create a group on a topic, or check that it has the settings that a handler states."""
         asked = source.join()
-        return (await self._ask(Command.GROUP_JOIN, asked, control.GroupJoined)).spec
+        spec = (await self._ask(Command.GROUP_JOIN, asked, control.GroupJoined)).spec
+        source.check_joined(spec)
+        return spec
 
     async def change_group(
         self,
@@ -285,6 +289,7 @@ class Admin(pickling.NotPickled):
         group: str,
         *,
         tags: str | None = None,
+        filter: str | None = None,  # noqa: A002
         retry: RetryPolicy | None = None,
         lease: float | timedelta | None = None,
         window: int | None = None,
@@ -305,6 +310,8 @@ class Admin(pickling.NotPickled):
         spec = (await self.group(topic, group)).spec
         if tags is not None and tags != spec.tags:
             spec = msgspec.structs.replace(spec, tags=check_tags(tags))
+        if filter is not None and filter != spec.filter:
+            spec = msgspec.structs.replace(spec, filter=check_headers(filter))
         if retry is not None:
             spec = msgspec.structs.replace(spec, retry=spec_of(retry))
         if lease is not None:
@@ -741,6 +748,8 @@ class Admin(pickling.NotPickled):
         limit: int = 100,
     ) -> list[ScheduledInfo]:
         """Return scheduled messages of a topic, in the order in which they were sent.
+
+        If ``limit`` messages are returned, there may be more.
 
         ``client.get`` returns one with its body, ``client.cancel`` cancels it.
 

@@ -73,6 +73,7 @@ class Puller:
             )
         except UnknownTopic as error:
             raise await self._suggested(source.topic, error) from None
+        source.check_joined(joined.spec)
         self._joined[source.stated] = self.session.anew, joined
         self.settler.policies.joined(source.topic, source.group, joined.spec.policy)
         if joined.created:

@@ -111,7 +111,8 @@ def _now_us(broker_time: BrokerTime) -> int:
 
 
 def _too_far(what: str, ahead_us: int) -> DueTooFar:
-    days = f"{ahead_us / DAY_US:,.1f}" if ahead_us < 1_000_000 * DAY_US else "over a million"
+    tenths = -(-ahead_us * 10 // DAY_US)  # rounded up: 731.0 is allowed
+    days = f"{tenths / 10:,.1f}" if ahead_us < 1_000_000 * DAY_US else "over a million"
     return DueTooFar(f"{what}: the message would be due in {days} days")
 
 

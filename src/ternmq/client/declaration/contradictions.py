@@ -41,18 +41,20 @@ def contradiction(
             f"topic {source.topic} is not {'ordered' if topic else 'declared as ordered'}",
             f'leave out mode="ordered" of {group}; {other}',
         )  # fmt: skip
-    if tags_of(source.tags or "") is None:
+    tagged = tags_of(source.tags or "") is not None
+    if not tagged and not (source.filter or "").strip():
         return None
+    setting, kind = ("tags", "a tag") if tagged else ("filter", "a header")
     shared = (
         f'state mode="shared" for {group}'
         if has is None
         else f'handle them in a new group with mode="shared" instead of {group}'
     )
     return Change(
-        "conflict", source.topic, source.group, "tags", "" if has is None else repr(has.tags),
-        repr(source.tags),
-        f"topic {source.topic} is ordered, and an ordered group cannot have a tag filter",
-        f"{shared}, or leave its tags out",
+        "conflict", source.topic, source.group, setting,
+        "" if has is None else repr(getattr(has, setting)), repr(getattr(source, setting)),
+        f"topic {source.topic} is ordered, and an ordered group cannot have {kind} filter",
+        f"{shared}, or leave its {setting} out",
     )  # fmt: skip
 
 

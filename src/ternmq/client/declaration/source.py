@@ -6,8 +6,9 @@ from datetime import timedelta
 
 from ternmq.client.content.validation import choose, lease_us_of, text
 from ternmq.client.declaration.policy import RetryPolicy, spec_of
-from ternmq.model.errors import InvalidRequest
-from ternmq.model.specs import Mode, Start, check_name
+from ternmq.model.errors import GroupSettingsMismatch, InvalidRequest
+from ternmq.model.header_filter import check_header_filter, same_header_filter
+from ternmq.model.specs import Mode, Start, SubscriptionSpec, check_name
 from ternmq.model.tag_filter import check_filter, tags_of
 from ternmq.wire import control
 
@@ -23,6 +24,18 @@ def check_tags(tags: object) -> str:
     return given
 
 
+def check_headers(expression: object) -> str:
+    """Return a header filter that a group may be given.
+
+    Raises:
+        InvalidRequest: It is no text.
+        InvalidFilter: It is no filter.
+    """
+    given = text("filter", expression)
+    check_header_filter(given)
+    return given
+
+
 class Source:
     """A group on a topic, as requested.
 
@@ -31,7 +44,7 @@ class Source:
         group: Name of the group.
     """
 
-    __slots__ = ("group", "lease_us", "mode", "retry", "start", "tags", "topic")
+    __slots__ = ("filter", "group", "lease_us", "mode", "retry", "start", "tags", "topic")
 
     def __init__(
         self,
@@ -42,6 +55,7 @@ class Source:
         start: Start | str | None = None,
         retry: RetryPolicy | None = None,
         lease: float | timedelta | None = None,
+        filter: str | None = None,  # noqa: A002
     ) -> None:
         self.topic = check_name(topic, "a topic's name")
         self.group = check_name(group, "group")
@@ -53,6 +67,14 @@ class Source:
             raise InvalidRequest(
                 f"group {group!r} on topic {topic!r} states a tag filter and mode ordered: an "
                 'ordered group cannot have one; state mode="shared", or leave out tags'
+            )
+        self.filter = filter
+        if filter is not None:
+            check_headers(filter)
+        if self.mode is Mode.ORDERED and (filter or "").strip():
+            raise InvalidRequest(
+                f"group {group!r} on topic {topic!r} states a header filter and mode ordered: an "
+                'ordered group cannot have one; state mode="shared", or leave out filter'
             )
         self.start = None if start is None else choose("start", Start, start)
         self.retry = None if retry is None else spec_of(retry)
@@ -73,11 +95,25 @@ class Source:
             start=self.start,
             retry=self.retry,
             lease_us=self.lease_us,
+            filter=self.filter,
         )
+
+    def check_joined(self, spec: SubscriptionSpec) -> None:
+        """Check the settings of the joined group: an older broker ignores a header filter.
+
+        Raises:
+            GroupSettingsMismatch: The group lets messages pass that the filter does not.
+        """
+        if self.filter is not None and not same_header_filter(self.filter, spec.filter):
+            raise GroupSettingsMismatch(
+                f"group {self.group!r} on {self.topic!r} has no header filter: the broker is too "
+                "old for filter="
+            )
 
     @property
     def stated(self) -> tuple[object, ...]:
         """All that is stated; identifies a join."""
         return (
             self.topic, self.group, self.tags, self.mode, self.start, self.retry, self.lease_us,
+            self.filter,
         )  # fmt: skip

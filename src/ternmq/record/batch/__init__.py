@@ -1,7 +1,8 @@
 """The columnar batch: how messages travel and rest.
 
-Reading order: ``layout`` (the ruler), ``batch`` (what others import), ``reader``, ``row``,
-``encode``, ``columns``, ``binary``, ``verify``, ``slice``, ``compress``, ``hashes``.
+Reading order: ``layout`` (the ruler), ``batch`` (what others import), ``reader``, ``pick`` (some
+rows of a column), ``row``, ``encode``, ``columns``, ``binary``, ``verify``, ``slice``,
+``compress``, ``hashes``.
 
 Invariant: nobody changes a batch; its bytes are the same on the wire and on disk.
 """

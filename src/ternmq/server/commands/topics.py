@@ -14,6 +14,7 @@ from ternmq.model.errors import (
     UnknownGroup,
     UnknownTopic,
 )
+from ternmq.model.header_filter import same_header_filter
 from ternmq.model.policies import write_retry
 from ternmq.model.specs import Mode, RetryPolicy, Start, SubscriptionSpec, TopicSpec, check_name
 from ternmq.model.tag_filter import same_filter
@@ -236,7 +237,12 @@ def _named(name: str, spec: TopicSpec) -> TopicSpec:
 
 def _new_group(mode: Mode, asked: control.GroupJoin) -> SubscriptionSpec:
     """Return a new group's settings: the stated ones, and defaults for the others."""
-    spec = SubscriptionSpec(mode=mode, tags=asked.tags or "", start=asked.start or Start.EARLIEST)
+    spec = SubscriptionSpec(
+        mode=mode,
+        tags=asked.tags or "",
+        start=asked.start or Start.EARLIEST,
+        filter=asked.filter or "",
+    )
     if asked.retry is not None:
         spec = msgspec.structs.replace(spec, retry=asked.retry)
     if asked.lease_us is not None:
@@ -246,11 +252,13 @@ def _new_group(mode: Mode, asked: control.GroupJoin) -> SubscriptionSpec:
 
 def _compare(spec: SubscriptionSpec, asked: control.GroupJoin) -> None:
     """Raise GroupSettingsMismatch if a stated setting is not the group's."""
-    for name in ("tags", "mode", "start", "retry", "lease_us"):
+    for name in ("tags", "filter", "mode", "start", "retry", "lease_us"):
         stated, has = getattr(asked, name), getattr(spec, name)
         if name == "retry" and stated is not None:  # as the group's mode lets both apply
             stated, has = msgspec.structs.replace(spec, retry=stated).policy, spec.policy
         if name == "tags" and stated is not None and same_filter(stated, has):
+            continue
+        if name == "filter" and stated is not None and same_header_filter(stated, has):
             continue
         if stated is not None and stated != has:
             raise GroupSettingsMismatch(

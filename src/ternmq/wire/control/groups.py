@@ -30,6 +30,10 @@ class GroupJoin(Body, frozen=True, kw_only=True):
     """When failed messages are delivered again. None: not checked; a new group has the default."""
     lease_us: Time | None = None
     """How long messages are leased. None: not checked; a new group has the default."""
+    filter: str | None = None
+    """Header filter, such as ``region = 'eu' AND amount >= 100``; empty: every message. At most
+    1,024 characters. None: not checked; a new group gets every message. A broker that does not know
+    this field ignores it: compare ``spec`` of the answer."""
 
 
 class GroupJoined(Body, frozen=True, kw_only=True):

@@ -98,13 +98,13 @@ def test_times_are_kept_to_the_microsecond_and_in_any_zone(clock: Clock) -> None
 def test_too_far_is_by_the_brokers_clock_if_that_is_known(clock: Clock) -> None:
     time_ = BrokerTime(PORT)
     machine = datetime.fromtimestamp(time.time(), UTC)
-    with pytest.raises(DueTooFar, match=r"in 732\.0 days"):
+    with pytest.raises(DueTooFar, match=r"in 732\.[01] days"):
         due_of(None, machine + timedelta(days=732), time_)
     time_.told(NOW_US, time_.moment_us())
     assert due_of(None, at(NOW_US + LONGEST_US), time_)
     with pytest.raises(DueTooFar):
         due_of(None, at(NOW_US + LONGEST_US + 1), time_)
-    with pytest.raises(DueTooFar, match=r"731\.0 days"):
+    with pytest.raises(DueTooFar, match=r"731\.1 days"):
         due_of(timedelta(days=731, microseconds=1), None, time_)
     for far in (1e300, 10**15):
         with pytest.raises(DueTooFar, match=r"deliver_after: .* over a million days"):

@@ -42,6 +42,11 @@ def test_a_filter_where_order_is_kept(
     assert (found.setting, found.wants) == ("tags", "'a || b'")
     assert "topic scans is ordered" in found.why
     assert remedy in found.remedy
+    found = contradiction(Source("scans", "late", filter="a = 1"), declared, there, has, FIRST)
+    assert found is not None
+    assert (found.setting, found.wants) == ("filter", "'a = 1'")
+    assert "cannot have a header filter" in found.why
+    assert found.remedy.endswith("leave its filter out")
 
 
 @pytest.mark.parametrize("there", [None, PLAIN])
@@ -62,6 +67,8 @@ def test_a_group_that_keeps_an_order_that_there_is_not(there: TopicSpec | None) 
         (Source("scans", "late", tags="a"), None, PLAIN, None),
         (Source("scans", "late", tags=" * "), topic(True), None, None),
         (Source("scans", "late", tags=""), topic(True), ORDERED, KEEPS_ORDER),
+        (Source("scans", "late", filter=" "), topic(True), ORDERED, KEEPS_ORDER),
+        (Source("scans", "late", filter="a = 1"), topic(None), None, None),
         (Source("scans", "late", mode="ordered"), topic(True), None, None),
         # That the topic differs from its declaration is said of the topic.
         (Source("scans", "late"), topic(False), ORDERED, KEEPS_ORDER),
