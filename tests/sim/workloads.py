@@ -1016,11 +1016,14 @@ def expiring(seed: str) -> World:
     subscribe(now, "u", "g", msgspec.structs.replace(plain, expired=Expired.DROP))
     subscribe(now, "u", "old", msgspec.structs.replace(plain, retry=old))
     subscribe(now, "o", "g", msgspec.structs.replace(plain, mode=Mode.ORDERED))
+    create(now, TopicSpec(name="x"))  # its messages come by transactions only
+    subscribe(now, "x", "g", plain)
     _client(world, Brief(world, "t", 11, every_us=5_000, tags=("red", "blue"), plain=0.8))
     _client(world, Brief(world, "u", 12, every_us=9_000, brief=0.2, plain=0.9))
     _client(world, Brief(world, "o", 13, every_us=9_000, keys=3, plain=0.9))
-    _client(world, Writer(world, ("t", "u"), "w", 14, every_us=15_000, brief=0.4))
-    for at, (topic, group) in enumerate((("t", "g"), ("t", "red"), ("u", "g"), ("u", "old"))):
+    _client(world, Writer(world, ("t", "u", "x", "x"), "w", 14, every_us=8_000, brief=0.6))
+    groups = (("t", "g"), ("t", "red"), ("u", "g"), ("u", "old"), ("x", "g"))
+    for at, (topic, group) in enumerate(groups):
         _client(world, Consumer(
             world, topic, group, f"c{at}", every_us=6_000, most=1 + 5 * (at % 2), fail=fail,
             vanish=fail / 6,
