@@ -108,7 +108,10 @@ class Part(Load):
         self.many = many
         self.rows = rows
         self.count = len(rows)
-        if not isinstance(many.messages[rows[0]], bytes):
+
+    def note_expiring(self) -> None:
+        """Note whether one of its messages may expire."""
+        if not isinstance(self.many.messages[self.rows[0]], bytes):
             self.expiring = any(map(_LIFETIME, cast("Sequence[Outgoing]", self.contents())))
 
     def contents(self) -> Sequence[Outgoing] | Sequence[bytes]:
