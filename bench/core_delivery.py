@@ -24,7 +24,7 @@ from core_kit import (
 
 from ternmq.broker.gate.replies import PullReply
 from ternmq.broker.start import Options
-from ternmq.model.specs import SubscriptionSpec
+from ternmq.model.specs import Mode, SubscriptionSpec
 from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
 
@@ -40,12 +40,18 @@ _GROUPS: Final = 70
 
 def ordered(settings: Settings, *, keys: int) -> Figures:
     """Pull and settle rows of an ordered topic: with one pull in flight, and with eight."""
-    figures = _ordered(settings, keys, 1)
-    figures |= {f"{name}_8_in_flight": one for name, one in _ordered(settings, keys, 8).items()}
+    figures = _in_order(settings, Mode.ORDERED, keys, 1)
+    eight = _in_order(settings, Mode.ORDERED, keys, 8)
+    figures |= {f"{name}_8_in_flight": one for name, one in eight.items()}
     return figures
 
 
-def _ordered(settings: Settings, keys: int, in_flight: int) -> Figures:
+def locked(settings: Settings) -> Figures:
+    """Pull and settle rows of a queue that is locked."""
+    return _in_order(settings, Mode.QUEUE_LOCK, 1_000, 1)
+
+
+def _in_order(settings: Settings, mode: Mode, keys: int, in_flight: int) -> Figures:
     rng = random.Random(keys)
     producer = Producer(_TOPIC, keyed=True)
     count = settings.scaled(100_000, 2000)
@@ -53,8 +59,9 @@ def _ordered(settings: Settings, keys: int, in_flight: int) -> Figures:
     with folder(settings) as path:
         rig = Rig(path, _OPTIONS)
         rig.join()
-        rig.topic(_TOPIC, ["g"], ordered=True)
+        rig.topic(_TOPIC, [], ordered=True)
         broker, session = rig.broker, rig.session
+        broker.administration.subscribe(rig.now_us, _TOPIC, "g", SubscriptionSpec(mode=mode))
         for at in range(0, count, _PULL):
             rows = [Row(body=b"x" * 100, ordering_key=rng.choice(known)) for _ in range(_PULL)]
             broker.send(rig.now_us, _TOPIC, producer.rows(rows))
@@ -245,6 +252,13 @@ MEASUREMENTS: Final = (
             options={"keys": keys, "pull": _PULL, "rows": 100_000},
         )
         for keys in _KEYS
+    ),
+    Measurement(
+        "locked",
+        "pull and settle of 32 rows of a locked queue, batches of 32",
+        locked,
+        (Target("pull_and_settle_us", 12.0),),
+        {"pull": _PULL, "rows": 100_000},
     ),
     Measurement(
         "header-filter",

@@ -123,6 +123,50 @@ def test_each_field_of_the_policy_is_changed_live(client: ternmq.sync.Client, to
     assert len(list(client.deadletters.browse(topic, "g"))) == 2
 
 
+def test_jitter_and_what_follows_the_last_attempt_are_changed_live(
+    client: ternmq.sync.Client, topic: str
+) -> None:
+    """Row G5, its other two fields."""
+    client.admin.create_topic(topic, ordered=True)
+    client.admin.create_group(topic, "g")
+
+    def change(**fields: Any) -> None:
+        client.admin.change_group(topic, "g", retry=ternmq.RetryPolicy(first=10, cap=10, **fields))
+
+    def delays(keys: str) -> list[float]:
+        for key in keys:
+            client.send(topic, key, ordering_key=key)
+        for one in client.pull(topic, group="g", max_messages=len(keys), wait=10):
+            one.retry(reason="no")
+        failed = client.deadletters.matching(topic, "g", ternmq.FailedQuery(states=["waiting"]))
+        found = [(one.when, one.failures[-1].time, one.offset) for one in failed]
+        client.deadletters.delete(topic, "g", [offset for *_, offset in found])
+        return [(when - failed_at).total_seconds() for when, failed_at, _ in found if when]
+
+    change(jitter=0)
+    assert delays("abcdef") == [pytest.approx(10, abs=1e-3)] * 6
+    change(jitter=0.9)
+    varied = delays("abcdef")
+    assert len(varied) == 6
+    assert len({round(one, 3) for one in varied}) > 1
+    assert all(1 <= one <= 19 for one in varied)
+
+    def fate() -> str:
+        client.send(topic, b"x", ordering_key="x")
+        (one,) = client.pull(topic, group="g", max_messages=1, wait=10)
+        one.retry(reason="no")
+        (failed,) = client.deadletters.matching(topic, "g")
+        client.deadletters.delete(topic, "g", [failed])
+        return failed.state
+
+    change(attempts=1, exhausted=ternmq.Exhausted.HOLD)
+    assert fate() == "held"
+    change(attempts=1, exhausted=ternmq.Exhausted.DEAD_LETTER)
+    assert fate() == "dead"
+    change(attempts=2, exhausted=ternmq.Exhausted.HOLD)
+    assert fate() == "waiting"
+
+
 @pytest.mark.row("G3")
 def test_who_gets_a_message_again_is_told_why(client: ternmq.sync.Client, topic: str) -> None:
     client.send_many(topic, [b"a", b"b"])

@@ -138,9 +138,9 @@ def test_lines_that_had_been_stored_before_are_not_counted_as_stored(
 def test_what_is_not_clear(cli: CommandLine, failed: str) -> None:
     for command in (["retry", "now"], ["deadletter", "delete"]):
         said = cli(*command, failed, "billing", code=2).err
-        assert "give one of offsets and --all" in said
+        assert "give one of offsets, a selection (--since, --until, --attempts, --key, --id" in said
         said = cli(*command, failed, "billing", 1, "--all", code=2).err
-        assert "give only one of offsets and --all" in said
+        assert "give only one of offsets, a selection (" in said
         for wrong in ("x", "1-", "-", "3-1", "1.5", "1-99999999999", "9" * 30):
             cli(*command, failed, "billing", "--yes" if "delete" in command else "--json", "--",
                 wrong, code=2)  # fmt: skip
@@ -202,7 +202,8 @@ def test_places_as_lists_print_them(cli: CommandLine, failed: str) -> None:
 
 def test_what_is_redriven_is_said_in_one_way(cli: CommandLine, failed: str) -> None:
     redrive = ("deadletter", "redrive", failed, "billing")
-    ways = "of offsets, --reason, --fingerprint and --all"
+    selection = "a selection (--since, --until, --attempts, --key, --id)"
+    ways = f"of offsets, --reason, --fingerprint, {selection} and --all"
     assert f"give one {ways}" in cli(*redrive, "--dry-run", code=2).err
     for named in ((0, "--all"), (0, "--reason", "card"), ("--all", "--fingerprint", "x")):
         assert f"give only one {ways}" in cli(*redrive, *named, "--dry-run", code=2).err
@@ -295,3 +296,126 @@ def test_what_is_wrong_with_a_place_is_said_first(cli: CommandLine, failed: str)
         (7, f"{failed} has 2 queues: name one with --queue"),
     ):
         assert why in cli("deadletter", "delete", failed, "billing", place, code=2).err
+
+
+SELECTED = [("--attempts", 1), ("--since", "1h"), ("--key", "k")]
+"""Each selects all failed messages of ``failed``."""
+
+
+@pytest.mark.row("G12")
+@pytest.mark.parametrize("way", SELECTED)
+def test_lists_of_what_is_selected(cli: CommandLine, failed: str, way: tuple[str, object]) -> None:
+    rows = cli("deadletter", "list", failed, "billing", *way).rows
+    assert sorted(row[0] for row in rows) == ["0/0", "0/1", "0/2"]
+    told = cli("retry", "list", failed, "billing", *way, "--newest-first", "--json").lines
+    assert [(one["offset"], one["state"]) for one in told] == [
+        (5, "waiting"),
+        (4, "waiting"),
+        (3, "waiting"),
+    ]
+    some = cli("deadletter", "list", failed, "billing", "--newest-first", "-n", 2)
+    assert [row[0] for row in some.rows] == ["0/2", "0/1"]
+    assert "showing the first 2; there are more" in some.err
+    assert cli("deadletter", "list", failed, "billing", "--count", *way).out == "3 dead letters\n"
+    counted = cli("retry", "list", failed, "billing", "--count", *way)
+    assert counted.out == "3 messages waiting, 0 held\n"
+    assert cli("retry", "list", failed, "billing", "--count", "--json").lines == [
+        {"waiting": 3, "held": 0}
+    ]
+    assert cli("deadletter", "list", failed, "billing", "--count", "--json").lines == [{"dead": 3}]
+
+
+def test_a_selection_that_selects_none(cli: CommandLine, failed: str) -> None:
+    none = cli("deadletter", "list", failed, "billing", "--attempts", 2)
+    assert f"group billing has no such dead letters on {failed}" in none.out + none.err
+    assert cli("retry", "list", failed, "billing", "--state", "held", "--json").lines == []
+    assert cli("deadletter", "list", failed, "billing", "--until", "1h", "--json").lines == []
+    assert cli("deadletter", "list", failed, "billing", "--id", "nobody", "--json").lines == []
+    for command in ("redrive", "delete"):
+        said = cli("deadletter", command, failed, "billing", "--attempts", 9)
+        assert said.err.startswith("0 dead letters")
+    assert cli("retry", "now", failed, "billing", "--attempts", 9).err.startswith("0 messages")
+
+
+def test_wrong_selections(cli: CommandLine, failed: str) -> None:
+    for command, wrong in (
+        (("deadletter", "list"), ["--since", "1h", "--until", "2h"]),
+        (("deadletter", "list"), ["--key", "a", "--id", "b"]),
+        (("deadletter", "list"), ["--newest-first", "-n", 1001]),
+        (("deadletter", "list"), ["--attempts", 0]),
+        (("retry", "list"), ["--state", "dead"]),
+        (("retry", "now"), [3, "--attempts", 1]),
+        (("retry", "now"), ["--all", "--attempts", 1]),
+        (("retry", "now"), [3, "--dry-run"]),
+        (("retry", "now"), ["--dry-run"]),
+        (("retry", "now"), ["--all", "--rate", 0]),
+        (("deadletter", "delete"), [0, "--rate", 5]),
+        (("deadletter", "redrive"), ["--all", "--key", "k"]),
+        (("deadletter", "redrive"), ["--reason", "x", "--key", "k"]),
+        (("deadletter", "redrive"), []),
+    ):
+        cli(*command, failed, "billing", *wrong, code=2)
+    cli("deadletter", "list", failed, "nobody", "--count", code=4)
+    cli("deadletter", "list", failed, "billing", "--count", "--queue", 7, code=4)
+
+
+def test_what_is_selected_is_retried_and_deleted(cli: CommandLine, failed: str) -> None:
+    cli("group", "skip", failed, "billing", "--offset", 10, "-y")
+    dry = cli("retry", "now", failed, "billing", "--key", "k", "--dry-run")
+    assert dry.err == f"3 messages of {failed} would be delivered to billing again now\n"
+    dry = cli("deadletter", "delete", failed, "billing", "--key", "k", "--dry-run", "--json").json
+    assert (dry["done"], len(dry["messages"])) == (0, 3)
+    assert cli("deadletter", "list", failed, "billing", "--count").out == "3 dead letters\n"
+    told = cli("retry", "now", failed, "billing", "--attempts", 1, "--rate", 1000, "--json").json
+    assert told == {
+        "done": 3,
+        "messages": [{"queue": 0, "offset": offset, "outcome": "retried"} for offset in (3, 4, 5)],
+    }
+    out = cli("consume", failed, "-g", "billing", "--wait", "0", "--raw").out
+    assert out == "message 3\nmessage 4\nmessage 5\n"
+    refused = cli("deadletter", "delete", failed, "billing", "--since", "1h", code=1)
+    assert f"delete 3 dead letters of billing on {failed}?" in refused.err
+    assert (
+        "--json does not prompt"
+        in cli("deadletter", "delete", failed, "billing", "--since", "1h", "--json", code=1).err
+    )
+    said = cli("deadletter", "delete", failed, "billing", "--since", "1h", "-y")
+    assert said.err == f"3 dead letters of billing on {failed} are deleted\n"
+    assert cli("deadletter", "list", failed, "billing", "--count").out == "0 dead letters\n"
+
+
+def test_dead_letters_are_moved_to_another_topic(cli: CommandLine, failed: str) -> None:
+    other = f"{failed}.repair"
+    cli("topic", "create", other)
+    redrive = ("deadletter", "redrive", failed, "billing")
+    dry = cli(*redrive, "--all", "--to", other, "--dry-run")
+    assert dry.err == f"3 dead letters of {failed} of billing would be moved to {other}\n"
+    refused = cli(*redrive, "--key", "k", "--to", other, code=1)
+    assert f"move 3 dead letters of billing on {failed} to {other}?" in refused.err
+    told = cli(*redrive, 1, 7, "--to", other, "-y", "--json", code=4)
+    assert told.json["messages"] == [
+        {
+            "queue": 0,
+            "offset": 1,
+            "outcome": "redriven",
+            "to": {"topic": other, "queue": 0, "offset": 0, "duplicate": False},
+        },
+        {"queue": 0, "offset": 7, "outcome": "no dead letter"},
+    ]
+    said = cli(*redrive, "--key", "k", "--to", other, "-y")
+    assert said.err == f"2 dead letters of {failed} of billing are moved to {other}\n"
+    assert cli("tail", other, "-n", 3, "--raw").out == "message 1\nmessage 0\nmessage 2\n"
+    header = cli("tail", other, "-n", 3, "--json").lines[0]["headers"]
+    assert header == {"ternmq-redriven": f"{failed}/billing/0/1"}
+    assert cli("deadletter", "list", failed, "billing", "--count").out == "0 dead letters\n"
+
+
+def test_what_cannot_be_moved_stays(cli: CommandLine, failed: str) -> None:
+    ordered = f"{failed}.ordered"
+    cli("topic", "create", ordered, "--ordered")
+    said = cli("deadletter", "redrive", failed, "billing", "--all", "--to", failed, "-y", code=2)
+    assert "is the topic of the dead letters" in said.err
+    for way in (["--all"], [0, 1], ["--key", "k"]):
+        said = cli("deadletter", "redrive", failed, "billing", *way, "--to", ordered, "-y", code=1)
+        assert "have no ordering key" in said.err
+    assert cli("deadletter", "list", failed, "billing", "--count").out == "3 dead letters\n"

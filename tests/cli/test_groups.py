@@ -63,6 +63,24 @@ def test_a_group_is_made_listed_shown_changed_and_deleted(cli: CommandLine, fill
     assert cli("group", "list", filled, "--json").json == []
 
 
+def test_a_group_that_locks_queues(cli: CommandLine, filled: str) -> None:
+    cli("group", "create", filled, "sums", "--mode", "queue_lock")
+    assert cli("group", "list", filled, "--json").json[0]["mode"] == "queue_lock"
+    assert cli("group", "show", filled, "sums", "--json").json["mode"] == "queue_lock"
+    assert "queue_lock" in cli("group", "show", filled, "sums").out
+    said = cli("group", "set", filled, "sums", "--exhausted", "hold").err
+    assert said == f"changed group sums on {filled}\n"
+    shown = cli("group", "show", filled, "sums", "--json").json
+    assert shown["retry"]["exhausted"] == "hold", "it keeps an order"
+    said = cli("group", "set", filled, "sums", "--tags", "a", code=2).err
+    assert "takes no tag filter" in said
+    cli("group", "create", filled, "no", "--mode", "queue_lock", "--tags", "a", code=2)
+    cli("group", "create", filled, "no", "--mode", "queue-lock", code=2)
+    cli("consume", filled, "-g", "sums", "--mode", "shared", "--wait", 0, code=1)
+    taken = cli("consume", filled, "-g", "sums", "--mode", "queue_lock", "--wait", 0, "--json")
+    assert [one["offset"] for one in taken.lines] == list(range(10))
+
+
 def test_deleting_a_group_that_is_consumed_says_that_it_is_made_again(
     cli: CommandLine, filled: str, client: ternmq.sync.Client
 ) -> None:

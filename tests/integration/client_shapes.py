@@ -16,7 +16,7 @@ import ternmq.sync
 from ternmq.sync import Consumer, Deliveries, Delivery, Transaction
 
 _END = object()
-_ITERATORS = {"consume_batches", "read", "browse", "waiting"}
+_ITERATORS = {"consume_batches", "read", "browse", "waiting", "matching"}
 
 
 class API:

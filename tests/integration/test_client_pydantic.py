@@ -9,7 +9,7 @@ from decimal import Decimal
 import pydantic
 
 import ternmq
-from ternmq.client.admin.deadletters import FailedMessage
+from ternmq.client.admin.failedmessage import FailedMessage
 from ternmq.testing import InProcessBroker
 from tests.asynchronous import until, until_true
 from tests.integration.client_shapes import API

@@ -19,7 +19,7 @@ import msgspec
 import ternmq
 import ternmq.sync
 import ternmq.testing
-from ternmq.client.admin import admin, deadletters
+from ternmq.client.admin import admin, deadletters, failedquery
 from ternmq.client.admin.admin import Admin
 from ternmq.client.admin.deadletters import DeadLetters
 from ternmq.client.connection.address import Address
@@ -63,7 +63,7 @@ heading begins with `ternmq.` can be imported from there, as for annotations.
 """
 _ALIASES: Final = (
     (deadletters, "Chosen"), (admin, "Place"), (depends, "Provider"), (message, "Queue"),
-    (transaction, "Settled"),
+    (transaction, "Settled"), (failedquery, "FailedState"),
 )  # fmt: skip
 _ALIASES_TEXT: Final = """
 # Other names in signatures
@@ -76,6 +76,7 @@ _BLOCKING: Final = re.compile(r"\bBlocking(Delivery|Processing)\b")
 _SECTION: Final = re.compile(r"(Args|Raises|Returns|Yields|Attributes):\Z")
 _WIDTH: Final = 92
 _INTERNAL: Final = frozenset({
+    "FailedQuery.select",
     "Client.after_fork", "Client.reach", "Client.refused_soon", "Client.serve", "Client.offer",
     "Transaction.reach",
     "Admin.join_group",

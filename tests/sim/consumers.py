@@ -264,6 +264,8 @@ class Consumer:
             return  # awake: it passes over more expired rows in the next turn
         for queue, held in zip(topic.queues, found.queues, strict=True):
             free = found.spec.window - held.leased_rows
+            if found.spec.mode is Mode.QUEUE_LOCK and (held.leases or held.failures.waiting_rows):
+                continue  # it is locked, or a row of it waits
             start = max(held.cursor, queue.first)  # below it the unread went with their segments
             new = start < queue.next and not held.ahead.covers(start, queue.next)
             # It will look again by itself: the journal was full just now.
@@ -300,11 +302,11 @@ class Consumer:
             self.world.hold(reply, lambda told: self._delivered(key, reply, resets, found))
 
     def _check_rests(self, reply: PullReply) -> None:
-        """A pull of an ordered group waits for its PULLED, which is not even written yet."""
+        """A pull of such a group waits for its PULLED, which is not even written yet."""
         broker = self.world.broker
         subscription = broker.views.catalog.subscription(self.topic, self.group)
-        if subscription.spec.mode is Mode.ORDERED and reply.position <= broker.journal.written:
-            raise Violation("an ordered pull does not wait for its record")
+        if subscription.spec.mode.keeps_order and reply.position <= broker.journal.written:
+            raise Violation("a pull of a group with an order does not wait for its record")
 
     def _group_number(self) -> int | None:
         topic = self.world.broker.views.catalog.by_name.get(self.topic)

@@ -14,7 +14,7 @@ import msgspec
 
 from ternmq.broker.transaction.checked import CheckedTransactions
 from ternmq.journal.log.scan import RawRecord
-from ternmq.model.specs import Mode, ProducerGroupSpec, Unanswered
+from ternmq.model.specs import ProducerGroupSpec, Unanswered
 from ternmq.record.fact import checked, control, transactions
 from ternmq.record.fact.checked import Checked, What
 from ternmq.record.fact.facts import Cause, Outcome, Settled
@@ -217,7 +217,7 @@ class Opened:
             Violation: it is.
         """
         subscription = self._reference.topics[group.key[1]].subscriptions[group.key[0]]
-        if subscription.spec.mode is not Mode.ORDERED:
+        if not subscription.spec.mode.keeps_order:
             return
         key = group.rows[offset].key
         for other, lease in group.leases.items():

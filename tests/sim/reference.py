@@ -50,7 +50,9 @@ def at_once_of(session: int) -> int:
 class Row:
     """A row that a group is owed, or that is dead."""
 
-    __slots__ = ("attempt", "deliveries", "key", "lease", "parked", "state", "told", "when_us")
+    __slots__ = (
+        "attempt", "deliveries", "failed_us", "key", "lease", "parked", "state", "told", "when_us",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.state = ""
@@ -63,6 +65,8 @@ class Row:
         """It waits behind another row of its key, and was never handed out."""
         self.told = 0
         """The record that tells of its newest failure, in whatever round that was."""
+        self.failed_us = 0
+        """When that was."""
 
     def plain(self) -> tuple[object, ...]:
         """Return what is compared with the broker's view."""
@@ -478,7 +482,10 @@ class Reference:
             raise Violation(f"{where}: no session {fact.session}")
         self.levels.pulled(where, record, fact, topic)
         stored = topic.queues[fact.queue]
-        ordered = subscription.spec.mode is Mode.ORDERED
+        mode = subscription.spec.mode
+        ordered = mode is Mode.ORDERED
+        if mode is Mode.QUEUE_LOCK:
+            self._check_locked(where, record, group, fact)
         fresh: set[int] = set()
         lease_id = record.epoch << LEASE_BITS | fact.lease
         if lease_id in group.leases:
@@ -506,8 +513,23 @@ class Reference:
         self._pass_cursor(where, group, subscription, stored, fact.cursor, fresh)
         if sum(row.state == LEASED for row in group.rows.values()) > subscription.spec.window:
             raise Violation(f"{where}: more rows than the window")
-        if ordered:
+        if mode.keeps_order:  # in a group that locks queues, all rows have the key 0
             self._check_order(where, group, lease)
+
+    def _check_locked(self, where: str, record: RawRecord, group: RefGroup, fact: Pulled) -> None:
+        """Nobody holds a row of the queue, none is to wait, and the rows come in their order."""
+        if fact.parked or fact.hashes:
+            raise Violation(f"{where}: rows of a locked queue are parked, or have hashes")
+        for offset, row in group.rows.items():
+            if row.state == LEASED:
+                raise Violation(f"{where}: the queue is locked: {offset} is leased")
+            if row.state == HELD or (row.state == WAITING and row.when_us > record.time_us):
+                raise Violation(f"{where}: the queue is closed: {offset} waits")
+        starts = [run[0] for run in fact.leased]
+        if starts != sorted(starts):
+            raise Violation(f"{where}: {starts} are not in order")
+        if any(run[2] > 1 for run in fact.leased) and len(fact.leased) > 1:
+            self.count("a failed row of a locked queue comes again before others")
 
     @staticmethod
     def _park(
@@ -673,7 +695,7 @@ class Reference:
                 if not expires:
                     self._check_policy(where, record, fact, spec, offset, attempt)
                 if facts.failing(fact.outcome):
-                    row.told = record.position
+                    row.told, row.failed_us = record.position, record.time_us
                 self._become(group, offset, row, fact, attempt, deliveries)
         if lease is not None and not lease.rows:
             del group.leases[lease_id]
@@ -698,12 +720,12 @@ class Reference:
             for key, group in self.groups.items()
             if key[:2] == (fact.group, fact.topic)
             for lease in group.leases.values()
-            # In an ordered group, rows also wait behind those that a transaction holds.
-            if lease.session == fact.session or (not lease.session and spec.mode is Mode.ORDERED)
+            # In a group with an order, rows also wait behind those that a transaction holds.
+            if lease.session == fact.session or (not lease.session and spec.mode.keeps_order)
         )
         if not at_once:
             raise Violation(f"{where}: nobody said what was begun, and rows are released")
-        if left < (at_once if spec.mode is not Mode.ORDERED else 1):
+        if left < (1 if spec.mode.keeps_order else at_once):
             raise Violation(f"{where}: {left} rows count, {at_once} may have been begun")
 
     def _check_late(
@@ -733,7 +755,7 @@ class Reference:
     def check_lines(self, record: RawRecord, key: tuple[int, int, int]) -> None:
         """Of a key's rows nobody holds one that stands behind a row that is to come again."""
         group = self.groups[key]
-        if self.topics[key[1]].subscriptions[key[0]].spec.mode is not Mode.ORDERED:
+        if not self.topics[key[1]].subscriptions[key[0]].spec.mode.keeps_order:
             return
         waits: dict[int, int] = {}
         for offset in sorted(group.rows):
@@ -751,7 +773,7 @@ class Reference:
     ) -> None:
         cause = fact.cause
         spec = self.topics[fact.topic].subscriptions[fact.group].spec
-        if cause is Cause.KEY and spec.mode is not Mode.ORDERED:
+        if cause is Cause.KEY and not spec.mode.keeps_order:
             raise Violation(f"{where}: released for the sake of a key in a group without order")
         if record.kind == Kind.ENDED:
             if lease is None:

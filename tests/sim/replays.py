@@ -8,6 +8,7 @@ from ternmq.broker.delivery.replays import ReplayPlan
 from ternmq.broker.gate.replies import DoneReply, ValueReply
 from ternmq.broker.group.keyorder import KeyOrder
 from ternmq.broker.group.progress import Progress
+from ternmq.broker.group.queueorder import QueueOrder
 from ternmq.model.errors import TernMQError
 from ternmq.record.fact.facts import Span
 from tests.sim.history import GroupKey
@@ -167,15 +168,23 @@ class Replayer(Operator):
             else:
                 wanted[offset] = (READY, 1, 0, 0, 0, 0)
         if isinstance(progress.order, KeyOrder):
-            heads: dict[int, int] = {}
-            for offset in sorted(wanted):
-                heads.setdefault(stored[offset].ordering_hash(), offset)
-            for offset, row in before.items():
-                head = heads.get(stored[offset].ordering_hash(), offset)
-                if row[0] == LEASED and head < offset and offset not in wanted:
-                    wanted[offset] = (READY, row[1], row[2], 0, 0, row[5])
-                    world.reached("released behind a replayed row of its key")
+            self._make_way(wanted, before, lambda offset: stored[offset].ordering_hash(), "key")
+        elif isinstance(progress.order, QueueOrder):
+            self._make_way(wanted, before, lambda offset: 0, "queue")
         return wanted
+
+    def _make_way(
+        self, wanted: Rows, before: Rows, line_of: Callable[[int], int], what: str
+    ) -> None:
+        """Add the leased rows behind the first replayed row of their line: they are released."""
+        heads: dict[int, int] = {}
+        for offset in sorted(wanted):
+            heads.setdefault(line_of(offset), offset)
+        for offset, row in before.items():
+            head = heads.get(line_of(offset), offset)
+            if row[0] == LEASED and head < offset and offset not in wanted:
+                wanted[offset] = (READY, row[1], row[2], 0, 0, row[5])
+                self.world.reached(f"released behind a replayed row of its {what}")
 
 
 def _check(name: str, after: Rows, before: Rows, wanted: Rows) -> None:

@@ -26,6 +26,7 @@ from tests.sim.consumers import Consumer, Returning, Straggler
 from tests.sim.crowded import Others
 from tests.sim.delays import DAY_US, Burst, Canceller, Delayer, Leaper
 from tests.sim.expiring import Brief, Napper
+from tests.sim.failed import Finder, Mover
 from tests.sim.filling import OVERDUE_US, Filling
 from tests.sim.filters import made, made_headers
 from tests.sim.levels import Ranked
@@ -536,6 +537,40 @@ def replayed(seed: str) -> World:
 _AGAIN = ("replay", "replay", "redrive")
 
 
+def failures(seed: str) -> World:
+    """Failed rows are looked for, and retried, deleted, redriven and moved to another topic, piece
+    by piece, while segments go and the broker dies."""
+    limits = msgspec.structs.replace(ROLLING_LIMITS, session_grace_us=500_000, pull_bytes=900)
+    world = World(
+        seed,
+        options(8192, 3500, retention=RetentionSpec(max_bytes=2 * 8192), limits=limits),
+    )
+    world.patience = 0.6
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    for topic, ordered in (("t", False), ("o", True), ("m", False)):
+        broker.administration.create_topic(
+            now, TopicSpec(name=topic, ordered=ordered, retention_us=200_000)
+        )
+    slow = RetryPolicy(first_us=100_000, cap_us=600_000, attempts=2)
+    plain = SubscriptionSpec(retry=slow, lease_us=400_000, window=20)
+    broker.administration.subscribe(now, "t", "g", plain)
+    held = msgspec.structs.replace(slow, attempts=1, exhausted=Exhausted.HOLD)
+    broker.administration.subscribe(
+        now, "o", "g", msgspec.structs.replace(plain, mode=Mode.ORDERED, retry=held)
+    )
+    every = 30_000
+    _client(world, Producer(world, "t", 11, rows=4, body=100, every_us=2 * every))
+    _client(world, Producer(world, "o", 12, rows=2, body=100, every_us=4 * every, keys=4))
+    _client(world, Consumer(world, "t", "g", "c", every_us=every, fail=0.7, vanish=0.05))
+    _client(world, Consumer(world, "o", "g", "o", every_us=every, fail=0.5, vanish=0.05))
+    acts = ("find", "find", "find", "redrive_many", "redrive_many", "retry_many", "delete_many")
+    for topic in "to":
+        _client(world, Finder(world, topic, "g", every_us=2 * every, acts=acts))
+    _client(world, Mover(world, "m", 13, source="t", group="g", every_us=3 * every))
+    return world
+
+
 def transactions(seed: str) -> World:
     """Writers that prepare, commit, abort and repeat, beside sends and several groups."""
     limits = msgspec.structs.replace(
@@ -984,6 +1019,46 @@ def lanes(seed: str) -> World:
     return world
 
 
+def locked(seed: str) -> World:
+    """Queues that are locked: rows fail, come again, are held, are replayed, and are settled in
+    transactions; one at most holds rows of a queue."""
+    limits = msgspec.structs.replace(SMALL_LIMITS, session_grace_us=60_000)
+    world = World(seed, options(16384, 5000, limits=limits, chunk_bytes=400))
+    world.patience = 0.6
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    broker.administration.create_topic(now, TopicSpec(name="t", queues=2))
+    broker.administration.create_topic(now, TopicSpec(name="u"))
+    spec = SubscriptionSpec(mode=Mode.QUEUE_LOCK, retry=retry(3), lease_us=40_000, window=20)
+    held = msgspec.structs.replace(spec, retry=retry(2, Exhausted.HOLD))
+    broker.administration.subscribe(now, "t", "g", spec)
+    broker.administration.subscribe(now, "t", "h", held)
+    broker.administration.subscribe(
+        now, "u", "g", world.chance.choice((spec, msgspec.structs.replace(held, lease_us=90_000)))
+    )
+    broker.checking.put_group(now, APP, ProducerGroupSpec(name=GROUP, without_checker=True))
+    desk = Desk(world)
+    _client(world, desk)
+    _client(world, Producer(world, "t", 11, every_us=4_000))
+    _client(world, Producer(world, "u", 12, every_us=6_000))
+    for at in range(4):
+        _client(world, Consumer(world, "t", "gh"[at % 2], f"c{at}", fail=0.3, vanish=0.08))
+    for at in range(2):
+        _client(world, Opener(
+            world, desk, "u", "g", f"x{at}", 21 + at, targets=("t", "u"), keys=True,
+            every_us=3_000, offers=False, forget=0.02, most=10, steps=(1, 2, 3, 4), parts=(0, 0, 1),
+            changes=world.chance.choice((0.0, 0.3)), fail=world.chance.choice((0.1, 0.6)),
+        ))  # fmt: skip
+    _client(world, Operator(world, "t", "h", every_us=12_000, acts=(
+        "retry_now", "retry_now", "delete", "reset", "skip")))  # fmt: skip
+    _client(
+        world, Operator(world, "u", "g", every_us=20_000, acts=("retry_now", "delete", "reset"))
+    )
+    for group in "gh":
+        _client(world, Replayer(world, "t", group, every_us=25_000, acts=_AGAIN, back=20))
+    return world
+
+
 def expiring(seed: str) -> World:
     """Rows that expire, by themselves or by their topic: of shared, filtered and ordered groups,
     due later, in transactions; a group that drops them, one that nobody pulls, a small store."""
@@ -1038,6 +1113,7 @@ def expiring(seed: str) -> World:
 
 KINDS = {
     "lanes": lanes,
+    "locked": locked,
     "expiring": expiring,
     "checked": checked,
     "parked": parked,
@@ -1068,6 +1144,7 @@ KINDS = {
     "given_ids": given_ids,
     "settings": settings,
     "replayed": replayed,
+    "failures": failures,
 }
 
 

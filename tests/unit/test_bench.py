@@ -41,6 +41,8 @@ def test_every_measurement_of_the_issue_is_there():
         "ordered-10",
         "ordered-1000",
         "ordered-100000",
+        "header-filter",
+        "locked",
         "groups-70",
         "topics-40000",
         "replay",
@@ -55,7 +57,7 @@ def test_every_measurement_of_the_issue_is_there():
     "chosen",
     [
         ("append-single", "append-batch", "pull-batch", "pull-singles"),
-        ("ordered-10", "ordered-1000", "ordered-100000", "groups-70"),
+        ("ordered-10", "ordered-1000", "ordered-100000", "locked", "groups-70", "header-filter"),
         ("schedule-single", "scheduled-1000000", "scheduled-10000000"),
         ("transaction-single", "transaction-settle"),
         ("topics-40000", "replay"),

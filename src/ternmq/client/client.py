@@ -130,7 +130,7 @@ class Client(pickling.NotPickled):
         self._lookup = Lookup(session, self.codecs)
         self._schedule = Schedule(session)
         self._replay = Replay(session)
-        self.deadletters = DeadLetters(session, self.codecs)
+        self.deadletters = DeadLetters(session, self.codecs, self._send_redriven)
         watch(self)
 
     @property
@@ -530,6 +530,11 @@ class Client(pickling.NotPickled):
         many = await self._sender.many(topic, items, queue, due, level, lifetime)
         return many.outcomes() if return_errors else many.outcome()
 
+    async def _send_redriven(
+        self, topic: str, messages: Sequence[Message]
+    ) -> Sequence[Receipt | Exception]:
+        return await self.send_many(topic, messages, return_errors=True)
+
     async def flush(self, timeout: float | timedelta | None = None) -> None:
         """Wait until everything sent is answered.
 
@@ -758,7 +763,7 @@ class Client(pickling.NotPickled):
             tags: Filter, such as ``paid || refunded``; None: the group's.
             filter: Header filter, such as ``region = 'eu' AND amount >= 100``; None: the group's.
                 Messages have to pass both filters.
-            mode: ``shared`` or ``ordered``; None: the group's.
+            mode: ``shared``, ``ordered`` or ``queue_lock``; None: the group's.
             start: Where a new group begins, ``earliest`` or ``latest``; None: the group's.
 
         Returns:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from ternmq.client.admin.deadletters import FailedMessage, Redriven
+from ternmq.client.admin.failedmessage import FailedMessage, FailedOutcome
+from ternmq.client.admin.failedquery import FailedQuery
 from ternmq.client.admin.lookup import FoundMessage
+from ternmq.client.admin.redriving import Redriven
 from ternmq.client.admin.replay import Replayed
 from ternmq.client.client import Client
 from ternmq.client.connection.connecting import options_of
@@ -99,6 +101,7 @@ from ternmq.model.specs import Durability, Exhausted, Expired, Mode, Start
 from ternmq.wire.control import (
     AppInfo,
     CheckedTransaction,
+    FailedCounts,
     FailureInfo,
     GrantInfo,
     GroupInfo,
@@ -151,7 +154,8 @@ def connect(
 __all__ = [
     "connect", "Client", "Options", "Message", "Receipt", "Failure",
     "Consumer", "Delivery", "Deliveries", "Retry", "Reject", "ClientStats", "FoundMessage",
-    "FailedMessage", "FailureInfo", "RowStanding", "Redriven", "Replayed", "Prepared", "Committed",
+    "FailedMessage", "FailedQuery", "FailedCounts", "FailedOutcome", "FailureInfo", "RowStanding",
+     "Redriven", "Replayed", "Prepared", "Committed",
     "TopicInfo", "QueueInfo", "GroupInfo", "GroupQueueInfo", "AppInfo", "GrantInfo", "Change",
     "ScheduledHour", "ScheduledInfo", "delay_level",
     "Transaction", "PreparedTransaction", "PreparedMessage", "Decision", "CheckedTransaction",

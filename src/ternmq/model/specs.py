@@ -93,7 +93,16 @@ class Mode(enum.Enum):
     """How a group consumes a topic."""
 
     SHARED = "shared"
+    """Messages go to any consumer, in no order."""
     ORDERED = "ordered"
+    """The messages of each ordering key are delivered one after another."""
+    QUEUE_LOCK = "queue_lock"
+    """The messages of each queue are delivered one after another, to one consumer at a time."""
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether later messages wait for one that failed."""
+        return self is not Mode.SHARED
 
 
 class Start(enum.Enum):
@@ -108,8 +117,8 @@ class Exhausted(enum.Enum):
 
     DEAD_LETTER = "dead-letter"
     HOLD = "hold"
-    """The message blocks its ordering key until an operator retries or deletes it (ordered
-    groups)."""
+    """The message blocks its ordering key, or its queue, until an operator retries or deletes it
+    (groups of mode ordered or queue_lock)."""
 
 
 class Expired(enum.Enum):
@@ -239,8 +248,8 @@ class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
     @property
     def policy(self) -> RetryPolicy:
-        """The effective retry policy: ``HOLD`` applies only to ordered groups."""
-        if self.retry.exhausted is Exhausted.HOLD and self.mode is not Mode.ORDERED:
+        """The effective retry policy: ``HOLD`` applies only to groups that keep an order."""
+        if self.retry.exhausted is Exhausted.HOLD and not self.mode.keeps_order:
             return msgspec.structs.replace(self.retry, exhausted=Exhausted.DEAD_LETTER)
         return self.retry
 

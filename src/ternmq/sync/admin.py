@@ -74,3 +74,8 @@ class DeadLetters(pickling.NotPickled):
     retry = blocking(deadletters_engine.DeadLetters.retry)
     delete = blocking(deadletters_engine.DeadLetters.delete)
     redrive = blocking(deadletters_engine.DeadLetters.redrive)
+    matching = iterating(deadletters_engine.DeadLetters.matching)
+    count = blocking(deadletters_engine.DeadLetters.count)
+    retry_matching = blocking(deadletters_engine.DeadLetters.retry_matching)
+    delete_matching = blocking(deadletters_engine.DeadLetters.delete_matching)
+    redrive_matching = blocking(deadletters_engine.DeadLetters.redrive_matching)

@@ -57,6 +57,7 @@ class Command(enum.IntEnum):
     FAILED_RETRY = 53
     FAILED_DELETE = 54
     FAILED_REDRIVE = 55
+    FAILED_QUERY = 56
     CLIENT_LIST = 60
     STATUS = 61
     CLOCK_ACCEPT = 62
@@ -195,6 +196,7 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.FAILED_RETRY: Entry(_MANAGE_GROUP, control.FailedRetry, control.FailedDone),
     Command.FAILED_DELETE: Entry(_MANAGE_GROUP, control.FailedDelete, control.FailedDone),
     Command.FAILED_REDRIVE: Entry(_MANAGE_GROUP, control.FailedRedrive, control.FailedRedriven),
+    Command.FAILED_QUERY: Entry(_EITHER, control.FailedQuery, control.FailedFound),
     Command.CLIENT_LIST: Entry(_ADMIN, control.ClientList, control.Clients),
     Command.STATUS: Entry(_ANYBODY, control.StatusAsk, control.Status),
     Command.CLOCK_ACCEPT: Entry(_ADMIN, control.ClockAccept, control.ClockAccepted),

@@ -38,6 +38,7 @@ GROWTH: Final = 48 << 20
 GOOD: Final = Plan(producers=4, window=4)
 
 pack: Final = msgspec.msgpack.encode
+FAILED: Final = {"topic": "orders", "group": "g", "queue": 0}
 NAMES: Final = (
     b"../../etc/passwd", b"..", b".", b"/", b"a/b", b"a\0b", b"a\nb", b"a b", b"\xff\xfe", b"",
     "pаypal".encode(), "orders\u200b".encode(), b"a" * 128, b"%2e%2e%2f", b"CON:", b"$",
@@ -103,6 +104,16 @@ def requests(chance: random.Random) -> list[tuple[Command, bytes]]:
         (Command.TOPIC_LIST, pack({"names": ["x"] * 100_000})),
         (Command.FIND, pack({"topic": "orders", "id": "zz:zz"})),
         (Command.FAILED_LIST, b"\x81\xa5after\xcf" + b"\xff" * 8),
+        (Command.FAILED_QUERY, b"\x81\xa5after\xcf" + b"\xff" * 8),
+        (Command.FAILED_QUERY, pack({**FAILED, "after": "-1"})),
+        (Command.FAILED_QUERY, pack({**FAILED, "after": "9" * 300})),
+        (Command.FAILED_QUERY, pack({**FAILED, "key": "k", "after": "1.2"})),
+        (Command.FAILED_QUERY, pack({**FAILED, "id": "x" * 100_000})),
+        (Command.FAILED_QUERY, pack({**FAILED, "key": "k", "id": "1:0"})),
+        (Command.FAILED_QUERY, pack({**FAILED, "select": {"states": ["dread"] * 100_000}})),
+        (Command.FAILED_QUERY, pack({**FAILED, "select": {"since_us": -(2**63)}})),
+        (Command.FAILED_REDRIVE, pack({**FAILED, "only": {"states": ["dead"]}})),
+        (Command.FAILED_DELETE, pack({**FAILED, "offsets": [], "only": {}})),
         (Command.APP_PUT, pack({"name": "../../x", "owner": "o", "grants": []})),
     ]  # fmt: skip
     for name in NAMES:

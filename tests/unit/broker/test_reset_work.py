@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 import pytest
 
-from ternmq.broker.group.discarded import Discarded
+from ternmq.broker.containers.discarded import Discarded
 from ternmq.broker.upkeep import ticks
 from ternmq.record.fact.facts import Outcome
 from tests.unit.broker.kit import SECOND, World, difference, portrait

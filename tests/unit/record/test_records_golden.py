@@ -18,11 +18,17 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
+from ternmq.broker.delivery.locked import QUEUE_LOCK
+from ternmq.broker.delivery.modes import MODES
 from ternmq.broker.delivery.shared import SHARED
 from ternmq.broker.group.cursors import encode_given, encode_page, given_entries
 from ternmq.broker.group.given import NOTHING, Given
 from ternmq.broker.group.heldpage import HeldPage
+from ternmq.broker.group.lease import Lease
+from ternmq.broker.group.mode import GroupModes
 from ternmq.broker.group.progress import Progress
+from ternmq.broker.group.queueorder import QUEUE_ORDER
+from ternmq.broker.group.shards import encode_shard, load_shard
 from ternmq.broker.transaction.duetimes import DueTimes, Times
 from ternmq.broker.transaction.stateobjects import DueTimesObjects
 from ternmq.journal.disk.memory import MemoryDisk
@@ -462,6 +468,44 @@ def written_filters() -> bytes:
     return disk.open(segment_name(0)).pread(journal.end, 0)
 
 
+LOCKED = control.Subscribed(
+    9, "sums", 2, SubscriptionSpec(mode=Mode.QUEUE_LOCK, lease_us=9_000_000), [4]
+)
+"""A group of mode queue_lock is created."""
+
+
+class _Locked(_Groups):
+    """A STATE set of a group with this mode, which reads queue 0 and has a lease."""
+
+    def __init__(self) -> None:
+        progress = Progress(LOCKED.group, LOCKED.topic, 0, 40, HeldPage(), QUEUE_LOCK)
+        progress.leases[1 << 40 | 3] = Lease(1 << 40 | 3, 5, TIME_US, [(38, 40, 2, 3)])
+        self._queues = [progress]
+
+    def state_keys(self, begin: int) -> Iterator[StateKey]:
+        del begin
+        yield StateKey(state.HELD)
+        yield StateKey(state.SHARD, LOCKED.group, LOCKED.topic)
+
+    def state_encode(self, key: StateKey) -> bytes:
+        if key.type == state.HELD:
+            return encode_page(self._queues)
+        return encode_shard(self._queues[0], 0)
+
+
+def written_locked() -> bytes:
+    """Write the journal of a group that locks queues anew."""
+    disk = MemoryDisk()
+    journal = Journal.create(disk, segment_size=SEGMENT, time_us=TIME_US)
+    commit(journal)
+    journal.append(Kind.CONFIG, control.pack(LOCKED), TIME_US)
+    writer = StateWriter(journal, _Locked(), chunk_bytes=1)
+    writer.begin(TIME_US)
+    assert writer.step(TIME_US, lambda: True)
+    commit(journal)
+    return disk.open(segment_name(0)).pread(journal.end, 0)
+
+
 EXPIRING: list[control.Config] = [
     control.TopicCreated(1, TopicSpec(name="quotes", expires_us=10_000_000)),
     control.Subscribed(1, "eu", 1, SubscriptionSpec(expired=Expired.DROP), [0]),
@@ -517,6 +561,7 @@ GOLDEN = (
     Golden("records_v1_due", written_due),
     Golden("records_v1_levels", written_levels),
     Golden("records_v1_filters", written_filters),
+    Golden("records_v1_locked", written_locked),
     Golden("records_v1_expiry", written_expiry),
 )
 
@@ -647,6 +692,20 @@ def test_what_groups_were_given_is_in_their_set() -> None:
     assert list(given) == [
         (group, 2, 3, given) for group, given in GIVEN.items() if given != NOTHING
     ]
+
+
+def test_a_group_that_locks_queues_is_in_its_set() -> None:
+    found = records((FOLDER / "records_v1_locked.bin").read_bytes())
+    chunks = [one.body for one in found if one.kind == Kind.STATE and one.body[8] == CHUNK]
+    objects = dict(entry for body in chunks for entry in sets._objects_of(body))
+    ((group, topic, queue, _, cursor, mode, _),) = state.CURSOR.iter_unpack(
+        objects[KEY.pack(*StateKey(state.HELD))]
+    )
+    assert (group, topic, queue, cursor, mode) == (9, 2, 0, 40, 2)
+    loaded = Progress(9, 2, 0, 40, HeldPage(), GroupModes(MODES).numbered(mode))
+    load_shard(loaded, 0, objects[KEY.pack(*StateKey(state.SHARD, 9, 2))], 1)
+    assert [lease.runs for lease in loaded.leases.values()] == [[(38, 40, 2, 3)]]
+    assert loaded.order is QUEUE_ORDER
 
 
 def main() -> None:

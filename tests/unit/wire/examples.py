@@ -299,6 +299,22 @@ STRUCTS: Final[dict[Command, tuple[msgspec.Struct, msgspec.Struct]]] = {
         control.FailedRedrive(topic=TOPIC, group=GROUP, queue=3, offsets=[77, 90], dry_run=True),
         control.FailedRedriven(done=[77], missing=[90]),
     ),
+    Command.FAILED_QUERY: (
+        control.FailedQuery(
+            topic=TOPIC,
+            group=GROUP,
+            queue=3,
+            select=control.FailedSelect(states=["dead"], since_us=TIME_US, attempts=3),
+            newest=True,
+            limit=2,
+        ),
+        control.FailedFound(
+            offsets=[90, 77],
+            failed_us=[TIME_US + 5, TIME_US],
+            counts=control.FailedCounts(dead=7),
+            next="1023",
+        ),
+    ),
     Command.CLIENT_LIST: (
         control.ClientList(),
         control.Clients(

@@ -24,7 +24,7 @@ NUMBERS = {
     40: "GROUP_JOIN", 41: "GROUP_CHANGE", 42: "GROUP_DELETE", 43: "GROUP_LIST", 44: "GROUP_RESET",
     45: "GROUP_SKIP", 46: "GROUP_COMMIT", 47: "GROUP_REPLAY", 48: "TRANSACTION_MOVE",
     50: "FIND", 51: "OFFSET_AT", 52: "FAILED_LIST", 53: "FAILED_RETRY", 54: "FAILED_DELETE",
-    55: "FAILED_REDRIVE",
+    55: "FAILED_REDRIVE", 56: "FAILED_QUERY",
     60: "CLIENT_LIST", 61: "STATUS", 62: "CLOCK_ACCEPT",
     70: "APP_PUT", 71: "APP_DELETE", 72: "APP_LIST",
     73: "RIGHTS_CHECK",
@@ -124,7 +124,7 @@ def test_who_may_what():
             "GROUP_(CHANGE|DELETE|RESET|SKIP|REPLAY)|FAILED_(RETRY|DELETE|REDRIVE)", name
         ):
             assert entry.policy == Policy(Scope.GROUP, (Right.MANAGE,))
-        elif command in {Command.FAILED_LIST, Command.GROUP_JOIN}:
+        elif command in {Command.FAILED_LIST, Command.FAILED_QUERY, Command.GROUP_JOIN}:
             assert entry.policy.scope is Scope.GROUP
             assert rights == {Right.CONSUME, Right.MANAGE}
         elif command in {Command.TRANSACTION_SETTLE, Command.TRANSACTION_MOVE}:

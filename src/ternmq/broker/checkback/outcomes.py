@@ -53,7 +53,7 @@ class Outcomes:
                 continue
             settles = _newest(own, made)
             lowest = self._come_again(subscription, progress, settles)
-            closed = progress.mode.keyed and others_lend(progress, own.id)
+            closed = progress.mode.blocks and others_lend(progress, own.id)
             later: list[LeasedRun] = []
             again: list[LeasedRun] = []
             for one, taken in settles:
@@ -117,7 +117,7 @@ class Outcomes:
     ) -> dict[int, int]:
         """Return ordering hash -> the first row of the key that comes again by the commit."""
         lowest: dict[int, int] = {}
-        if not progress.mode.keyed:
+        if not progress.mode.blocks:
             return lowest
         for one, taken in settles:
             if one.outcome is not Outcome.RETRY:
@@ -182,6 +182,6 @@ def _behind(progress: Progress, own: Lease, again: Sequence[LeasedRun]) -> list[
 
     Their consumer must not go on with them: the rows before them are not done.
     """
-    if not progress.mode.keyed or not again:
+    if not progress.mode.blocks or not again:
         return []
     return behind(progress, [one for one in progress.leases.values() if one.id != own.id], again)

@@ -304,7 +304,7 @@ class CheckedPreparing:
             if held is None:
                 raise LeaseExpired(f"lease {epoch}.{lease} of {group} has ended")
             raise LeaseExpired(f"lease {epoch}.{lease} of {group} does not hold all of these rows")
-        if progress.mode.keyed:
+        if progress.mode.blocks:
             taken, refused = self._settling.open_rows(
                 subscription, progress, outcome, taken, [], opened.number
             )

@@ -274,7 +274,7 @@ class _Ending:
             taken = row_count(runs)
             self.more = self.more or taken < row_count(lease.runs)
             self.work += taken + LEASE_WORK
-            counted, free = order.begun(runs) if cause is not Cause.DRAIN else ([], runs)
+            counted, free = order.begun(progress, runs) if cause is not Cause.DRAIN else ([], runs)
             if counted:
                 settle = Settle(
                     lease.session,
@@ -311,7 +311,7 @@ def _unbegun(leases: Sequence[tuple[int, Lease, Progress]]) -> Iterator[_Unbegun
     """
     left = max([lease.at_once for _, lease, _ in leases], default=0)
     for _, lease, progress in leases:
-        first, others = progress.order.begun(sorted(lease.runs))
+        first, others = progress.order.begun(progress, sorted(lease.runs))
         for start, stop, attempt, deliveries in first:
             begun = min(left, stop - start)
             left -= begun

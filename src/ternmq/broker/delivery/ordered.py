@@ -197,6 +197,7 @@ ORDERED: Final = PlannedMode(
     new_order=KeyOrder,
     straight=False,
     confirmed=True,
+    blocks=True,
     keyed=True,
     parks=True,
     holds=True,

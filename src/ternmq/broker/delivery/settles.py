@@ -113,7 +113,7 @@ class Settling:
             taken, refused = lease.runs, []
         else:
             taken, refused = held_of(lease, spans)
-        if progress.mode.keyed and outcome is not _RELEASED:
+        if progress.mode.blocks and outcome is not _RELEASED:
             taken, refused = self.open_rows(subscription, progress, outcome, taken, refused)
         if not taken:
             raise LeaseExpired(f"lease {epoch}.{number} of {subscription.name} has ended")
@@ -446,20 +446,21 @@ def _behind_lent(progress: Progress, taken: Sequence[LeasedRun], transaction: in
         offset
         for start, stop, _, _ in taken
         for offset in range(start, stop)
-        if order.first_before(offset) is not None
+        if order.first_before(progress, offset) is not None
     ]
-    if not late:
-        return []
     lent = [
         lease.runs
         for lease in progress.leases.values()
         if lease.until_us >= LENT_UNTIL_US and lease.id != transaction
     ]
+    if not late or not lent:
+        return []
     first: dict[int | None, int] = {}
     for offset in sorted(late, reverse=True):  # the last row of a key finds it for the others
         hash_ = order.hash_of(offset)
         if hash_ not in first:
-            first[hash_] = next((one for one in order.before(offset) if _lent(lent, one)), offset)
+            earlier = order.before(progress, offset)
+            first[hash_] = next((one for one in earlier if _lent(lent, one)), offset)
     return [offset for offset in late if first[order.hash_of(offset)] < offset]
 
 
@@ -514,7 +515,7 @@ def lent_behind(progress: Progress, settled: Sequence[Settled]) -> list[Settled]
     Those come again by ``settled``, so no commit may make the rows behind them done. For ordered
     groups; O(1) while no transaction settles rows of the queue.
     """
-    if not progress.mode.keyed or not progress.page.figures.lends(progress):
+    if not progress.mode.blocks or not progress.page.figures.lends(progress):
         return []
     again = [
         run

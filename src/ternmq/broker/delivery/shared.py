@@ -6,6 +6,7 @@ with a filter, rows that do not match are passed over without being delivered.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from ternmq.broker.catalog.catalog import Queue, Subscription
@@ -14,7 +15,7 @@ from ternmq.broker.delivery.planner import PlannedMode
 from ternmq.broker.delivery.scan import scan
 from ternmq.broker.group.order import UNORDERED
 from ternmq.broker.group.progress import Progress
-from ternmq.broker.group.runs import merge
+from ternmq.broker.group.runs import merge, row_count
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.journal.index.tail import Places
 from ternmq.model.errors import CorruptJournal
@@ -55,7 +56,7 @@ class SharedPlanner:
                 room, max_bytes = self._plan_again(now_us, progress, again, room, max_bytes, plan)
         if fresh and room > 0 and max_bytes > 0 and not self.failures_full(progress):
             if subscription.filter is None:
-                self._plan_fresh(queue, progress, visible, room, max_bytes, plan)
+                self.plan_fresh(queue, progress, visible, room, max_bytes, plan)
             else:
                 self._plan_filtered(subscription, queue, progress, visible, room, max_bytes, plan)
         if again and fresh and not plan.runs:
@@ -65,7 +66,7 @@ class SharedPlanner:
                 plan.skip_between(progress.cursor, plan.cursor)
         progress.turn_to_fresh = not progress.turn_to_fresh  # not earlier: what is above may block
 
-    def _plan_fresh(
+    def plan_fresh(
         self,
         queue: Queue,
         progress: Progress,
@@ -74,6 +75,7 @@ class SharedPlanner:
         max_bytes: int,
         plan: Plan,
     ) -> None:
+        """Put the next new rows into the plan, in the order of their offsets."""
         index = self._ledger.index
         topic, number = queue.topic.number, queue.number
         cursor = progress.cursor
@@ -106,22 +108,27 @@ class SharedPlanner:
     def _plan_again(
         self, now_us: int, progress: Progress, again: int, room: int, max_bytes: int, plan: Plan
     ) -> tuple[int, int]:
-        candidates: list[LeasedRun] = []
-        left = again
-        given = progress.given
-        for start, stop, attempt, deliveries in progress.ready.runs:
-            if left <= 0:
-                break
-            rows = min(stop - start, left)
-            if deliveries or start >= given.stop:
-                candidates.append((start, start + rows, attempt, once_more(deliveries)))
-            else:
-                candidates += given.runs(start, start + rows, attempt)
-            left -= rows
+        candidates = ready_runs(progress, again)
+        left = again - row_count(candidates)
         if left > 0 and progress.failures.waiting_rows:
             candidates += [run_again(row) for row in progress.due(now_us, left)]
+        return self.plan_runs(progress, merge(candidates), room, max_bytes, plan)
+
+    def plan_runs(
+        self,
+        progress: Progress,
+        runs: Sequence[LeasedRun],
+        room: int,
+        max_bytes: int,
+        plan: Plan,
+    ) -> tuple[int, int]:
+        """Put rows that are delivered again into the plan, as far as the bytes suffice.
+
+        Returns:
+            The rows and the bytes that are left; no bytes, if not all of the runs are in the plan.
+        """
         budget = Budget(max_bytes)  # a batch that holds several of the rows counts once
-        for start, stop, attempt, deliveries in merge(candidates):
+        for start, stop, attempt, deliveries in runs:
             at = start
             while at < stop:
                 places = self.places(progress, at, stop, max(budget.left, 1))
@@ -213,6 +220,22 @@ class SharedPlanner:
         plan.cursor = max(plan.cursor, cursor)
 
 
+def ready_runs(progress: Progress, limit: int) -> list[LeasedRun]:
+    """Return the first ready rows, at most ``limit``, with the counts of their next delivery."""
+    runs: list[LeasedRun] = []
+    given = progress.given
+    for start, stop, attempt, deliveries in progress.ready.runs:
+        if limit <= 0:
+            break
+        rows = min(stop - start, limit)
+        if deliveries or start >= given.stop:
+            runs.append((start, start + rows, attempt, once_more(deliveries)))
+        else:
+            runs += given.runs(start, start + rows, attempt)
+        limit -= rows
+    return runs
+
+
 SHARED: Final = PlannedMode(
     name=Mode.SHARED,
     number=0,
@@ -220,6 +243,7 @@ SHARED: Final = PlannedMode(
     new_order=lambda: UNORDERED,
     straight=True,
     confirmed=False,
+    blocks=False,
     keyed=False,
     parks=False,
     holds=False,

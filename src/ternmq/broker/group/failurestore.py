@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Final
 
-from ternmq.broker.group.discarded import Discarded
+from ternmq.broker.containers.discarded import Discarded
 from ternmq.broker.group.failedrows import HELD_US, SHARD_BITS, Failure, FailureRows
 from ternmq.broker.group.order import Order
 from ternmq.record.fact.facts import LeasedRun, Outcome, Span

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ternmq.broker.group.discarded import Discarded
+from ternmq.broker.containers.discarded import Discarded
 from ternmq.broker.group.figures import Figures
 
 

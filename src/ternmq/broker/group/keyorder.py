@@ -8,10 +8,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
-from ternmq.broker.group.discarded import Discarded
+from ternmq.broker.containers.discarded import Discarded
 from ternmq.broker.group.lease import Lease
 from ternmq.broker.group.lines import Lines
-from ternmq.broker.group.order import Order
+from ternmq.broker.group.order import Order, Rows
 from ternmq.broker.group.runs import last_rows, merge
 from ternmq.broker.group.stamps import Admission
 from ternmq.record.fact.facts import LeasedRun, Outcome, Pulled, Settled, Span
@@ -110,23 +110,26 @@ class KeyOrder(Order):
     def hash_of(self, offset: int) -> int | None:
         return self.lines.hash_of.get(offset)
 
-    def first_before(self, offset: int) -> int | None:
+    def first_before(self, rows: Rows, offset: int) -> int | None:
         """Return the first owed row of the same key, if that is another row."""
+        del rows
         hash_ = self.lines.hash_of.get(offset)
         if hash_ is None:
             return None
         first = self.lines.by_hash[hash_].offsets[0]
         return first if first < offset else None
 
-    def before(self, offset: int) -> Sequence[int]:
+    def before(self, rows: Rows, offset: int) -> Sequence[int]:
         """Return the owed rows of the same key before a row, the first one first."""
+        del rows
         hash_ = self.lines.hash_of.get(offset)
         if hash_ is None:
             return ()
         offsets = self.lines.by_hash[hash_].offsets
         return offsets[: bisect_left(offsets, offset)]
 
-    def idle_lines(self) -> Iterator[Sequence[int]]:
+    def idle_lines(self, rows: Rows) -> Iterator[Sequence[int]]:
+        del rows
         return (line.offsets for line in self.lines.by_hash.values() if not line.leased)
 
     # -- decisions --------------------------------------------------------------------------------
@@ -173,12 +176,15 @@ class KeyOrder(Order):
         ]
         return merge([*others, *behind])
 
-    def begun(self, runs: Sequence[LeasedRun]) -> tuple[Sequence[LeasedRun], list[LeasedRun]]:
+    def begun(
+        self, rows: Rows, runs: Sequence[LeasedRun]
+    ) -> tuple[Sequence[LeasedRun], list[LeasedRun]]:
         """Return the rows at the head of their key, and the others.
 
         A head is the first row of its line, not each key's first row of the lease: if a large lease
         ends in pieces, every piece would have one.
         """
+        del rows
         lines = self.lines
         heads: list[LeasedRun] = []
         others: list[LeasedRun] = []

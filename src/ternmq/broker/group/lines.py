@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from heapq import heappop, heappush
 
-from ternmq.broker.group.discarded import Discarded
+from ternmq.broker.containers.discarded import Discarded
 
 
 class Line:

@@ -29,11 +29,14 @@ class GroupMode:
     confirmed: bool
     """Whether a pull is answered only when its PULLED record is durable. If so, no lease is lost in
     a power cut, and no settle of a lost lease is accepted."""
+    blocks: bool
+    """Whether rows may wait for one another: the order is not ``UNORDERED``."""
     keyed: bool
-    """Whether PULLED and REPLAY contain the ordering hash of each row."""
+    """Whether PULLED and REPLAY contain the ordering hash of each row. Only the order of such a
+    mode stores something of its own."""
     parks: bool
-    """Whether a pull may park rows. A parked row is ready, but waits for another row. The order of
-    such a mode is not ``UNORDERED``."""
+    """Whether a pull may park rows. A parked row is ready, but waits for another row. Such a mode
+    is keyed."""
     holds: bool
     """Whether ``exhausted = hold`` applies: a row that failed for good waits for an operator."""
     filters: bool

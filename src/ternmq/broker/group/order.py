@@ -1,21 +1,43 @@
 """The order that a group queue keeps among the rows it owes.
 
 ``Order`` keeps none: each row may be handed out whatever the others do, so each method answers that
-nothing waits for anything. A mode that keeps an order overrides them (`keyorder`). The order is
-derived from the rows of the group queue: facts change both, and a start computes it again.
+nothing waits for anything. A mode that keeps an order overrides them (`keyorder`, `queueorder`). An
+order is derived from the rows of the group queue: facts change both, and a start computes it again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, Protocol
 
-from ternmq.broker.group.discarded import Discarded
+from ternmq.broker.containers.discarded import Discarded
 from ternmq.broker.group.lease import Lease
 from ternmq.broker.group.runs import first_rows
 from ternmq.broker.group.stamps import Admission
 from ternmq.record.fact.facts import LeasedRun, Outcome, Pulled, Settled, Span
 from ternmq.record.fact.replay import Replayed
+
+
+class Rows(Protocol):
+    """The rows that a group queue owes: leased, ready and waiting ones. Dead rows do not count."""
+
+    leases: dict[int, Lease]
+
+    def first_owed(self) -> int | None:
+        """Return the first of the rows, or None."""
+        ...
+
+    def owed_spans(self) -> list[Span]:
+        """Return all of them; sorted, disjoint."""
+        ...
+
+    def waiting_offsets(self) -> list[int]:
+        """Return the waiting ones, by offset."""
+        ...
+
+    def ready_offsets(self) -> list[int]:
+        """Return the ready ones, by offset."""
+        ...
 
 
 class Order:
@@ -24,8 +46,8 @@ class Order:
     __slots__ = ()
 
     # -- facts ------------------------------------------------------------------------------------
-    # `progress` does not call ``pulled`` and ``settled`` of ``UNORDERED``: pulls and settles of
-    # shared groups are the hot path.
+    # `progress` calls ``pulled`` and ``settled`` only in keyed modes: other orders store nothing,
+    # and pulls and settles of shared groups are the hot path.
 
     def pulled(self, position: int, fact: Pulled, admission: Admission) -> None:
         """Apply a PULLED fact to the rows that the admission lets through."""
@@ -73,18 +95,21 @@ class Order:
         del offset
         return None
 
-    def first_before(self, offset: int) -> int | None:
+    # ``rows`` are those of the group queue, for orders that keep none of their own.
+
+    def first_before(self, rows: Rows, offset: int) -> int | None:
         """Return the first row that a row waits for, or None."""
-        del offset
+        del rows, offset
         return None
 
-    def before(self, offset: int) -> Sequence[int]:
+    def before(self, rows: Rows, offset: int) -> Iterable[int]:
         """Return the rows that a row waits for, the first one first."""
-        del offset
+        del rows, offset
         return ()
 
-    def idle_lines(self) -> Iterator[Sequence[int]]:
-        """Yield rows that wait for one another, the first one first, where none is leased."""
+    def idle_lines(self, rows: Rows) -> Iterator[Sequence[int]]:
+        """Yield rows that wait for the first one of them, where none is leased."""
+        del rows
         return iter(())
 
     # -- decisions --------------------------------------------------------------------------------
@@ -114,12 +139,15 @@ class Order:
         del lease, settled, taken
         return others
 
-    def begun(self, runs: Sequence[LeasedRun]) -> tuple[Sequence[LeasedRun], list[LeasedRun]]:
+    def begun(
+        self, rows: Rows, runs: Sequence[LeasedRun]
+    ) -> tuple[Sequence[LeasedRun], list[LeasedRun]]:
         """Split leased rows: those that a consumer may have begun, and the others.
 
         A lease that ends by time or with its session costs the first an attempt; the others are
         released.
         """
+        del rows
         return runs, []
 
     def end_first(self, runs: Sequence[LeasedRun], limit: int) -> list[LeasedRun]:

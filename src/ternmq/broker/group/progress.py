@@ -25,7 +25,6 @@ from ternmq.broker.group.given import NOTHING, Given, began
 from ternmq.broker.group.heldpage import HeldPage
 from ternmq.broker.group.lease import LEASE_BITS, LENT_UNTIL_US, Lease
 from ternmq.broker.group.mode import GroupMode
-from ternmq.broker.group.order import UNORDERED
 from ternmq.broker.group.runs import (
     RunList,
     SpanSet,
@@ -164,7 +163,7 @@ class Progress:
                     failures.take(start, stop, keep_history=True)
                 self._touch(position, start, stop)
                 self.leased_rows += stop - start
-        if self.order is not UNORDERED:
+        if self.mode.keyed:
             self.order.pulled(position, fact, admission)
             for start, stop in fact.parked:
                 for low, high in admission.spans(position, start, stop):
@@ -223,7 +222,7 @@ class Progress:
             and lease is not None
             and lease.runs == fact.runs
             and position >= self.admission.until
-            and self.order is UNORDERED
+            and not self.mode.keyed
             and not self.failures.history
         ):  # the whole lease, nothing ever failed: the common case
             self._end_lease(lease)
@@ -239,7 +238,7 @@ class Progress:
             if not lease.runs and not admission.shards:
                 self._end_lease(lease)
         self._settle(position, fact, runs)
-        if self.order is not UNORDERED:
+        if self.mode.keyed:
             self.order.settled(outcome, given_back, runs)
 
     def _take_back(self, lease: Lease, runs: Sequence[LeasedRun]) -> list[LeasedRun]:
@@ -418,6 +417,29 @@ class Progress:
     def open_runs(self) -> int:
         """Return the number of leases, ready runs and runs ahead of the cursor."""
         return len(self.leases) + len(self.ready.runs) + len(self.ahead.starts)
+
+    def first_owed(self) -> int | None:
+        """Return the first row that is leased, ready or waiting, or None. O(leases)."""
+        first = [lease.runs[0][0] for lease in self.leases.values() if lease.runs]
+        if self.ready.runs:
+            first.append(self.ready.runs[0][0])
+        if self.failures.waiting_rows:
+            first.append(next(self.failures.failed(dead=False, after=-1)).offset)
+        return min(first, default=None)
+
+    def owed_spans(self) -> list[Span]:
+        """Return the rows that are leased, ready or waiting; sorted, disjoint."""
+        runs = [run for lease in self.leases.values() for run in lease.runs]
+        spans: list[Span] = [run[:2] for run in [*runs, *self.ready.runs]]
+        return union([*spans, *[(offset, offset + 1) for offset in self.waiting_offsets()]])
+
+    def waiting_offsets(self) -> list[int]:
+        """Return the rows that wait for a retry or for an operator, by offset."""
+        return [row.offset for row in self.failures.failed(dead=False, after=-1)]
+
+    def ready_offsets(self) -> list[int]:
+        """Return the ready rows, by offset."""
+        return [offset for start, stop, _, _ in self.ready.runs for offset in range(start, stop)]
 
     def share_now(self) -> Share:
         """Return its present contribution to the figures of all group queues."""

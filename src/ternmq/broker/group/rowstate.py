@@ -61,7 +61,7 @@ def row_state(progress: Progress, offset: int, first: int) -> RowPlace:
     told_at = failures.history.get(offset, 0)
     run = progress.ready.find(offset)
     if run is not None:
-        behind = progress.order.first_before(offset)
+        behind = progress.order.first_before(progress, offset)
         _, _, attempt, deliveries = run
         return RowPlace(RowState.READY, attempt - 1, deliveries, behind, told_at)
     for (start, stop, attempt, deliveries), _ in progress.leases_by_shard().get(

@@ -233,8 +233,7 @@ class Transactions:
             batches += oldest.count
         if now_us >= self._sweep_us:
             self._sweep_us = now_us + _SWEEP_US
-            busy = {one.writer for one in views.undecided.by_number.values()}
-            views.writers.sweep(now_us, busy)
+            views.writers.sweep(now_us)
         return batches
 
 

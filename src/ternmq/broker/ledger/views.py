@@ -19,8 +19,8 @@ from ternmq.broker.catalog.firsts import Firsts
 from ternmq.broker.catalog.gone import Gone
 from ternmq.broker.catalog.sessions import Sessions
 from ternmq.broker.catalog.stateobjects import Unplaced
+from ternmq.broker.containers.discarded import Discarded
 from ternmq.broker.dedup.dedup import Dedup
-from ternmq.broker.group.discarded import Discarded
 from ternmq.broker.group.figures import NOTHING, Figures
 from ternmq.broker.group.heldpage import HeldPage
 from ternmq.broker.group.mode import GroupMode, GroupModes
@@ -111,10 +111,10 @@ class Views:
         """Position of the newest record that changed a hold."""
         self.gone = Gone(limits.gone_names)
         self.alarms = OpenAlarms()
-        self.writers = Writers(limits)
         self.checked = CheckedTransactions(index.coverage.segment_size)
         self.producer_groups = ProducerGroups()
         self.undecided = Undecided(index.coverage.segment_size)
+        self.writers = Writers(limits, self.undecided.writers)
         self.prepared_rows = PreparedRows(index.coverage.segment_size)
         self.schedule = Schedule(index.coverage.segment_size)
         self.objects = StateObjects()

@@ -7,7 +7,7 @@ and call again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -55,6 +55,7 @@ class FailedRow:
     when_us: int
     """Due time, or when the row died."""
     held: bool
+    dead: bool
     failures: tuple[FailureEntry, ...]
     """Oldest first; at most the newest 16."""
 
@@ -256,7 +257,7 @@ class Queries:
         """
         _, _, progress = self._progress(topic_name, group, number)
         count = 0
-        for offsets in progress.order.idle_lines():
+        for offsets in progress.order.idle_lines(progress):
             first = progress.failures.failure(offsets[0])
             if first is not None and first.when_us > now_us:
                 count += sum([progress.ready.find(one) is not None for one in offsets])
@@ -272,7 +273,7 @@ class Queries:
         """
         _, _, progress = self._progress(topic_name, group, number)
         return sum(
-            one.when_us <= now_us and progress.order.first_before(one.offset) is None
+            one.when_us <= now_us and progress.order.first_before(progress, one.offset) is None
             for one in progress.failures.failed(dead=False, after=-1)
         )
 
@@ -288,7 +289,8 @@ class Queries:
             UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
         """
         _, _, progress = self._progress(topic_name, group, number)
-        return self._listed(progress, progress.failures.failed(dead=False, after=after), limit)
+        rows = progress.failures.failed(dead=False, after=after)
+        return self._listed(progress, ((row, False) for row in rows), limit)
 
     def dead_letters(
         self, topic_name: str, group: str, number: int, *, after: int = -1, limit: int = 100
@@ -299,7 +301,21 @@ class Queries:
             UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
         """
         _, _, progress = self._progress(topic_name, group, number)
-        return self._listed(progress, progress.failures.failed(dead=True, after=after), limit)
+        rows = progress.failures.failed(dead=True, after=after)
+        return self._listed(progress, ((row, True) for row in rows), limit)
+
+    def failed_rows(
+        self, topic_name: str, group: str, number: int, offsets: Sequence[int]
+    ) -> FailedRows:
+        """Return failed rows in the order of ``offsets``; those that have not failed are left out.
+
+        A page as ``waiting`` returns it: it may end before the last offset.
+
+        Raises:
+            UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
+        """
+        _, _, progress = self._progress(topic_name, group, number)
+        return self._listed(progress, _named(progress, offsets), len(offsets))
 
     def row(
         self, topic_name: str, group: str, number: int, offset: int
@@ -354,12 +370,15 @@ class Queries:
 
     # -- parts ------------------------------------------------------------------------------------
 
-    def _listed(self, progress: Progress, rows: Iterator[Failure], limit: int) -> FailedRows:
+    def _listed(
+        self, progress: Progress, rows: Iterable[tuple[Failure, bool]], limit: int
+    ) -> FailedRows:
+        """Return a page of rows, each with whether it is dead."""
         ledger = self._ledger
         store = _Counting(ledger.store)
         listed: list[FailedRow] = []
         work = 0
-        for row in rows:
+        for row, dead in rows:
             if listed and work + (store.bytes_read >> _UNIT_SHIFT) >= LISTED_WORK:
                 return FailedRows(listed, more=True)
             if len(listed) >= min(limit, MAX_LISTED):
@@ -375,6 +394,7 @@ class Queries:
                     row.deliveries,
                     row.when_us,
                     row.when_us == HELD_US,
+                    dead,
                     tuple(entries),
                 )
             )
@@ -410,3 +430,12 @@ class Queries:
 
 def _no_message(topic: str, queue: int, offset: int) -> MessageNotFound:
     return MessageNotFound(f"no message at offset {offset} of queue {queue} of {topic!r}")
+
+
+def _named(progress: Progress, offsets: Sequence[int]) -> Iterator[tuple[Failure, bool]]:
+    """Yield the failed rows among some, each with whether it is dead."""
+    for offset in offsets:
+        dead = progress.failures.dead_letter(offset)
+        row = progress.failures.failure(offset) if dead is None else dead
+        if row is not None:
+            yield row, dead is not None

@@ -103,6 +103,10 @@ class Undecided:
         """Return a writer's undecided transaction, None if there is none."""
         return None if writer is None else self.by_name.get((writer.number, batch_id))
 
+    def writers(self) -> set[int]:
+        """Return the numbers of the writers that have undecided transactions."""
+        return {number for number, _ in self.by_name}
+
     def pins(self, segment: int) -> bool:
         """Return whether a segment holds rows of an undecided transaction."""
         return segment in self._by_segment

@@ -9,7 +9,7 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 import msgspec
@@ -134,12 +134,18 @@ class Writers:
     """All writers. Deterministic.
 
     Not thread-safe: call it from the broker's loop.
+
+    Args:
+        limits: Limits of the broker.
+        busy: Returns the numbers of the writers that have undecided transactions. They are not
+            forgotten: the name of a transaction must not be opened a second time.
     """
 
-    __slots__ = ("_limits", "by_app", "by_name", "by_number", "names", "next_number")
+    __slots__ = ("_busy", "_limits", "by_app", "by_name", "by_number", "names", "next_number")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, busy: Callable[[], Collection[int]]) -> None:
         self._limits = limits
+        self._busy = busy
         self.by_number: dict[int, Writer] = {}
         self.by_name: dict[str, Writer] = {}
         self.names: SortedKeys[str] = SortedKeys()
@@ -151,9 +157,10 @@ class Writers:
     def find(self, name: str, now_us: int) -> Writer | None:
         """Return the writer of that name, None if it is new or was idle for too long."""
         writer = self.by_name.get(name)
-        if writer is None or writer.last_us < now_us - self._limits.writer_idle_us:
+        if writer is None:
             return None
-        return writer
+        idle = writer.last_us < now_us - self._limits.writer_idle_us
+        return None if idle and writer.number not in self._busy() else writer
 
     def of_app(self, name: str, app: str, now_us: int) -> Writer | None:
         """Return the writer of that name, None as for ``find``.
@@ -209,8 +216,9 @@ class Writers:
         if not names:
             del self.by_app[writer.app]
 
-    def sweep(self, now_us: int, busy: Collection[int]) -> None:
-        """Drop writers idle for too long, except those in ``busy``. Call it at any interval."""
+    def sweep(self, now_us: int) -> None:
+        """Drop writers idle for too long, except busy ones. Call it at any interval."""
+        busy = self._busy()
         idle = now_us - self._limits.writer_idle_us
         for writer in [one for one in self.by_number.values() if one.last_us < idle]:
             if writer.number in busy:

@@ -90,7 +90,8 @@ def _opened(file: Path) -> Iterator[BinaryIO]:
 deadletter.add_command(
     deleting(
         "Delete dead letters. Export them first to keep a copy.\n\n"
-        "Select dead letters by offset (7), range (10-12) or place (1/7), or use --all.",
+        "Select dead letters by offset (7), range (10-12) or place (1/7), by options, or use "
+        "--all.",
         dead=True,
     )
 )

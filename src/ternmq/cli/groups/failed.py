@@ -8,6 +8,16 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ternmq.cli.commands import Command
+from ternmq.cli.groups.selection import (
+    agreed,
+    dry_run_option,
+    query_options,
+    rate_option,
+    skipped_note,
+    told_outcomes,
+    ways,
+    whole_query,
+)
 from ternmq.cli.reach.arguments import group_argument, topic_argument
 from ternmq.cli.reach.connection import asks_broker, confirm, yes_option
 from ternmq.cli.reach.finding import known
@@ -21,10 +31,14 @@ from ternmq.client.consumer.causes import reason_of
 from ternmq.model.words import counted, verb
 
 if TYPE_CHECKING:  # imports the client that moves messages, which commands of groups do not need
-    from ternmq.client.admin.deadletters import FailedMessage
+    from ternmq.client.admin.failedmessage import FailedMessage, FailedOutcome
+    from ternmq.client.admin.failedquery import FailedQuery
     from ternmq.client.client import Client
+    from ternmq.wire.control import FailedCounts
 
 
+MOST_NEWEST: Final = 1000
+"""Most messages that are shown newest first: ``client.deadletters.matching`` returns no more."""
 _SPARE: Final = ("ordering key", "attempts", "key")
 """Columns that are dropped first on a narrow terminal, so that the reason has room."""
 
@@ -69,6 +83,7 @@ def plain_failed(topic: str, group: str, one: FailedMessage) -> dict[str, object
         "deliveries": one.deliveries,
         "when": one.when,
         "held": one.held,
+        "state": one.state,
         "reason": said(one),
         "failures": [
             {
@@ -91,37 +106,81 @@ def listing(about: str, *, dead: bool) -> click.Command:
     @topic_argument()
     @group_argument()
     @click.option("--queue", type=QUEUE, help="Only this queue.")
+    @query_options(dead=dead)
+    @click.option("--newest-first", is_flag=True, help="Show those first that failed last.")
+    @click.option("--count", is_flag=True, help="Only show how many there are.")
     @click.option(
         "-n",
         "--limit",
         type=COUNT,
         default=100,
-        help="Maximum number of messages to show. Default: 100.",
+        help="Maximum number of messages to show; at most 1,000 with --newest-first. Default: 100.",
     )
     @output.ndjson_option
     @asks_broker
     async def list_(
-        client: Client, topic: str, group: str, queue: int | None, limit: int, as_json: bool
+        client: Client,
+        topic: str,
+        group: str,
+        queue: int | None,
+        query: FailedQuery | None,
+        newest_first: bool,
+        count: bool,
+        limit: int,
+        as_json: bool,
     ) -> None:
-        await _list_rows(client, topic, group, queue, limit, dead=dead, as_json=as_json)
+        if newest_first and limit > MOST_NEWEST:
+            raise click.UsageError(
+                f"--limit is at most {MOST_NEWEST:,} with --newest-first",
+                click.get_current_context(),
+            )
+        await known(client, topic, group, queue)
+        if count:
+            asked = query or whole_query(dead=dead)
+            counts = await client.deadletters.count(topic, group, asked, queue=queue)
+            _show_counts(counts, dead=dead, as_json=as_json)
+            return
+        if query is None and not newest_first:
+            rows = rows_of(client, topic, group, queue, dead=dead)
+        else:
+            most = min(limit + 1, MOST_NEWEST) if newest_first else limit + 1
+            rows = client.deadletters.matching(
+                topic,
+                group,
+                query or whole_query(dead=dead),
+                queue=queue,
+                newest_first=newest_first,
+                limit=most,
+            )
+        selects = query is not None
+        await _list_rows(rows, topic, group, limit, dead=dead, selects=selects, as_json=as_json)
 
     return list_
 
 
+def _show_counts(counts: FailedCounts, *, dead: bool, as_json: bool) -> None:
+    if as_json:
+        held = {} if dead else {"waiting": counts.waiting, "held": counts.held}
+        output.json_line({**held, **({"dead": counts.dead} if dead else {})})
+    elif dead:
+        output.line(counted(counts.dead, "dead letter"))
+    else:
+        output.line(f"{counted(counts.waiting, 'message')} waiting, {counts.held:,} held")
+
+
 async def _list_rows(
-    client: Client,
+    rows: AsyncIterator[FailedMessage],
     topic: str,
     group: str,
-    queue: int | None,
     limit: int,
     *,
     dead: bool,
+    selects: bool,
     as_json: bool,
 ) -> None:
-    await known(client, topic, group, queue)
     found: list[FailedMessage] = []
     more = False
-    async for one in rows_of(client, topic, group, queue, dead=dead):
+    async for one in rows:
         if len(found) >= limit:
             more = True
             break
@@ -131,10 +190,11 @@ async def _list_rows(
             output.json_line(plain_failed(topic, group, one))
     else:
         what = "dead letters" if dead else "messages that wait for a retry"
+        such = "such " if selects else ""
         output.table(
             columns(dead=dead),
             map(cells, found),
-            f"group {group} has no {what} on {topic}",
+            f"group {group} has no {such}{what} on {topic}",
             spare=(*_SPARE, columns(dead=dead)[2]),
         )
     if more:
@@ -235,6 +295,9 @@ def deleting(about: str, *, dead: bool) -> click.Command:
         type=QUEUE,
         help="Only this queue; required with offsets (7) if the topic has several queues.",
     )
+    @query_options(dead=dead)
+    @rate_option
+    @dry_run_option
     @yes_option
     @output.json_option
     @asks_broker
@@ -245,9 +308,20 @@ def deleting(about: str, *, dead: bool) -> click.Command:
         offsets: Sequence[str],
         everything: bool,
         queue: int | None,
+        query: FailedQuery | None,
+        rate: float | None,
+        dry_run: bool,
         yes: bool,
         as_json: bool,
     ) -> None:
+        if query is not None or dry_run or rate is not None:
+            asked = selected(query, offsets, everything=everything, dead=dead)
+            await known(client, topic, group, queue)
+            await _delete_matching(
+                client, topic, group, asked, queue, rate,
+                dead=dead, dry_run=dry_run, yes=yes, as_json=as_json,
+            )  # fmt: skip
+            return
         named = await chosen(client, topic, group, offsets, queue, everything=everything, dead=dead)
         found = named if everything else await _of_kind(client, topic, group, named, dead=dead)
         missing = [
@@ -284,6 +358,57 @@ def deleting(about: str, *, dead: bool) -> click.Command:
     return delete
 
 
+async def _delete_matching(
+    client: Client,
+    topic: str,
+    group: str,
+    query: FailedQuery,
+    queue: int | None,
+    rate: float | None,
+    *,
+    dead: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    what = "dead letter" if dead else "message"
+    whose = f"of {group} on {topic}" if dead else f"of {topic} from the retries of {group}"
+    rows: Sequence[FailedOutcome] = ()
+    if await agreed(
+        client, topic, group, query, queue, f"delete {{}} {whose}?", what,
+        yes=yes or dry_run, as_json=as_json,
+    ):  # fmt: skip
+        rows = await client.deadletters.delete_matching(
+            topic, group, query, queue=queue, rate=rate, dry_run=dry_run
+        )
+    done = sum([one.done for one in rows])
+    if as_json:
+        messages = told_outcomes(rows, "deleted", "not selected any more")
+        output.document({"done": 0 if dry_run else done, "messages": messages})
+    else:
+        would = "would be deleted" if dry_run else verb(done, "is", "are") + " deleted"
+        output.note(f"{counted(done, what)} {whose} {would}")
+        skipped_note(rows)
+
+
+def selected(
+    query: FailedQuery | None, offsets: Sequence[str], *, everything: bool, dead: bool
+) -> FailedQuery:
+    """Return what a selection or --all means.
+
+    Raises:
+        click.UsageError: None of them is given, or several.
+    """
+    check_one(
+        bool(offsets), everything, query is not None, of=f"offsets, {ways(dead=dead)} and --all"
+    )
+    if offsets:
+        raise click.UsageError(
+            "--rate and --dry-run are for --all and for selections", click.get_current_context()
+        )
+    return query or whole_query(dead=dead)
+
+
 async def _of_kind(
     client: Client, topic: str, group: str, named: dict[int, list[int]], *, dead: bool
 ) -> dict[int, list[int]]:
@@ -315,7 +440,7 @@ async def chosen(
     Raises:
         click.UsageError: Both or neither of offsets and --all are given; the queue is not clear.
     """
-    check_one(bool(offsets), everything, of="offsets and --all")
+    check_one(bool(offsets), everything, of=f"offsets, {ways(dead=dead)} and --all")
     count = await known(client, topic, group, queue)
     if not everything:
         return placed(topic, count, offsets, queue)

@@ -62,7 +62,9 @@ def group() -> None:
 @click.option(
     "--mode",
     type=_MODE,
-    help="Mode of the group. Default: ordered on an ordered topic, else shared.",
+    help="Mode of the group: shared, ordered (each ordering key in order, on an ordered topic), or "
+    "queue_lock (each queue in order, one consumer at a time). Default: ordered on an ordered "
+    "topic, else shared.",
 )
 @click.option(
     "--start",
@@ -261,7 +263,7 @@ async def set_(
     output.note(done + (f"; {_RETRY_IS_OFF}" if off else ""))
     if policy["exhausted"] == Exhausted.HOLD.value:
         info = await client.admin.group(topic, group)
-        if info.spec.mode is not Mode.ORDERED:
+        if not info.spec.mode.keeps_order:
             output.note(
                 f"group {group} is not ordered: its messages become dead letters, they are not held"
             )

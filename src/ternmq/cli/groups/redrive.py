@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import click
 
 from ternmq.cli.commands import Command
 from ternmq.cli.groups.failed import chosen, rows_of, said
+from ternmq.cli.groups.selection import WAYS, agreed, query_options, whole_query
 from ternmq.cli.pipeline.parts import installed
 from ternmq.cli.reach.arguments import group_argument, topic_argument
 from ternmq.cli.reach.connection import asks_broker, confirm, yes_option
+from ternmq.cli.reach.finding import known
 from ternmq.cli.reach.parameters import QUEUE, Real, check_one
 from ternmq.cli.reach.places import some
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import Failed
 from ternmq.cli.terminal.problems import not_found
-from ternmq.client.admin.deadletters import FailedMessage, Redriven
+from ternmq.client.admin.failedmessage import FailedMessage
+from ternmq.client.admin.failedquery import FailedQuery
+from ternmq.client.admin.redriving import Redriven
 from ternmq.client.client import Client
+from ternmq.model.errors import OrderingKeyRequired
 from ternmq.model.words import counted, verb
 
 _PIECE = 1000
@@ -50,6 +56,13 @@ _PIECE = 1000
     metavar="NUMBER",
     help="Maximum number to redrive per second. Default: no limit.",
 )
+@query_options(dead=True)
+@click.option(
+    "--to",
+    metavar="TOPIC",
+    help="Send them to this topic instead, as new messages with the header ternmq-redriven, and "
+    "delete each dead letter when its message is stored.",
+)
 @click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 @yes_option
 @output.json_option
@@ -64,6 +77,8 @@ async def redrive(
     cause: str | None,
     queue: int | None,
     rate: float | None,
+    query: FailedQuery | None,
+    to: str | None,
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -71,12 +86,13 @@ async def redrive(
     """Deliver dead letters to their group again. Other groups do not receive them.
 
     Select dead letters by offset (7), range (10-12) or place (1/7), or with options. Attempts are
-    counted from 1; the earlier failures stay recorded.
+    counted from 1; the earlier failures stay recorded. --reason and --fingerprint read all dead
+    letters; the other options need not.
     """  # fmt: skip
     wanted = reason if reason is not None else cause
     check_one(
-        bool(offsets), everything, reason is not None, cause is not None,
-        of="offsets, --reason, --fingerprint and --all",
+        bool(offsets), everything, reason is not None, cause is not None, query is not None,
+        of=f"offsets, --reason, --fingerprint, {WAYS} and --all",
     )  # fmt: skip
     if wanted == "":  # usually a variable that is empty
         option = "--reason" if reason is not None else "--fingerprint"
@@ -84,6 +100,13 @@ async def redrive(
             f"{option} is empty, which would select all dead letters: use --all for that",
             click.get_current_context(),
         )
+    if query is not None or (everything and to is not None):
+        asked = query or whole_query(dead=True)
+        await known(client, topic, group, queue)
+        await _redrive_matching(
+            client, topic, group, asked, queue, rate, to, dry_run=dry_run, yes=yes, as_json=as_json
+        )
+        return
     found: dict[int, list[int]] = {}
     if wanted is not None:
         suits = _by_fingerprint(wanted) if cause is not None else _by_reason(wanted)
@@ -98,36 +121,111 @@ async def redrive(
     total = there = sum(map(len, found.values()))
     told: list[Redriven] = []
     if offsets and not dry_run and not yes:  # ask only about those that are dead letters
-        told = await _redrive(client, topic, group, found, rate, total, dry_run=True)
+        told = await _redrive(client, topic, group, found, rate, total, to, dry_run=True)
         there = sum([one.done for one in told])
     if not dry_run and there and not yes:
-        _ask(f"of {topic} to {group}", found, told, as_json=as_json)
+        _ask(f"of {topic} to {to or group}", found, told, as_json=as_json)
     if there:
-        told = await _redrive(client, topic, group, found, rate, total, dry_run=dry_run)
-    missing = [(one.queue, one.offset) for one in told if not one.done]
-    count = len(told) - len(missing)
+        told = await _redrive(client, topic, group, found, rate, total, to, dry_run=dry_run)
+    _report(topic, group, told, to, dry_run=dry_run, as_json=as_json)
+
+
+def _report(
+    topic: str,
+    group: str,
+    told: Sequence[Redriven],
+    to: str | None,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Show what was done.
+
+    Raises:
+        Failed: Some are no dead letters, or could not be sent.
+    """
+    missing = [(one.queue, one.offset) for one in told if not one.done and one.error is None]
+    unsent = [one for one in told if one.error is not None]
+    count = sum([one.done for one in told])
     if as_json:
         output.document(
             {
                 "done": not dry_run,
                 "redriven": count,
-                "messages": [
-                    {
-                        "queue": one.queue,
-                        "offset": one.offset,
-                        "outcome": "redriven" if one.done else "no dead letter",
-                    }
-                    for one in told
-                ],
+                "messages": [_plain(one, to) for one in told],
             }
         )
-    elif count or not missing:
+    elif count or not (missing or unsent):
         comes = "would be" if dry_run else verb(count, "is", "are")
-        output.note(
-            f"{counted(count, 'dead letter')} of {topic} {comes} delivered to {group} again"
-        )
+        letters = f"{counted(count, 'dead letter')} of {topic}"
+        if to is None:
+            output.note(f"{letters} {comes} delivered to {group} again")
+        else:
+            before = sum([one.receipt is not None and one.receipt.duplicate for one in told])
+            note = f"; {before:,} of them had been sent before" if before else ""
+            output.note(f"{letters} of {group} {comes} moved to {to}{note}")
+    if unsent:
+        places = some([(one.queue, one.offset) for one in unsent])
+        raise Failed(f"these stay dead letters: {places}: {unsent[0].error}")
     if missing:
         raise not_found(f"these messages are not dead letters: {some(missing)}")
+
+
+def _plain(one: Redriven, to: str | None) -> dict[str, object]:
+    """Return an outcome in the form of the JSON output."""
+    found: dict[str, object] = {"queue": one.queue, "offset": one.offset}
+    if one.error is not None:
+        return {**found, "outcome": "not sent", "error": str(one.error)}
+    found["outcome"] = "redriven" if one.done else "no dead letter"
+    if one.receipt is not None:
+        found["to"] = {
+            "topic": to,
+            "queue": one.receipt.queue,
+            "offset": one.receipt.offset,
+            "duplicate": one.receipt.duplicate,
+        }
+    return found
+
+
+@contextlib.contextmanager
+def _no_ordering_key(to: str | None) -> Iterator[None]:
+    """Say it of dead letters: the usual text is for who sends a message."""
+    try:
+        yield
+    except OrderingKeyRequired as error:
+        raise Failed(
+            f"topic {to} is ordered, and these messages have no ordering key: they stay dead "
+            "letters"
+        ) from error
+
+
+async def _redrive_matching(
+    client: Client,
+    topic: str,
+    group: str,
+    query: FailedQuery,
+    queue: int | None,
+    rate: float | None,
+    to: str | None,
+    *,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Redrive what a query selects."""
+    question = f"deliver {{}} of {topic} to {group} again?"
+    if to is not None:
+        question = f"move {{}} of {group} on {topic} to {to}?"
+    told: Sequence[Redriven] = ()
+    if await agreed(
+        client, topic, group, query, queue, question, "dead letter",
+        yes=yes or dry_run, as_json=as_json,
+    ):  # fmt: skip
+        with _no_ordering_key(to):
+            told = await client.deadletters.redrive_matching(
+                topic, group, query, queue=queue, to=to, rate=rate, dry_run=dry_run
+            )
+    _report(topic, group, told, to, dry_run=dry_run, as_json=as_json)
 
 
 def _ask(
@@ -168,6 +266,7 @@ async def _redrive(
     found: dict[int, list[int]],
     rate: float | None,
     total: int,
+    to: str | None,
     *,
     dry_run: bool,
 ) -> list[Redriven]:
@@ -180,9 +279,10 @@ async def _redrive(
             piece = named[at : at + most]
             if told and rate is not None and not dry_run:
                 await asyncio.sleep(len(piece) / rate)
-            told += await client.deadletters.redrive(
-                topic, group, piece, queue=queue, dry_run=dry_run
-            )
+            with _no_ordering_key(to):
+                told += await client.deadletters.redrive(
+                    topic, group, piece, queue=queue, to=to, dry_run=dry_run
+                )
             if live:
                 click.echo(f"\r\x1b[K{len(told):,} of {total:,}", err=True, nl=False)
     if live:

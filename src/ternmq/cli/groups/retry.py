@@ -7,13 +7,22 @@ from collections.abc import Sequence
 import click
 
 from ternmq.cli.commands import Group
-from ternmq.cli.groups.failed import chosen, deleting, listing, showing
+from ternmq.cli.groups.failed import chosen, deleting, listing, selected, showing
+from ternmq.cli.groups.selection import (
+    dry_run_option,
+    query_options,
+    rate_option,
+    skipped_note,
+    told_outcomes,
+)
 from ternmq.cli.reach.arguments import group_argument, topic_argument
 from ternmq.cli.reach.connection import asks_broker
+from ternmq.cli.reach.finding import known
 from ternmq.cli.reach.parameters import QUEUE
 from ternmq.cli.reach.places import some
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.problems import not_found
+from ternmq.client.admin.failedquery import FailedQuery
 from ternmq.client.client import Client
 from ternmq.model.words import counted, verb
 
@@ -26,7 +35,8 @@ def retry() -> None:
 retry.add_command(
     listing(
         "List messages that wait for a retry or are held, with their last failure.\n\n"
-        "An ordered group with `--exhausted hold` holds a message after its last attempt, until "
+        "A group that keeps an order (mode ordered or queue_lock), with `--exhausted hold`, holds "
+        "a message after its last attempt, until "
         "`retry now` or `retry delete`.",
         dead=False,
     )
@@ -37,8 +47,8 @@ retry.add_command(
 retry.add_command(
     deleting(
         "Delete messages that wait for a retry or are held: the group does not receive them again. "
-        "Later messages of their ordering key are then delivered.\n\n"
-        "Select messages by offset (7), range (10-12) or place (1/7), or use --all.",
+        "Messages that waited behind them are then delivered.\n\n"
+        "Select messages by offset (7), range (10-12) or place (1/7), by options, or use --all.",
         dead=False,
     )
 )
@@ -54,6 +64,9 @@ retry.add_command(
     type=QUEUE,
     help="Only this queue; required with offsets (7) if the topic has several queues.",
 )
+@query_options(dead=False)
+@rate_option
+@dry_run_option
 @output.json_option
 @asks_broker
 async def now(
@@ -63,12 +76,32 @@ async def now(
     offsets: Sequence[str],
     everything: bool,
     queue: int | None,
+    query: FailedQuery | None,
+    rate: float | None,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Retry messages now, without waiting for their delay. Held messages are retried too.
 
-    Select messages by offset (7), range (10-12) or place (1/7), or use --all.
+    Select messages by offset (7), range (10-12) or place (1/7), by options, or use --all.
     """
+    if query is not None or dry_run or rate is not None:
+        asked = selected(query, offsets, everything=everything, dead=False)
+        await known(client, topic, group, queue)
+        told = await client.deadletters.retry_matching(
+            topic, group, asked, queue=queue, rate=rate, dry_run=dry_run
+        )
+        done = sum([one.done for one in told])
+        if as_json:
+            messages = told_outcomes(told, "retried", "not selected any more")
+            output.document({"done": 0 if dry_run else done, "messages": messages})
+        else:
+            comes = "would be" if dry_run else verb(done, "is", "are")
+            output.note(
+                f"{counted(done, 'message')} of {topic} {comes} delivered to {group} again now"
+            )
+            skipped_note(told)
+        return
     found = await chosen(client, topic, group, offsets, queue, everything=everything, dead=False)
     missing: list[tuple[int, int]] = []
     count = 0

@@ -265,7 +265,7 @@ class Admin(pickling.NotPickled):
             group: The group.
             tags: Filter, such as ``paid || refunded``.
             filter: Header filter, such as ``region = 'eu' AND amount >= 100``.
-            mode: ``shared`` or ``ordered``; None: the topic's.
+            mode: ``shared``, ``ordered`` or ``queue_lock``; None: the topic's.
             start: Where it begins, ``earliest`` or ``latest``.
             retry: When failed messages are delivered again.
             lease: How long messages are leased, in seconds or as a timedelta; 0.1 s to a day.

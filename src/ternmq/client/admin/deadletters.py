@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import AsyncIterator, Iterable, Sequence
 from math import inf
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from ternmq.client.admin.lookup import FoundMessage, found_message, of_us
+from ternmq.client.admin.failedmessage import FailedMessage, FailedOutcome
+from ternmq.client.admin.failedquery import STATES, FailedQuery, FailedState, check_query
+from ternmq.client.admin.failedsearch import MOST_NEWEST, FailedSearch
+from ternmq.client.admin.lookup import found_message, of_us
 from ternmq.client.admin.places import by_queue, queue_count, queue_meant
+from ternmq.client.admin.redriving import Redriven, Send, redrive_to
 from ternmq.client.connection.session import Session
 from ternmq.client.consumer.causes import in_words
 from ternmq.client.content.codecs import Codecs
-from ternmq.client.content.validation import real, whole
+from ternmq.client.content.validation import check_positive, flag, real, whole
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.client.handler.unawaited import looked_after
 from ternmq.client.process import pickling
@@ -24,60 +26,18 @@ from ternmq.model.errors import InvalidRequest, LeaseExpired
 from ternmq.model.specs import check_name
 from ternmq.wire import control
 from ternmq.wire.commands import Command
-from ternmq.wire.control import FailureInfo, RowStanding
+from ternmq.wire.control import FailedCounts, RowStanding
 
 _PAGE: Final = 500
 _LONGEST_PAUSE: Final = 86400.0
 """Seconds; uvloop cannot wait for an infinite time, which the lowest rates would ask for."""
 _LAST_OFFSET: Final = 2**63 - 1
+_DETAILS: Final = 250
+"""Most failed messages whose content is requested at once."""
+_NEWEST: Final = 100
+"""How many messages ``matching`` returns with ``newest_first``, if no limit is given."""
 _REDRIVEN: Final = 500
 """Most dead letters per request: the answer has the outcome of each."""
-
-
-@dataclass(slots=True, frozen=True)
-class FailedMessage:
-    """A message that failed.
-
-    Attributes:
-        queue: Number of its queue.
-        offset: Its offset there.
-        attempts: Number of attempts.
-        deliveries: Number of deliveries.
-        when: When it is delivered again, or when it became a dead letter. None: it is held.
-        held: Whether it waits for an operator, and the later messages of its ordering key with it.
-        failures: Its failures, oldest first. If the consumer gave no reason, ``reason`` is
-            ``the lease ended`` or ``the consumer was gone``.
-        message: Its content; None if it is no longer kept.
-    """
-
-    queue: int
-    offset: int
-    attempts: int
-    deliveries: int
-    when: datetime | None
-    held: bool
-    failures: tuple[FailureInfo, ...]
-    message: FoundMessage | None
-
-    @property
-    def reason(self) -> str:
-        """Why it failed the last time: the ``reason`` of the last of ``failures``."""
-        return self.failures[-1].reason if self.failures else ""
-
-
-@dataclass(slots=True, frozen=True)
-class Redriven:
-    """The outcome of a redrive for one message.
-
-    Attributes:
-        queue: Number of its queue.
-        offset: Its offset there.
-        done: Whether it is delivered again (or, dry, would be); False: it is no dead letter.
-    """
-
-    queue: int
-    offset: int
-    done: bool
 
 
 Chosen = TypeVar("Chosen", int, FailedMessage)
@@ -94,9 +54,10 @@ class DeadLetters(pickling.NotPickled):
 
     _not_pickled = pickling.PART.format("deadletters")
 
-    def __init__(self, session: Session, codecs: Codecs) -> None:
+    def __init__(self, session: Session, codecs: Codecs, send: Send) -> None:
         self._session = session
         self._codecs = codecs
+        self._send = send
 
     def browse(
         self, topic: str | Topic, group: str, *, queue: int | None = None
@@ -129,7 +90,7 @@ class DeadLetters(pickling.NotPickled):
             page = await self._session.control(Command.FAILED_LIST, asked, control.FailedPage)
             for row in page.rows:
                 if row.offset == offset:
-                    return self._failed(row)
+                    return self._failed(row, dead=dead)
         return None
 
     async def standing(
@@ -169,7 +130,7 @@ class DeadLetters(pickling.NotPickled):
                 )
                 page = await self._session.control(Command.FAILED_LIST, asked, control.FailedPage)
                 for row in page.rows:
-                    yield self._failed(row)
+                    yield self._failed(row, dead=dead)
                     after = row.offset
                 more = page.more and bool(page.rows)
 
@@ -178,7 +139,8 @@ class DeadLetters(pickling.NotPickled):
             return (whole("queue", queue),)
         return range(await queue_count(self._session, topic))
 
-    def _failed(self, row: control.FailedMessage) -> FailedMessage:
+    def _failed(self, row: control.FailedMessage, *, dead: bool) -> FailedMessage:
+        """Return a row; a list of dead letters by an older broker does not say so of each."""
         return FailedMessage(
             row.queue,
             row.offset,
@@ -188,7 +150,223 @@ class DeadLetters(pickling.NotPickled):
             row.held,
             tuple(in_words(row.failures)),
             None if row.message is None else found_message(row.message, self._codecs),
+            dead,
         )
+
+    # -- queries ----------------------------------------------------------------------------------
+
+    def matching(
+        self,
+        topic: str | Topic,
+        group: str,
+        query: FailedQuery | None = None,
+        *,
+        queue: int | None = None,
+        newest_first: bool = False,
+        limit: int | None = None,
+    ) -> AsyncIterator[FailedMessage]:
+        """Iterate over the failed messages that a query names. Read-only.
+
+        A query by state, time and attempts examines memory only: a million failed messages take
+        less than a second.
+
+        Args:
+            topic: The topic.
+            group: The group.
+            query: Which messages; None: all that have failed.
+            queue: Only this queue.
+            newest_first: Those that failed last come first; otherwise by queue and offset.
+            limit: Most messages. With ``newest_first`` at most 1,000, and 100 by default.
+
+        Raises:
+            InvalidRequest: The query or the limit is none.
+        """
+        topic = name_of(topic)
+        search = self._search(topic, group, query, *STATES)
+        if limit is not None:
+            check_positive("limit", limit)
+        if flag("newest_first", newest_first):
+            most = _NEWEST if limit is None else limit
+            if most > MOST_NEWEST:
+                raise InvalidRequest(
+                    f"limit must be at most {MOST_NEWEST:,} with newest_first, not {most:,}"
+                )
+            return self._newest(search, topic, queue, most)
+        return self._in_order(search, topic, queue, limit)
+
+    async def count(
+        self,
+        topic: str | Topic,
+        group: str,
+        query: FailedQuery | None = None,
+        *,
+        queue: int | None = None,
+    ) -> FailedCounts:
+        """Return the number of failed messages that a query names, by state: see ``matching``."""
+        topic = name_of(topic)
+        search = self._search(topic, group, query, *STATES)
+        return await search.count(await self._queues(topic, queue))
+
+    def _search(
+        self, topic: str, group: str, query: FailedQuery | None, *of: FailedState
+    ) -> FailedSearch:
+        query = check_query(FailedQuery() if query is None else query)
+        group = check_name(group, "group")
+        return FailedSearch(self._session, topic, group, query, query.select(*of))
+
+    async def _newest(
+        self, search: FailedSearch, topic: str, queue: int | None, limit: int
+    ) -> AsyncIterator[FailedMessage]:
+        places = await search.newest(await self._queues(topic, queue), limit)
+        for first in range(0, len(places), _DETAILS):
+            some = places[first : first + _DETAILS]
+            rows: dict[tuple[int, int], control.FailedMessage] = {}
+            for number in {number for number, _ in some}:
+                named = [offset for at, offset in some if at == number]
+                for row in await search.rows(number, named):
+                    rows[number, row.offset] = row
+            for place in some:
+                if place in rows:  # else it has not failed any more
+                    yield self._failed(rows[place], dead=rows[place].dead)
+
+    async def _in_order(
+        self, search: FailedSearch, topic: str, queue: int | None, limit: int | None
+    ) -> AsyncIterator[FailedMessage]:
+        left = inf if limit is None else limit
+        for number in await self._queues(topic, queue):
+            async for offsets in search.offsets(number, int(min(left, _DETAILS))):
+                for row in await search.rows(number, offsets):
+                    yield self._failed(row, dead=row.dead)
+                    left -= 1
+                    if not left:
+                        return
+
+    async def retry_matching(
+        self,
+        topic: str | Topic,
+        group: str,
+        query: FailedQuery,
+        *,
+        queue: int | None = None,
+        rate: float | None = None,
+        dry_run: bool = False,
+    ) -> list[FailedOutcome]:
+        """Deliver the messages at once that a query names, and that wait or are held.
+
+        Each is judged again when it is retried: one that failed again meanwhile, or that is handled
+        now, stays as it is if it does not match any more.
+
+        Args:
+            topic: The topic.
+            group: The group.
+            query: Which messages.
+            queue: Only this queue.
+            rate: Most messages per second; None: no limit.
+            dry_run: Only return what would happen.
+
+        Returns:
+            The outcome of each that was found.
+
+        Raises:
+            InvalidRequest: The query is none, or asks for dead letters.
+        """
+        return await self._act(
+            control.FailedRetry, topic, group, query, queue, rate, "waiting", "held",
+            dry_run=dry_run,
+        )  # fmt: skip
+
+    async def delete_matching(
+        self,
+        topic: str | Topic,
+        group: str,
+        query: FailedQuery,
+        *,
+        queue: int | None = None,
+        rate: float | None = None,
+        dry_run: bool = False,
+    ) -> list[FailedOutcome]:
+        """Remove the failed messages from the group that a query names: see ``retry_matching``."""
+        return await self._act(
+            control.FailedDelete, topic, group, query, queue, rate, *STATES, dry_run=dry_run
+        )
+
+    async def redrive_matching(
+        self,
+        topic: str | Topic,
+        group: str,
+        query: FailedQuery,
+        *,
+        queue: int | None = None,
+        to: str | Topic | None = None,
+        rate: float | None = None,
+        dry_run: bool = False,
+    ) -> list[Redriven]:
+        """Deliver the dead letters that a query names to their group again, or to another topic.
+
+        Args:
+            topic: The topic.
+            group: The group.
+            query: Which dead letters.
+            queue: Only this queue.
+            to: The other topic: see ``redrive``.
+            rate: Most messages per second; None: no limit.
+            dry_run: Only return what would happen.
+
+        Returns:
+            The outcome of each that was found.
+
+        Raises:
+            InvalidRequest: The query is none, or asks for messages that are not dead.
+            ReplayTooLarge: As ``redrive``.
+        """
+        topic = name_of(topic)
+        target = None if to is None else _target(topic, to)
+        search = self._search(topic, group, query, "dead")
+        only = query.select("dead")
+        most = _piece(rate, control.MAX_FAILED)
+        told: list[Redriven] = []
+        for number in await self._queues(topic, queue):
+            async for offsets in search.offsets(number, most):
+                if told:
+                    await _pause(len(offsets), rate, dry_run=dry_run)
+                if target is None:
+                    told += await self._redrive_named(
+                        topic, group, number, offsets, most, rate, only, dry_run=dry_run
+                    )
+                else:
+                    told += await self._redrive_to(
+                        target, search, topic, group, number, offsets, dry_run=dry_run
+                    )
+        return told
+
+    async def _act(
+        self,
+        kind: type[control.FailedRetry | control.FailedDelete],
+        topic: str | Topic,
+        group: str,
+        query: FailedQuery,
+        queue: int | None,
+        rate: float | None,
+        *of: FailedState,
+        dry_run: bool,
+    ) -> list[FailedOutcome]:
+        topic = name_of(topic)
+        search = self._search(topic, group, query, *of)
+        only = query.select(*of)
+        told: list[FailedOutcome] = []
+        for number in await self._queues(topic, queue):
+            async for offsets in search.offsets(number, _piece(rate, control.MAX_FAILED)):
+                if told:
+                    await _pause(len(offsets), rate, dry_run=dry_run)
+                asked = kind(
+                    topic=topic, group=group, queue=number, offsets=offsets, only=only,
+                    dry_run=dry_run,
+                )  # fmt: skip
+                missing = set(await self._missing(asked))
+                told += [FailedOutcome(number, one, done=one not in missing) for one in offsets]
+        return told
+
+    # -- named messages ---------------------------------------------------------------------------
 
     async def retry(
         self,
@@ -212,9 +390,7 @@ class DeadLetters(pickling.NotPickled):
             InvalidRequest: The topic has several queues, and ``queue`` is missing; or ``offsets``
                 names more than 1,000,000 messages.
         """
-        return await self._named(
-            Command.FAILED_RETRY, control.FailedRetry, topic, group, offsets, queue
-        )
+        return await self._named(control.FailedRetry, topic, group, offsets, queue)
 
     async def delete(
         self,
@@ -236,13 +412,10 @@ class DeadLetters(pickling.NotPickled):
             InvalidRequest: The topic has several queues, and ``queue`` is missing; or ``offsets``
                 names more than 1,000,000 messages.
         """
-        return await self._named(
-            Command.FAILED_DELETE, control.FailedDelete, topic, group, offsets, queue
-        )
+        return await self._named(control.FailedDelete, topic, group, offsets, queue)
 
     async def _named(
         self,
-        command: Command,
         kind: type[control.FailedRetry | control.FailedDelete],
         topic: str | Topic,
         group: str,
@@ -258,12 +431,12 @@ class DeadLetters(pickling.NotPickled):
             for first in range(0, len(rows), control.MAX_FAILED):
                 some = rows[first : first + control.MAX_FAILED]
                 asked = kind(topic=topic, group=group, queue=at, offsets=some)
-                missing += [named[one] for one in await self._missing(command, asked)]
+                missing += [named[one] for one in await self._missing(asked)]
         return missing
 
-    async def _missing(
-        self, command: Command, asked: control.FailedRetry | control.FailedDelete
-    ) -> list[int]:
+    async def _missing(self, asked: control.FailedRetry | control.FailedDelete) -> list[int]:
+        retry = isinstance(asked, control.FailedRetry)
+        command = Command.FAILED_RETRY if retry else Command.FAILED_DELETE
         try:
             return (await self._session.control(command, asked, control.FailedDone)).missing
         except LeaseExpired:  # the broker's answer if it applied to none of them
@@ -276,10 +449,16 @@ class DeadLetters(pickling.NotPickled):
         offsets: Iterable[Chosen] | None = None,
         *,
         queue: int | None = None,
+        to: str | Topic | None = None,
         rate: float | None = None,
         dry_run: bool = False,
     ) -> list[Redriven]:
         """Deliver dead letters to their group again: attempts count from 1, failures are kept.
+
+        With ``to``, each is sent to another topic instead, with the header ``ternmq-redriven`` and
+        an id that is made of the dead letter, and deleted when it is stored there. A redrive that
+        is repeated after a crash sends no second message, as long as deduplication remembers the
+        id (see the guide on sending).
 
         Args:
             topic: The topic.
@@ -287,6 +466,7 @@ class DeadLetters(pickling.NotPickled):
             offsets: Offsets of one queue, or messages as ``browse`` returns them; None: all.
             queue: Queue of the offsets; it may be omitted if the topic has only one. Without
                 offsets: only this queue, by default all.
+            to: Another topic. Without it: to their group.
             rate: Most messages per second; None: no limit.
             dry_run: Only return what would happen.
 
@@ -301,9 +481,11 @@ class DeadLetters(pickling.NotPickled):
         """
         topic = name_of(topic)
         check_name(group, "group")
-        if rate is not None and not 0 < real("rate", rate) < inf:  # NaN is not
-            raise InvalidRequest("rate is the number of messages a second: finite, more than 0")
-        most = _REDRIVEN if rate is None else max(1, min(_REDRIVEN, int(rate / 10)))
+        most = _piece(rate, _REDRIVEN)
+        if offsets is None and to is not None:  # checked there
+            return await self.redrive_matching(
+                topic, group, FailedQuery(), queue=queue, to=to, rate=rate, dry_run=dry_run
+            )
         if offsets is None:
             told: list[Redriven] = []
             for number in await self._queues(topic, queue):
@@ -311,23 +493,62 @@ class DeadLetters(pickling.NotPickled):
             return told
         told = []
         before = 0
+        target = None if to is None else _target(topic, to)
+        search = self._search(topic, group, None, *STATES)
+        if target is not None:
+            await search.check()
         for at, named in (await by_queue(self._session, topic, offsets, queue)).items():
             await _pause(before, rate, dry_run=dry_run)
-            told += await self._redrive_named(
-                topic, group, at, list(named), most, rate, dry_run=dry_run
-            )
+            rows = list(named)
+            if target is None:
+                told += await self._redrive_named(
+                    topic, group, at, rows, most, rate, dry_run=dry_run
+                )
+            else:
+                for first in range(0, len(rows), most):
+                    some = rows[first : first + most]
+                    await _pause(len(some) if first else 0, rate, dry_run=dry_run)
+                    told += await self._redrive_to(
+                        target, search, topic, group, at, some, dry_run=dry_run
+                    )
             before = min(most, len(named))
         return told
 
+    async def _redrive_to(
+        self, target: str, search: FailedSearch, topic: str, group: str, queue: int,
+        offsets: list[int], *, dry_run: bool,
+    ) -> list[Redriven]:  # fmt: skip
+        async def delete(letters: Sequence[int], only: control.FailedSelect) -> None:
+            for first in range(0, len(letters), control.MAX_FAILED):
+                some = list(letters[first : first + control.MAX_FAILED])
+                await self._missing(
+                    control.FailedDelete(
+                        topic=topic, group=group, queue=queue, offsets=some, only=only
+                    )
+                )
+
+        return await redrive_to(
+            target,
+            topic,
+            group,
+            queue,
+            offsets,
+            await search.rows(queue, offsets),
+            send=self._send,
+            delete=delete,
+            dry_run=dry_run,
+        )
+
     async def _redrive_named(
         self, topic: str, group: str, queue: int, named: list[int], most: int, rate: float | None,
-        *, dry_run: bool,
+        only: control.FailedSelect | None = None, *, dry_run: bool,
     ) -> list[Redriven]:  # fmt: skip
         told: list[Redriven] = []
         while named:
             asked = control.FailedRedrive(
-                topic=topic, group=group, queue=queue, offsets=named[:most], dry_run=dry_run
-            )
+                topic=topic, group=group, queue=queue, offsets=named[:most], dry_run=dry_run,
+                only=only,
+            )  # fmt: skip
             done = await self._ask_redrive(asked)
             told += _told(queue, done)
             named = sorted([*done.rest, *named[most:]])
@@ -360,6 +581,34 @@ def _told(queue: int, done: control.FailedRedriven) -> list[Redriven]:
     rows = [Redriven(queue, offset, done=True) for offset in done.done]
     rows += [Redriven(queue, offset, done=False) for offset in done.missing]
     return sorted(rows, key=lambda row: row.offset)
+
+
+def _target(topic: str, to: str | Topic) -> str:
+    """Return the topic to which dead letters go.
+
+    Raises:
+        InvalidRequest: It is no other topic.
+    """
+    target = name_of(to)
+    if target == topic:
+        raise InvalidRequest(
+            f"{topic!r} is the topic of the dead letters: in it, every group would receive them "
+            "again; without another topic, only their group does"
+        )
+    return target
+
+
+def _piece(rate: float | None, most: int) -> int:
+    """Return how many messages a request names, so that a rate is kept within a tenth of a second.
+
+    Raises:
+        InvalidRequest: The rate is none.
+    """
+    if rate is None:
+        return most
+    if not 0 < real("rate", rate) < inf:  # NaN is not
+        raise InvalidRequest("rate is the number of messages a second: finite, more than 0")
+    return max(1, min(most, int(rate / 10)))
 
 
 async def _pause(count: int, rate: float | None, *, dry_run: bool) -> None:

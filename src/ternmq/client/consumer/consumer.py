@@ -5,8 +5,8 @@ of them are settled, so that the broker works on it while the rest is processed.
 ``max_in_flight`` a consumer requests as many messages as its tasks wait for, and ahead of them as
 many as ``prefetch`` computes; messages that no task begins within a second go back to the group all
 the same. In a group of mode ordered a message waits here while one of the same ordering key is
-unsettled; when one fails, the later ones of its key are given up too, since the broker ends their
-leases as well.
+unsettled, in one of mode queue_lock while one of the same queue is; when one fails, those that wait
+for it are given up too, since the broker ends their leases as well.
 
 A consumer that processes ``at_once`` messages at a time states this in each pull. They are begun in
 the order of hand-out, so if this process dies, the broker knows which of them may have been begun:
@@ -101,8 +101,12 @@ class ConsumerEngine(Member):
         self._stopping = False
         self._error: TernMQError | None = None
         self._ordered = False
-        self._lines: dict[str, deque[Delivery]] = {}  # ordered: keys with a delivery in hand
-        self._keys: dict[tuple[Lease, int], str] = {}  # ordered: the key of each unsettled row
+        """Whether messages wait for others of their ordering key, or of their queue."""
+        self._by_queue = False
+        self._lines: dict[str | int, deque[Delivery]] = {}
+        """If ordered: keys (or numbers of queues) with a delivery in hand, and who waits for it."""
+        self._keys: dict[tuple[Lease, int], str | int] = {}
+        """If ordered: the key (or queue) of each unsettled row."""
         self._overdue: set[Lease] = set()
         self._awake: Awake  # from the start on
         self.handed_out = 0.0
@@ -114,7 +118,7 @@ class ConsumerEngine(Member):
         """Join the group and begin to pull, unless it was stopped. Raises as ``Puller.join``."""
         self._loop = self._session.bind()
         joined = await self._puller.join(self.source)
-        self._ordered = joined.spec.mode is Mode.ORDERED
+        self._keep_order(joined.spec.mode)
         assert self._puller.awake is not None  # since the join
         self._awake = self._puller.awake
         if self._stopping:
@@ -122,6 +126,10 @@ class ConsumerEngine(Member):
         self._running = True
         self._session.members.append(self)
         self._pull_on(self._workers)
+
+    def _keep_order(self, mode: Mode) -> None:
+        self._ordered = mode.keeps_order
+        self._by_queue = mode is Mode.QUEUE_LOCK
 
     def stop(self) -> None:
         """Stop pulling, and give back the messages that were not begun; iteration ends."""
@@ -303,7 +311,7 @@ class ConsumerEngine(Member):
         """Join the group again at a broker that lost its data, and continue there."""
         try:
             joined = await self._puller.join(self.source)
-            self._ordered = joined.spec.mode is Mode.ORDERED
+            self._keep_order(joined.spec.mode)
         except TernMQError as error:
             self._stopped_by(error)
             return
@@ -394,7 +402,7 @@ class ConsumerEngine(Member):
 
     def _line_up(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
-            key = delivery.ordering_key
+            key = delivery.lease.queue if self._by_queue else delivery.ordering_key
             self._keys[delivery.lease, delivery.offset] = key
             line = self._lines.get(key)
             if line is None:
@@ -453,7 +461,7 @@ class ConsumerEngine(Member):
             self._pull_on()
 
     def decided(self, lease: Lease, offset: int, stop: int, outcome: Outcome) -> None:
-        """Go on with the next rows of the keys, which waited for a transaction."""
+        """Go on with the next rows, which waited for a transaction."""
         for one in range(offset, stop) if self._ordered else ():
             self._next_of_key(lease, one, outcome)
 

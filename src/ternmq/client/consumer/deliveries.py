@@ -48,8 +48,8 @@ class Leased(NamedTuple):
     """The rows that one pull returned.
 
     Attributes:
-        ordered: Whether the group keeps the order of each ordering key; ``ordering`` then owns the
-            lease.
+        ordered: Whether the group keeps the order of each ordering key, or of the queue;
+            ``ordering`` then owns the lease.
     """
 
     lease: Lease
@@ -64,8 +64,8 @@ class Deliveries(pickling.NotPickled, Sequence[Delivery]):
     or some by their indexes (``rows``). Iteration settles nothing.
 
     In an ordered group, retrying or releasing a message also gives up the later ones of its
-    ordering key, since they must not be processed before it: they are ``lost``, need no settle, and
-    iteration leaves out those that are lost by then.
+    ordering key (with mode queue_lock: of its queue), since they must not be processed before it:
+    they are ``lost``, need no settle, and iteration leaves out those that are lost by then.
 
     Iteration ends before a message whose lease has ended, as after a time in which the process was
     frozen. Messages of other leases that it did not reach are given back.

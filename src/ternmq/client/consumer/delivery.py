@@ -125,7 +125,7 @@ class Delivery(StoredMessage):
         """Whether this consumer lost it without settling it: it is delivered again.
 
         Its lease ended; or, in a batch of an ordered group, an earlier message of its ordering key
-        was retried or released.
+        was retried or released (with mode queue_lock: of its queue).
         """
         return self._lease is not None and (self._lease.lost or self.offset in self._lease.gone)
 

@@ -1,9 +1,9 @@
-"""Owner of a lease of an ordered group whose rows are handed out as a batch.
+"""Owner of a lease whose rows are handed out as a batch, in a group that keeps an order.
 
 One pull returns several rows of an ordering key, in their order. When one of them is delivered
 again, because it failed or was given back, the broker takes the later ones of its key back as well,
 so that no consumer processes them before it. The client knows this at once: the batch has lost
-them.
+them. With mode queue_lock, all rows of a queue are treated as if they had one key.
 
 A failure at the last attempt is a dead letter, and then the broker leaves the later rows leased.
 Only the broker is certain which attempt is the last (the policy may just have been changed), so the
@@ -24,15 +24,23 @@ from ternmq.record.fact.facts import Outcome
 
 BEHIND: Final = "an earlier message of its ordering key is delivered again"
 """Reason for which rows of an ordered group's lease are lost."""
+BEHIND_IN_QUEUE: Final = "an earlier message of its queue is delivered again"
+"""The same in a group that locks queues."""
 
 
 class OrderedRows:
-    """The owner of such a lease: marks the rows that it loses. For the client's loop."""
+    """The owner of such a lease: marks the rows that it loses. For the client's loop.
 
-    __slots__ = ("_chunks", "_key_of", "_of_key")
+    Args:
+        chunks: The rows, of one queue.
+        by_queue: Whether all rows of a queue wait for one another, whatever their keys are.
+    """
 
-    def __init__(self, chunks: Sequence[Chunk]) -> None:
+    __slots__ = ("_by_queue", "_chunks", "_key_of", "_of_key")
+
+    def __init__(self, chunks: Sequence[Chunk], *, by_queue: bool = False) -> None:
         self._chunks = chunks
+        self._by_queue = by_queue
         self._key_of: dict[int, str] = {}
         self._of_key: dict[str, list[int]] = {}
 
@@ -43,7 +51,8 @@ class OrderedRows:
         behind = self._behind(lease, offset, stop)
         if behind:
             # After a release the broker takes the later rows back, whatever the policy is.
-            lease.lose_rows(runs_of(behind), BEHIND, tell=outcome is Outcome.RETRY)
+            why = BEHIND_IN_QUEUE if self._by_queue else BEHIND
+            lease.lose_rows(runs_of(behind), why, tell=outcome is Outcome.RETRY)
 
     def decided(self, lease: Lease, offset: int, stop: int, outcome: Outcome) -> None:
         """Do the same, at the end of the transaction that held the rows."""
@@ -68,6 +77,7 @@ class OrderedRows:
         """Read the keys, at the first failure: few batches have one."""
         for chunk in self._chunks:
             for index in range(chunk.count):
-                key, offset = chunk.ordering_key(index), chunk.offset + index
+                key = "" if self._by_queue else chunk.ordering_key(index)
+                offset = chunk.offset + index
                 self._key_of[offset] = key
                 self._of_key.setdefault(key, []).append(offset)

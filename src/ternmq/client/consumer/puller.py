@@ -205,11 +205,11 @@ class Puller:
             raise
 
     def _in_hand(self, source: Source, leased: Leased) -> Leased:
-        """Keep the order of keys within rows that are handed out as a batch."""
+        """Keep the order within rows that are handed out as a batch."""
         joined = self._joined.get(source.stated)
-        if joined is None or joined[1].spec.mode is not Mode.ORDERED:
+        if joined is None or not (mode := joined[1].spec.mode).keeps_order:
             return leased
-        leased.lease.owner = OrderedRows(leased.chunks)
+        leased.lease.owner = OrderedRows(leased.chunks, by_queue=mode is Mode.QUEUE_LOCK)
         return Leased(leased.lease, leased.chunks, ordered=True)
 
     def _abandon(self, ask: _Pull, link: Link, id_: int) -> None:

@@ -28,9 +28,9 @@ def contradiction(
     ordered = _is_ordered(declared, topic, first)
     mode = source.mode or (has.mode if has else Mode.ORDERED if ordered else Mode.SHARED)
     group = f"group {source.group} on {source.topic}"
-    if mode is not Mode.ORDERED or (has is not None and has.mode is not mode):
+    if not mode.keeps_order or (has is not None and has.mode is not mode):
         return None  # a different mode is a conflict of its own
-    if not ordered:
+    if mode is Mode.ORDERED and not ordered:
         other = (
             "whether a topic is ordered cannot be changed"
             if topic is not None
@@ -53,7 +53,9 @@ def contradiction(
     return Change(
         "conflict", source.topic, source.group, setting,
         "" if has is None else repr(getattr(has, setting)), repr(getattr(source, setting)),
-        f"topic {source.topic} is ordered, and an ordered group cannot have {kind} filter",
+        f"topic {source.topic} is ordered, and an ordered group cannot have {kind} filter"
+        if mode is Mode.ORDERED
+        else f"the group has mode {mode.value}, and such a group cannot have {kind} filter",
         f"{shared}, or leave its {setting} out",
     )  # fmt: skip
 

@@ -63,18 +63,20 @@ class Source:
         if tags is not None:
             check_tags(tags)
         self.mode = None if mode is None else choose("mode", Mode, mode)
-        if self.mode is Mode.ORDERED and tags_of(tags or "") is not None:
+        if self.mode is not None and self.mode.keeps_order and tags_of(tags or "") is not None:
             raise InvalidRequest(
-                f"group {group!r} on topic {topic!r} states a tag filter and mode ordered: an "
-                'ordered group cannot have one; state mode="shared", or leave out tags'
+                f"group {group!r} on topic {topic!r} states a tag filter and mode "
+                f"{self.mode.value}: a group that keeps an order cannot have one; state "
+                'mode="shared", or leave out tags'
             )
         self.filter = filter
         if filter is not None:
             check_headers(filter)
-        if self.mode is Mode.ORDERED and (filter or "").strip():
+        if self.mode is not None and self.mode.keeps_order and (filter or "").strip():
             raise InvalidRequest(
-                f"group {group!r} on topic {topic!r} states a header filter and mode ordered: an "
-                'ordered group cannot have one; state mode="shared", or leave out filter'
+                f"group {group!r} on topic {topic!r} states a header filter and mode "
+                f"{self.mode.value}: a group that keeps an order cannot have one; state "
+                'mode="shared", or leave out filter'
             )
         self.start = None if start is None else choose("start", Start, start)
         self.retry = None if retry is None else spec_of(retry)

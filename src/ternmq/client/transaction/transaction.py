@@ -490,8 +490,8 @@ class Transaction(pickling.NotPickled):
         Until the decision nobody gets it, however long that takes. After a roll back it is
         delivered again, and this counts no attempt. The delivery counts as settled in this client:
         a handler that returns does not settle it a second time. In an ordered group, settle the
-        later messages of its ordering key in the same transaction: after a roll back, those that
-        are not settled are delivered again behind it.
+        later messages of its ordering key (with mode queue_lock: of its queue) in the same
+        transaction: after a roll back, those that are not settled are delivered again behind it.
 
         If an earlier message of its ordering key fails before the commit, or the group is reset or
         replays it, the message leaves the transaction: the commit holds for the rest, and the

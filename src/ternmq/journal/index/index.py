@@ -523,6 +523,20 @@ class Index:
             raise self.coverage.mend(error) from error
         return found
 
+    def copied(self, topic: int, queue: int, start: int, stop: int) -> set[int]:
+        """Return the offsets of ``[start, stop)`` of which a MOVED record has a copy.
+
+        Raises:
+            WouldBlock: A run file must be read.
+        """
+        found: set[int] = set()
+        try:
+            for source in self.coverage.newest_first():
+                found.update(source.newest_copies(topic << 32 | queue, start, stop))
+        except DamagedBlock as error:
+            raise self.coverage.mend(error) from error
+        return found
+
     def copies(
         self, topic: int, queue: int, offset: int, above: Position = Position(0)
     ) -> Iterator[Place]:

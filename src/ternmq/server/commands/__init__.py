@@ -3,8 +3,9 @@
 Reading order: ``commands`` (puts them together), ``dispatch`` (calls them); ``sends``, ``pulls``,
 ``reads``, ``journal_reads``, ``range_reads``, ``waits`` (requests that wait), ``rows`` (the answer
 to a pull), ``returns`` (leases that are given back); ``control`` (base of the following),
-``topics``, ``clients``, ``lookup``, ``replays``, ``transactions``, ``checked`` (transactions with
-check-back), ``scheduled``, ``holds``; ``whole_lists`` (for clients that do not use pages).
+``topics``, ``clients``, ``lookup``, ``failed``, ``replays``, ``transactions``, ``checked``
+(transactions with check-back), ``scheduled``, ``holds``; ``whole_lists`` (for clients that do not
+use pages).
 
 Invariant: no handler knows a connection, a frame or a socket.
 """

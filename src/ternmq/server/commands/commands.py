@@ -9,6 +9,7 @@ from ternmq.broker.query.messages import Queries
 from ternmq.server.commands.checked import CheckedCommands
 from ternmq.server.commands.clients import ClientCommands
 from ternmq.server.commands.dispatch import Dispatcher
+from ternmq.server.commands.failed import FailedCommands
 from ternmq.server.commands.holds import BulkCommands
 from ternmq.server.commands.lookup import LookupCommands
 from ternmq.server.commands.replays import ReplayCommands
@@ -50,6 +51,7 @@ def open_commands(
         **messages.handlers,
         **TopicCommands(desk, authoriser, queries).handlers,
         **LookupCommands(desk, authoriser, queries).handlers,
+        **FailedCommands(desk, authoriser, queries).handlers,
         **BulkCommands(desk, authoriser, queries).handlers,
         **ReplayCommands(desk, authoriser, queries).handlers,
         **ScheduleCommands(desk, authoriser, queries).handlers,

@@ -6,11 +6,13 @@ from contextlib import suppress
 
 from ternmq.access import Authoriser
 from ternmq.broker.catalog.catalog import Topic
+from ternmq.broker.query.failed import FailedSearch
 from ternmq.broker.query.messages import Queries
 from ternmq.journal.store.lookup import Found, State
 from ternmq.model.errors import InvalidRequest, MessageNotFound
 from ternmq.record.fact.facts import Span
 from ternmq.server.commands.control import Answer, ControlCommands
+from ternmq.server.commands.failed import selection_of
 from ternmq.server.commands.lookup import is_message_id, message_id
 from ternmq.server.desk.desk import Desk
 from ternmq.wire import control
@@ -23,6 +25,7 @@ class ReplayCommands(ControlCommands):
 
     def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
         super().__init__(desk, authoriser, queries)
+        self._search = FailedSearch(desk.core.broker.ledger)
         self.handlers |= {
             Command.GROUP_REPLAY: self.control(
                 Command.GROUP_REPLAY, control.GroupReplay, self.replay
@@ -101,7 +104,16 @@ class ReplayCommands(ControlCommands):
     def redrive(self, caller: Caller, asked: control.FailedRedrive) -> Answer:
         """FAILED_REDRIVE: redrive the dead letters at the given offsets, or the next ones."""
         offsets, more = asked.offsets, False
-        if not offsets:
+        unmatched: set[int] = set()
+        if offsets and asked.only is not None:
+            chosen = self._search.matching(
+                asked.topic, asked.group, asked.queue, selection_of(asked.only), offsets
+            )
+            unmatched = set(offsets).difference(chosen)
+            offsets = chosen
+        elif asked.only is not None:
+            raise InvalidRequest("only applies to named offsets: find them with FAILED_QUERY")
+        if not asked.offsets:
             offsets = self._queries.dead_offsets(
                 asked.topic, asked.group, asked.queue, after=asked.after, limit=asked.limit + 1
             )
@@ -121,7 +133,7 @@ class ReplayCommands(ControlCommands):
         left = {*rest, *plan.refused}
         answer = control.FailedRedriven(
             done=sorted({offset for offset in offsets if offset not in left}),
-            missing=plan.refused,
+            missing=sorted([*plan.refused, *unmatched]),
             rest=rest,
             more=more,
         )

@@ -28,6 +28,7 @@ LATE: Final = frozenset(
         Command.FIND,
         Command.OFFSET_AT,
         Command.FAILED_LIST,
+        Command.FAILED_QUERY,
         Command.TOPIC_LIST,
         Command.GROUP_LIST,
         Command.CLIENT_LIST,

@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta, field
 
 from ternmq.wire.control.coding import Body, Limit, Line, Number, Offset, Offsets
+from ternmq.wire.control.lookup import FailedSelect
 
 
 class ReplaySpan(Body, frozen=True, kw_only=True):
@@ -73,6 +74,8 @@ class FailedRedrive(Body, frozen=True, kw_only=True):
     limit: Limit = 1000
     dry_run: bool = False
     """Only answer what would happen."""
+    only: FailedSelect | None = None
+    """With ``offsets``: only those of the rows that match."""
 
 
 class FailedRedriven(Body, frozen=True, kw_only=True):

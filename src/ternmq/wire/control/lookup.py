@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
-from ternmq.wire.control.coding import Body, Limit, Line, Number, Offset, Text, Time
+from ternmq.wire.control.coding import (
+    Body,
+    Count,
+    Limit,
+    Line,
+    Number,
+    Offset,
+    Text,
+    Time,
+    Token,
+)
 from ternmq.wire.control.times import at, datetime
 
 MAX_FAILED: Final = 250
 """Most offsets of one FAILED_RETRY or FAILED_DELETE: that many take the broker a millisecond."""
 FailedOffsets = Annotated[list[Offset], Meta(max_length=MAX_FAILED)]
+States = Annotated[list[Literal["waiting", "held", "dead"]], Meta(max_length=3)]
 
 
 class Find(Body, frozen=True, kw_only=True):
@@ -96,6 +107,9 @@ class FailedList(Body, frozen=True, kw_only=True):
     limit: Limit = 100
     offset: Offset | None = None
     """Return only the state of this row: the answer has ``standing`` and no ``rows``."""
+    offsets: FailedOffsets = field(default_factory=list)
+    """Return these rows, in this order, whether they wait or are dead; ``dead`` and ``after`` do
+    not matter. Those that have not failed are left out."""
 
 
 class FailureInfo(Body, frozen=True, kw_only=True):
@@ -134,11 +148,13 @@ class FailedMessage(Body, frozen=True, kw_only=True):
     when_us: int
     """Time of the next attempt, or since which it is dead."""
     held: bool
-    """It blocks its ordering key until an operator retries or deletes it (ordered groups)."""
+    """It blocks its ordering key, or its queue, until an operator retries or deletes it."""
     failures: list[FailureInfo]
     """Oldest first, as far as they are kept."""
     message: FoundMessage | None = None
     """None: its content is not kept any more."""
+    dead: bool = False
+    """It is a dead letter."""
 
 
 class RowStanding(Body, frozen=True, kw_only=True):
@@ -165,7 +181,7 @@ class RowStanding(Body, frozen=True, kw_only=True):
 
 
 class FailedPage(Body, frozen=True, kw_only=True):
-    """Failed rows, by offset: at most a megabyte of batches, or one row.
+    """Failed rows, by offset or as requested: at most a megabyte of batches, or one row.
 
     A page may have fewer rows than ``limit`` although others follow: then ``more`` is true.
     """
@@ -176,6 +192,69 @@ class FailedPage(Body, frozen=True, kw_only=True):
     """The state of the row at the request's ``offset``."""
 
 
+class FailedSelect(Body, frozen=True, kw_only=True):
+    """Which failed rows are meant: those for which all of this holds."""
+
+    states: States = field(default_factory=list)
+    """``waiting`` (for a retry), ``held``, ``dead``; empty: all of them."""
+    since_us: Time = 0
+    """The newest failure was at or after this time."""
+    until_us: Time = 2**63 - 1
+    """The newest failure was before this time."""
+    attempts: Count = 0
+    """At least as many attempts were made."""
+
+
+class FailedQuery(Body, frozen=True, kw_only=True):
+    """Find or count the failed rows of a queue, piece by piece.
+
+    A request examines a bounded number of rows. Its answer says where the next request goes on.
+    """
+
+    topic: str
+    group: str
+    queue: Number = 0
+    select: FailedSelect = FailedSelect()
+    key: Annotated[str, Meta(max_length=65_536)] | None = None
+    """Only messages with this key; newest message first."""
+    id: Text | None = None
+    """Only the message with this id: of the broker, as in receipts, or else the sender's own."""
+    newest: bool = False
+    """Return the rows of the piece that failed last, newest first, at most 1,000."""
+    count: bool = False
+    """Return no rows, only ``counts``."""
+    after: Token = ""
+    """``next`` of the answer before."""
+    limit: Limit = 1000
+
+
+class FailedCounts(Body, frozen=True, kw_only=True):
+    """Number of rows in each state."""
+
+    waiting: int = 0
+    held: int = 0
+    dead: int = 0
+
+    @property
+    def total(self) -> int:
+        """Number of rows in any of them."""
+        return self.waiting + self.held + self.dead
+
+
+class FailedFound(Body, frozen=True, kw_only=True):
+    """The rows of a piece that match; FAILED_LIST with ``offsets`` returns their content."""
+
+    offsets: list[int] = field(default_factory=list)
+    """By offset; newest first with ``newest`` or a key."""
+    failed_us: list[int] = field(default_factory=list)
+    """With ``newest``, a key or an id: the time of the newest failure of each row; 0: that is not
+    known any more."""
+    counts: FailedCounts = FailedCounts()
+    """Number of rows that match: with ``newest``, of the whole piece; else of ``offsets``."""
+    next: str = ""
+    """Where the next piece begins; empty: there is none."""
+
+
 class FailedRetry(Body, frozen=True, kw_only=True):
     """Deliver waiting or held rows again now."""
 
@@ -183,6 +262,10 @@ class FailedRetry(Body, frozen=True, kw_only=True):
     group: str
     queue: Number
     offsets: FailedOffsets
+    only: FailedSelect | None = None
+    """Only those of the rows that match."""
+    dry_run: bool = False
+    """Only answer what would happen."""
 
 
 class FailedDelete(Body, frozen=True, kw_only=True):
@@ -192,6 +275,10 @@ class FailedDelete(Body, frozen=True, kw_only=True):
     group: str
     queue: Number
     offsets: FailedOffsets
+    only: FailedSelect | None = None
+    """Only those of the rows that match."""
+    dry_run: bool = False
+    """Only answer what would happen."""
 
 
 class FailedDone(Body, frozen=True, kw_only=True):

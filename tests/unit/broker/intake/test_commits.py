@@ -411,6 +411,21 @@ def test_idle_writers_are_forgotten() -> None:
     same_after_restart(world)
 
 
+def test_a_writer_with_an_undecided_transaction_is_not_forgotten() -> None:
+    """A broker that was down for long gets a prepare before it has expired the transaction."""
+    world, _ = ready(Limits(writer_idle_us=DAY_US))
+    world.prepare("t", 1)
+    world.commit()
+    world.now += 45 * DAY_US
+    world.prepare("t", 1)
+    (opened,) = world.broker.views.undecided.by_number.values()
+    assert opened.count == 2
+    assert len(world.broker.views.writers.by_number) == 1
+    with pytest.raises(WriterTaken):
+        world.prepare("t", 1, app="another")
+    same_after_restart(world)
+
+
 def test_caps() -> None:
     limits = Limits(
         transactions=2, transaction_batches=3, prepared_batches=4, prepared_bytes=5000, writers=2

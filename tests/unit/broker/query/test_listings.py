@@ -371,6 +371,6 @@ def test_a_writer_that_is_forgotten_leaves_the_lists() -> None:
     world.decide([reply.prepared], "w", 1, app="shop")
     assert every_transaction(world, "shop", None, 5) == ([], ["w"])
     writers = world.broker.views.writers
-    writers.sweep(world.now + 40 * DAY_US, ())
+    writers.sweep(world.now + 40 * DAY_US)
     assert every_transaction(world, None, None, 5) == ([], [])
     assert not writers.by_app, "nothing is kept of an app without writers"

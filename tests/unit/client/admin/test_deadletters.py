@@ -36,7 +36,9 @@ class Asked:
 )
 def test_many_are_named_some_in_a_request(ask: str, command: Command) -> None:
     session = Asked()
-    letters = DeadLetters(cast("Session", session), cast("Any", SimpleNamespace()))
+    letters = DeadLetters(
+        cast("Session", session), cast("Any", SimpleNamespace()), cast("Any", None)
+    )
     count = 2 * control.MAX_FAILED + 3
     missing = asyncio.run(getattr(letters, ask)("t", "g", range(count), queue=0))
     assert {one for one, _ in session.requests} == {command}

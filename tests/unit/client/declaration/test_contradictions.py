@@ -12,6 +12,7 @@ from ternmq.model.specs import Mode, SubscriptionSpec, TopicSpec
 ORDERED = TopicSpec(name="scans", ordered=True)
 PLAIN = TopicSpec(name="scans")
 KEEPS_ORDER = SubscriptionSpec(mode=Mode.ORDERED)
+LOCKS = SubscriptionSpec(mode=Mode.QUEUE_LOCK)
 SHARED = SubscriptionSpec(mode=Mode.SHARED)
 FIRST = Source("scans", "first")
 
@@ -49,6 +50,14 @@ def test_a_filter_where_order_is_kept(
     assert found.remedy.endswith("leave its filter out")
 
 
+def test_a_filter_of_a_group_that_locks_queues() -> None:
+    found = contradiction(Source("scans", "late", tags="a"), None, PLAIN, LOCKS, FIRST)
+    assert found is not None
+    assert (found.setting, found.wants) == ("tags", "'a'")
+    assert found.why == "the group has mode queue_lock, and such a group cannot have a tag filter"
+    assert 'in a new group with mode="shared"' in found.remedy
+
+
 @pytest.mark.parametrize("there", [None, PLAIN])
 def test_a_group_that_keeps_an_order_that_there_is_not(there: TopicSpec | None) -> None:
     found = contradiction(Source("scans", "late", mode="ordered"), topic(None), there, None, FIRST)
@@ -74,6 +83,8 @@ def test_a_group_that_keeps_an_order_that_there_is_not(there: TopicSpec | None) 
         (Source("scans", "late"), topic(False), ORDERED, KEEPS_ORDER),
         (Source("scans", "late", mode="ordered"), topic(False), ORDERED, None),
         (Source("scans", "late", tags="a"), topic(True), PLAIN, None),
+        (Source("scans", "late", mode="queue_lock"), topic(None), None, None),
+        (Source("scans", "late", mode="queue_lock"), topic(True), ORDERED, LOCKS),
         # A join makes it as the group's mode says.
         (Source("scans", "late", mode="ordered"), None, None, None),
     ],
