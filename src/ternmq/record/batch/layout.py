@@ -182,8 +182,9 @@ U32: Final = struct.Struct("<I")
 U32_PAIR: Final = struct.Struct("<II")
 U64: Final = struct.Struct("<Q")
 I64: Final = struct.Struct("<q")
-_EXPIRY_AT: Final = FLAGS_AT + EXPIRY_US // 8
-_EXPIRY_BIT: Final = 1 << EXPIRY_US % 8
+EXPIRY_AT: Final = FLAGS_AT + EXPIRY_US // 8
+EXPIRY_BIT: Final = 1 << EXPIRY_US % 8
+"""The byte of a batch, and the bit in it, that say that its rows may expire."""
 SOLE_COLUMN: Final = HEADER_BYTES + 8  # where the bodies begin when they are the only column
 MIN_BYTES: Final = SOLE_COLUMN + 8
 SEQUENCE_END: Final = 2**64
@@ -197,7 +198,7 @@ def flags_of(batch: bytes) -> int:
 
 def may_expire(batch: bytes) -> bool:
     """Return whether a batch states when its rows expire; faster than its flags."""
-    return batch[_EXPIRY_AT] & _EXPIRY_BIT != 0
+    return batch[EXPIRY_AT] & EXPIRY_BIT != 0
 
 
 def bodies_start(data: bytes, at: int) -> int:
