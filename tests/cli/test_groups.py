@@ -39,7 +39,7 @@ def test_a_group_is_made_listed_shown_changed_and_deleted(cli: CommandLine, fill
     assert (shown["tags"], shown["lease_s"], shown["window"]) == ("", 45, 50)
     assert shown["retry"] == {
         "enabled": True, "first_s": 2, "factor": 3, "cap_s": 3600, "jitter": 0.5, "attempts": 4,
-        "exhausted": "dead-letter",
+        "exhausted": "dead-letter", "expires_s": 0,
     }  # fmt: skip
     cli("group", "set", filled, "billing", "--no-retry")
     assert cli("group", "show", filled, "billing", "--json").json["retry"]["enabled"] is False
@@ -479,3 +479,20 @@ def test_a_skip_that_is_not_clear_or_skips_nothing(cli: CommandLine, filled: str
     cli("topic", "set", filled, "--queues", 2)
     assert "2 queues" in cli("group", "skip", filled, "billing", "--offset", 1, code=2).err
     cli("group", "skip", filled, "billing", "--offset", 1, "--queue", 1, "-y")
+
+
+@pytest.mark.row("G13")
+def test_messages_that_expire(cli: CommandLine, topic: str) -> None:
+    cli("topic", "create", topic, "--expires", "1h")
+    assert "1h after it was stored" in cli("topic", "show", topic).out
+    assert cli("topic", "show", topic, "--json").json["expires_s"] == 3600
+    cli("topic", "set", topic, "--expires", "0s")
+    assert cli("topic", "show", topic, "--json").json["expires_s"] == 0
+    for wrong in ("0s", "-1s", "200000d", "soon"):
+        assert cli("send", topic, "x", "--expires", wrong, code=2).err
+    cli("group", "create", topic, "g")
+    cli("group", "set", topic, "g", "--expired", "drop", "--retry-expires", "1h")
+    shown = cli("group", "show", topic, "g", "--json").json
+    assert (shown["expired"], shown["retry"]["expires_s"]) == ("drop", 3600)
+    assert "at most 1h" in cli("group", "show", topic, "g").out
+    assert cli("group", "set", topic, "g", "--expired", "later", code=2).err

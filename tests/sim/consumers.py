@@ -260,8 +260,8 @@ class Consumer:
         found = topic.by_group.get(self.group) if topic is not None else None
         if topic is None or found is None or found.spec.paused or found.filter is not None:
             return
-        if found.spec.mode is Mode.ORDERED:
-            return
+        if found.spec.mode is Mode.ORDERED or found in broker.ledger.wakes.awake:
+            return  # awake: it passes over more expired rows in the next turn
         for queue, held in zip(topic.queues, found.queues, strict=True):
             free = found.spec.window - held.leased_rows
             if found.spec.mode is Mode.QUEUE_LOCK and (held.leases or held.failures.waiting_rows):

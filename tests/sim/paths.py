@@ -91,6 +91,11 @@ REQUIRED: Final = (
     "a higher level passed others", "a lower level had its turn", "a level between had its turn",
     "retried in its level", "delivered in its level when due", "committed in its level",
     "priorities refused: mixed", "priorities refused: unknown", "priorities refused: elsewhere",
+    "handed out before its expiry", "handed out again after its expiry",
+    "expired: dead letter", "expired: dropped", "expired: dropped for want of room",
+    "expired behind a failure", "expired while parked", "expired by its topic",
+    "expired after it was due", "expired out of a transaction", "retries ended by age",
+    "expiry refused",
     "deep resend", "deep drain round", "clean stop",
 )  # fmt: skip
 

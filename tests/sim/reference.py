@@ -28,6 +28,7 @@ from ternmq.record.fact.messages import Messages
 from ternmq.record.fact.replay import Replayed
 from tests.sim import filters
 from tests.sim.decided import Decided
+from tests.sim.expiring import Expiries
 from tests.sim.history import Asked, GroupKey, Name, Opening, Stored, Tried, kept_from
 from tests.sim.levels import Levels
 from tests.sim.opened import Opened
@@ -50,7 +51,7 @@ class Row:
     """A row that a group is owed, or that is dead."""
 
     __slots__ = (
-        "attempt", "deliveries", "failed_us", "key", "lease", "state", "told", "when_us",
+        "attempt", "deliveries", "failed_us", "key", "lease", "parked", "state", "told", "when_us",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -60,6 +61,8 @@ class Row:
         self.lease = 0
         self.when_us = 0
         self.key = 0
+        self.parked = False
+        """It waits behind another row of its key, and was never handed out."""
         self.told = 0
         """The record that tells of its newest failure, in whatever round that was."""
         self.failed_us = 0
@@ -250,6 +253,7 @@ class Reference:
         self.opened = Opened(self, openings)
         self.scheduled = Scheduled(self)
         self.levels = Levels(self)
+        self.expiries = Expiries(self)
         self.topics: dict[int, RefTopic] = {}
         self.groups: dict[tuple[int, int, int], RefGroup] = {}
         self.sessions: dict[int, control.Joined] = {}
@@ -490,12 +494,14 @@ class Reference:
         hashes = iter(fact.hashes)
         for start, stop, attempt, deliveries in fact.leased:
             for offset in range(start, stop):
+                self.expiries.handed_out(where, record, topic, group, stored, offset, deliveries)
                 row = self._lease_row(where, record, group, stored, offset, attempt, deliveries)
                 self._check_mark(where, group, stored[offset], offset, deliveries)
                 if offset >= group.cursor and offset not in group.ahead:
                     fresh.add(offset)
                 self._check_content(where, subscription, stored[offset], new=offset in fresh)
                 row.state, row.attempt, row.deliveries = LEASED, attempt, deliveries
+                row.parked = False
                 row.lease = lease_id
                 if ordered:
                     row.key = _checked_hash(where, next(hashes), stored, offset)
@@ -539,6 +545,7 @@ class Reference:
                     raise Violation(f"{where}: {offset} cannot be parked")
                 row = group.rows[offset] = Row()
                 row.state, row.attempt, row.deliveries = READY, 1, 0
+                row.parked = True
                 row.key = _checked_hash(where, next(hashes), stored, offset)
 
     def _lease_row(
@@ -669,27 +676,36 @@ class Reference:
         for start, stop, attempt, deliveries in fact.runs:
             for offset in range(start, stop):
                 row = group.rows.get(offset)
-                if fact.cause in (Cause.OPERATOR, Cause.EXPIRED):
+                expires = self.expiries.ends(fact, row)
+                if expires:
+                    self.expiries.ended(where, record, fact, group, offset, row)
+                elif not fact.lease and fact.cause in (Cause.OPERATOR, Cause.EXPIRED):
                     self._operated(where, record, fact, offset, row)
                 elif lease is not None:
-                    if row is None or row.state != LEASED or row.lease != lease_id:
-                        raise Violation(f"{where}: {offset} is not held under the lease")
-                    lease.rows.discard(offset)
+                    self._give_up(where, lease, lease_id, offset, row)
                 else:
                     self._check_late(where, record, fact, group, offset)
                 if row is None:
                     row = group.rows[offset] = Row()
-                elif (attempt, deliveries) != (row.attempt, row.deliveries):
+                elif not expires and (attempt, deliveries) != (row.attempt, row.deliveries):
                     raise Violation(
                         f"{where}: {offset} settled as {(attempt, deliveries)}, "
                         f"it is {(row.attempt, row.deliveries)}"
                     )
-                self._check_policy(where, record, fact, spec, offset, attempt)
+                if not expires:
+                    self._check_policy(where, record, fact, spec, offset, attempt)
                 if facts.failing(fact.outcome):
                     row.told, row.failed_us = record.position, record.time_us
                 self._become(group, offset, row, fact, attempt, deliveries)
         if lease is not None and not lease.rows:
             del group.leases[lease_id]
+
+    @staticmethod
+    def _give_up(where: str, lease: RefLease, lease_id: int, offset: int, row: Row | None) -> None:
+        """A row leaves its lease."""
+        if row is None or row.state != LEASED or row.lease != lease_id:
+            raise Violation(f"{where}: {offset} is not held under the lease")
+        lease.rows.discard(offset)
 
     def _check_begun(self, record: RawRecord, fact: Settled) -> None:
         """What is released for its session's end, or its time, was not begun: so many are left."""
@@ -817,7 +833,9 @@ class Reference:
             if fact.due_us < record.time_us:
                 raise Violation(f"{where}: {offset} comes due in the past")
             return
-        if cause is not Cause.REJECTED and not exhausted:
+        if cause is Cause.EXPIRED and not exhausted:
+            self.expiries.check_age(where, record, fact, spec, offset)
+        elif cause is not Cause.REJECTED and not exhausted:
             raise Violation(f"{where}: {offset} is {outcome.name} at attempt {attempt}")
         if outcome is Outcome.HELD and spec.retry.exhausted is not Exhausted.HOLD:
             raise Violation(f"{where}: {offset} is held")
@@ -929,7 +947,7 @@ class Reference:
                 self._check_content(where, subscription, stored[offset], new=True)
             if fact.cause is replay.Cause.REDRIVE and (row is None or row.state != DEAD):
                 raise Violation(f"{where}: {offset} is redriven and was not dead")
-            if (attempt, deliveries) != (1, 0 if row is None else row.deliveries):
+            if (attempt, deliveries) != (1, _known_deliveries(row)):
                 raise Violation(f"{where}: {offset} begins with {(attempt, deliveries)}")
             self._come_again(group, offset, row, deliveries)
             if ordered:
@@ -1162,3 +1180,11 @@ def rows_of(progress: Progress) -> dict[int, tuple[object, ...]]:
         for row in shard:
             found[row.offset] = (DEAD, row.attempt, row.deliveries, 0, row.when_us, row.position)
     return found
+
+
+def _known_deliveries(row: Row | None) -> int:
+    """Return the deliveries of a row with which a replay has it begin again."""
+    if row is None:
+        return 0
+    # One that expired was never handed out: it must not look like a row that is judged.
+    return max(row.deliveries, 1) if row.state == DEAD else row.deliveries

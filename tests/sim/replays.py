@@ -155,9 +155,10 @@ class Replayer(Operator):
             row = before.get(offset)
             if redrive:
                 if row is not None and row[0] == DEAD:
-                    wanted[offset] = (READY, 1, row[2], 0, 0, row[5])
-            elif row is not None:
-                wanted[offset] = (READY, 1, row[2], 0, 0, row[5])
+                    wanted[offset] = (READY, 1, max(row[2], 1), 0, 0, row[5])
+            elif row is not None:  # a dead one that expired was never handed out
+                known = max(row[2], 1) if row[0] == DEAD else row[2]
+                wanted[offset] = (READY, 1, known, 0, 0, row[5])
             elif offset >= cursor:
                 continue
             elif offset < first:

@@ -16,16 +16,18 @@ from tests.sim.workloads import KINDS
 from tests.sim.world import FREED_US, Stopped, World
 
 ROTATION: Final = (
-    "tiny", "lanes", "faulty", "transactions", "rolls", "emptied", "crowded", "filled", "replayed",
+    "tiny", "lanes", "expiring", "faulty", "transactions", "rolls", "emptied", "crowded", "filled",
+    "replayed",
     "failures", "delayed", "cancels", "checked", "parked", "keyed", "locked",
     "returning", "pinned", "transactions", "old_rows", "rolls", "ordered", "filtered", "filters",
     "shared",
-    "burst", "due_copies", "due_filled", "lanes", "filters", "failures",
+    "burst", "due_copies", "due_filled", "lanes", "filters", "failures", "expiring",
     "old_rows", "transactions", "consumed", "aged", "settings", "faulty", "filled", "replayed",
     "failures", "delayed",
     "given_ids", "fast", "transactions", "emptied", "crowded", "faulty", "pinned", "rolls",
     "replayed", "shared", "rolls", "faulty", "returning", "ordered", "settings", "replayed",
     "keyed", "checked", "parked", "overtaken", "overtaken", "lanes", "filters", "locked",
+    "expiring",
 )  # fmt: skip
 """Kinds in the order in which cases take them."""
 

@@ -13,6 +13,7 @@ from ternmq.journal.log.retention import RetentionSpec
 from ternmq.model.specs import (
     Durability,
     Exhausted,
+    Expired,
     Limits,
     Mode,
     ProducerGroupSpec,
@@ -24,6 +25,7 @@ from ternmq.record.batch.batch import Compression
 from tests.sim.consumers import Consumer, Returning, Straggler
 from tests.sim.crowded import Others
 from tests.sim.delays import DAY_US, Burst, Canceller, Delayer, Leaper
+from tests.sim.expiring import Brief, Napper
 from tests.sim.failed import Finder, Mover
 from tests.sim.filling import OVERDUE_US, Filling
 from tests.sim.filters import made, made_headers
@@ -1057,9 +1059,62 @@ def locked(seed: str) -> World:
     return world
 
 
+def expiring(seed: str) -> World:
+    """Rows that expire, by themselves or by their topic: of shared, filtered and ordered groups,
+    due later, in transactions; a group that drops them, one that nobody pulls, a small store."""
+    # With a small store, nothing else may fill it: no message fails, and few are leased.
+    small = random.Random(seed).random() < 0.5
+    failures, fail, window = (40, 0.0, 4) if small else (5_000_000, 0.3, 20)
+    limits = msgspec.structs.replace(SMALL_LIMITS, failures=failures)
+    world = World(seed, options(16384, 5000, limits=limits, chunk_bytes=400))
+    world.patience = 0.7
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    # A pull that records expired rows of one queue, and has to wait for a read in the next one,
+    # has changed something.
+    world.faults.slow = world.chance.choice((0.0, 0.02, 0.3))
+    queues = 1 if world.faults.slow else 2
+    create, subscribe = broker.administration.create_topic, broker.administration.subscribe
+    create(now, TopicSpec(name="t", queues=queues))
+    create(now, TopicSpec(name="u", expires_us=world.chance.choice((40_000, 400_000))))
+    create(now, TopicSpec(name="o", ordered=True))
+    old = msgspec.structs.replace(retry(3), expires_us=50_000)
+    plain = SubscriptionSpec(retry=retry(3), lease_us=25_000, window=window)
+    subscribe(now, "t", "g", plain)
+    subscribe(now, "t", "red", msgspec.structs.replace(plain, tags="red"))
+    subscribe(now, "t", "alone", plain)
+    if small:  # its store is the first one that is nearly full
+        crowd = TopicSpec(name="v", expires_us=20_000)
+        create(now, crowd)
+        subscribe(now, "v", "alone", plain)
+        _client(world, Brief(world, "v", 15, every_us=2_000, rows=8, brief=0.0, plain=1.0))
+    subscribe(now, "u", "g", msgspec.structs.replace(plain, expired=Expired.DROP))
+    subscribe(now, "u", "old", msgspec.structs.replace(plain, retry=old))
+    subscribe(now, "o", "g", msgspec.structs.replace(plain, mode=Mode.ORDERED))
+    create(now, TopicSpec(name="x"))  # its messages come by transactions only
+    subscribe(now, "x", "g", plain)
+    _client(world, Brief(world, "t", 11, every_us=5_000, tags=("red", "blue"), plain=0.8))
+    _client(world, Brief(world, "u", 12, every_us=9_000, brief=0.2, plain=0.9))
+    _client(world, Brief(world, "o", 13, every_us=9_000, keys=3, plain=0.9))
+    _client(world, Writer(world, ("t", "u", "x", "x"), "w", 14, every_us=8_000, brief=0.6))
+    groups = (("t", "g"), ("t", "red"), ("u", "g"), ("u", "old"), ("x", "g"))
+    for at, (topic, group) in enumerate(groups):
+        _client(world, Consumer(
+            world, topic, group, f"c{at}", every_us=6_000, most=1 + 5 * (at % 2), fail=fail,
+            vanish=fail / 6,
+        ))  # fmt: skip
+    for at in range(2):
+        _client(world, Consumer(world, "o", "g", f"o{at}", every_us=5_000, most=4, fail=fail))
+    _client(world, Replayer(world, "t", "g", every_us=60_000, acts=_AGAIN, back=20))
+    _client(world, Operator(world, "t", "g", every_us=60_000, acts=("reset", "pause", "retry_now")))
+    _client(world, Napper(world, every_us=300_000))
+    return world
+
+
 KINDS = {
     "lanes": lanes,
     "locked": locked,
+    "expiring": expiring,
     "checked": checked,
     "parked": parked,
     "keyed": keyed,

@@ -44,6 +44,7 @@ class Writer:
         leave: float = 0.08,
         dawdle: float = 0.0,
         due: float = 0.0,
+        brief: float = 0.0,
         delays_us: Sequence[int] = (-5_000, 10_000, 50_000, 200_000),
     ) -> None:
         self.world = world
@@ -58,6 +59,7 @@ class Writer:
         self.leave = leave
         self.dawdle = dawdle
         self.due = due
+        self.brief = brief
         self.delays_us = delays_us
         self.sequence = 0
         self.batch_id = 0
@@ -130,6 +132,10 @@ class Writer:
         if self.due and chance.random() < self.due:
             now = world.now_us()
             rows = [replace(row, due_us=now + chance.choice(self.delays_us)) for row in rows]
+        if self.brief and chance.random() < self.brief:
+            after_us = chance.choice((10_000, 100_000, 1_000_000))
+            expiry_us = max(world.now_us(), *[row.due_us for row in rows]) + after_us
+            rows = [replace(row, expiry_us=expiry_us) for row in rows]
         batch = encode(
             rows,
             topic_seed=topic_seed(topic),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 
 import pytest
 
@@ -119,6 +120,23 @@ def test_a_priority_that_the_topic_does_not_have_is_not_written(spark, real, cli
         writer(frame, real, topic="out", writerId="ranks").save()
     assert "column priority: topic 'out' has no levels" in str(raised.value)
     assert list(client.read("out")) == []
+
+
+def test_messages_are_written_and_read_with_their_expiry(spark, real, client):
+    client.admin.create_topic("out")
+    frame = spark.range(3).selectExpr(
+        "cast(id as string) value",
+        "if(id = 0, null, timestampadd(HOUR, cast(id as int), current_timestamp())) as expires_at",
+    )
+    writer(frame, real, topic="out").save()
+    table = (
+        spark.read.format("ternmq").option("bootstrap.servers", f"127.0.0.1:{real.port}")
+        .option("subscribe", "out").option("metadataFields", "expires_at").load()
+    )  # fmt: skip
+    found = {int(bytes(row["value"])): row for row in table.collect()}
+    assert found.keys() == {0, 1, 2}
+    assert found[0]["expires_at"] is None
+    assert found[2]["expires_at"] - found[1]["expires_at"] == timedelta(hours=1)
 
 
 def test_a_stream_is_written_at_least_once(spark, real, client, tmp_path):

@@ -23,6 +23,7 @@ from typing import Final
 
 from ternmq.broker.checkback.checking import Checking
 from ternmq.broker.clock.timers import Timer
+from ternmq.broker.delivery.expiry import Expiry
 from ternmq.broker.delivery.leases import Leases
 from ternmq.broker.delivery.parking import Parking, Woken
 from ternmq.broker.delivery.pulls import Delivery
@@ -47,6 +48,7 @@ from ternmq.broker.operation.drains import Drains
 from ternmq.broker.operation.groups import Operating
 from ternmq.broker.operation.holds import Holding
 from ternmq.broker.upkeep.alarming import Alarming
+from ternmq.broker.upkeep.expiring import Expiring
 from ternmq.broker.upkeep.fulfilling import Fulfilling
 from ternmq.broker.upkeep.statesets import StateSets
 from ternmq.broker.upkeep.ticks import Ticking
@@ -85,8 +87,10 @@ class Broker:
         alarms: Raises and clears alarms.
         alarming: Finds reasons for alarms; the shell tells it the gap of the clock.
         administration: Takes the commands for topics, groups and apps.
+        expiry: Judges which rows have expired, and counts them.
         checking: Takes the commands for transactions with check-back.
         clients: Takes the commands for sessions.
+        expiring: Sweeps groups that nobody pulls.
         fulfilling: Makes messages of scheduled rows; has jobs, which read them.
         drains: Gives back the leases of a session in pieces; lists the drains that are finished.
         operating: Takes the commands of operators for a group.
@@ -104,8 +108,9 @@ class Broker:
         self.timers = ledger.timers
         self.writer = writer
         self.state_sets = StateSets(ledger.journal, writer)
-        self.delivery = Delivery(ledger)
         self.settling = Settling(ledger)
+        self.expiry = Expiry(ledger, self.settling)
+        self.delivery = Delivery(ledger, self.expiry)
         self.leases = Leases(ledger, self.settling)
         self.sending = Sending(ledger)
         self.preparing = Preparing(ledger, self.sending)
@@ -121,6 +126,7 @@ class Broker:
         self.clients = Clients(ledger, self.leases, self.drains, self.parking)
         self.fulfilling = Fulfilling(ledger, self.sending, self.parking)
         self.checking = Checking(ledger, self.sending, self.settling, self.parking)
+        self.expiring = Expiring(ledger, self.delivery)
         self.alarms = Alarms(ledger)
         self.alarming = Alarming(ledger, self.fulfilling, self.checking.asking)
         self.ticking = Ticking(

@@ -237,6 +237,16 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
             "Unread messages removed with their file (topics with `keep_until_consumed=False`).",
         ),
         (
+            "expired_dead_rows",
+            broker.expiry.dead_rows,
+            "Messages that expired before a group received them, and became dead letters.",
+        ),
+        (
+            "expired_dropped_rows",
+            broker.expiry.dropped_rows,
+            "Messages that expired before a group received them, and were dropped.",
+        ),
+        (
             "fulfilled_rows",
             broker.fulfilling.fulfilled_rows,
             "Scheduled messages that came due and were stored in their queues.",

@@ -11,6 +11,7 @@ from typing import Final
 from ternmq.broker.broker import Broker
 from ternmq.broker.catalog.stateobjects import (
     AppObjects,
+    ExpiringObjects,
     GoneObjects,
     QueueObjects,
     SessionObjects,
@@ -171,6 +172,7 @@ def _open(disk: Disk, wall_us: int, chance: Chance, options: Options) -> Started
         ledger,
         broker.state_sets,
         broker.fulfilling,
+        broker.expiring,
         disk,
         options.retention,
         look_every_us=options.look_every_us,
@@ -189,6 +191,7 @@ def new_views(limits: Limits, index: Index) -> Views:
     register(state.TOPICS, TopicObjects(catalog))
     register(state.SUBSCRIPTIONS, SubscriptionObjects(catalog, views.unplaced))
     register(state.QUEUES, QueueObjects(catalog, views.unplaced))
+    register(state.EXPIRING, ExpiringObjects(catalog, views.unplaced))
     register(state.SESSIONS, SessionObjects(views.sessions))
     register(state.APPS, AppObjects(catalog))
     register(state.HOLDS, HoldsObject(views))

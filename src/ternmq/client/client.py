@@ -268,6 +268,7 @@ class Client(pickling.NotPickled):
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
         priority: int = 0,
+        expires_after: float | timedelta | None = None,
         timeout: float | timedelta | None = None,
     ) -> Receipt:
         """Send a message; returns when it is stored durably.
@@ -299,6 +300,9 @@ class Client(pickling.NotPickled):
                 over, at once.
             priority: Its level, from 0 to one less than the topic's ``levels``; messages of a
                 higher level are delivered first. Only topics with levels take one that is not 0.
+            expires_after: How long it may be delivered for the first time, in seconds, or a
+                timedelta, more than 0: then it expires. It counts from this call, or from when the
+                message is due, by the broker's clock. None: as the topic says.
             timeout: Seconds in all; None: the client's ``timeout``.
 
         Raises:
@@ -322,7 +326,7 @@ class Client(pickling.NotPickled):
             given = copied(headers)
             message = Message(
                 body, key, ordering_key, tag, given, content_type, id, queue, deliver_after,
-                deliver_at, priority,
+                deliver_at, priority, expires_after,
             )  # fmt: skip
             return await self._sender.around(topic, message, timeout)
         producer = self._producer
@@ -330,6 +334,7 @@ class Client(pickling.NotPickled):
         due = None
         if deliver_after is not None or deliver_at is not None:
             due = self._sender.due(deliver_after, deliver_at)
+        lifetime = None if expires_after is None else self._sender.lifetime(expires_after)
         if producer.room.full:
             timeout = await self._sender.room(timeout)
         future: asyncio.Future[Receipt] = loop.create_future()
@@ -340,6 +345,7 @@ class Client(pickling.NotPickled):
             outgoing.due = due
         if priority != 0:
             outgoing.priority = priority_of(priority)
+        outgoing.lifetime = lifetime
         producer.put(topic, outgoing, timeout)
         return await future
 
@@ -358,6 +364,7 @@ class Client(pickling.NotPickled):
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
         priority: int = 0,
+        expires_after: float | timedelta | None = None,
     ) -> asyncio.Future[Receipt]:
         """Send a message without waiting; the future returns its receipt. See ``send``.
 
@@ -379,7 +386,7 @@ class Client(pickling.NotPickled):
             given = copied(headers)
             message = Message(
                 body, key, ordering_key, tag, given, content_type, id, queue, deliver_after,
-                deliver_at, priority,
+                deliver_at, priority, expires_after,
             )  # fmt: skip
             return self._sender.soon_around(topic, message)
         future: asyncio.Future[Receipt] = loop.create_future()
@@ -390,6 +397,8 @@ class Client(pickling.NotPickled):
             outgoing.due = self._sender.due(deliver_after, deliver_at)
         if priority != 0:
             outgoing.priority = priority_of(priority)
+        if expires_after is not None:
+            outgoing.lifetime = self._sender.lifetime(expires_after)
         producer.put(topic, outgoing)
         return future
 
@@ -450,6 +459,7 @@ class Client(pickling.NotPickled):
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
         priority: int = 0,
+        expires_after: float | timedelta | None = None,
         return_errors: Literal[False] = False,
     ) -> list[Receipt]: ...
 
@@ -463,6 +473,7 @@ class Client(pickling.NotPickled):
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
         priority: int = 0,
+        expires_after: float | timedelta | None = None,
         return_errors: Literal[True],
     ) -> list[Receipt | Exception]: ...
 
@@ -475,6 +486,7 @@ class Client(pickling.NotPickled):
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
         priority: int = 0,
+        expires_after: float | timedelta | None = None,
         return_errors: bool = False,
     ) -> list[Receipt] | list[Receipt | Exception]:
         """Send many messages; returns when the outcome of each is known.
@@ -492,6 +504,7 @@ class Client(pickling.NotPickled):
             deliver_at: Likewise.
             priority: Priority of messages that do not say it themselves; see ``send``. Messages of
                 different priorities are stored in batches of their own.
+            expires_after: How long messages live that do not say it themselves; see ``send``.
             return_errors: Return an exception in the place of each message that was not stored,
                 instead of raising.
 
@@ -513,7 +526,8 @@ class Client(pickling.NotPickled):
             return []
         due = self._sender.due(deliver_after, deliver_at)
         level = priority_of(priority) if priority != 0 else 0
-        many = await self._sender.many(topic, items, queue, due, level)
+        lifetime = self._sender.lifetime(expires_after)
+        many = await self._sender.many(topic, items, queue, due, level, lifetime)
         return many.outcomes() if return_errors else many.outcome()
 
     async def _send_redriven(

@@ -14,6 +14,7 @@ from ternmq.client.connection.session import Session
 from ternmq.client.content import tracing
 from ternmq.client.content.codecs import Codecs
 from ternmq.client.content.delays import Due, due_of
+from ternmq.client.content.lifetimes import Lifetime, lifetime_of
 from ternmq.client.content.message import Failure, Message, Queue, Receipt
 from ternmq.client.content.reasons import safe_str
 from ternmq.client.content.validation import (
@@ -126,6 +127,10 @@ class Sender:
         """Return when a message is due; None: at once. Raises as ``due_of``."""
         return due_of(deliver_after, deliver_at, self._session.broker_time)
 
+    def lifetime(self, expires_after: object) -> Lifetime | None:
+        """Return how long a message lives; None: for ever. Raises as ``lifetime_of``."""
+        return lifetime_of(expires_after, self._session.broker_time)
+
     def of_item(
         self,
         item: object,
@@ -134,6 +139,7 @@ class Sender:
         due: Due | None = None,
         asked_us: int | None = None,
         priority: int = 0,
+        lifetime: Lifetime | None = None,
     ) -> Outgoing:
         """Return a message to send: a ``Message``, or a bare body.
 
@@ -144,13 +150,14 @@ class Sender:
             due: When it is due, if it does not say.
             asked_us: When its own delay begins; None: now. See ``due_of``.
             priority: Its priority, if it does not say.
+            lifetime: How long it lives, if it does not say.
 
         Raises:
             EncodeError, InvalidRequest, MessageTooLarge: It cannot be sent.
         """
         if not isinstance(item, Message):
             outgoing = self.outgoing(item, "", "", "", None, "", None, future, queue)
-            outgoing.due, outgoing.priority = due, priority
+            outgoing.due, outgoing.priority, outgoing.lifetime = due, priority, lifetime
             return outgoing
         outgoing = self.outgoing(
             item.body,
@@ -166,8 +173,10 @@ class Sender:
         if item.deliver_after is not None or item.deliver_at is not None:
             time = self._session.broker_time
             due = due_of(item.deliver_after, item.deliver_at, time, asked_us)
-        outgoing.due = due
         outgoing.priority = priority if item.priority is None else priority_of(item.priority)
+        if item.expires_after is not None:
+            lifetime = lifetime_of(item.expires_after, self._session.broker_time, asked_us)
+        outgoing.due, outgoing.lifetime = due, lifetime
         return outgoing
 
     def encoded(
@@ -177,6 +186,7 @@ class Sender:
         queue: Queue | None,
         due: Due | None = None,
         priority: int = 0,
+        lifetime: Lifetime | None = None,
     ) -> tuple[list[Outgoing], list[Failure]]:
         """Return the messages that can be sent, and those that cannot."""
         encoded: list[Outgoing] = []
@@ -184,7 +194,7 @@ class Sender:
         asked_us = self._session.broker_time.moment_us()  # of all: equal delays are one due time
         for row, item in enumerate(items):
             try:
-                encoded.append(self.of_item(item, queue, None, due, asked_us, priority))
+                encoded.append(self.of_item(item, queue, None, due, asked_us, priority, lifetime))
             except (EncodeError, InvalidRequest) as error:
                 failures.append(Failure(item, row, error, topic))
         return encoded, failures
@@ -281,11 +291,12 @@ class Sender:
         queue: Queue | None,
         due: Due | None,
         priority: int,
+        lifetime: Lifetime | None = None,
     ) -> Many:
         """Send many messages; return their outcomes."""
         if self._middlewares.sends:
-            return await self._many_around(topic, items, queue, due, priority)
-        return await self._all(topic, items, queue, due, priority)
+            return await self._many_around(topic, items, queue, due, priority, lifetime)
+        return await self._all(topic, items, queue, due, priority, lifetime)
 
     async def _all(
         self,
@@ -294,13 +305,15 @@ class Sender:
         queue: Queue | None,
         due: Due | None,
         priority: int,
+        lifetime: Lifetime | None = None,
     ) -> Many:
         number = None if queue is None or callable(queue) else number_of(queue)
-        bodies_only = due is None and not priority and not callable(queue) and not tracing.active()
+        bodies_only = due is None and not priority and lifetime is None and not callable(queue)
+        bodies_only = bodies_only and not tracing.active()
         ready = ready_bodies(items) if bodies_only and items else None
         if ready is not None and max(map(len, ready)) <= self._most_bytes():
             return await self._producer.put_many(topic, items, ready, number)
-        encoded, failures = self.encoded(topic, items, queue, due, priority)
+        encoded, failures = self.encoded(topic, items, queue, due, priority, lifetime)
         if failures:
             bad = {failure.row for failure in failures}
             rows = [row for row in range(len(items)) if row not in bad]
@@ -316,6 +329,7 @@ class Sender:
         queue: Queue | None,
         due: Due | None,
         priority: int,
+        lifetime: Lifetime | None = None,
     ) -> Many:
         """Send many messages, each inside the middlewares of sends.
 
@@ -336,7 +350,7 @@ class Sender:
                 entered.append((one, stack))
                 rows.append(row)
             messages = [one.message for one, _ in entered]
-            many = await self._all(topic, messages, queue, due, priority)
+            many = await self._all(topic, messages, queue, due, priority, lifetime)
             all_of_them.pop_all()
         for (one, stack), outcome in zip(entered, many.outcomes(), strict=True):
             _tell(one, stack, outcome)

@@ -97,7 +97,7 @@ from ternmq.model.errors import (
     WriterTaken,
     WrongEventLoop,
 )
-from ternmq.model.specs import Durability, Exhausted, Mode, Start
+from ternmq.model.specs import Durability, Exhausted, Expired, Mode, Start
 from ternmq.wire.control import (
     AppInfo,
     CheckedTransaction,
@@ -160,7 +160,8 @@ __all__ = [
     "ScheduledHour", "ScheduledInfo", "delay_level",
     "Transaction", "PreparedTransaction", "PreparedMessage", "Decision", "CheckedTransaction",
     "ProducerGroupInfo",
-    "Topic", "RetryPolicy", "Depends", "Outbound", "Durability", "Exhausted", "Mode", "Start",
+    "Topic", "RetryPolicy", "Depends", "Outbound", "Durability", "Exhausted", "Expired", "Mode",
+    "Start",
     "TernMQError", "RefusedError", "ClientError",
     "AlreadyDelivered", "AlreadySettled", "BufferFull", "Busy", "CannotConnect", "ClientClosed",
     "ClientForked", "ClientStalled", "ConnectionLost", "DecodeError", "DiskFull", "DueTooFar",

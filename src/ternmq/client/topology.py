@@ -248,6 +248,7 @@ class Topology:
                     keep_until_consumed=spec.keep_until_consumed,
                     ignore_ordering_keys=spec.ignore_ordering_keys,
                     levels=spec.levels,
+                    expires_after=timedelta(microseconds=spec.expires_us),
                 )
             else:
                 await admin.change_topic(
@@ -257,6 +258,7 @@ class Topology:
                     retention=wanted.retention,
                     keep_until_consumed=wanted.keep_until_consumed,
                     ignore_ordering_keys=wanted.ignore_ordering_keys,
+                    expires_after=wanted.expires_after,
                 )
             for one in of_topic:
                 made(one)
@@ -339,6 +341,7 @@ def _topic_changes(topic: Topic, has: TopicSpec | None) -> list[Change]:
             keep_until_consumed=has.keep_until_consumed,
             ignore_ordering_keys=has.ignore_ordering_keys,
             levels=has.levels,
+            expires_after=timedelta(microseconds=has.expires_us),
         )
     )
     found = []
@@ -371,6 +374,9 @@ def _stated_of_topic(topic: Topic) -> dict[str, str]:
         told["ignore_ordering_keys"] = "yes" if topic.ignore_ordering_keys else "no"
     if topic.levels is not None:
         told["levels"] = str(topic.levels)
+    if topic.expires_after is not None:
+        lives = seconds_us("expires_after", topic.expires_after)
+        told["expires_after"] = write_duration(lives) if lives else "never"
     return told
 
 

@@ -11,10 +11,11 @@ def write_retry(policy: RetryPolicy) -> str:
     """Return a policy as text: ``1s x 2, cap 5m, jitter 20%, 16 attempts, then dead-letter``."""
     if not policy.enabled:
         return f"off: the first failure is the last, then {policy.exhausted.value}"
+    ends = f", at most {write_duration(policy.expires_us)}" if policy.expires_us else ""
     return (
         f"{write_duration(policy.first_us)} x {policy.factor:g}, "
         f"cap {write_duration(policy.cap_us)}, jitter {policy.jitter:.0%}, "
-        f"{attempts_of(policy)}, then {policy.exhausted.value}"
+        f"{attempts_of(policy)}{ends}, then {policy.exhausted.value}"
     )
 
 

@@ -121,6 +121,14 @@ class Exhausted(enum.Enum):
     (groups of mode ordered or queue_lock)."""
 
 
+class Expired(enum.Enum):
+    """What becomes of a message that expires before a group received it."""
+
+    DEAD_LETTER = "dead-letter"
+    DROP = "drop"
+    """It is done for the group, and counted."""
+
+
 class TopicSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Settings of a topic."""
 
@@ -144,6 +152,9 @@ class TopicSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Number of queues of all levels."""
         return self.queues * self.levels
 
+    expires_us: int = 0
+    """How long after it was stored a message may be delivered for the first time; 0: no limit."""
+
     def check(self) -> TopicSpec:
         """Return self, or raise InvalidRequest naming the field."""
         check_name(self.name)
@@ -166,6 +177,11 @@ class TopicSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 "retention must be more than 0 seconds and at most a hundred years, not "
                 f"{_seconds(self.retention_us)}"
             )
+        if not 0 <= self.expires_us <= LONGEST_US:
+            raise InvalidRequest(
+                "expires_after must be at least 0 seconds (0: never) and at most a hundred years, "
+                f"not {_seconds(self.expires_us)}"
+            )
         if self.ordered and self.ignore_ordering_keys:
             raise InvalidRequest("ignore_ordering_keys is for topics that are not ordered")
         return self
@@ -187,6 +203,9 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Fraction of the delay by which it varies at random, up and down."""
     attempts: int = 16
     exhausted: Exhausted = Exhausted.DEAD_LETTER
+    expires_us: int = 0
+    """How long after it was stored a row is tried again: a failure whose next try would come later
+    is the last. 0: no limit."""
 
     def check(self) -> RetryPolicy:
         """Return self, or raise InvalidRequest naming the field."""
@@ -201,6 +220,11 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             raise InvalidRequest(f"jitter must be from 0 to below 1, not {self.jitter:g}")
         if not 1 <= self.attempts <= MAX_ATTEMPTS:
             raise InvalidRequest(f"attempts must be 1 to {MAX_ATTEMPTS}, not {self.attempts}")
+        if not 0 <= self.expires_us <= LONGEST_US:
+            raise InvalidRequest(
+                "expires must be at least 0 seconds (0: no limit) and at most a hundred years, not "
+                f"{_seconds(self.expires_us)}"
+            )
         return self
 
 
@@ -219,6 +243,8 @@ class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     filter: str = ""
     """Header filter, such as ``region = 'eu' AND amount >= 100``; empty: every message. Messages
     have to pass both ``tags`` and ``filter``."""
+    expired: Expired = Expired.DEAD_LETTER
+    """What becomes of messages that expire before the group received them."""
 
     @property
     def policy(self) -> RetryPolicy:

@@ -229,6 +229,7 @@ class Client(pickling.NotPickled):
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
         priority: int = 0,
+        expires_after: float | timedelta | None = None,
         return_errors: Literal[False] = False,
     ) -> list[Receipt]: ...
 
@@ -242,6 +243,7 @@ class Client(pickling.NotPickled):
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
         priority: int = 0,
+        expires_after: float | timedelta | None = None,
         return_errors: Literal[True],
     ) -> list[Receipt | Exception]: ...
 
@@ -254,6 +256,7 @@ class Client(pickling.NotPickled):
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
         priority: int = 0,
+        expires_after: float | timedelta | None = None,
         return_errors: bool = False,
     ) -> list[Receipt] | list[Receipt | Exception]:
         """Send many messages; returns when the outcome of each is known."""
@@ -267,6 +270,7 @@ class Client(pickling.NotPickled):
                     deliver_after=deliver_after,
                     deliver_at=deliver_at,
                     priority=priority,
+                    expires_after=expires_after,
                     return_errors=True,
                 )
             )
@@ -278,6 +282,7 @@ class Client(pickling.NotPickled):
                 deliver_after=deliver_after,
                 deliver_at=deliver_at,
                 priority=priority,
+                expires_after=expires_after,
             )
         )
 
@@ -296,6 +301,7 @@ class Client(pickling.NotPickled):
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
         priority: int = 0,
+        expires_after: float | timedelta | None = None,
     ) -> Future[Receipt]:
         """Send a message without waiting; the future returns its receipt."""
         thread, client = self.reach()
@@ -316,11 +322,12 @@ class Client(pickling.NotPickled):
                     deliver_after=deliver_after,
                     deliver_at=deliver_at,
                     priority=priority,
+                    expires_after=expires_after,
                 )
             except Exception as error:  # noqa: BLE001 - a middleware's own, too: set in the future
                 message = Message(
                     body, key, ordering_key, tag, headers or {}, content_type, id, queue,
-                    deliver_after, deliver_at, priority,
+                    deliver_after, deliver_at, priority, expires_after,
                 )  # fmt: skip
                 client.refused_soon(topic, message, error, told)
             else:

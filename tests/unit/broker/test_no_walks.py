@@ -87,7 +87,11 @@ def busy() -> World:
 def test_sums_and_lists_do_not_walk() -> None:
     world = busy()
     upkeep = Upkeep(
-        world.broker.ledger, world.broker.state_sets, world.broker.fulfilling, world.disk
+        world.broker.ledger,
+        world.broker.state_sets,
+        world.broker.fulfilling,
+        world.broker.expiring,
+        world.disk,
     )
     session = world.join()
     world.pull(session, "t2", "g", 4)

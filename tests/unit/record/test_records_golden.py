@@ -39,6 +39,7 @@ from ternmq.journal.state import sets
 from ternmq.journal.state.sets import StateKey, StateWriter
 from ternmq.model.specs import (
     Exhausted,
+    Expired,
     Mode,
     ProducerGroupSpec,
     RetryPolicy,
@@ -505,6 +506,35 @@ def written_locked() -> bytes:
     return disk.open(segment_name(0)).pread(journal.end, 0)
 
 
+EXPIRING: list[control.Config] = [
+    control.TopicCreated(1, TopicSpec(name="quotes", expires_us=10_000_000)),
+    control.Subscribed(1, "eu", 1, SubscriptionSpec(expired=Expired.DROP), [0]),
+    control.SubscriptionChanged(
+        1, 1, SubscriptionSpec(retry=RetryPolicy(attempts=3, expires_us=3_600_000_000))
+    ),
+]
+
+
+def written_expiry() -> bytes:
+    """Write the journal of a topic whose messages expire anew."""
+    disk = MemoryDisk()
+    journal = Journal.create(disk, segment_size=SEGMENT, time_us=TIME_US)
+    commit(journal)
+    for at, config in enumerate(EXPIRING):
+        journal.append(Kind.CONFIG, control.pack(config), TIME_US + at)
+    rows = [Row(body=b"101.5", expiry_us=TIME_US + 5), Row(body=b"102.0")]
+    batch = encode(
+        rows, topic_seed=topic_seed("quotes"), producer_id=3, first_sequence=0, born_us=TIME_US
+    )
+    journal.append(Kind.MESSAGES, messages.pack(1, 0, 0, 2, batch, ()), TIME_US + 4)
+    gone = Settled(
+        1, 1, 0, 0, 0, 0, 0, Outcome.DEAD, Cause.EXPIRED, TIME_US + 5, [(0, 1, 0, 0)], [0]
+    )
+    journal.append(Kind.SETTLED, facts.pack_settled([gone]), TIME_US + 5)
+    commit(journal)
+    return disk.open(segment_name(0)).pread(journal.end, 0)
+
+
 class Golden(NamedTuple):
     """A journal that is kept."""
 
@@ -532,6 +562,7 @@ GOLDEN = (
     Golden("records_v1_levels", written_levels),
     Golden("records_v1_filters", written_filters),
     Golden("records_v1_locked", written_locked),
+    Golden("records_v1_expiry", written_expiry),
 )
 
 

@@ -20,6 +20,7 @@ from ternmq.model.errors import InvalidRequest, UnknownGroup, UnknownTopic
 from ternmq.model.specs import SubscriptionSpec, TopicSpec
 from ternmq.record.batch.batch import topic_seed
 from ternmq.record.batch.hashes import key_hash
+from ternmq.record.batch.layout import may_expire
 from ternmq.record.fact.control import App
 
 PAGE_BITS: Final = 6
@@ -31,6 +32,7 @@ APP_PAGES: Final = 1024
 share a page, which stays far below 64 KiB unless they have very many grants."""
 
 
+_NEVER: Final = 1 << 63
 _MANY_GROUPS: Final = 64
 """Number of groups from which a topic keeps the sorted list of their names between calls."""
 
@@ -46,8 +48,10 @@ class Queue:
     __slots__ = (
         "_firsts",
         "end",
+        "expiring_stop",
         "first_as_of",
         "followed",
+        "judged_below",
         "known_first",
         "next",
         "number",
@@ -71,12 +75,27 @@ class Queue:
         self.end = 0
         """End of the newest record that added rows; once it is durable, all rows are visible."""
         self.stamp = 0
+        self.expiring_stop = 0
+        """One above the highest row that states when it expires."""
+        self.judged_below = _NEVER if topic.spec.expires_us else 0
+        """Rows below it may expire: ``expiring_stop``, or all rows if the topic says so."""
         self.recovered = 0
         """Volatile: value of ``next`` when this epoch began."""
         self.watched = False
         """Volatile: a parked pull or a reader waits for new rows; see ``Parking.grew``."""
         self.followed = False
         """Volatile: a reader waits for the next rows; see ``Parking.follow``."""
+
+    def note_expiring(self, stop: int) -> None:
+        """Note that rows below an offset may expire."""
+        if stop > self.expiring_stop:
+            self.expiring_stop = stop
+            if stop > self.judged_below:
+                self.judged_below = stop
+
+    def judge(self) -> None:
+        """Derive ``judged_below`` again: the settings of the topic were changed."""
+        self.judged_below = _NEVER if self.topic.spec.expires_us else self.expiring_stop
 
     def check_reset(self, offset: int) -> None:
         """Check that a group can be reset to an offset.
@@ -250,6 +269,8 @@ class Catalog:
         "app_pages",
         "apps",
         "by_name",
+        "expiring",
+        "expiring_pages",
         "firsts",
         "group_numbers",
         "groups",
@@ -283,6 +304,10 @@ class Catalog:
         """Page of group numbers -> newest record that changed a setting in it."""
         self.queue_pages: dict[tuple[int, int], list[int]] = {}
         """(page of topics, page of queues) -> newest record that moved an offset in it."""
+        self.expiring: dict[int, Topic] = {}
+        """Topics with rows that may expire, or that had some, by number."""
+        self.expiring_pages: dict[tuple[int, int], int] = {}
+        """(page of topics, page of queues) -> newest record with rows that may expire."""
         self.apps: dict[str, App] = {}
         self.app_pages: dict[int, int] = {}
         """Page of apps -> newest record that changed one in it."""
@@ -325,15 +350,37 @@ class Catalog:
             self.topic_numbers.add(number)
             self.next_topic = max(self.next_topic, number + 1)
         topic.spec = spec
+        for known in topic.queues:
+            known.judge()
+        if spec.expires_us:
+            self.expiring[number] = topic
         for queue in range(len(topic.queues), spec.queue_count):
             page = self.queue_pages.setdefault((number >> PAGE_BITS, queue >> QUEUE_BITS), [0])
             topic.queues.append(Queue(topic, queue, page, self.firsts))
         return topic
 
+    def note_expiring(self, position: int, queue: Queue, stop: int) -> None:
+        """Note that a record stored rows below ``stop`` that may expire."""
+        number = queue.topic.number
+        queue.note_expiring(stop)
+        self.expiring[number] = queue.topic
+        self.expiring_pages[number >> PAGE_BITS, queue.number >> QUEUE_BITS] = position
+
+    def note_prepared(self, position: int, number: int, batch: bytes) -> None:
+        """Note that a transaction prepared rows of a topic, if they may expire.
+
+        Their RESOLVED does not say whether they do. So from here on, all rows of the topic that
+        come by a transaction count as rows that may expire: ``expiring_stop`` of queue 0 is not 0.
+        """
+        topic = self.topics.get(number)
+        if topic is not None and may_expire(batch):
+            self.note_expiring(position, topic.queues[0], 1)
+
     def remove_topic(self, number: int) -> Topic | None:
         """Remove a topic; the caller removes its subscriptions."""
         topic = self.topics.pop(number, None)
         self.topic_numbers.discard(number)
+        self.expiring.pop(number, None)
         if topic is not None and self.by_name.get(topic.name) is topic:
             del self.by_name[topic.name]
             self.topic_names.discard(topic.name)

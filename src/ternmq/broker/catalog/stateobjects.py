@@ -1,4 +1,4 @@
-"""The STATE objects of what exists: TOPICS, SUBSCRIPTIONS, QUEUES, SESSIONS, APPS, GONE.
+"""The STATE objects of what exists: TOPICS, SUBSCRIPTIONS, QUEUES, EXPIRING, SESSIONS, APPS, GONE.
 
 A page that contains nothing is not written, and is forgotten: what is added to it later is in the
 records behind BEGIN.
@@ -38,12 +38,14 @@ class Unplaced:
     Not thread-safe: call it from the broker's loop.
     """
 
-    __slots__ = ("_catalog", "queues", "subscriptions")
+    __slots__ = ("_catalog", "expiring", "queues", "subscriptions")
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self.queues: dict[tuple[int, int], _QueueState] = {}
         """(topic number, queue number) -> offsets."""
+        self.expiring: dict[tuple[int, int], int] = {}
+        """(topic number, queue number) -> end of the rows that may expire."""
         self.subscriptions: dict[int, list[state.SubscriptionState]] = {}
         """Topic number -> subscriptions."""
 
@@ -55,10 +57,15 @@ class Unplaced:
             found = self.queues.pop((topic.number, queue.number), None)
             if found is not None:
                 queue.next, queue.end, queue.stamp = found
+            stop = self.expiring.pop((topic.number, queue.number), 0)
+            if stop:
+                queue.note_expiring(stop)
+                self._catalog.expiring[topic.number] = topic
 
     def clear(self) -> None:
         """Forget the rest, once everything is replayed."""
         self.queues.clear()
+        self.expiring.clear()
         self.subscriptions.clear()
 
 
@@ -156,6 +163,45 @@ class QueueObjects(StateType):
     def changed(self, key: StateKey) -> int:
         page = self._catalog.queue_pages.get((key.a, key.b))
         return ALWAYS if page is None else page[0]
+
+
+class ExpiringObjects(StateType):
+    """EXPIRING: pages of queues with rows that may expire."""
+
+    def __init__(self, catalog: Catalog, unplaced: Unplaced) -> None:
+        self._catalog = catalog
+        self._unplaced = unplaced
+
+    def keys(self, begin: int) -> Iterator[StateKey]:
+        del begin
+        catalog = self._catalog
+        for topics, queues in sorted(catalog.expiring_pages):
+            if any(number in catalog.topics for number in _page(topics)):
+                yield StateKey(state.EXPIRING, topics, queues)
+            else:
+                catalog.expiring_pages.pop((topics, queues), None)
+
+    def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        del stamp
+        self._catalog.expiring_pages[key.a, key.b] = LOADED
+        for number, queue, stop in state.EXPIRING_QUEUE.iter_unpack(payload):
+            self._unplaced.expiring[number, queue] = stop
+
+    def encode(self, key: StateKey) -> bytes:
+        parts: list[bytes] = []
+        lowest = key.b << QUEUE_BITS
+        for number in _page(key.a):
+            topic = self._catalog.topics.get(number)
+            if topic is not None:
+                for queue in topic.queues[lowest : lowest + (1 << QUEUE_BITS)]:
+                    if queue.expiring_stop:
+                        parts.append(
+                            state.EXPIRING_QUEUE.pack(number, queue.number, queue.expiring_stop)
+                        )
+        return b"".join(parts)
+
+    def changed(self, key: StateKey) -> int:
+        return self._catalog.expiring_pages.get((key.a, key.b), ALWAYS)
 
 
 class SessionObjects(StateType):

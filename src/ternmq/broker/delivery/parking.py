@@ -117,6 +117,8 @@ class Parking:
         durable = self._journal.durable
         for queue in subscription.topic.queues:
             queue.watched = True
+            if queue.judged_below:  # there may be more expired rows than one pull passes over
+                self._awake[subscription] = None
             if queue.end > durable:
                 self.grew(queue)
         return token

@@ -10,9 +10,11 @@ of leases are decided in `settles` and `leases`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from ternmq.broker.catalog.catalog import Queue, Subscription
 from ternmq.broker.clock.timers import Timer
+from ternmq.broker.delivery.expiry import Expiry
 from ternmq.broker.delivery.modes import MODES
 from ternmq.broker.delivery.plan import Plan
 from ternmq.broker.delivery.planner import Planner
@@ -20,11 +22,17 @@ from ternmq.broker.gate.replies import ANEW_RUNS, PullReply
 from ternmq.broker.group.lease import LEASE_BITS
 from ternmq.broker.group.mode import GroupMode
 from ternmq.broker.group.progress import Progress
+from ternmq.broker.group.runs import row_count, split_all, union, without
 from ternmq.broker.ledger.factkinds import CURSOR
 from ternmq.broker.ledger.ledger import Ledger
+from ternmq.journal.cache.cold import WouldBlock
 from ternmq.journal.index.tail import Places
 from ternmq.record.fact import facts
 from ternmq.record.fact.facts import ONE_PULLED, CursorMoved, LeasedRun, Move, Pulled, Span
+
+_FIRST_LOOK: Final = 16
+EXPIRED_A_PULL: Final = 1024
+"""Expired rows that one pull records, about: the next turn goes on."""
 
 
 class Delivery:
@@ -33,10 +41,11 @@ class Delivery:
     Not thread-safe: call it from the broker's loop.
     """
 
-    __slots__ = ("_lease", "_ledger", "_planners")
+    __slots__ = ("_expiry", "_lease", "_ledger", "_planners")
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, expiry: Expiry) -> None:
         self._ledger = ledger
+        self._expiry = expiry
         self._lease = 0
         self._planners: dict[GroupMode, Planner] = {mode: mode.planner(ledger) for mode in MODES}
 
@@ -96,6 +105,7 @@ class Delivery:
             or progress.cursor >= visible
             or failures.dead_rows >= limits.failures
             or progress.cursor < progress.given.stop
+            or progress.cursor < queue.judged_below
         ):
             # The usual pull: no row is delivered again, also not after a reset, and none is passed
             # over. It gets the next rows, if one lookup finds all of them.
@@ -107,9 +117,11 @@ class Delivery:
                     now_us, session, subscription, queue, progress,
                     stop, [(cursor, stop, 1, 1)], [places], (), (), (), at_once,
                 )  # fmt: skip
-        plan = Plan(progress.cursor)
-        planner = self._planners[subscription.mode]
-        planner.plan(now_us, subscription, queue, progress, visible, room, max_bytes, plan)
+        plan = self._plan(now_us, subscription, queue, progress, visible, room, max_bytes)
+        if queue.judged_below and plan.runs:
+            plan = self._living(
+                now_us, subscription, queue, progress, visible, room, max_bytes, plan
+            )
         if not plan.runs and not plan.parked:
             if plan.cursor > progress.cursor:
                 self._pass_over(now_us, progress, plan.cursor)
@@ -121,6 +133,112 @@ class Delivery:
             plan.cursor, plan.runs, plan.places, plan.skipped, plan.parked, plan.hashes, at_once,
             _anew(progress, plan.runs),
         )  # fmt: skip
+
+    def _plan(
+        self,
+        now_us: int,
+        subscription: Subscription,
+        queue: Queue,
+        progress: Progress,
+        visible: int,
+        room: int,
+        max_bytes: int,
+    ) -> Plan:
+        plan = Plan(progress.cursor)
+        planner = self._planners[subscription.mode]
+        planner.plan(now_us, subscription, queue, progress, visible, room, max_bytes, plan)
+        if plan.skipped and progress.ahead:
+            plan.skipped = without(plan.skipped, progress.ahead)  # they are settled
+        return plan
+
+    def _living(
+        self,
+        now_us: int,
+        subscription: Subscription,
+        queue: Queue,
+        progress: Progress,
+        visible: int,
+        room: int,
+        max_bytes: int,
+        plan: Plan,
+    ) -> Plan:
+        """Return a plan without expired rows: these are recorded, and the pull is planned again.
+
+        If there are too many of them for one turn, the plan is empty, and the pull is tried again.
+        """
+        recorded = 0
+        try:
+            while plan.runs:
+                expired = self._expiry.expired(now_us, queue, progress, plan.runs)
+                if not expired:
+                    return plan
+                if recorded >= EXPIRED_A_PULL:
+                    break
+                # Many may follow: a pull of one row must not take a record for each of them.
+                wide = max(room, EXPIRED_A_PULL)
+                while expired and recorded < EXPIRED_A_PULL:
+                    self._expiry.record(now_us, subscription, progress, expired)
+                    recorded += row_count(expired)
+                    more = self._plan(
+                        now_us, subscription, queue, progress, visible, wide, max_bytes
+                    )
+                    expired = self._expiry.expired(now_us, queue, progress, more.runs)
+                plan = self._plan(now_us, subscription, queue, progress, visible, room, max_bytes)
+            else:
+                return plan
+        except WouldBlock:
+            if not recorded:
+                raise  # else the next attempt raises it: nothing may be changed by a command before
+        self._ledger.wakes.wake_for(progress)
+        return Plan(progress.cursor)
+
+    def sweep(
+        self, now_us: int, subscription: Subscription, queue: Queue, progress: Progress, most: int
+    ) -> int:
+        """Record the expired rows at the cursor of a group queue that nobody may ever pull.
+
+        Only up to the first row that has not expired: what is behind it does not keep the journal
+        any longer than that row does.
+
+        Args:
+            now_us: Broker time.
+            subscription: The group on the topic.
+            queue: The queue.
+            progress: The group's view of it.
+            most: Most rows that are recorded, about.
+
+        Returns:
+            How many rows had expired.
+
+        Raises:
+            WouldBlock: bytes must be read first; nothing was changed.
+            JournalFull: no segment is ready.
+        """
+        visible, max_bytes = self._visible(queue), self._ledger.limits.pull_bytes
+        rows, room = 0, min(most, _FIRST_LOOK)  # usually the first row has not expired
+        while rows < most and progress.cursor < min(visible, queue.judged_below):
+            plan = self._plan(now_us, subscription, queue, progress, visible, room, max_bytes)
+            runs = sorted([run for run in plan.runs if run[0] >= progress.cursor])
+            expired = self._expiry.expired(now_us, queue, progress, runs)
+            living, _ = split_all(runs, union([run[:2] for run in expired]))
+            stops = [run[0] for run in living] + [start for start, _ in plan.parked]
+            reach = min([plan.cursor, *stops])
+            first = [run for run in expired if run[1] <= reach]
+            if first:
+                self._expiry.record(now_us, subscription, progress, first)
+                self.move_cursor(now_us, progress, Move.FILTERED, reach)
+                rows += row_count(first)
+            if stops or not first:
+                break
+            room = most
+        return rows
+
+    def _visible(self, queue: Queue) -> int:
+        """Return the offset below which the rows of a queue are durable."""
+        ledger = self._ledger
+        if queue.end <= ledger.journal.durable:
+            return queue.next
+        return ledger.index.visible(queue.topic.number, queue.number, ledger.journal.durable)
 
     def pull_any(
         self,

@@ -149,7 +149,8 @@ class Replaying:
                 reader.rows -= 1
                 if reader.keyed:
                     plan.hashes.append(reader.hash_of(offset))
-                plan.runs.append((offset, offset + 1, 1, row.deliveries))
+                # One that expired was never handed out; it is not judged again.
+                plan.runs.append((offset, offset + 1, 1, max(row.deliveries, 1)))
         plan.runs = merge(plan.runs)
         self._check(plan)
         return plan
@@ -408,7 +409,8 @@ def _owed_in(progress: Progress, start: int, stop: int) -> list[LeasedRun]:
     failures = progress.failures
     if failures.waiting_rows or failures.dead_rows:
         runs += [
-            (row.offset, row.offset + 1, 1, row.deliveries)
+            # One that expired was never handed out; it is not judged again.
+            (row.offset, row.offset + 1, 1, max(row.deliveries, 1))
             for row in failures.failed_in(start, stop)
         ]
     return merge(runs)

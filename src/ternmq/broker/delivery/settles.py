@@ -14,9 +14,10 @@ from ternmq.broker.group.retry import delay_us
 from ternmq.broker.group.runs import missing, parts_in, split_all, union
 from ternmq.broker.ledger.factkinds import SETTLED, FactKind
 from ternmq.broker.ledger.ledger import Ledger
+from ternmq.journal.cache.cold import WouldBlock
 from ternmq.model.errors import LeaseExpired
 from ternmq.model.specs import Exhausted
-from ternmq.record.fact import facts
+from ternmq.record.fact import facts, messages, moved
 from ternmq.record.fact.facts import (
     MAX_REASON_BYTES,
     ONE_SETTLED,
@@ -26,13 +27,16 @@ from ternmq.record.fact.facts import (
     Settled,
     Span,
 )
+from ternmq.record.fact.header import HEADER_BYTES
 
 # Members as module names: to look one up in its class takes 0.2 us (Python 3.11).
 _DONE: Final = Outcome.DONE
 _RETRY: Final = Outcome.RETRY
 _DEAD: Final = Outcome.DEAD
 _RELEASED: Final = Outcome.RELEASED
+_HELD: Final = Outcome.HELD
 _CONSUMER: Final = Cause.CONSUMER
+_UNKNOWN_US: Final = 1 << 63
 
 
 class Settle(NamedTuple):
@@ -173,7 +177,13 @@ class Settling:
             groups = []
             for attempt, alike in by_attempt.items():
                 what, why, due_us = self._policy(now_us, subscription, settle, cause, attempt)
-                groups.append((what, why, due_us, alike))
+                if what is _RETRY and subscription.spec.retry.expires_us:
+                    again, last = self._last_by_age(subscription, progress, alike, due_us)
+                    ends = _HELD if _holds(subscription) else _DEAD
+                    some = [(ends, Cause.EXPIRED, now_us, last), (what, why, due_us, again)]
+                    groups += [one for one in some if one[3]]
+                else:
+                    groups.append((what, why, due_us, alike))
         for what, why, due_us, group in groups:
             runs, previous = group, list[int]()
             if facts.failing(what):
@@ -251,12 +261,57 @@ class Settling:
         }
         return [offset for offset in waiting if order.hash_of(offset) in dead]
 
+    def _last_by_age(
+        self,
+        subscription: Subscription,
+        progress: Progress,
+        runs: Sequence[LeasedRun],
+        due_us: int,
+    ) -> tuple[list[LeasedRun], list[LeasedRun]]:
+        """Split rows that fail: those that are tried again, and those that are too old for it.
+
+        A row of which the time of storage must be read from the disk first is tried again: the end
+        of a lease cannot wait for a read. Its next failure finds it.
+        """
+        oldest_us = due_us - subscription.spec.retry.expires_us
+        again: list[LeasedRun] = []
+        last: list[LeasedRun] = []
+        for start, stop, attempt, deliveries in runs:
+            at = start
+            while at < stop:
+                end, stored_us = self._stored(progress, at, stop)
+                rows = last if stored_us < oldest_us else again
+                rows.append((at, end, attempt, deliveries))
+                at = end
+        return again, last
+
+    def _stored(self, progress: Progress, start: int, stop: int) -> tuple[int, int]:
+        """Return when a row was stored, and the end of the rows that were stored with it."""
+        ledger = self._ledger
+        index, store = ledger.index, ledger.store
+        try:
+            places = index.locate(progress.topic, progress.queue, start, start + 1, 1)
+            if not places.positions:
+                place = index.moved(progress.topic, progress.queue, start)
+                if place is None:
+                    return start + 1, _UNKNOWN_US
+                copy = moved.unpack(store.get(place.position)[HEADER_BYTES:])
+                return start + 1, copy.row(place.row)[0].time_us
+            time_us = store.time_us(places.visible_from(0))
+            if start + 1 == stop:
+                return stop, time_us
+            record = store.at_place(places, 0)
+        except WouldBlock:
+            return stop, _UNKNOWN_US
+        stored = messages.of_record(record)
+        return min(stop, stored.first_offset + stored.count), time_us
+
     def comes_again(self, subscription: Subscription, attempt: int) -> bool:
         """Return whether a row that fails at this attempt blocks its key: it waits, or is held."""
         policy = subscription.spec.retry
-        if policy.enabled and attempt < policy.attempts:
-            return True
-        return subscription.mode.holds and policy.exhausted is Exhausted.HOLD
+        if policy.enabled and attempt < policy.attempts and not policy.expires_us:
+            return True  # else its age decides, which may make this failure the last
+        return _holds(subscription)
 
     def _policy(
         self,
@@ -272,7 +327,7 @@ class Settling:
             return Outcome.DEAD, cause, now_us
         if not policy.enabled or attempt >= policy.attempts:
             last = cause if cause in (Cause.TIME, Cause.SESSION) else Cause.EXHAUSTED
-            if subscription.mode.holds and policy.exhausted is Exhausted.HOLD:
+            if _holds(subscription):
                 return Outcome.HELD, last, now_us
             return Outcome.DEAD, last, now_us
         delay = settle.delay_us
@@ -362,6 +417,11 @@ class Settling:
         self.record(now_us, SETTLED, progress, [fact])
         self._ledger.wakes.wake_for(progress)
         return SettleReply(taken, refused, self._ledger.end)
+
+
+def _holds(subscription: Subscription) -> bool:
+    """Return whether a row that failed for good blocks its key until an operator acts."""
+    return subscription.mode.holds and subscription.spec.retry.exhausted is Exhausted.HOLD
 
 
 def held_of(lease: Lease, spans: Sequence[Span]) -> tuple[list[LeasedRun], list[Span]]:

@@ -122,6 +122,12 @@ def _touched(runs: list[LeasedRun], start: int, stop: int) -> tuple[int, int]:
     return low, bisect_left(runs, (stop,), low)
 
 
+def without(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
+    """Return the parts of the spans that are in none of the others; sorted and joined."""
+    left, _ = split_all([(start, stop, 0, 0) for start, stop in union(spans)], union(others))
+    return [run[:2] for run in left]
+
+
 def missing(spans: Sequence[Span], runs: Sequence[LeasedRun]) -> list[Span]:
     """Return the parts of the spans (sorted and joined) that no run covers; the runs are sorted."""
     left: list[Span] = []

@@ -27,7 +27,6 @@ from ternmq.record.fact.schedule import NO_QUEUE
 from ternmq.record.fact.transactions import Prepared
 
 _WITH_IDS: Final = 1 << Column.APPLICATION_ID_HASH
-_WITH_ORDERING_KEYS: Final = 1 << Column.ORDERING_KEY
 
 
 class Checked(NamedTuple):
@@ -81,8 +80,8 @@ def check_batch(
         entry = dedup.find(producer_id, first, count, crc, now_us)
     elif producer is None and len(dedup.producers) >= limits.producers:
         raise Busy(f"there are {limits.producers:,} producers, the limit producers")
-    if entry is None and flags & _WITH_ORDERING_KEYS:
-        sending.check_ordering_keys(topic)
+    if entry is None:
+        sending.check_new(now_us, topic, batch, flags)
     return Checked(count, flags, entry)
 
 

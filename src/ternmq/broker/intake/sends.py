@@ -26,8 +26,8 @@ from ternmq.model.errors import (
     UnknownQueue,
 )
 from ternmq.model.marks import Rests
-from ternmq.model.specs import Durability, TopicSpec
-from ternmq.model.types import SECOND_US
+from ternmq.model.specs import LONGEST_US, Durability, TopicSpec
+from ternmq.model.types import MINUTE_US, SECOND_US
 from ternmq.record.batch.batch import (
     HEADER,
     Batch,
@@ -38,7 +38,7 @@ from ternmq.record.batch.batch import (
     topic_seed,
     verify,
 )
-from ternmq.record.batch.layout import due_times_of
+from ternmq.record.batch.layout import due_times_of, expiry_times_of
 from ternmq.record.fact import messages
 from ternmq.record.fact.header import HEADER_BYTES, Kind, kind_of
 from ternmq.record.fact.messages import Messages, RowRun
@@ -50,7 +50,11 @@ _WITH_ORDERING_KEYS: Final = 1 << Column.ORDERING_KEY
 _WITH_DUE: Final = 1 << Column.DUE_US
 _WITH_EXPIRY: Final = 1 << Column.EXPIRY_US
 _WITH_PRIORITY: Final = 1 << Column.PRIORITY
-_TO_CHECK: Final = _KEYED | _SLICE | _WITH_EXPIRY | _WITH_PRIORITY
+_TO_CHECK: Final = _KEYED | _SLICE | _WITH_PRIORITY
+_AFTER_DEDUP: Final = _WITH_ORDERING_KEYS | _WITH_EXPIRY
+LATE_US: Final = MINUTE_US
+"""How long ago a message may have expired when it is sent: on a slow network, it may expire on its
+way, and it must not have its whole batch refused."""
 # Members as module names: to look one up in its class takes 0.2 us (Python 3.11).
 _MESSAGES: Final = Kind.MESSAGES
 _SCHEDULED: Final = Kind.SCHEDULED
@@ -124,8 +128,8 @@ class Sending:
                 return self._duplicate(now_us, topic, batch, known, number)
         elif producer is None and len(dedup.producers) >= views.limits.producers:
             raise Busy(f"there are {views.limits.producers:,} producers, the limit producers")
-        if flags & _WITH_ORDERING_KEYS:
-            self.check_ordering_keys(topic)
+        if flags & _AFTER_DEDUP:
+            self.check_new(now_us, topic, batch, flags)
         if dedup.full(now_us):
             raise Busy("the deduplication window is full")
         room = self._room
@@ -142,7 +146,7 @@ class Sending:
         )
 
     def check_flags(self, topic: Topic, flags: int, batch: bytes) -> None:
-        """Refuse a batch that does not fit the topic, or that needs a newer version."""
+        """Refuse a batch that does not fit the topic."""
         if flags & _SLICE:
             raise InvalidBatch("a slice cannot be sent; only producers make batches")
         if bool(flags & _KEYED) != topic.spec.ordered:
@@ -151,10 +155,22 @@ class Sending:
             raise TopicNotOrdered(
                 f"topic {topic.name!r} is not ordered, and the messages have ordering keys"
             )
-        if flags & _WITH_EXPIRY:
-            raise InvalidRequest("expiry is not supported by this version")
         if flags & _WITH_PRIORITY:
             level_of(topic, batch)
+
+    def check_new(self, now_us: int, topic: Topic, batch: bytes, flags: int) -> None:
+        """Refuse a new batch with ordering keys or expiries that the topic cannot take.
+
+        Called after deduplication: the resend of a batch that is stored is never refused.
+
+        Raises:
+            TopicNotOrdered: See ``check_ordering_keys``.
+            InvalidRequest: A row expired long ago, or expires in more than a hundred years.
+        """
+        if flags & _WITH_ORDERING_KEYS:
+            self.check_ordering_keys(topic)
+        if flags & _WITH_EXPIRY:
+            check_expiries(now_us, batch)
 
     def check_ordering_keys(self, topic: Topic) -> None:
         """Refuse a new batch with ordering keys if the topic does not keep their order.
@@ -323,3 +339,20 @@ class Sending:
             topic.number, queue, None, count, known.position, _DURABLE, duplicate=True, rows=rows,
             scheduled=scheduled,
         )  # fmt: skip
+
+
+def check_expiries(now_us: int, batch: bytes) -> None:
+    """Check the times at which the rows of a batch expire; the batch has the column.
+
+    Raises:
+        InvalidRequest: A row expired more than a minute ago, or expires in more than a hundred
+            years.
+    """
+    times = [time for time in expiry_times_of(batch) if time]
+    if times and min(times) < now_us - LATE_US:
+        raise InvalidRequest(
+            "a message has expired already: expires_after counts from now, or from when the "
+            "message is due"
+        )
+    if times and max(times) > now_us + LONGEST_US:
+        raise InvalidRequest("a message expires in more than a hundred years")

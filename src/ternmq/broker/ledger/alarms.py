@@ -22,9 +22,13 @@ DUE_NO_ROOM: Final = "due-no-room"
 """Scheduled rows that are due find no room; no subject."""
 NO_CHECKER: Final = "no-checker"
 """Transactions wait for a checker. Subject: the producer group."""
+EXPIRED_DROPPED: Final = "expired-dropped"
+"""Expired rows are dropped, as there is no room for them. Subject: topic/group/queue."""
 PARKED: Final = "transaction-parked"
 """Nobody is asked about a transaction any more. Subject: its id."""
-NAMES: Final = (CLOCK, DEAD_LETTERS, HELD, DUE_UNREADABLE, DUE_NO_ROOM, NO_CHECKER, PARKED)
+NAMES: Final = (
+    CLOCK, DEAD_LETTERS, EXPIRED_DROPPED, HELD, DUE_UNREADABLE, DUE_NO_ROOM, NO_CHECKER, PARKED,
+)  # fmt: skip
 MOST_TEXT: Final = 300
 """Most characters of a text; what is longer is cut."""
 

@@ -46,6 +46,7 @@ class CheckedViews:
         copied = fact.replaced is not None
         if fact.count:
             known = facts_of(fact.batch)
+            views.catalog.note_prepared(position, fact.topic, fact.batch)
             tag_mask = known.tag_mask
             if position >= views.index_from:
                 views.index.add_unseen(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from array import array
 
+from ternmq.broker.catalog.catalog import PAGE_BITS as PAGES
+from ternmq.broker.catalog.catalog import QUEUE_BITS
 from ternmq.broker.ledger.checks import CheckedViews
 from ternmq.broker.ledger.factkinds import PREPARED, RESOLVED, At
 from ternmq.broker.ledger.views import Views
@@ -11,7 +13,7 @@ from ternmq.broker.transaction.duetimes import Times
 from ternmq.broker.transaction.undecided import PAGE_BITS
 from ternmq.journal.index.batch_facts import facts_of
 from ternmq.record.batch.layout import due_times_of
-from ternmq.record.fact.state import PREPARED_ROWS, TRANSACTION, WRITER
+from ternmq.record.fact.state import EXPIRING, PREPARED_ROWS, TRANSACTION, WRITER
 from ternmq.record.fact.transactions import Prepared, Resolution, Resolved
 
 
@@ -40,6 +42,7 @@ class TransactionViews:
             return
         views, position, time_us = self._views, at.position, at.time_us
         known = facts_of(fact.batch)
+        views.catalog.note_prepared(position, fact.topic, fact.batch)
         if position >= views.index_from:
             views.index.add_unseen(
                 fact.topic,
@@ -88,6 +91,11 @@ class TransactionViews:
             topic = views.catalog.topics.get(part.topic)
             if topic is not None and part.queue < len(topic.queues):
                 queue = topic.queues[part.queue]
+                places = part.topic >> PAGES, part.queue >> QUEUE_BITS
+                if topic.queues[0].expiring_stop and position >= views.objects.stamp(
+                    EXPIRING, *places
+                ):
+                    views.catalog.note_expiring(position, queue, stop)
                 if position >= queue.stamp:
                     queue.next = stop
                     queue.end = end

@@ -58,6 +58,7 @@ from ternmq.journal.state.sets import StateKey
 from ternmq.model.specs import Limits
 from ternmq.model.types import Position
 from ternmq.record.batch.batch import Batch
+from ternmq.record.batch.layout import EXPIRY_AT, EXPIRY_BIT
 from ternmq.record.fact import control, messages, moved, replay
 from ternmq.record.fact.facts import CursorMoved, Extended, Move, Pulled, Settled
 from ternmq.record.fact.header import Kind
@@ -266,6 +267,8 @@ class Views:
         topic = self.catalog.topics.get(topic_number)
         if topic is not None and number < len(topic.queues):
             queue = topic.queues[number]
+            if stored.batch[EXPIRY_AT] & EXPIRY_BIT:  # as `may_expire`: a call takes 60 ns
+                self.catalog.note_expiring(position, queue, first + count)
             if position >= queue.stamp:
                 queue.next = first + count
                 queue.end = end

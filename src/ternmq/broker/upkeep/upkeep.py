@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ternmq.broker.ledger.ledger import Ledger
+from ternmq.broker.upkeep.expiring import Expiring
 from ternmq.broker.upkeep.fulfilling import Fulfilling
 from ternmq.broker.upkeep.retention import Moving
 from ternmq.broker.upkeep.statesets import StateSets
@@ -41,6 +42,7 @@ class Upkeep:
         ledger: The journal and what is computed from it.
         state_sets: Writes the state.
         fulfilling: Has reads for the worker thread, which come before all others.
+        expiring: Records rows of groups that nobody pulls.
         disk: The data root.
         retention: Limits of the journal.
         refresh_segments: An object of STATE is written again, so that old segments may be removed,
@@ -54,6 +56,7 @@ class Upkeep:
         ledger: Ledger,
         state_sets: StateSets,
         fulfilling: Fulfilling,
+        expiring: Expiring,
         disk: Disk,
         retention: RetentionSpec | None = None,
         *,
@@ -64,6 +67,7 @@ class Upkeep:
         self._index = ledger.index
         self._state_sets = state_sets
         self._fulfilling = fulfilling
+        self._expiring = expiring
         self._writer = state_sets.writer
         self._disk = disk
         self.moving = Moving(ledger, state_sets.writer, retention or RetentionSpec())
@@ -111,6 +115,7 @@ class Upkeep:
                 self._add(index.coverage.cut(journal.end, journal.last_crc, self._hint))
             if now_us >= self._seal_us:
                 self._jobs.extend(index.coverage.unsealed(journal.written, self._hint))
+            self._expire(now_us)
             if self._blocked is None and now_us >= self._retain_us and may_go_on():
                 self._retain(now_us, may_go_on)
         except JournalFull:
@@ -137,7 +142,7 @@ class Upkeep:
     def watches(self) -> bool:
         """Whether time alone may bring work: the server then runs a turn every second."""
         journal = self._journal
-        return journal.first != journal.base or journal.room() <= 0
+        return self._expiring.watches or journal.first != journal.base or journal.room() <= 0
 
     def _keep_state(self, now_us: int, may_go_on: Callable[[], bool]) -> bool:
         """Write a piece of a STATE set; begin one for the oldest segment if that is wanted.
@@ -204,6 +209,12 @@ class Upkeep:
         without this, the time of a broker that was idle for months would go back.
         """
         return now_us - max(self._marked_us, self._quiet_since_us) >= MARK_EVERY_US
+
+    def _expire(self, now_us: int) -> None:
+        try:
+            self._expiring.step(now_us)
+        except WouldBlock as blocked:
+            self._add(blocked.job)
 
     def _retain(self, now_us: int, may_go_on: Callable[[], bool]) -> None:
         removal = self.moving.removal

@@ -29,13 +29,14 @@ from ternmq.client.admin.admin_client import AdminClient
 from ternmq.client.declaration.policy import RetryPolicy
 from ternmq.model import specs
 from ternmq.model.policies import write_retry
-from ternmq.model.specs import Exhausted, Mode, Start
+from ternmq.model.specs import Exhausted, Expired, Mode, Start
 from ternmq.model.units import write_duration
 from ternmq.model.words import counted, verb
 from ternmq.wire.control import GroupInfo
 
 _MODE: Final = click.Choice([one.value for one in Mode])
 _START: Final = click.Choice([one.value for one in Start])
+_EXPIRED: Final = click.Choice([one.value for one in Expired])
 _EXHAUSTED: Final = click.Choice([one.value for one in Exhausted])
 
 
@@ -148,6 +149,7 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
             ("retry", write_retry(spec.policy)),
             ("lease", write_duration(spec.lease_us)),
             ("window", spec.window),
+            ("expired", "dropped" if spec.expired is Expired.DROP else "dead letters"),
             ("members", ", ".join(info.members)),
         ]
     )
@@ -208,6 +210,19 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
     help="What happens to a message after its last attempt: dead letter, or hold (ordered "
     "groups only).",
 )
+@click.option(
+    "--retry-expires",
+    type=DURATION,
+    metavar="DURATION",
+    help="How long after it was stored a message is retried: a failure whose next attempt would "
+    "come later is the last; 0s: no limit.",
+)
+@click.option(
+    "--expired",
+    type=_EXPIRED,
+    help="What happens to messages that expire before the group received them: dead letter, or "
+    "drop.",
+)
 @unchangeable(
     "--mode",
     "the mode of a group cannot be changed: create another group with `ternmq group create "
@@ -227,10 +242,11 @@ async def set_(
     filter: str | None,  # noqa: A002
     lease: timedelta | None,
     window: int | None,
+    expired: str | None,
     **policy: Any,
 ) -> None:
     """Change settings of a group on a topic. Other settings stay as they are."""
-    own = given(tags=tags, filter=filter, lease=lease, window=window)
+    own = given(tags=tags, filter=filter, lease=lease, window=window, expired=expired)
     changes = _policy(**policy)
     if not own and not changes:
         raise click.UsageError("name at least one option to change", click.get_current_context())
@@ -253,7 +269,7 @@ async def set_(
             )
 
 
-_OF_RETRIES: Final = {"first", "factor", "cap", "jitter", "attempts"}
+_OF_RETRIES: Final = {"first", "factor", "cap", "jitter", "attempts", "expires"}
 """Fields of a retry policy without effect while retry is off."""
 _RETRY_IS_OFF: Final = "retry is off: a message that fails once is not tried again until --retry"
 
@@ -266,6 +282,7 @@ def _policy(
     retry_jitter: float | None,
     retry_attempts: int | None,
     exhausted: str | None,
+    retry_expires: timedelta | None,
 ) -> dict[str, Any]:
     """Return the fields of a retry policy to change."""
     changes = given(
@@ -276,6 +293,7 @@ def _policy(
         jitter=retry_jitter,
         attempts=retry_attempts,
         exhausted=None if exhausted is None else Exhausted(exhausted),
+        expires=retry_expires,
     )
     useless = [one for one in changes if retry is False and one in _OF_RETRIES]
     if useless:
@@ -358,6 +376,7 @@ def plain(info: GroupInfo) -> dict[str, object]:
         "paused": spec.paused,
         "lease_s": spec.lease_us / 1e6,
         "window": spec.window,
+        "expired": spec.expired.value,
         "retry": _plain_policy(spec.policy),
         "members": info.members,
         "state": "paused" if spec.paused else "running",
@@ -393,4 +412,5 @@ def _plain_policy(policy: specs.RetryPolicy) -> dict[str, object]:
         "jitter": policy.jitter,
         "attempts": policy.attempts,
         "exhausted": policy.exhausted.value,
+        "expires_s": policy.expires_us / 1e6,
     }

@@ -276,6 +276,7 @@ def message_of(text: bytes, properties: Message) -> Message:
         deliver_after=properties.deliver_after,
         deliver_at=properties.deliver_at,
         priority=priority,
+        expires_after=properties.expires_after,
         **{name: told.get(name) or getattr(properties, name) for name in _TEXTS},
     )
 

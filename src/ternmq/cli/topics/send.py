@@ -16,7 +16,7 @@ import click
 from ternmq.cli.commands import Command
 from ternmq.cli.reach.arguments import topic_argument
 from ternmq.cli.reach.connection import asks_broker
-from ternmq.cli.reach.parameters import PROPERTY, QUEUE, Whole
+from ternmq.cli.reach.parameters import POSITIVE_DURATION, PROPERTY, QUEUE, Whole
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import ExitCode, Failed
 from ternmq.cli.terminal.problems import text_of as text_of_error
@@ -102,6 +102,14 @@ _BEHIND: Final = "it and the lines after it were not sent"
     "Default: 0, the lowest.",
 )
 @due_options
+@click.option(
+    "--expires",
+    "expires_after",
+    type=POSITIVE_DURATION,
+    metavar="DURATION",
+    help="How long the messages may be delivered for the first time, such as 10m; it counts from "
+    "now, or from when they are due. Default: as the topic says.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Do not print what was stored.")
 @output.ndjson_option
 @asks_broker
@@ -123,6 +131,7 @@ async def send(
     delay: timedelta | None,
     due_at: datetime | None,
     delay_level: int | None,
+    expires_after: timedelta | None,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -140,7 +149,7 @@ async def send(
     after = delay_of(delay, due_at, delay_level)
     properties = Message(
         b"", key, ordering_key, tag, dict(headers), content_type or "", application_id, queue,
-        after, due_at, priority,
+        after, due_at, priority, expires_after,
     )  # fmt: skip
     if lines is None and not bodies and not files:
         lines = "-"
@@ -400,6 +409,7 @@ async def _send_one(client: Client, topic: str, message: Message) -> Receipt:
         deliver_after=message.deliver_after,
         deliver_at=message.deliver_at,
         priority=message.priority or 0,
+        expires_after=message.expires_after,
     )
 
 

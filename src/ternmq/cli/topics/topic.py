@@ -12,6 +12,7 @@ from ternmq.cli.reach.arguments import topic_argument
 from ternmq.cli.reach.connection import administers, confirm, yes_option
 from ternmq.cli.reach.parameters import (
     COUNT,
+    DURATION,
     NAME,
     POSITIVE_DURATION,
     Whole,
@@ -72,6 +73,14 @@ def topic() -> None:
     "is then the number of queues of each level. The number of levels cannot be changed later. "
     "Default: 1.",
 )
+@click.option(
+    "--expires",
+    "expires_after",
+    type=POSITIVE_DURATION,
+    metavar="DURATION",
+    help="How long after it was stored a message may be delivered for the first time. Default: no "
+    "limit.",
+)
 @administers
 async def create(
     client: AdminClient,
@@ -83,6 +92,7 @@ async def create(
     keep_until_consumed: bool,
     ignore_ordering_keys: bool,
     levels: int,
+    expires_after: timedelta | None,
 ) -> None:
     """Create a topic."""
     await client.admin.create_topic(
@@ -94,6 +104,7 @@ async def create(
         keep_until_consumed=keep_until_consumed,
         ignore_ordering_keys=ignore_ordering_keys,
         levels=levels,
+        expires_after=expires_after,
     )
     output.note(f"created topic {name}")
     if durability == Durability.STRICT.value:
@@ -149,6 +160,8 @@ async def show(client: AdminClient, topic: str, as_json: bool) -> None:
             ("durability", spec.durability.value),
             ("retention", write_duration(spec.retention_us)),
             *([("ordering keys", "stored, and ignored")] if spec.ignore_ordering_keys else []),
+            *([("expires", f"{write_duration(spec.expires_us)} after it was stored")]
+              if spec.expires_us else []),
             (
                 "unread",
                 "kept until every group has finished them"
@@ -158,7 +171,7 @@ async def show(client: AdminClient, topic: str, as_json: bool) -> None:
             ("scheduled", f"{counted(info.scheduled, 'message')} not due yet"),
             ("groups", ", ".join(info.groups)),
         ]
-    )
+    )  # fmt: skip
     click.echo()
     levels = spec.levels
     output.table(
@@ -200,6 +213,14 @@ async def show(client: AdminClient, topic: str, as_json: bool) -> None:
     default=None,
     help="Whether a topic that is not ordered accepts messages with ordering keys, or refuses "
     "them.",
+)
+@click.option(
+    "--expires",
+    "expires_after",
+    type=DURATION,
+    metavar="DURATION",
+    help="How long after it was stored a message may be delivered for the first time; 0s: no "
+    "limit.",
 )
 @unchangeable(
     "--ordered",
@@ -268,6 +289,7 @@ def _plain(info: TopicInfo) -> dict[str, object]:
         "keep_until_consumed": spec.keep_until_consumed,
         "ignore_ordering_keys": spec.ignore_ordering_keys,
         "levels": spec.levels,
+        "expires_s": spec.expires_us / 1e6,
         "messages": messages_kept(info),
         "scheduled": info.scheduled,
         "queues": [

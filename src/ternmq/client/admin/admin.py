@@ -35,6 +35,7 @@ from ternmq.client.process import pickling
 from ternmq.model.errors import InvalidRequest, UnknownCommand, UnknownGroup, UnknownTopic
 from ternmq.model.specs import (
     Durability,
+    Expired,
     Mode,
     Start,
     SubscriptionSpec,
@@ -105,6 +106,7 @@ class Admin(pickling.NotPickled):
         keep_until_consumed: bool = True,
         ignore_ordering_keys: bool = False,
         levels: int = 1,
+        expires_after: float | timedelta | None = None,
     ) -> TopicSpec:
         """Make a topic.
 
@@ -120,6 +122,8 @@ class Admin(pickling.NotPickled):
                 key, and keep no order by it. Otherwise they are refused.
             levels: Number of levels of priority, 1 to 8, of a topic that is not ordered. Messages
                 of a higher level are delivered first. It cannot be changed.
+            expires_after: How long after it was stored a message may be delivered for the first
+                time, in seconds or as a timedelta; None: for ever.
 
         Raises:
             TopicExists: There is a topic of that name.
@@ -134,6 +138,7 @@ class Admin(pickling.NotPickled):
             keep_until_consumed=keep_until_consumed,
             ignore_ordering_keys=ignore_ordering_keys,
             levels=levels,
+            expires_after=expires_after,
         )
         spec = topic_spec_of(topic)
         if isinstance(name, Topic):
@@ -162,8 +167,11 @@ class Admin(pickling.NotPickled):
         retention: float | timedelta | None = None,
         keep_until_consumed: bool | None = None,
         ignore_ordering_keys: bool | None = None,
+        expires_after: float | timedelta | None = None,
     ) -> TopicSpec:
         """Change settings of a topic; None leaves one unchanged.
+
+        ``expires_after`` counts for messages that are stored already, too; 0: they never expire.
 
         Raises:
             UnknownTopic: There is no such topic.
@@ -175,6 +183,7 @@ class Admin(pickling.NotPickled):
             queues=queues,
             keep_until_consumed=keep_until_consumed,
             ignore_ordering_keys=ignore_ordering_keys,
+            expires_after=expires_after,
         )
         if queues is not None:
             spec = msgspec.structs.replace(spec, queues=queues)
@@ -186,6 +195,9 @@ class Admin(pickling.NotPickled):
             spec = msgspec.structs.replace(spec, keep_until_consumed=keep_until_consumed)
         if ignore_ordering_keys is not None:
             spec = msgspec.structs.replace(spec, ignore_ordering_keys=ignore_ordering_keys)
+        if expires_after is not None:
+            lives = seconds_us("expires_after", expires_after)
+            spec = msgspec.structs.replace(spec, expires_us=lives)
         await self._do(Command.TOPIC_CHANGE, control.TopicChange(topic=name, spec=spec.check()))
         return spec
 
@@ -282,8 +294,12 @@ class Admin(pickling.NotPickled):
         lease: float | timedelta | None = None,
         window: int | None = None,
         paused: bool | None = None,
+        expired: Expired | str | None = None,
     ) -> SubscriptionSpec:
         """Change settings of a group on a topic; None leaves one unchanged.
+
+        ``expired``: what becomes of messages that expire before the group received them:
+        ``dead-letter`` or ``drop``.
 
         Raises:
             UnknownTopic, UnknownGroup: There is no such topic or group.
@@ -304,6 +320,8 @@ class Admin(pickling.NotPickled):
             spec = msgspec.structs.replace(spec, window=window)
         if paused is not None:
             spec = msgspec.structs.replace(spec, paused=paused)
+        if expired is not None:
+            spec = msgspec.structs.replace(spec, expired=choose("expired", Expired, expired))
         asked = control.GroupChange(topic=topic, group=group, spec=spec.check())
         await self._do(Command.GROUP_CHANGE, asked)
         return spec

@@ -17,6 +17,7 @@ from ternmq.wire.control import FailureInfo
 UNSAID: Final[dict[int, str]] = {
     Cause.TIME: "the lease ended",
     Cause.SESSION: "the consumer was gone",
+    Cause.EXPIRED: "expired",
 }
 """By cause. The other causes have only the reason that the consumer gave."""
 

@@ -30,6 +30,7 @@ class Message:
         deliver_after: When it is delivered, as ``deliver_after=`` of ``send``.
         deliver_at: Likewise, as ``deliver_at=``.
         priority: Its priority, as ``priority=`` of ``send``; None: that of the call, or 0.
+        expires_after: How long it may be delivered, as ``expires_after=`` of ``send``.
     """
 
     body: object
@@ -43,6 +44,7 @@ class Message:
     deliver_after: float | timedelta | None = None
     deliver_at: datetime | None = None
     priority: int | None = None
+    expires_after: float | timedelta | None = None
 
 
 Selector = Callable[[Message, Sequence[int]], int]

@@ -27,6 +27,8 @@ class RetryPolicy:
         jitter: Share of a delay that is random, up and down; 0 to below 1.
         attempts: Attempts in all, the first included; 1 to 65,000.
         exhausted: What happens to a message after its last attempt.
+        expires: How long after it was stored a message is tried again: a failure whose next
+            attempt would come later is the last. None: no limit.
     """
 
     enabled: bool
@@ -36,6 +38,7 @@ class RetryPolicy:
     jitter: float
     attempts: int
     exhausted: Exhausted
+    expires: timedelta | None
 
     def __init__(
         self,
@@ -47,6 +50,7 @@ class RetryPolicy:
         jitter: float = 0.2,
         attempts: int = 16,
         exhausted: Exhausted | str = Exhausted.DEAD_LETTER,
+        expires: float | timedelta | None = None,
     ) -> None:
         """Times are seconds or timedeltas.
 
@@ -61,6 +65,8 @@ class RetryPolicy:
         put(self, "jitter", real("jitter", jitter))
         put(self, "attempts", whole("attempts", attempts))
         put(self, "exhausted", choose("exhausted", Exhausted, exhausted))
+        limit = 0 if expires is None else seconds_us("expires", expires)
+        put(self, "expires", timedelta(microseconds=limit) if limit else None)
         spec_of(self).check()
 
     @classmethod
@@ -74,6 +80,7 @@ class RetryPolicy:
             jitter=spec.jitter,
             attempts=spec.attempts,
             exhausted=spec.exhausted,
+            expires=timedelta(microseconds=spec.expires_us) if spec.expires_us else None,
         )
 
     def __str__(self) -> str:
@@ -97,4 +104,5 @@ def spec_of(policy: RetryPolicy) -> specs.RetryPolicy:
         jitter=policy.jitter,
         attempts=policy.attempts,
         exhausted=policy.exhausted,
+        expires_us=seconds_us("expires", policy.expires or 0),
     )

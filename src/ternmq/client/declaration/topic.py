@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from ternmq.client.content.validation import check_topic, choose, flag, length_us, whole
+from ternmq.client.content.validation import check_topic, choose, flag, length_us, seconds_us, whole
 from ternmq.model.specs import Durability, TopicSpec
 
 
@@ -23,6 +23,8 @@ class Topic:
         ignore_ordering_keys: Of a topic that is not ordered: take messages with an ordering key.
         levels: Number of levels of priority, 1 to 8; ``queues`` is the number of each level. It
             never changes, and ordered topics have one level.
+        expires_after: How long after it was stored a message may be delivered for the first time;
+            zero: for ever.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Topic:
     keep_until_consumed: bool | None
     ignore_ordering_keys: bool | None
     levels: int | None
+    expires_after: timedelta | None
 
     def __init__(
         self,
@@ -45,8 +48,9 @@ class Topic:
         keep_until_consumed: bool | None = None,
         ignore_ordering_keys: bool | None = None,
         levels: int | None = None,
+        expires_after: float | timedelta | None = None,
     ) -> None:
-        """``retention`` is in seconds, or a timedelta.
+        """``retention`` and ``expires_after`` are in seconds, or timedeltas.
 
         Raises:
             InvalidName, InvalidRequest: A value is not valid; the text names the argument.
@@ -73,6 +77,8 @@ class Topic:
         put(self, "keep_until_consumed", keep_until_consumed)
         put(self, "ignore_ordering_keys", ignore_ordering_keys)
         put(self, "levels", levels)
+        lives = None if expires_after is None else seconds_us("expires_after", expires_after)
+        put(self, "expires_after", None if lives is None else timedelta(microseconds=lives))
         spec_of(self)
 
 
@@ -102,4 +108,5 @@ def spec_of(topic: Topic) -> TopicSpec:
         keep_until_consumed=default.keep_until_consumed if keep is None else keep,
         ignore_ordering_keys=bool(topic.ignore_ordering_keys),
         levels=default.levels if topic.levels is None else topic.levels,
+        expires_us=seconds_us("expires_after", topic.expires_after or 0),
     ).check()

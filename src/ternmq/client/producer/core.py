@@ -232,8 +232,8 @@ class SendCore:
         if load.patient:
             load.deadline = now + load.timeout
         try:
-            if load.lane.scheduled:
-                _set_due_times(load, self._broker_time)
+            if load.lane.scheduled or load.expiring:
+                _set_times(load, self._broker_time)
             batch = load.encode(self.id)
         except Exception as error:  # noqa: BLE001 - the other loads of this turn must leave
             self.give_up(load, EncodeError(f"a batch cannot be made: {error}"))
@@ -482,9 +482,8 @@ class SendCore:
                 "the client was closed before this was sent"))  # fmt: skip
 
 
-def _set_due_times(load: Load, broker_time: BrokerTime) -> None:
-    """Set the due time of each message of a load, in broker time."""
+def _set_times(load: Load, broker_time: BrokerTime) -> None:
+    """Set when each message of a load is due and expires, in broker time."""
     for message in load.contents():
         assert isinstance(message, Outgoing)
-        assert message.due is not None
-        message.due_us = message.due.settle(broker_time)
+        message.set_times(broker_time)

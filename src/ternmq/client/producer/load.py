@@ -103,12 +103,13 @@ class Load(ABC):
         left: Loop time at which it was sent first.
         ahead_bytes: Bytes of unanswered sends at that time, its own included.
         over: Whether all its messages have their outcome.
+        expiring: Whether one of its messages may expire.
     """
 
     __slots__ = (
-        "ahead_bytes", "asked", "born_us", "count", "deadline", "first_sequence", "frame",
-        "in_window", "lane", "last_error", "left", "over", "owner", "resting", "size_bytes",
-        "timeout", "tries", "uncertain",
+        "ahead_bytes", "asked", "born_us", "count", "deadline", "expiring", "first_sequence",
+        "frame", "in_window", "lane", "last_error", "left", "over", "owner", "resting",
+        "size_bytes", "timeout", "tries", "uncertain",
     )  # fmt: skip
     owner: LoadOwner
     one_way: ClassVar[bool] = False
@@ -128,6 +129,7 @@ class Load(ABC):
         self.left = 0.0
         self.ahead_bytes = 0
         self.asked = self.resting = self.uncertain = self.over = self.in_window = False
+        self.expiring = False
 
     def join(
         self,
@@ -175,7 +177,7 @@ def encode_messages(
 ) -> bytes:
     """Return the batch of these messages; ``plain``: they have only bodies."""
     lane = load.lane
-    if lane.scheduled or lane.level:
+    if lane.scheduled or lane.level or load.expiring:
         plain = False
     elif len(messages) == 1:
         (one,) = messages

@@ -17,6 +17,8 @@ from ternmq.model.words import counted, verb
 from ternmq.record.batch.batch import encode_bodies
 from ternmq.wire import bodies
 
+_LIFETIME: Final = attrgetter("lifetime")
+
 
 class Many:
     """One call of ``send_many``: its messages, their outcome, and the future for all of them.
@@ -106,6 +108,11 @@ class Part(Load):
         self.many = many
         self.rows = rows
         self.count = len(rows)
+
+    def note_expiring(self) -> None:
+        """Note whether one of its messages may expire."""
+        if not isinstance(self.many.messages[self.rows[0]], bytes):
+            self.expiring = any(map(_LIFETIME, cast("Sequence[Outgoing]", self.contents())))
 
     def contents(self) -> Sequence[Outgoing] | Sequence[bytes]:
         """Return its messages; bare bytes for messages that have only a body."""
@@ -198,6 +205,7 @@ def ready_bodies(items: Sequence[object]) -> list[bytes] | None:
             or one.deliver_after is not None
             or one.deliver_at is not None
             or (one.priority is not None and one.priority != 0)
+            or one.expires_after is not None
             or one.headers != _NO_HEADERS
         ):
             return None

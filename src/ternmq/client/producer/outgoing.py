@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from ternmq.client.content.message import Message, Receipt
 
 if TYPE_CHECKING:
     import asyncio
 
+    from ternmq.client.content.broker_time import BrokerTime
     from ternmq.client.content.delays import Due
+    from ternmq.client.content.lifetimes import Lifetime
     from ternmq.client.content.message import Queue
 
 MESSAGE_BYTES: Final = 64
@@ -31,15 +33,14 @@ class Outgoing:
         due: When it is delivered; None: at once.
         due_us: The same in broker time, set before it is encoded; 0: at once.
         priority: The level of the topic that it belongs to; 0 is the lowest.
+        lifetime: How long it may be delivered; None: for ever.
+        expiry_us: When it expires, in broker time, set before it is encoded; 0: never.
     """
 
     __slots__ = (
-        "application_id", "body", "content_type", "due", "due_us", "future", "headers", "key",
-        "ordering_key", "priority", "queue", "size_bytes", "tag",
+        "application_id", "body", "content_type", "due", "due_us", "expiry_us", "future", "headers",
+        "key", "lifetime", "ordering_key", "priority", "queue", "size_bytes", "tag",
     )  # fmt: skip
-
-    # This lets it be encoded as a ``Row``.
-    expiry_us: ClassVar[int] = 0
 
     def __init__(
         self,
@@ -66,6 +67,15 @@ class Outgoing:
         self.due: Due | None = None
         self.due_us = 0
         self.priority = 0
+        self.lifetime: Lifetime | None = None
+        self.expiry_us = 0
+
+    def set_times(self, broker_time: BrokerTime) -> None:
+        """Set when it is due and when it expires, in broker time."""
+        if self.due is not None:
+            self.due_us = self.due.settle(broker_time)
+        if self.lifetime is not None:
+            self.expiry_us = self.lifetime.end_us(broker_time, self.due_us)
 
     def as_message(self) -> Message:
         """Return it as a message that an application may send again."""
@@ -78,4 +88,5 @@ class Outgoing:
             self.body, self.key, self.ordering_key, self.tag, self.headers, self.content_type,
             self.application_id or None, cast("Queue | None", queue), after, at,
             self.priority or None,
+            None if self.lifetime is None else self.lifetime.argument(),
         )  # fmt: skip

@@ -199,6 +199,7 @@ class Placing:
 
 def take_part(part: Part) -> None:
     """Put a load into its lane."""
+    part.note_expiring()
     part.lane.open = None
     part.lane.loads.append(part)
 

@@ -54,6 +54,8 @@ class Singles(Load):
         self.messages.append(message)
         self.count += 1
         self.size_bytes += message.size_bytes + MESSAGE_BYTES
+        if message.lifetime is not None:
+            self.expiring = True
         if (
             message.key
             or message.ordering_key

@@ -66,8 +66,7 @@ class Batches:
     def _encode(self, topic: TopicLanes, lane: Lane, messages: Sequence[Outgoing]) -> Batch:
         ids = self.ids
         for message in messages:
-            if message.due is not None:
-                message.due_us = message.due.settle(self._broker_time)
+            message.set_times(self._broker_time)
         first = ids.take(len(messages))
         data = encode(
             cast("Sequence[Row]", messages),

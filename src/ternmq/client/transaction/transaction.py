@@ -338,6 +338,7 @@ class Transaction(pickling.NotPickled):
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
         priority: int = 0,
+        expires_after: float | timedelta | None = None,
         timeout: float | timedelta | None = None,
     ) -> Receipt:
         """Send a message with the transaction; returns when it is stored, invisible.
@@ -359,7 +360,7 @@ class Transaction(pickling.NotPickled):
         """
         message = Message(
             body, key, ordering_key, tag, copied(headers), content_type, None, queue,
-            deliver_after, deliver_at, priority,
+            deliver_after, deliver_at, priority, expires_after,
         )  # fmt: skip
         (receipt,) = await self._send("send", topic, [message], None, timeout)
         return receipt
@@ -373,6 +374,7 @@ class Transaction(pickling.NotPickled):
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
         priority: int = 0,
+        expires_after: float | timedelta | None = None,
         timeout: float | timedelta | None = None,
     ) -> list[Receipt]:
         """Send many messages of one topic with the transaction; see ``send``.
@@ -387,10 +389,14 @@ class Transaction(pickling.NotPickled):
             deliver_after: When messages are delivered that do not say it themselves.
             deliver_at: Likewise.
             priority: Priority of messages that do not say it themselves.
+            expires_after: How long messages live that do not say it themselves; see
+                ``Client.send``.
             timeout: Seconds in all; None: the transaction's.
         """
         due = (deliver_after, deliver_at)
-        return await self._send("send_many", topic, messages, queue, timeout, due, priority)
+        return await self._send(
+            "send_many", topic, messages, queue, timeout, due, priority, expires_after
+        )
 
     async def _send(
         self,
@@ -401,6 +407,7 @@ class Transaction(pickling.NotPickled):
         timeout: float | timedelta | None,
         due_arguments: tuple[object, object] = (None, None),
         priority: int = 0,
+        expires_after: object = None,
     ) -> list[Receipt]:
         async with self._step(what):
             name = check_topic(name_of(topic))
@@ -410,7 +417,7 @@ class Transaction(pickling.NotPickled):
                 return []
             level = priority_of(priority) if priority != 0 else 0
             prepare = self._around if self._parts.middlewares.sends else self._prepare
-            return await prepare(name, items, queue, due_arguments, level, seconds)
+            return await prepare(name, items, queue, due_arguments, level, expires_after, seconds)
 
     async def _around(
         self,
@@ -419,6 +426,7 @@ class Transaction(pickling.NotPickled):
         queue: Queue | None,
         due_arguments: tuple[object, object],
         priority: int,
+        expires_after: object,
         seconds: float,
     ) -> list[Receipt]:
         """Prepare messages, each inside the middlewares of sends."""
@@ -431,7 +439,7 @@ class Transaction(pickling.NotPickled):
             try:
                 messages = [one.message for one in outbound]
                 receipts = await self._prepare(
-                    topic, messages, queue, due_arguments, priority, seconds
+                    topic, messages, queue, due_arguments, priority, expires_after, seconds
                 )
                 for one, receipt in zip(outbound, receipts, strict=True):
                     one.receipt = receipt
@@ -449,12 +457,14 @@ class Transaction(pickling.NotPickled):
         queue: Queue | None,
         due_arguments: tuple[object, object],
         priority: int,
+        expires_after: object,
         seconds: float,
     ) -> list[Receipt]:
         parts = self._parts
         until = self._session.loop.time() + seconds
         due = parts.sender.due(*due_arguments)
-        messages, failures = parts.sender.encoded(topic, items, queue, due, priority)
+        lifetime = parts.sender.lifetime(expires_after)
+        messages, failures = parts.sender.encoded(topic, items, queue, due, priority, lifetime)
         if failures:
             raise failures[0].error
         batches = await parts.batches.made_of(topic, messages)

@@ -20,7 +20,8 @@ kinds    | fill, besides bucket, topic and topic_number
 ``given_up``                 | producer_id, [sequence, until): given up, or reported as left out
 ``delivered``, ``settled``   | group, queue, [start, stop)
 ``passed``                   | the same: never meant for the group (filter, start of the group)
-``dropped``                  | the same: an operator took them from the group (skip, reset)
+``dropped``                  | the same: an operator took them from the group (skip, reset),
+                             | or they expired, and the group drops such messages
 ``expired``                  | the same: retention removed them before the group was done
 ``scheduled``                | [start, stop) are entries; producer_id, sequence, late, position
 ``owed``                     | the same rows, in the windows in which they are due
@@ -204,10 +205,14 @@ def _of_groups(events: pa.Table) -> Iterable[pa.Table]:
     kind, outcome = events["kind"], events["outcome"]
     ended = pc.is_in(kind, pa.array(["settled", "ended"]))
     over = pc.is_in(outcome, pa.array(["done", "dead"]))
+    # So are dead letters that were kept long enough; these are also settled before.
+    lapsed = pc.and_(pc.equal(outcome, "done"), pc.equal(events["cause"], "expired"))
+    lapsed = pc.fill_null(lapsed, False)
     for name, chosen in (
         ("delivered", pc.equal(kind, "pulled")),
         ("passed", pc.equal(kind, "skipped")),
-        ("settled", pc.and_(ended, over)),
+        ("settled", pc.and_(pc.and_(ended, over), pc.invert(lapsed))),
+        ("dropped", pc.and_(ended, lapsed)),
     ):
         some = events.filter(chosen)
         names = ("topic", "topic_number", "group", "queue", "start", "stop")

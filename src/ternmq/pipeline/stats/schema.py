@@ -19,7 +19,8 @@ _COUNTS: Final = {
     "released": "number of deliveries whose message was given back",
     "retried": "number of deliveries that failed, and are tried again",
     "dead": "number of deliveries that ended as dead letters; includes held messages",
-    "expired": "number of dead letters whose retention was over",
+    "expired": "number of messages that expired and were dropped, and of dead letters whose "
+    "retention was over",
     "skipped": "number of messages that a filter excluded, or that an operator skipped",
 }
 COUNTS: Final = tuple(_COUNTS)

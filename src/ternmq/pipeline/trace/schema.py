@@ -101,8 +101,9 @@ TRACE: Final = TableSpec(
             "`stored`: not delivered yet. `leased`. `waiting`: it waits for its next attempt, or "
             "for another message of its key. `released`: given back. `held`: it failed, and waits "
             "for an operator. `done`. `dead`. `skipped`: a filter, a reset, a skip or an operator "
-            "excluded it, or its group was deleted. `expired`: retention removed it before it was "
-            "delivered, or the retention of a dead letter was over",
+            "excluded it, or its group was deleted. `expired`: it expired and its group drops such "
+            "messages, retention removed it before it was delivered, or the retention of a dead "
+            "letter was over",
         ),
         Column("state_time", INSTANT, "time since which it has this state", null=True),
         Column(

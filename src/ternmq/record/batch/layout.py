@@ -182,6 +182,9 @@ U32: Final = struct.Struct("<I")
 U32_PAIR: Final = struct.Struct("<II")
 U64: Final = struct.Struct("<Q")
 I64: Final = struct.Struct("<q")
+EXPIRY_AT: Final = FLAGS_AT + EXPIRY_US // 8
+EXPIRY_BIT: Final = 1 << EXPIRY_US % 8
+"""The byte of a batch, and the bit in it, that say that its rows may expire."""
 SOLE_COLUMN: Final = HEADER_BYTES + 8  # where the bodies begin when they are the only column
 MIN_BYTES: Final = SOLE_COLUMN + 8
 SEQUENCE_END: Final = 2**64
@@ -191,6 +194,11 @@ def flags_of(batch: bytes) -> int:
     """Return the flags of a batch; nothing is checked."""
     flags: int = HEADER.unpack_from(batch)[6]
     return flags
+
+
+def may_expire(batch: bytes) -> bool:
+    """Return whether a batch states when its rows expire; faster than its flags."""
+    return batch[EXPIRY_AT] & EXPIRY_BIT != 0
 
 
 def bodies_start(data: bytes, at: int) -> int:
@@ -213,10 +221,19 @@ def due_times_of(batch: bytes, first: int = 0, stop: int | None = None) -> Seque
 
     Faster than a ``Batch``; without ``stop``, all rows from ``first`` on.
     """
+    return _times_of(batch, DUE_US, first, stop)
+
+
+def expiry_times_of(batch: bytes) -> Sequence[int]:
+    """Return when each row expires, in µs, 0: never; the batch has the column."""
+    return _times_of(batch, EXPIRY_US, 0, None)
+
+
+def _times_of(batch: bytes, column: int, first: int, stop: int | None) -> Sequence[int]:
     flags, rows = U32_PAIR.unpack_from(batch, FLAGS_AT)
-    start: int = U32.unpack_from(batch, start_at(flags, DUE_US))[0]
+    start: int = U32.unpack_from(batch, start_at(flags, column))[0]
     rows = int(rows if stop is None else stop) - first
-    if flags >> CONSTANT + DUE_US & 1:
+    if flags >> CONSTANT + column & 1:
         return I64.unpack_from(batch, start) * rows
     return struct.unpack_from(f"<{rows}q", batch, start + 8 * first)
 

@@ -7,6 +7,8 @@ Rulers::
     QUEUES      0  u32 topic, u32 queue
                 8  u64 next offset, u64 end of its newest MESSAGES
 
+    EXPIRING    0  u32 topic, u32 queue, u64 one above the highest row that states when it expires
+
     HELD        0  u32 group, u32 topic, u32 queue, u32 round
                16  u64 cursor
                24  u32 mode, u32 known (1; 0 in what older brokers wrote: see GIVEN)
@@ -77,6 +79,7 @@ ALARMS: Final = 19
 HOLDS: Final = 20
 GONE: Final = 21
 GIVEN: Final = 22
+EXPIRING: Final = 23
 """Types of STATE objects. Numbers are never reused."""
 
 CLIENT_SHOWN: Final = 8
@@ -84,6 +87,8 @@ CLIENT_SHOWN: Final = 8
 
 QUEUE: Final = struct.Struct("<IIQQ")
 """An entry of QUEUES."""
+EXPIRING_QUEUE: Final = struct.Struct("<IIQ")
+"""An entry of EXPIRING: topic, queue, one above the highest row that may expire."""
 CURSOR: Final = struct.Struct("<IIIIQII")
 """An entry of HELD: group, topic, queue, round, cursor, number of the group's mode, known."""
 GIVEN_HEAD: Final = struct.Struct("<IIIHHQ")

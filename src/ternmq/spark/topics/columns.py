@@ -28,6 +28,7 @@ WRITTEN: Final[dict[str, tuple[str, ...]]] = {
     "tags": ("string",),
     "delay_until": ("timestamp",),
     "priority": ("int", "bigint", "smallint", "tinyint"),
+    "expires_at": ("timestamp",),
     "order_key": _TEXT,
     "content_type": ("string",),
     "application_id": ("string",),

@@ -62,6 +62,7 @@ class Rows:
         headers: The headers of each row; None: the table has no such column.
         due_us: When each row is due, in µs since 1970, 0: at once; None: there is no such column.
         priorities: The priority of each row; None: there is no such column.
+        expiry_us: When each row expires, in µs since 1970, 0: never; None: there is no such column.
     """
 
     bodies: list[bytes]
@@ -69,6 +70,7 @@ class Rows:
     headers: list[Mapping[str, str]] | None
     due_us: list[int] | None = None
     priorities: list[int] | None = None
+    expiry_us: list[int] | None = None
 
     def some(self, chosen: Sequence[int]) -> Rows:
         """Return some of the rows."""
@@ -78,6 +80,7 @@ class Rows:
             None if self.headers is None else [self.headers[row] for row in chosen],
             None if self.due_us is None else [self.due_us[row] for row in chosen],
             None if self.priorities is None else [self.priorities[row] for row in chosen],
+            None if self.expiry_us is None else [self.expiry_us[row] for row in chosen],
         )
 
 
@@ -118,9 +121,11 @@ def taken(
         properties += _header_sizes(table, words)
     if table.num_rows:
         check_properties(int(properties.max()))
-    due_us = _due_times(table) if "delay_until" in columns else None
+    due_us = _times(table, "delay_until", 0) if "delay_until" in columns else None
     priorities = _priorities(table) if "priority" in columns else None
-    return Rows(body.to_pylist(), texts, headers, due_us, priorities)
+    # What expired before 1970 has expired, too; 0 would be never.
+    expiry_us = _times(table, "expires_at", 1) if "expires_at" in columns else None
+    return Rows(body.to_pylist(), texts, headers, due_us, priorities, expiry_us)
 
 
 def _body(table: pa.RecordBatch, words: Words) -> pa.Array:
@@ -145,13 +150,15 @@ def _text_column(table: pa.RecordBatch, name: str, words: Words) -> pa.Array:
     return column.fill_null("")
 
 
-def _due_times(table: pa.RecordBatch) -> list[int]:
-    """Return when rows are due, 0 for null: what was due before 1970 is due at once, too."""
+def _times(table: pa.RecordBatch, name: str, least: int) -> list[int]:
+    """Return the times of a column in µs since 1970, 0 for null, ``least`` for all before it."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    times = table.column("delay_until").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-    found: list[int] = pc.max_element_wise(pc.fill_null(times, 0), 0).to_pylist()
+    times = table.column(name).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    found: list[int] = pc.fill_null(
+        pc.max_element_wise(times, least, skip_nulls=False), 0
+    ).to_pylist()
     return found
 
 

@@ -14,7 +14,14 @@ from ternmq.model.errors import RowError
 from ternmq.record.batch.batch import Compression, topic_seed
 from ternmq.record.batch.columns import Columns
 from ternmq.record.batch.hashes import key_hash
-from ternmq.record.batch.layout import CONTENT_TYPE, DUE_US, KEY_HASH, ORDERING_HASH, PRIORITY
+from ternmq.record.batch.layout import (
+    CONTENT_TYPE,
+    DUE_US,
+    EXPIRY_US,
+    KEY_HASH,
+    ORDERING_HASH,
+    PRIORITY,
+)
 from ternmq.spark.broker.port import Outgoing, TopicFacts
 from ternmq.spark.topics.options import WriteOptions
 from ternmq.spark.topics.rows_taken import TEXTS, Rows, Words, taken
@@ -54,11 +61,12 @@ class Destination(NamedTuple):
 class _Rows:
     """Rows waiting for a queue, column by column."""
 
-    __slots__ = ("bodies", "due_us", "headers", "size", "texts")
+    __slots__ = ("bodies", "due_us", "expiry_us", "headers", "size", "texts")
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
         self.due_us: list[int] = []
+        self.expiry_us: list[int] = []
         self.headers: list[Mapping[str, str]] = []
         self.texts: dict[str, list[str]] = {name: [] for name in TEXTS}
         self.size = 0
@@ -285,6 +293,8 @@ class Stage:
                     rows.headers += headers[start:stop]
                 if place.scheduled and taken.due_us is not None:
                     rows.due_us += taken.due_us[start:stop]
+                if taken.expiry_us is not None:
+                    rows.expiry_us += taken.expiry_us[start:stop]
                 rows.size += int(ends[stop - 1]) - done
                 start, done = stop, int(ends[stop - 1])
             if start < len(bodies):
@@ -302,6 +312,7 @@ class Stage:
             columns.texts(CONTENT_TYPE, rows.texts["content_type"])
             columns.numbers(DUE_US, "q", rows.due_us)
             columns.numbers(PRIORITY, "B", [priority] * len(rows.bodies) if priority else ())
+            columns.numbers(EXPIRY_US, "q", rows.expiry_us)
             columns.application_ids(rows.texts["application_id"], rows.bodies)
             compression = "none" if scheduled else self.options.compression
             used = columns.bodies(rows.bodies, _COMPRESSIONS[compression])
@@ -335,6 +346,8 @@ class Stage:
             columns.append([str(one).encode() for one in rows.due_us])
         if rows.priorities is not None:
             columns.append([str(one).encode() for one in rows.priorities])
+        if rows.expiry_us is not None:
+            columns.append([str(one).encode() for one in rows.expiry_us])
         for values in columns:
             hashed = (hashed ^ (hashed >> np.uint64(29))) * _SPREAD + _hashes(values)
         hashed = (hashed ^ (hashed >> np.uint64(32))) * _MIX

@@ -13,7 +13,7 @@ from ternmq.model.errors import (
     RowError,
     UnknownTopic,
 )
-from ternmq.record.batch.batch import Batch
+from ternmq.record.batch.batch import Batch, Column
 from ternmq.record.batch.hashes import key_hash
 from ternmq.record.fact import messages
 from ternmq.spark.broker.port import TopicFacts, Transaction
@@ -175,6 +175,20 @@ def test_times_are_part_of_what_was_written():
         return one.digest
 
     assert digest(5, 6) == digest(6, 5) != digest(5, 7)
+
+
+def test_rows_are_written_with_the_times_at_which_they_expire():
+    one = stage(("value", "expires_at"), delivery="at_least_once")
+    kind = pa.schema([("value", pa.binary()), ("expires_at", pa.timestamp("us", "UTC"))])
+    times = [None, 1_800_000_000_000_000, -5, 0]
+    rows = [{"value": b"%d" % n, "expires_at": time} for n, time in enumerate(times)]
+    ((_, _, batch),) = staged(one, pa.RecordBatch.from_pylist(rows, schema=kind))
+    assert [*batch.expiry_times_us()] == [0, 1_800_000_000_000_000, 1, 1]
+    assert not batch.has(Column.DUE_US)
+    other = stage(("value", "expires_at"), delivery="at_least_once")
+    rows[1]["expires_at"] += 1
+    staged(other, pa.RecordBatch.from_pylist(rows, schema=kind))
+    assert one.digest != other.digest
 
 
 def test_due_rows_of_several_topics_and_queues_find_their_place():

@@ -1,0 +1,239 @@
+"""Finds the rows of a pull that have expired, and records what becomes of them.
+
+A row expires at the time that its sender stated (column ``expiry_us`` of its batch), or so long
+after it was stored as its topic says; the earlier one counts. It is judged when it would be handed
+out for the first time, and when it comes again after a failure: never after a release, a replay or
+a redrive. So a pull plans its rows as always, the planned rows are judged, and if one has expired,
+that is recorded and the pull is planned again. No planner knows of expiry, and a row that the
+group's filter does not pass never expires for it.
+
+An expired row becomes a dead letter with the cause EXPIRED, or is dropped: done, with the same
+cause. Rows that were never handed out have attempt 0 and deliveries 0. When the failure store is
+nearly full, expired rows are dropped whatever the group says, and an alarm is raised: they must
+never fill the store, since a group whose store is full gets no new rows.
+
+Rows of queues without expiring rows are not judged at all: see ``Queue.judged_below``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ternmq.broker.catalog.catalog import Queue, Subscription
+from ternmq.broker.delivery.settles import Settling
+from ternmq.broker.group.progress import Progress
+from ternmq.broker.group.runs import first_rows, row_count, split_all
+from ternmq.broker.ledger.alarms import EXPIRED_DROPPED, Alarms
+from ternmq.broker.ledger.factkinds import SETTLED
+from ternmq.broker.ledger.ledger import Ledger
+from ternmq.journal.index.tail import Places
+from ternmq.model.errors import CorruptJournal
+from ternmq.model.specs import Expired
+from ternmq.record.batch.layout import EXPIRY_US, expiry_times_of, flags_of
+from ternmq.record.fact import messages, moved
+from ternmq.record.fact.facts import Cause, LeasedRun, Outcome, Settled
+from ternmq.record.fact.header import HEADER_BYTES, time_us_of
+
+_HAS_EXPIRY: Final = 1 << EXPIRY_US
+_NEVER: Final = 1 << 63
+_NEARLY_FULL: Final = 9
+"""Tenths of the failure store from which on expired rows are dropped."""
+
+
+class Expiry:
+    """Judges planned rows, and records those that have expired.
+
+    Not thread-safe: call it from the broker's loop.
+
+    Attributes:
+        dead_rows: Number of expired rows that became dead letters, since the start; a row counts
+            once for each group.
+        dropped_rows: Likewise, of those that were dropped.
+    """
+
+    __slots__ = ("_alarms", "_ledger", "_settling", "dead_rows", "dropped_rows")
+
+    def __init__(self, ledger: Ledger, settling: Settling) -> None:
+        self._ledger = ledger
+        self._settling = settling
+        self._alarms = Alarms(ledger)
+        self.dead_rows = 0
+        self.dropped_rows = 0
+
+    def expired(
+        self, now_us: int, queue: Queue, progress: Progress, runs: Sequence[LeasedRun]
+    ) -> list[LeasedRun]:
+        """Return those of some planned rows that have expired, with their attempts and deliveries.
+
+        Raises:
+            WouldBlock: bytes must be read first; nothing was changed.
+        """
+        found: list[LeasedRun] = []
+        below = queue.judged_below
+        failures, cursor = progress.failures, progress.cursor
+        parks = progress.mode.parks
+        for start, stop, _, deliveries in sorted(runs):
+            if start >= below:
+                break
+            # Never handed out: the next row of the queue, or parked behind another of its key.
+            fresh = deliveries == 1 and (parks or start >= cursor)
+            if fresh:
+                found += [
+                    (low, high, 0, 0)
+                    for low, high in self._over(now_us, queue, progress, start, min(stop, below))
+                ]
+            elif failures.waiting_rows:
+                for offset in range(start, min(stop, below)):
+                    row = failures.failure(offset)
+                    if row is not None and self._over(now_us, queue, progress, offset, offset + 1):
+                        found.append((offset, offset + 1, row.attempt, row.deliveries))
+        return found
+
+    def _over(
+        self, now_us: int, queue: Queue, progress: Progress, start: int, stop: int
+    ) -> list[tuple[int, int]]:
+        """Return the rows of a span whose time is over."""
+        over: list[tuple[int, int]] = []
+        ledger = self._ledger
+        at = start
+        while at < stop:
+            places = ledger.index.locate(
+                queue.topic.number, queue.number, at, stop, ledger.limits.pull_bytes
+            )
+            if not places.positions:
+                if self._copy_is_over(now_us, queue, progress, at):
+                    over.append((at, at + 1))
+                at += 1
+                continue
+            for number in range(len(places.positions)):
+                self._look(now_us, queue, places, number, at, min(stop, places.stop), over)
+            at = min(stop, places.stop)
+        return over
+
+    def _look(
+        self,
+        now_us: int,
+        queue: Queue,
+        places: Places,
+        number: int,
+        start: int,
+        stop: int,
+        over: list[tuple[int, int]],
+    ) -> None:
+        """Add those rows of one batch whose time is over."""
+        firsts = places.first_offsets
+        low = max(start, firsts[number])
+        high = min(stop, firsts[number + 1]) if number + 1 < len(firsts) else stop
+        record = self._ledger.store.at_place(places, number)
+        of_topic = _by_topic(queue, time_us_of(record))
+        stored = messages.of_record(record)
+        if of_topic <= now_us or not flags_of(stored.batch) & _HAS_EXPIRY:
+            if of_topic <= now_us:
+                _add(over, low, high)
+            return
+        times = expiry_times_of(stored.batch)
+        for offset in range(low, high):
+            if 0 < times[stored.row_of(offset)] <= now_us:
+                _add(over, offset, offset + 1)
+
+    def _copy_is_over(self, now_us: int, queue: Queue, progress: Progress, offset: int) -> bool:
+        """Return whether the time of a row is over whose segment was removed."""
+        ledger = self._ledger
+        place = ledger.index.moved(queue.topic.number, queue.number, offset)
+        if place is None:
+            raise CorruptJournal(
+                f"offset {offset} of queue {queue.number} of topic {queue.topic.number} is owed to "
+                f"group {progress.group} and kept nowhere"
+            )
+        piece, row = moved.unpack(ledger.store.get(place.position)[HEADER_BYTES:]).row(place.row)
+        if _by_topic(queue, piece.time_us) <= now_us:
+            return True
+        if not flags_of(piece.batch) & _HAS_EXPIRY:
+            return False
+        return 0 < expiry_times_of(piece.batch)[row] <= now_us
+
+    def record(
+        self, now_us: int, subscription: Subscription, progress: Progress, runs: list[LeasedRun]
+    ) -> None:
+        """Record that rows have expired: they become dead letters, or are dropped.
+
+        Raises:
+            JournalFull: no segment is ready; nothing was changed.
+        """
+        failures = progress.failures
+        rows = row_count(runs)
+        dead, dropped = runs, list[LeasedRun]()
+        crowded = False
+        if subscription.spec.expired is Expired.DROP:
+            dead, dropped = [], runs
+        else:
+            most = self._ledger.limits.failures * _NEARLY_FULL // 10
+            left = max(0, most - failures.waiting_rows - failures.dead_rows)
+            crowded = rows > left
+            if crowded:
+                dead = first_rows(runs, left) if left else []
+                dropped, _ = split_all(runs, [run[:2] for run in dead])
+        settled: list[Settled] = []
+        if dead:
+            kept, previous = _with_failures(progress, dead)
+            settled.append(_fact(now_us, progress, Outcome.DEAD, kept, previous))
+        if dropped:
+            settled.append(_fact(now_us, progress, Outcome.DONE, dropped))
+        self._settling.record(now_us, SETTLED, progress, settled)
+        self.dead_rows += row_count(dead)
+        self.dropped_rows += row_count(dropped)
+        if crowded:
+            topic, group = subscription.topic.name, subscription.name
+            self._alarms.raise_(
+                now_us,
+                EXPIRED_DROPPED,
+                f"{topic}/{group}/{progress.queue}",
+                "expired messages are dropped: there are too many dead letters and waiting "
+                "messages to keep them",
+            )
+
+
+def _by_topic(queue: Queue, stored_us: int) -> int:
+    """Return when a row that was stored at a time expires by the settings of its topic."""
+    after_us = queue.topic.spec.expires_us
+    return stored_us + after_us if after_us else _NEVER
+
+
+def _add(spans: list[tuple[int, int]], start: int, stop: int) -> None:
+    """Add a span behind the others; it is joined with the last one if they touch."""
+    if spans and spans[-1][1] == start:
+        start = spans.pop()[0]
+    spans.append((start, stop))
+
+
+def _with_failures(
+    progress: Progress, runs: Sequence[LeasedRun]
+) -> tuple[list[LeasedRun], list[int]]:
+    """Return the runs, each with the position of one earlier failure (0: none)."""
+    cut: list[LeasedRun] = []
+    previous: list[int] = []
+    failures = progress.failures
+    for start, stop, attempt, deliveries in runs:
+        if not deliveries:  # never handed out
+            cut.append((start, stop, attempt, deliveries))
+            previous.append(0)
+            continue
+        for offset in range(start, stop):
+            row = failures.failure(offset)
+            cut.append((offset, offset + 1, attempt, deliveries))
+            previous.append(0 if row is None else row.position)
+    return cut, previous
+
+
+def _fact(
+    now_us: int,
+    progress: Progress,
+    outcome: Outcome,
+    runs: Sequence[LeasedRun],
+    previous: Sequence[int] = (),
+) -> Settled:
+    return Settled(
+        progress.group, progress.topic, progress.queue, 0, 0, 0, progress.round, outcome,
+        Cause.EXPIRED, now_us, runs, previous,
+    )  # fmt: skip

@@ -1,0 +1,87 @@
+"""When a message expires: the argument ``expires_after``."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+
+from ternmq.client.content.broker_time import BrokerTime
+from ternmq.client.content.validation import real
+from ternmq.model.errors import InvalidRequest
+from ternmq.model.specs import LONGEST_US
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Lifetime:
+    """How long a message may be delivered for the first time; messages of one call share one.
+
+    It begins when the application sends the message, or when the message is due. Broker time at
+    that moment is known only when there is a connection.
+    """
+
+    __slots__ = ("_after_us", "_asked_us", "_from_us")
+
+    def __init__(self, after_us: int, asked_us: int) -> None:
+        self._after_us = after_us
+        self._asked_us = asked_us
+        """Moment at which the message was sent."""
+        self._from_us = 0
+        """The same in broker time; 0: not known yet."""
+
+    def end_us(self, broker_time: BrokerTime, due_us: int) -> int:
+        """Return the time at which the message expires, in µs of broker time; it never changes.
+
+        Args:
+            broker_time: The broker's clock.
+            due_us: When the message is due; 0: at once.
+        """
+        if due_us:
+            return due_us + self._after_us
+        if not self._from_us:
+            self._from_us = broker_time.at(self._asked_us)
+        return self._from_us + self._after_us
+
+    def argument(self) -> timedelta:
+        """Return ``expires_after`` with which the message can be sent again."""
+        return timedelta(microseconds=self._after_us)
+
+
+def lifetime_of(
+    expires_after: object, broker_time: BrokerTime, asked_us: int | None = None
+) -> Lifetime | None:
+    """Return how long a message lives; None: for ever.
+
+    Args:
+        expires_after: Seconds or a timedelta, more than 0; None: not given.
+        broker_time: The broker's clock.
+        asked_us: Moment (``BrokerTime.moment_us``) at which it begins; None: now.
+
+    Raises:
+        InvalidRequest: It is not a duration, not more than 0, or more than a hundred years.
+    """
+    if expires_after is None:
+        return None
+    after_us = lifetime_us(expires_after)
+    return Lifetime(after_us, broker_time.moment_us() if asked_us is None else asked_us)
+
+
+def lifetime_us(expires_after: object) -> int:
+    """Return a lifetime in µs; raises as ``lifetime_of``."""
+    if isinstance(expires_after, timedelta):
+        after_us = expires_after // _MICROSECOND
+    elif isinstance(expires_after, bool) or not isinstance(expires_after, int | float):
+        kind = type(expires_after).__name__
+        raise InvalidRequest(f"expires_after is a number of seconds or a timedelta, not {kind}")
+    else:
+        seconds = real("expires_after", expires_after)
+        if not math.isfinite(seconds) or abs(seconds) > LONGEST_US:
+            raise InvalidRequest(f"expires_after must be at most a hundred years, not {seconds} s")
+        after_us = math.ceil(seconds * 1_000_000)
+    if after_us <= 0:
+        raise InvalidRequest(
+            "expires_after must be more than 0 seconds: a message that has expired is not stored"
+        )
+    if after_us > LONGEST_US:
+        raise InvalidRequest("expires_after must be at most a hundred years (36,525 days)")
+    return after_us

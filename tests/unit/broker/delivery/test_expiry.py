@@ -1,0 +1,362 @@
+"""Rows that expire: when they are judged, and what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from ternmq.broker.delivery.expiry import Expiry
+from ternmq.broker.intake.sends import LATE_US
+from ternmq.model.errors import InvalidRequest
+from ternmq.model.specs import LONGEST_US, Expired, Limits, RetryPolicy
+from ternmq.record.batch.batch import Row
+from ternmq.record.fact.facts import Outcome
+from tests.unit.broker.kit import SECOND, STEADY, World, attempts, difference, offsets, portrait
+
+
+def rows(world: World, *after: float, key: str = "", due: float = 0) -> list[Row]:
+    """Return rows that expire so many seconds from now; 0: never."""
+    return [
+        Row(
+            body=b"row %d" % world._serial(),
+            expiry_us=world.now + int(one * SECOND) if one else 0,
+            ordering_key=key,
+            due_us=world.now + int(due * SECOND) if due else 0,
+        )
+        for one in after
+    ]
+
+
+def dead(
+    world: World, topic: str = "t", group: str = "g", queue: int = 0
+) -> dict[int, tuple[int, int]]:
+    """Return offset -> (attempt, deliveries) of the dead letters."""
+    failures = world.progress(topic, group, queue).failures
+    return {
+        one.offset: (one.attempt, one.deliveries) for one in failures.failed(dead=True, after=-1)
+    }
+
+
+def check_restart(world: World) -> None:
+    """A start finds the same state."""
+    before = portrait(world.broker.views)
+    world.restart(gap_us=0)
+    assert difference(before, portrait(world.broker.views)) == []
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    world.topic("t")
+    world.group("t", "g")
+    yield world
+    check_restart(world)
+
+
+def test_a_row_is_not_handed_out_from_its_expiry_on(world: World) -> None:
+    session = world.join()
+    world.send("t", rows(world, 5, 0, 5, 9))
+    world.now += 5 * SECOND - 1
+    pulled = world.pull(session, "t", "g", 1)
+    assert offsets(pulled) == [0]
+    world.now += 1
+    assert offsets(world.pull(session, "t", "g")) == [1, 3]
+    assert dead(world) == {2: (0, 0)}
+    assert world.progress("t", "g").cursor == 4
+    assert (world.broker.expiry.dead_rows, world.broker.expiry.dropped_rows) == (1, 0)
+
+
+def test_rows_are_dropped_if_the_group_says_so(world: World) -> None:
+    session = world.join()
+    world.change("t", "g", expired=Expired.DROP)
+    world.send("t", rows(world, 1, 1, 0))
+    world.now += SECOND
+    assert offsets(world.pull(session, "t", "g")) == [2]
+    assert dead(world) == {}
+    assert (world.broker.expiry.dead_rows, world.broker.expiry.dropped_rows) == (0, 2)
+    assert not world.broker.views.alarms.open
+
+
+def test_the_topic_says_when_rows_expire(world: World) -> None:
+    session = world.join()
+    world.topic("short", expires_us=3 * SECOND)
+    world.group("short", "g")
+    world.send("short", rows(world, 0, 1, 9))
+    world.now += SECOND
+    world.send("short", rows(world, 0))
+    world.now += 2 * SECOND
+    assert offsets(world.pull(session, "short", "g")) == [3]
+    assert sorted(dead(world, "short")) == [0, 1, 2]
+
+
+def test_a_changed_topic_judges_what_is_stored(world: World) -> None:
+    session = world.join()
+    world.send("t", 3)
+    world.now += 5 * SECOND
+    spec = world.broker.views.catalog.topic("t").spec
+    change = world.broker.administration.change_topic
+    longer = spec.__class__(
+        **{**{f: getattr(spec, f) for f in spec.__struct_fields__}, "expires_us": SECOND}
+    )
+    world.run(lambda: change(world.now, longer))
+    assert world.pull(session, "t", "g") is None
+    assert sorted(dead(world)) == [0, 1, 2]
+    world.send("t", 1)
+    world.now += 5 * SECOND
+    world.run(lambda: change(world.now, spec))
+    assert offsets(world.pull(session, "t", "g")) == [3]
+
+
+def test_a_failed_row_is_judged_again(world: World) -> None:
+    session = world.join()
+    world.send("t", rows(world, 3, 0))
+    pulled = world.pull(session, "t", "g")
+    assert pulled is not None
+    world.settle(session, "t", "g", pulled, Outcome.RETRY, reason="no")
+    world.pass_time(4 * SECOND)
+    assert offsets(world.pull(session, "t", "g")) == [1]
+    assert dead(world) == {0: (1, 1)}
+
+
+def test_a_released_row_is_not_judged_again(world: World) -> None:
+    session = world.join()
+    world.send("t", rows(world, 3, 3))
+    pulled = world.pull(session, "t", "g")
+    assert pulled is not None
+    world.settle(session, "t", "g", pulled, Outcome.RELEASED)
+    world.now += 4 * SECOND
+    again = world.pull(session, "t", "g")
+    assert again is not None
+    assert attempts(again) == {0: (1, 2), 1: (1, 2)}
+
+
+def test_redriven_and_replayed_rows_are_not_judged(world: World) -> None:
+    session = world.join()
+    world.send("t", rows(world, 3, 3, 3))
+    pulled = world.pull(session, "t", "g", 1)
+    assert pulled is not None
+    world.settle(session, "t", "g", pulled)
+    world.now += 4 * SECOND
+    assert world.pull(session, "t", "g") is None
+    assert dead(world) == {1: (0, 0), 2: (0, 0)}
+    operating = world.broker.operating
+    world.commit()
+    world.run(lambda: operating.redrive(world.now, session, "t", "g", 0, [1]))
+    assert offsets(world.pull(session, "t", "g")) == [1]
+    world.run(lambda: operating.replay(world.now, session, "t", "g", {0: [(0, 3)]}))
+    assert offsets(world.pull(session, "t", "g")) == [0, 1, 2]
+
+
+def test_a_dropped_row_can_be_replayed(world: World) -> None:
+    session = world.join()
+    world.change("t", "g", expired=Expired.DROP)
+    world.send("t", rows(world, 1, 1))
+    world.now += SECOND
+    assert world.pull(session, "t", "g") is None
+    world.pass_time(2 * SECOND)
+    world.run(lambda: world.broker.operating.replay(world.now, session, "t", "g", {0: [(0, 2)]}))
+    assert offsets(world.pull(session, "t", "g")) == [0, 1]
+
+
+def test_many_expired_rows_take_few_records(world: World) -> None:
+    session = world.join()
+    for _ in range(30):
+        world.send("t", rows(world, *[1] * 100), commit=False)
+    world.send("t", rows(world, 0))
+    world.now += SECOND
+    appended = world.broker.journal.appended
+    pulled = None
+    for _ in range(10):
+        pulled = pulled or world.pull(session, "t", "g", 1)
+    assert offsets(pulled) == [3000]
+    assert len(dead(world)) == 3000
+    assert world.broker.journal.appended - appended < 20
+
+
+def test_a_waiting_pull_gets_what_is_behind_many_expired_rows(world: World) -> None:
+    session = world.join()
+    for _ in range(30):
+        world.send("t", rows(world, *[1] * 100), commit=False)
+    world.send("t", rows(world, 0))
+    world.now += SECOND
+    assert world.pull(session, "t", "g") is None
+    world.park(session, "t", "g")
+    woken = [one for _ in range(5) for one in world.woken()]
+    assert [offsets(one.reply) for one in woken] == [[3000]]
+
+
+def test_near_the_cap_of_the_store_rows_are_dropped_with_an_alarm() -> None:
+    world = World(Limits(failures=100))
+    world.topic("t")
+    world.group("t", "g")
+    session = world.join()
+    world.send("t", rows(world, *[1] * 200, 0))
+    world.now += SECOND
+    assert offsets(world.pull(session, "t", "g")) == [200]
+    assert sorted(dead(world)) == list(range(90))
+    assert (world.broker.expiry.dead_rows, world.broker.expiry.dropped_rows) == (90, 110)
+    assert [(one.name, one.subject) for one in world.broker.views.alarms.open] == [
+        ("expired-dropped", "t/g/0")
+    ]
+    world.send("t", rows(world, 1))
+    world.send("t", 5)
+    world.now += SECOND
+    assert offsets(world.pull(session, "t", "g")) == [202, 203, 204, 205, 206]
+    check_restart(world)
+
+
+def test_a_filtered_row_never_expires_for_the_group(world: World) -> None:
+    session = world.join()
+    world.group("t", "red", tags="red")
+    batch = [
+        Row(body=b"%d" % n, tag=tag, expiry_us=world.now + SECOND)
+        for n, tag in enumerate(["red", "blue", "red"])
+    ]
+    world.send("t", [*batch, Row(body=b"x", tag="red"), Row(body=b"y", tag="blue")])
+    world.now += SECOND
+    assert offsets(world.pull(session, "t", "red")) == [3]
+    assert sorted(dead(world, "t", "red")) == [0, 2]
+
+
+@pytest.mark.parametrize("pulls", [1, 32])
+def test_an_expired_head_does_not_block_its_key(pulls: int) -> None:
+    world = World()
+    world.topic("o", ordered=True)
+    world.group("o", "g", retry=STEADY)
+    session = world.join()
+    world.send("o", rows(world, 2, 0, 0, key="a"))
+    pulled = world.pull(session, "o", "g", 1)
+    assert offsets(pulled) == [0]
+    assert pulled is not None
+    world.settle(session, "o", "g", pulled, Outcome.RETRY, reason="no")
+    world.pass_time(3 * SECOND)
+    world.commit()
+    got = world.pull(session, "o", "g", pulls)
+    assert offsets(got) == [1, 2][:pulls]
+    assert dead(world, "o") == {0: (1, 1)}
+    check_restart(world)
+
+
+def test_a_row_parked_behind_its_key_is_judged() -> None:
+    world = World()
+    world.topic("o", ordered=True)
+    world.group("o", "g")
+    session = world.join()
+    world.send("o", rows(world, 0, key="a") + rows(world, 2, 0, key="a") + rows(world, 0, key="b"))
+    first = world.pull(session, "o", "g", 1)
+    assert first is not None
+    assert offsets(world.pull(session, "o", "g")) == [3]
+    world.now += 2 * SECOND
+    world.settle(session, "o", "g", first)
+    assert offsets(world.pull(session, "o", "g")) == [2]
+    assert dead(world, "o") == {1: (0, 0)}
+    check_restart(world)
+
+
+def test_rows_of_a_transaction_expire(world: World) -> None:
+    session = world.join()
+    one = world.prepare("t", rows(world, 1, 0))
+    world.decide([one.prepared])
+    world.now += SECOND
+    check_restart(world)
+    session = world.join()
+    assert offsets(world.pull(session, "t", "g")) == [1]
+    assert sorted(dead(world)) == [0]
+
+
+def test_a_scheduled_row_may_expire_after_it_is_due(world: World) -> None:
+    session = world.join()
+    world.send("t", rows(world, 5, 9, due=3))
+    world.pass_time(4 * SECOND)
+    world.commit()
+    world.now += 2 * SECOND
+    assert offsets(world.pull(session, "t", "g")) == [1]
+    assert len(dead(world)) == 1
+
+
+def test_groups_that_nobody_pulls_are_swept(world: World) -> None:
+    world.send("t", rows(world, *[1] * 1500, 0, 1))
+    world.now += SECOND
+    sweep(world, 30)
+    assert len(dead(world)) == 1500
+    assert world.progress("t", "g").cursor == 1500
+    assert world.progress("t", "g").floor() == 1500
+
+
+def test_a_sweep_does_nothing_without_expired_rows(world: World) -> None:
+    world.send("t", rows(world, 100, 1))
+    world.now += 2 * SECOND
+    appended = world.broker.journal.appended
+    sweep(world, 30)
+    assert world.broker.journal.appended == appended
+
+
+def sweep(world: World, seconds: int) -> None:
+    """Let a broker do its work for some seconds."""
+    for _ in range(seconds):
+        world.now += SECOND
+        world.run(partial(world.broker.expiring.step, world.now))
+        world.commit()
+
+
+@pytest.mark.parametrize("after_us", [-LATE_US - 1, LONGEST_US + 1])
+def test_expiries_that_make_no_sense_are_refused(world: World, after_us: int) -> None:
+    batch = world.batch("t", [Row(body=b"x"), Row(body=b"y", expiry_us=world.now + after_us)])
+    end = world.broker.journal.end
+    with pytest.raises(InvalidRequest, match="expire"):
+        world.send_batch("t", batch)
+    assert world.broker.journal.end == end
+
+
+def test_a_row_that_expired_on_its_way_is_stored(world: World) -> None:
+    session = world.join()
+    world.send("t", rows(world, -1, 0))
+    assert offsets(world.pull(session, "t", "g")) == [1]
+
+
+def test_a_resend_of_a_stored_batch_is_never_refused(world: World) -> None:
+    batch = world.batch("t", rows(world, 1))
+    world.send_batch("t", batch)
+    world.now += LATE_US + 2 * SECOND
+    assert world.send_batch("t", batch).duplicate
+
+
+def test_a_topic_without_expiry_is_never_judged(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(Expiry, "expired", fail)
+    session = world.join()
+    world.send("t", 10)
+    world.topic("u")
+    world.group("u", "g")
+    world.send("u", rows(world, 1))
+    pulled = world.pull(session, "t", "g", 4)
+    assert pulled is not None
+    world.settle(session, "t", "g", pulled, Outcome.RETRY, reason="no")
+    world.pass_time(2 * SECOND)
+    assert len(offsets(world.pull(session, "t", "g"))) == 10
+
+
+def test_retries_end_when_the_policy_says(world: World) -> None:
+    policy = RetryPolicy(
+        first_us=2 * SECOND, factor=1.0, cap_us=2 * SECOND, jitter=0.0, expires_us=5 * SECOND
+    )
+    world.change("t", "g", retry=policy)
+    session = world.join()
+    world.send("t", 1)
+    for _ in range(2):
+        pulled = world.pull(session, "t", "g")
+        assert pulled is not None
+        world.settle(session, "t", "g", pulled, Outcome.RETRY, reason="no")
+        assert dead(world) == {}
+        world.pass_time(2 * SECOND)
+        world.commit()
+    pulled = world.pull(session, "t", "g")
+    assert pulled is not None
+    world.settle(session, "t", "g", pulled, Outcome.RETRY, reason="no")
+    assert dead(world) == {0: (3, 3)}
