@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -396,3 +397,32 @@ def test_a_trace_names_some_of_many_topics_that_it_did_not_search(
     token = admin("app", "create", "fan", "--grant", f"produce:{topic}-*").out.strip()
     said = admin("message", "trace", "nothing", "--app", "fan", "--token", token, code=4).err
     assert f": {', '.join(names[:5])} and 2 more)" in said
+
+
+def test_a_revoke_never_gives_a_right(admin: CommandLine) -> None:
+    admin("app", "create", "revoked", "--grant", "produce:*", "--grant", "produce:s", "--grant",
+          "produce:s", "--deny", "produce:s")  # fmt: skip
+
+    def grants() -> list[str]:
+        told = json.loads(admin("app", "show", "revoked", "--json").out)["grants"]
+        return [("not:" if one["deny"] else "") + f"produce:{one['topic']}" for one in told]
+
+    assert sorted(grants()) == ["not:produce:s", "produce:*", "produce:s"]
+    admin("app", "set", "revoked", "--revoke", "produce:s")
+    assert sorted(grants()) == ["not:produce:s", "produce:*"]
+    said = admin("app", "set", "revoked", "--revoke", "produce:s", code=4).err
+    assert "revoked has no grant produce:s" in said
+    admin("app", "set", "revoked", "--revoke", "not:produce:s")
+    assert grants() == ["produce:*"]
+    said = admin("app", "set", "revoked", "--revoke", "not:produce:s", code=4).err
+    assert "revoked has no denial not:produce:s" in said
+
+
+def test_who_manages_a_topic_may_replay_a_span_of_time(admin: CommandLine) -> None:
+    admin("topic", "create", "spans")
+    admin("send", "spans", "one")
+    admin("group", "create", "spans", "g", "--start", "earliest")
+    admin("consume", "spans", "-g", "g", "-n", "1")
+    token = admin("app", "create", "spans-ops", "--grant", "manage:spans").out.strip()
+    place = ("--app", "spans-ops", "--token", token)
+    assert "1 message" in admin("group", "replay", "spans", "g", "--since", "1h", "-y", *place).err

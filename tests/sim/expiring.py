@@ -182,7 +182,9 @@ class Napper(Leaper):
 class Brief(Delayer):
     """Sends rows that expire, soon or late; at times such as must be refused."""
 
-    def __init__(self, world: World, topic: str, number: int, *, brief: float = 0.6, **more: float):
+    def __init__(
+        self, world: World, topic: str, number: int, *, brief: float = 0.6, **more: object
+    ):
         super().__init__(world, topic, number, **more)  # type: ignore[arg-type]
         self.brief = brief
         """Share of the rows that expire."""

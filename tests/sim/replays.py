@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 from ternmq.broker.delivery.replays import ReplayPlan
 from ternmq.broker.gate.replies import DoneReply, ValueReply
@@ -153,11 +154,12 @@ class Replayer(Operator):
         wanted: Rows = {}
         for offset in sorted(asked):
             row = before.get(offset)
+            given = 0 if row is None else cast("int", row[2])
             if redrive:
                 if row is not None and row[0] == DEAD:
-                    wanted[offset] = (READY, 1, max(row[2], 1), 0, 0, row[5])
+                    wanted[offset] = (READY, 1, max(given, 1), 0, 0, row[5])
             elif row is not None:  # a dead one that expired was never handed out
-                known = max(row[2], 1) if row[0] == DEAD else row[2]
+                known = max(given, 1) if row[0] == DEAD else given
                 wanted[offset] = (READY, 1, known, 0, 0, row[5])
             elif offset >= cursor:
                 continue

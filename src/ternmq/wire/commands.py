@@ -156,6 +156,7 @@ _READ: Final = Policy(Scope.TOPIC, (Right.CONSUME,))
 _MANAGE: Final = Policy(Scope.TOPIC, (Right.MANAGE,))
 _MANAGE_GROUP: Final = Policy(Scope.GROUP, (Right.MANAGE,))
 _EITHER: Final = Policy(Scope.GROUP, (Right.CONSUME, Right.MANAGE))
+_EITHER_TOPIC: Final = Policy(Scope.TOPIC, (Right.CONSUME, Right.MANAGE))
 _ADMIN: Final = Policy(Scope.BROKER, (Right.MANAGE,))
 _AUDIT: Final = Policy(Scope.BROKER, (Right.AUDIT,))
 _HOLD: Final = Policy(Scope.BROKER, (Right.AUDIT, Right.MANAGE))
@@ -191,7 +192,7 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.GROUP_REPLAY: Entry(_MANAGE_GROUP, control.GroupReplay, control.GroupReplayed),
     Command.TRANSACTION_MOVE: Entry(_CONSUME, control.TransactionMove, control.Nothing),
     Command.FIND: Entry(_READ, control.Find, control.FoundPage),
-    Command.OFFSET_AT: Entry(_READ, control.OffsetAt, control.OffsetFound),
+    Command.OFFSET_AT: Entry(_EITHER_TOPIC, control.OffsetAt, control.OffsetFound),
     Command.FAILED_LIST: Entry(_EITHER, control.FailedList, control.FailedPage),
     Command.FAILED_RETRY: Entry(_MANAGE_GROUP, control.FailedRetry, control.FailedDone),
     Command.FAILED_DELETE: Entry(_MANAGE_GROUP, control.FailedDelete, control.FailedDone),

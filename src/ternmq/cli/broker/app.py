@@ -19,6 +19,9 @@ from ternmq.client.admin.grants import grant_of
 from ternmq.model.errors import InvalidRequest
 from ternmq.wire.control import AppInfo, GrantInfo
 
+_NOT: Final = "not:"
+"""Begins a denial."""
+
 
 class _Grant(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3 only
     """``produce:orders.*``, ``consume:stock:orders-service``."""
@@ -33,6 +36,20 @@ class _Grant(click.ParamType):  # type: ignore[type-arg]  # generic since click 
             return grant_of(value)
         except InvalidRequest as error:
             self.fail(str(error), param, ctx)
+
+
+class _Revoked(_Grant):
+    """A grant, or a denial: the same after ``not:``."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> GrantInfo:
+        """Return the grant or denial."""
+        if isinstance(value, str) and value.startswith(_NOT):
+            grant: GrantInfo = super().convert(value.removeprefix(_NOT), param, ctx)
+            return _denial(grant)
+        granted: GrantInfo = super().convert(value, param, ctx)
+        return granted
 
 
 _GRANT: Final = _Grant()
@@ -74,7 +91,10 @@ async def create(
     if any(one.app == name for one in await client.admin.apps()):
         raise Failed(f"there is an app {name!r} already; `ternmq app set` changes it")
     token = await client.admin.put_app(
-        name, [*grants, *_denied(denials)], owner=owner or "", new_token=True
+        name,
+        list(dict.fromkeys([*grants, *map(_denial, denials)])),
+        owner=owner or "",
+        new_token=True,
     )
     _tell(name, token, as_json=as_json)
     if not grants:
@@ -128,11 +148,10 @@ async def show(client: AdminClient, name: str, as_json: bool) -> None:
 @click.option(
     "--revoke",
     "revoked",
-    type=_GRANT,
+    type=_Revoked(),
     multiple=True,
-    metavar="RIGHT:TOPIC[:GROUP]",
-    help="Grant or denial to remove, as `app show` prints it; if the app has both, both are "
-    "removed. May be repeated.",
+    metavar="[not:]RIGHT:TOPIC[:GROUP]",
+    help="Grant to remove; with not:, denial to remove, as `app list` prints it. May be repeated.",
 )
 @_owner
 @click.option(
@@ -159,13 +178,12 @@ async def set_(
     if not (grants or denials or revoked or new_token or owner is not None):
         raise click.UsageError("name at least one option to change", click.get_current_context())
     info = await _app(client, name)
-    gone = {_place(one) for one in revoked}
-    missing = gone - {_place(one) for one in info.grants}
-    if missing:
-        text = ":".join(next(iter(missing)))
-        raise not_found(f"{name} has no grant {text}; `ternmq app show {name}` shows them")
-    kept = [one for one in info.grants if _place(one) not in gone]
-    kept += [one for one in (*grants, *_denied(denials)) if one not in kept]
+    for one in revoked:
+        if one not in info.grants:
+            kind = "denial" if one.deny else "grant"
+            raise not_found(f"{name} has no {kind} {one}; `ternmq app show {name}` shows them")
+    kept = [one for one in info.grants if one not in revoked]
+    kept += [one for one in (*grants, *map(_denial, denials)) if one not in kept]
     token = await client.admin.put_app(
         name, kept, owner=info.owner if owner is None else owner, new_token=new_token
     )
@@ -207,12 +225,8 @@ def _tell(name: str, token: str, *, as_json: bool) -> None:
     click.echo(token)
 
 
-def _denied(grants: Sequence[GrantInfo]) -> list[GrantInfo]:
-    return [msgspec.structs.replace(one, deny=True) for one in grants]
-
-
-def _place(one: GrantInfo) -> tuple[str, str, str]:
-    return (one.right, one.topic, one.group)
+def _denial(grant: GrantInfo) -> GrantInfo:
+    return msgspec.structs.replace(grant, deny=True)
 
 
 def _plain(info: AppInfo) -> dict[str, object]:
