@@ -9,7 +9,8 @@ import pytest
 import ternmq.sync
 from ternmq.broker.query import listings
 from ternmq.model.errors import InvalidRequest, UnknownTopic
-from ternmq.server.commands import clients, holds, whole_lists
+from ternmq.server.commands import clients, holds
+from ternmq.server.desk import whole_lists
 from ternmq.testing import InProcessBroker, broker
 from ternmq.wire import control
 from ternmq.wire.commands import Command

@@ -22,8 +22,9 @@ from ternmq.journal.cache.cold import WouldBlock
 from ternmq.model.errors import Busy, TernMQError
 from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
-from ternmq.server.commands import journal_reads, whole_lists
+from ternmq.server.commands import journal_reads
 from ternmq.server.commands.pulls import WOKEN_CALLS
+from ternmq.server.desk import whole_lists
 from ternmq.server.desk.accounts import CONTROL_UNITS, PORTION, ROUND
 from ternmq.server.engine.coldreads import COLD_READS
 from ternmq.server.engine.sync_pace import SyncPace

@@ -2,8 +2,9 @@
 
 Reading order: ``pulls`` with ``plan`` (what a planner returns) and ``planner``; the group modes,
 each with its planner: ``shared``, ``ordered``, ``locked``; their table: ``modes``; ``scan`` (which
-rows of a batch pass a filter); ``parking`` (pulls that wait); ``settles``, ``leases`` (extending
-and ending them); ``replays`` (rows that a group gets again).
+rows of a batch pass a filter); ``expiry`` (rows that have expired);
+``parking`` (pulls that wait); ``settles``, ``leases`` (extending and ending them);
+``replays`` (rows that a group gets again).
 
 Invariants: a row is leased to one consumer at a time; rows above the durable mark are not handed
 out; a settle that was answered is never undone.

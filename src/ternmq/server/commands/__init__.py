@@ -4,8 +4,7 @@ Reading order: ``commands`` (puts them together), ``dispatch`` (calls them); ``s
 ``reads``, ``journal_reads``, ``range_reads``, ``waits`` (requests that wait), ``rows`` (the answer
 to a pull), ``returns`` (leases that are given back); ``control`` (base of the following),
 ``topics``, ``clients``, ``lookup``, ``failed``, ``replays``, ``transactions``, ``checked``
-(transactions with check-back), ``scheduled``, ``holds``; ``whole_lists`` (for clients that do not
-use pages).
+(transactions with check-back), ``scheduled``, ``holds``.
 
 Invariant: no handler knows a connection, a frame or a socket.
 """

@@ -12,8 +12,8 @@ from ternmq.access import Authoriser
 from ternmq.broker.query.listings import Listings
 from ternmq.broker.query.messages import Queries
 from ternmq.model.transaction_ids import transaction_id
-from ternmq.server.commands.whole_lists import WholeList
 from ternmq.server.desk.desk import Desk
+from ternmq.server.desk.whole_lists import WholeList
 from ternmq.server.telemetry.audit import CHANGES
 from ternmq.wire import control
 from ternmq.wire.commands import TABLE, Command, Scope

@@ -1,7 +1,8 @@
 """What all callers share: native connections and other doors.
 
 Reading order: ``desk``, ``sessions`` (which callers belong to which session), ``accounts`` (what an
-app may hold), ``late`` (requests that come last in a turn), ``telling`` (pushes),
+app may hold), ``late`` (requests that come last in a turn) with ``whole_lists`` (lists that
+are made piece by piece, for clients that do not use pages), ``telling`` (pushes),
 ``checkers`` (who is asked about transactions), ``settled`` (settles that are sent again),
 ``first_use`` (topics that a send makes).
 
