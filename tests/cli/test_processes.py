@@ -16,6 +16,7 @@ import pytest
 import ternmq.sync
 from ternmq.cli.reach.connection import until_told
 from ternmq.cli.terminal.exits import Terminated
+from ternmq.cli.worker.processes import send
 from tests.black_box.process import DEADLINE, BrokerProcess, free_port, wait_until
 from tests.cli.conftest import CommandLine, Processes
 
@@ -217,3 +218,19 @@ def test_a_signal_arrives_while_the_pipe_of_the_loop_is_full() -> None:
     with pytest.raises(Terminated):
         asyncio.run(until_told(fill_and_wait()))
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_process_that_ended_is_left_to_asyncio() -> None:
+    """``send_signal`` of asyncio would wait for it, and asyncio would report another status."""
+
+    class Ended:
+        returncode = None
+
+        def __init__(self) -> None:
+            with subprocess.Popen([sys.executable, "-c", ""]) as process:
+                self.pid = process.pid
+
+        def send_signal(self, number: int) -> None:
+            raise AssertionError(number)
+
+    send(Ended(), signal.SIGTERM)  # type: ignore[arg-type]

@@ -702,7 +702,7 @@ class OutcomeUnknown(ClientError):
     """
 
     code = 415
-    hint = "ask for it: `await client.transaction_outcome(error.transaction_id)`"
+    hint = "ask for it: `client.transaction_outcome(error.transaction_id)`"
 
     def __init__(self, message: str = "", *, transaction_id: str = "") -> None:
         super().__init__(message)

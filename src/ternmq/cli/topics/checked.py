@@ -196,9 +196,17 @@ async def policy(
         await client.admin.delete_producer_group(group)
         output.note(f"deleted producer group {group}")
         return
-    if changes:
-        await client.admin.put_producer_group(group, **changes)
-    _print_group(await known_group(client, group), as_json=as_json)
+    if not changes:
+        _print_group(await known_group(client, group), as_json=as_json)
+        return
+    new = all(one.group != group for one in await client.admin.producer_groups())
+    await client.admin.put_producer_group(group, **changes)
+    info = await known_group(client, group)
+    if new and owner is None:
+        output.note(
+            f"created producer group {group}: only app {info.app} can use it; --owner names another"
+        )
+    _print_group(info, as_json=as_json)
 
 
 async def known_group(client: Administers, group: str) -> ProducerGroupInfo:

@@ -17,6 +17,7 @@ handlers, and connects to no broker itself. Nothing is forked with connections o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -112,8 +113,7 @@ class _Supervisor:
 
     def _pass_on(self, number: int) -> None:
         for child in list(self._children):
-            if child.returncode is None:
-                child.send_signal(number)
+            send(child, number)
 
     # -- one process
 
@@ -127,7 +127,7 @@ class _Supervisor:
             child = await self._start()
             self._children.add(child)
             if self._over.is_set():  # this one has received no signal yet
-                child.send_signal(self._told[-1] if self._told else signal.SIGTERM)
+                send(child, self._told[-1] if self._told else signal.SIGTERM)
             status = await self._wait(child, change)
             self._children.discard(child)
             if self._over.is_set():
@@ -187,7 +187,7 @@ class _Supervisor:
         await asyncio.wait({ended, changed}, return_when=asyncio.FIRST_COMPLETED)
         changed.cancel()
         if not ended.done() and not self._over.is_set():
-            child.terminate()
+            send(child, signal.SIGTERM)
         status = await ended
         return status if status >= 0 else _SIGNAL_BASE - status
 
@@ -208,6 +208,17 @@ class _Supervisor:
                 change, self._change = self._change, asyncio.Event()
                 change.set()
             seen = found
+
+
+def send(child: asyncio.subprocess.Process, number: int) -> None:
+    """Send a signal to a process that has not been waited for.
+
+    ``child.send_signal`` would wait for a process that has just ended, in the place of asyncio,
+    which then reports status 255 and warns of an unknown process.
+    """
+    if child.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child.pid, number)
 
 
 async def _within(event: asyncio.Event, seconds: float) -> None:

@@ -376,15 +376,16 @@ class DeadLetters(pickling.NotPickled):
         *,
         queue: int | None = None,
     ) -> list[Chosen]:
-        """Deliver messages at once that wait for a retry or are held; return the others.
-
-        The others neither waited nor were held, so nothing happened to them.
+        """Deliver messages at once that wait for a retry or are held.
 
         Args:
             topic: The topic.
             group: The group.
             offsets: Offsets of one queue, or messages as ``waiting`` returns them.
             queue: Queue of the offsets; it may be omitted if the topic has only one.
+
+        Returns:
+            The messages that neither waited nor were held: nothing happened to them.
 
         Raises:
             InvalidRequest: The topic has several queues, and ``queue`` is missing; or ``offsets``
@@ -400,13 +401,16 @@ class DeadLetters(pickling.NotPickled):
         *,
         queue: int | None = None,
     ) -> list[Chosen]:
-        """Remove messages that wait or are dead from the group; return those that were neither.
+        """Remove messages that wait, are held or are dead from the group.
 
         Args:
             topic: The topic.
             group: The group.
             offsets: Offsets of one queue, or messages as ``browse`` and ``waiting`` return them.
             queue: Queue of the offsets; it may be omitted if the topic has only one.
+
+        Returns:
+            The messages that had not failed: nothing happened to them.
 
         Raises:
             InvalidRequest: The topic has several queues, and ``queue`` is missing; or ``offsets``
