@@ -426,3 +426,9 @@ def test_who_manages_a_topic_may_replay_a_span_of_time(admin: CommandLine) -> No
     token = admin("app", "create", "spans-ops", "--grant", "manage:spans").out.strip()
     place = ("--app", "spans-ops", "--token", token)
     assert "1 message" in admin("group", "replay", "spans", "g", "--since", "1h", "-y", *place).err
+
+
+def test_a_new_producer_group_belongs_to_the_app_that_makes_it(admin: CommandLine) -> None:
+    said = admin("transaction", "policy", "owned", "--attempts", 3).err
+    assert "created producer group owned: only app admin can use it" in said
+    assert "created" not in admin("transaction", "policy", "owned", "--attempts", 4).err

@@ -202,7 +202,7 @@ async def policy(
     new = all(one.group != group for one in await client.admin.producer_groups())
     await client.admin.put_producer_group(group, **changes)
     info = await known_group(client, group)
-    if new and owner is None:
+    if new and owner is None and info.app:
         output.note(
             f"created producer group {group}: only app {info.app} can use it; --owner names another"
         )
