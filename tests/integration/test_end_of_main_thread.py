@@ -27,8 +27,28 @@ def work():
 threading.Thread(target=work).start()
 """
 
+IN_A_POOL = """
+import concurrent.futures, sys, threading, ternmq.sync
+client = ternmq.sync.connect(sys.argv[1])
+pool = concurrent.futures.ThreadPoolExecutor(1)
+def ended():
+    try:
+        concurrent.futures.ThreadPoolExecutor(1).submit(int).result()
+    except RuntimeError:
+        return True
+    return False
+def work():
+    while not ended():
+        pass
+    for number in range(10):
+        client.send("soon", number, timeout=20)
+pool.submit(work)
+"""
 
-@pytest.mark.parametrize("program", [AT_ITS_END, IN_A_THREAD], ids=["at its end", "in a thread"])
+
+@pytest.mark.parametrize(
+    "program", [AT_ITS_END, IN_A_THREAD, IN_A_POOL], ids=["at its end", "in a thread", "in a pool"]
+)
 def test_a_broker_with_a_name_is_found(program: str) -> None:
     with broker(manual=False) as one, ternmq.sync.connect(one.url) as client:
         for _ in range(3):

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
+from typing import Final
 
 from ternmq.client.connection.address import Address
+
+_NO_EXECUTOR: Final = ("can't register atexit after shutdown", "cannot schedule new futures")
+"""What Python says when executors take no more work: there is no other sign of it, since the main
+thread counts as alive while it waits for the threads of a pool."""
 
 
 async def connected(
@@ -14,8 +18,8 @@ async def connected(
 ) -> None:
     """Connect to the first of the host's addresses that accepts it.
 
-    asyncio looks a name up in a thread of an executor. When the main thread has ended, there are no
-    executors any more; a client of ``ternmq.sync`` has to connect all the same, for the messages
+    asyncio looks a name up in a thread of an executor. When the main thread has ended, executors
+    take no more work; a client of ``ternmq.sync`` has to connect all the same, for the messages
     that are not sent yet and for the threads that still run. Its loop then looks the name up
     itself.
 
@@ -25,8 +29,8 @@ async def connected(
     context = address.ssl_context()
     try:
         await loop.create_connection(lambda: protocol, address.host, address.port, ssl=context)
-    except RuntimeError:
-        if threading.main_thread().is_alive():
+    except RuntimeError as error:
+        if not any(text in str(error) for text in _NO_EXECUTOR):
             raise
     else:
         return
