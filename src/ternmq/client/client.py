@@ -334,7 +334,7 @@ class Client(pickling.NotPickled):
         due = None
         if deliver_after is not None or deliver_at is not None:
             due = self._sender.due(deliver_after, deliver_at)
-        lifetime = None if expires_after is None else self._sender.lifetime(expires_after)
+        lifetime = None if expires_after is None else self._sender.lifetime(expires_after, due)
         if producer.room.full:
             timeout = await self._sender.room(timeout)
         future: asyncio.Future[Receipt] = loop.create_future()
@@ -398,7 +398,7 @@ class Client(pickling.NotPickled):
         if priority != 0:
             outgoing.priority = priority_of(priority)
         if expires_after is not None:
-            outgoing.lifetime = self._sender.lifetime(expires_after)
+            outgoing.lifetime = self._sender.lifetime(expires_after, outgoing.due)
         producer.put(topic, outgoing)
         return future
 
