@@ -302,7 +302,7 @@ class Client(pickling.NotPickled):
                 higher level are delivered first. Only topics with levels take one that is not 0.
             expires_after: How long it may be delivered for the first time, in seconds, or a
                 timedelta, more than 0: then it expires. It counts from this call, or from when the
-                message is due, by the broker's clock. None: as the topic says.
+                message is due if that is later, by the broker's clock. None: as the topic says.
             timeout: Seconds in all; None: the client's ``timeout``.
 
         Raises:

@@ -124,7 +124,7 @@ class Admin(pickling.NotPickled):
             levels: Number of levels of priority, 1 to 8, of a topic that is not ordered. Messages
                 of a higher level are delivered first. It cannot be changed.
             expires_after: How long after it was stored a message may be delivered for the first
-                time, in seconds or as a timedelta; None: for ever.
+                time, in seconds or as a timedelta; None or 0: for ever.
 
         Raises:
             TopicExists: There is a topic of that name.

@@ -355,7 +355,7 @@ def limit_us(what: str, seconds: object) -> int:
     """Return the µs of a limit of which 0 means none; raises as ``seconds_us``.
 
     Raises:
-        InvalidRequest: It is more than 0, and so short that it would become 0.
+        InvalidRequest: It is not 0, and so short that it would become 0.
     """
     limit = seconds_us(what, seconds)
     if not limit and seconds:

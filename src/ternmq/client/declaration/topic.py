@@ -24,7 +24,7 @@ class Topic:
         levels: Number of levels of priority, 1 to 8; ``queues`` is the number of each level. It
             never changes, and ordered topics have one level.
         expires_after: How long after it was stored a message may be delivered for the first time;
-            zero: for ever.
+            0: for ever.
     """
 
     name: str
