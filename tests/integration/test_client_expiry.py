@@ -12,6 +12,8 @@ import ternmq
 from ternmq.testing import InProcessBroker
 from tests.integration.client_shapes import API
 
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
 
 async def advance(broker: InProcessBroker, seconds: float) -> None:
     await asyncio.to_thread(broker.clock.advance, timedelta(seconds=seconds))
@@ -111,6 +113,53 @@ async def test_a_delayed_message_lives_from_when_it_is_due(
         assert await bodies(client, "t") == [b"b"]
 
 
+async def test_a_message_that_was_due_before_its_send_lives_from_the_send(
+    api: API, timed: InProcessBroker
+) -> None:
+    async with api.connect(timed.url) as client:
+        past = START - timedelta(days=2)
+        await client.send("t", b"a", deliver_at=past, expires_after=20)
+        await client.send_many("t", [ternmq.Message(b"b", deliver_at=past, expires_after=5), b"c"])
+        await client.admin.create_group("t", "g")
+        await advance(timed, 6)
+        assert await bodies(client, "t", "g") == [b"a", b"c"]
+        assert list(await dead(client, "t")) == [b"b"]
+
+
+async def test_an_expiry_too_far_ahead_has_only_its_message_refused(
+    api: API, timed: InProcessBroker
+) -> None:
+    longest, delay = timedelta(days=36_525), timedelta(days=730)
+    second = timedelta(seconds=1)
+    async with api.connect(timed.url) as client:
+        await client.send("t", b"first")
+        for when in ({"deliver_after": delay}, {"deliver_at": START + delay + timedelta(days=1)}):
+            with pytest.raises(ternmq.InvalidRequest, match="hundred years"):
+                await client.send("t", b"x", expires_after=longest - delay + second, **when)
+            with pytest.raises(ternmq.InvalidRequest, match="hundred years"):
+                await client.send_soon("t", b"x", expires_after=longest, **when)
+        told = await client.send_many(
+            "t",
+            [
+                b"second",
+                ternmq.Message(b"x", deliver_after=delay, expires_after=longest),
+                ternmq.Message(b"third", expires_after=longest),
+                ternmq.Message(b"later", deliver_after=delay, expires_after=longest - delay),
+            ],
+            return_errors=True,
+        )
+        assert [type(one) for one in told] == [
+            ternmq.Receipt, ternmq.InvalidRequest, ternmq.Receipt, ternmq.Receipt
+        ]  # fmt: skip
+        told = await client.send_many(
+            "t",
+            [b"x", ternmq.Message(b"fourth", deliver_at=START)],
+            deliver_after=delay, expires_after=longest, return_errors=True,
+        )  # fmt: skip
+        assert [type(one) for one in told] == [ternmq.InvalidRequest, ternmq.Receipt]
+        assert await bodies(client, "t") == [b"first", b"second", b"third", b"fourth"]
+
+
 @pytest.mark.parametrize(
     "after",
     [
@@ -136,7 +185,7 @@ async def test_expiries_that_cannot_be_are_refused_and_nothing_is_stored(
         assert queue.next == 0
 
 
-@pytest.mark.parametrize("after", [-1, timedelta(days=36_526), "1d", True])
+@pytest.mark.parametrize("after", [-1, 1e-9, timedelta(days=36_526), "1d", True])
 async def test_lives_of_topics_that_cannot_be_are_refused(
     api: API, timed: InProcessBroker, after: Any
 ) -> None:
@@ -145,6 +194,8 @@ async def test_lives_of_topics_that_cannot_be_are_refused(
             ternmq.Topic("t", expires_after=after)
         with pytest.raises(ternmq.InvalidRequest, match="expires_after"):
             await client.admin.create_topic("t", expires_after=after)
+        with pytest.raises(ternmq.InvalidRequest, match="expires"):
+            ternmq.RetryPolicy(expires=after)
         assert await client.admin.topics() == []
 
 

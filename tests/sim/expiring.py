@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NEVER: Final = 1 << 63
 NAPS_US: Final = (SECOND_US, 2 * SECOND_US, 11 * SECOND_US)
-"""In all shorter than a message may have expired for when it is sent again."""
+"""How long the broker stands still."""
 
 
 class Expiries:
@@ -180,7 +180,7 @@ class Napper(Leaper):
 
 
 class Brief(Delayer):
-    """Sends rows that expire, soon or late; at times such as must be refused."""
+    """Sends rows that expire, soon or late, or have expired; at times such as must be refused."""
 
     def __init__(
         self, world: World, topic: str, number: int, *, brief: float = 0.6, **more: object
@@ -201,20 +201,21 @@ class Brief(Delayer):
         chance = self.world.chance
         if chance.random() > self.brief:
             return 0
-        after = chance.choice((0, -1, 1, 1000, 30_000, 150_000, 150_000, 1_000_000, MINUTE_US))
+        after = chance.choice(
+            (0, -1, -50 * MINUTE_US, 1, 1000, 30_000, 150_000, 150_000, 1_000_000, MINUTE_US)
+        )
         return max(row.due_us, self.world.now_us()) + (
             chance.randrange(after) if after > 1 else after
         )
 
     def _refusals(self) -> None:
         """Send what must be refused, under sequences that the next good batch uses."""
-        world, chance = self.world, self.world.chance
+        world = self.world
         if world.broker.views.catalog.by_name.get(self.topic) is None:
             return
         rows = Delayer._made_rows(self)
-        late = world.now_us() - chance.choice((MINUTE_US + 1_000_000, 50 * MINUTE_US))
-        far = world.now_us() + LONGEST_US + 1_000_000
-        rows[-1] = replace(rows[-1], expiry_us=chance.choice((late, far)))
+        far = world.now_us() + LONGEST_US + 2 * MINUTE_US
+        rows[-1] = replace(rows[-1], expiry_us=far)
         batch = encode(
             rows,
             topic_seed=self.seed,
@@ -228,4 +229,4 @@ class Brief(Delayer):
         if isinstance(reply, InvalidRequest):
             world.reached("expiry refused")
         if world.broker.journal.end != end:
-            raise Violation(f"a batch with an expiry in the past or far away was stored: {reply!r}")
+            raise Violation(f"a batch with an expiry far away was stored: {reply!r}")

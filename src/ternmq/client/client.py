@@ -302,7 +302,7 @@ class Client(pickling.NotPickled):
                 higher level are delivered first. Only topics with levels take one that is not 0.
             expires_after: How long it may be delivered for the first time, in seconds, or a
                 timedelta, more than 0: then it expires. It counts from this call, or from when the
-                message is due, by the broker's clock. None: as the topic says.
+                message is due if that is later, by the broker's clock. None: as the topic says.
             timeout: Seconds in all; None: the client's ``timeout``.
 
         Raises:
@@ -334,7 +334,7 @@ class Client(pickling.NotPickled):
         due = None
         if deliver_after is not None or deliver_at is not None:
             due = self._sender.due(deliver_after, deliver_at)
-        lifetime = None if expires_after is None else self._sender.lifetime(expires_after)
+        lifetime = None if expires_after is None else self._sender.lifetime(expires_after, due)
         if producer.room.full:
             timeout = await self._sender.room(timeout)
         future: asyncio.Future[Receipt] = loop.create_future()
@@ -398,7 +398,7 @@ class Client(pickling.NotPickled):
         if priority != 0:
             outgoing.priority = priority_of(priority)
         if expires_after is not None:
-            outgoing.lifetime = self._sender.lifetime(expires_after)
+            outgoing.lifetime = self._sender.lifetime(expires_after, outgoing.due)
         producer.put(topic, outgoing)
         return future
 

@@ -127,9 +127,17 @@ class Sender:
         """Return when a message is due; None: at once. Raises as ``due_of``."""
         return due_of(deliver_after, deliver_at, self._session.broker_time)
 
-    def lifetime(self, expires_after: object) -> Lifetime | None:
-        """Return how long a message lives; None: for ever. Raises as ``lifetime_of``."""
-        return lifetime_of(expires_after, self._session.broker_time)
+    def lifetime(self, expires_after: object, due: Due | None = None) -> Lifetime | None:
+        """Return how long a message lives; None: for ever. Raises as ``lifetime_of``.
+
+        Args:
+            expires_after: How long.
+            due: When the message is due, to check both together; None: at once.
+        """
+        lifetime = lifetime_of(expires_after, self._session.broker_time)
+        if lifetime is not None and due is not None:
+            lifetime.check(due)
+        return lifetime
 
     def of_item(
         self,
@@ -158,6 +166,8 @@ class Sender:
         if not isinstance(item, Message):
             outgoing = self.outgoing(item, "", "", "", None, "", None, future, queue)
             outgoing.due, outgoing.priority, outgoing.lifetime = due, priority, lifetime
+            if due is not None and lifetime is not None:
+                lifetime.check(due)
             return outgoing
         outgoing = self.outgoing(
             item.body,
@@ -177,6 +187,8 @@ class Sender:
         if item.expires_after is not None:
             lifetime = lifetime_of(item.expires_after, self._session.broker_time, asked_us)
         outgoing.due, outgoing.lifetime = due, lifetime
+        if due is not None and lifetime is not None:
+            lifetime.check(due)
         return outgoing
 
     def encoded(
@@ -223,13 +235,14 @@ class Sender:
 
     async def around(self, topic: str, message: Message, timeout: float | None) -> Receipt:
         """Send a message inside the middlewares of sends."""
+        asked_us = self._session.broker_time.moment_us()  # not when there is room
         outbound = Outbound(topic, message)
         failure: BaseException | None = None
         with self._middlewares.enter_sends(outbound):
             try:
                 if self._producer.room.full:
                     timeout = await self.room(timeout)
-                future = self._put_outbound(outbound, timeout)
+                future = self._put_outbound(outbound, timeout, asked_us)
                 outbound.receipt = await future
             except BaseException as error:
                 failure = error
@@ -261,10 +274,10 @@ class Sender:
             self._producer.put(topic, outgoing, one_way=True)
 
     def _put_outbound(
-        self, outbound: Outbound, timeout: float | None = None
+        self, outbound: Outbound, timeout: float | None = None, asked_us: int | None = None
     ) -> asyncio.Future[Receipt]:
         future: asyncio.Future[Receipt] = self._session.bind().create_future()
-        outgoing = self.of_item(outbound.message, None, future)
+        outgoing = self.of_item(outbound.message, None, future, None, asked_us)
         self._producer.put(outbound.topic, outgoing, timeout)
         return future
 

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from ternmq.client.admin.admin import Admin
-from ternmq.client.content.validation import seconds_us
+from ternmq.client.content.validation import limit_us, seconds_us
 from ternmq.client.declaration.changes import TOPIC_MISSING, Change, advice
 from ternmq.client.declaration.contradictions import contradiction
 from ternmq.client.declaration.policy import RetryPolicy
@@ -375,7 +375,7 @@ def _stated_of_topic(topic: Topic) -> dict[str, str]:
     if topic.levels is not None:
         told["levels"] = str(topic.levels)
     if topic.expires_after is not None:
-        lives = seconds_us("expires_after", topic.expires_after)
+        lives = limit_us("expires_after", topic.expires_after)
         told["expires_after"] = write_duration(lives) if lives else "never"
     return told
 

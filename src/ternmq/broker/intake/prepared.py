@@ -43,6 +43,9 @@ def check_batch(
 ) -> Checked:
     """Verify a batch, and look whether it is stored already.
 
+    ``Sending.check_new`` of a new one is left to the caller: a batch of a transaction that is
+    decided is told so, whatever the topic takes by now.
+
     Args:
         ledger: The broker's.
         sending: Decides sends.
@@ -80,8 +83,6 @@ def check_batch(
         entry = dedup.find(producer_id, first, count, crc, now_us)
     elif producer is None and len(dedup.producers) >= limits.producers:
         raise Busy(f"there are {limits.producers:,} producers, the limit producers")
-    if entry is None:
-        sending.check_new(now_us, topic, batch, flags)
     return Checked(count, flags, entry)
 
 

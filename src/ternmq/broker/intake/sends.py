@@ -52,9 +52,8 @@ _WITH_EXPIRY: Final = 1 << Column.EXPIRY_US
 _WITH_PRIORITY: Final = 1 << Column.PRIORITY
 _TO_CHECK: Final = _KEYED | _SLICE | _WITH_PRIORITY
 _AFTER_DEDUP: Final = _WITH_ORDERING_KEYS | _WITH_EXPIRY
-LATE_US: Final = MINUTE_US
-"""How long ago a message may have expired when it is sent: on a slow network, it may expire on its
-way, and it must not have its whole batch refused."""
+_CLOCK_US: Final = MINUTE_US
+"""How far a client's idea of broker time may be ahead of it."""
 # Members as module names: to look one up in its class takes 0.2 us (Python 3.11).
 _MESSAGES: Final = Kind.MESSAGES
 _SCHEDULED: Final = Kind.SCHEDULED
@@ -165,7 +164,7 @@ class Sending:
 
         Raises:
             TopicNotOrdered: See ``check_ordering_keys``.
-            InvalidRequest: A row expired long ago, or expires in more than a hundred years.
+            InvalidRequest: A row expires in more than a hundred years.
         """
         if flags & _WITH_ORDERING_KEYS:
             self.check_ordering_keys(topic)
@@ -344,15 +343,11 @@ class Sending:
 def check_expiries(now_us: int, batch: bytes) -> None:
     """Check the times at which the rows of a batch expire; the batch has the column.
 
+    A row that has expired already is stored as any other: the rows beside it may be good, and each
+    group counts it. Clients refuse a lifetime that is too long by themselves, message by message.
+
     Raises:
-        InvalidRequest: A row expired more than a minute ago, or expires in more than a hundred
-            years.
+        InvalidRequest: A row expires in more than a hundred years.
     """
-    times = [time for time in expiry_times_of(batch) if time]
-    if times and min(times) < now_us - LATE_US:
-        raise InvalidRequest(
-            "a message has expired already: expires_after counts from now, or from when the "
-            "message is due"
-        )
-    if times and max(times) > now_us + LONGEST_US:
+    if max(expiry_times_of(batch)) > now_us + LONGEST_US + _CLOCK_US:
         raise InvalidRequest("a message expires in more than a hundred years")

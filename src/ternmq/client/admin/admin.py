@@ -17,6 +17,7 @@ from ternmq.client.content.validation import (
     flag,
     lease_us_of,
     length_us,
+    limit_us,
     query_text,
     real,
     seconds_us,
@@ -123,7 +124,7 @@ class Admin(pickling.NotPickled):
             levels: Number of levels of priority, 1 to 8, of a topic that is not ordered. Messages
                 of a higher level are delivered first. It cannot be changed.
             expires_after: How long after it was stored a message may be delivered for the first
-                time, in seconds or as a timedelta; None: for ever.
+                time, in seconds or as a timedelta; None or 0: for ever.
 
         Raises:
             TopicExists: There is a topic of that name.
@@ -196,7 +197,7 @@ class Admin(pickling.NotPickled):
         if ignore_ordering_keys is not None:
             spec = msgspec.structs.replace(spec, ignore_ordering_keys=ignore_ordering_keys)
         if expires_after is not None:
-            lives = seconds_us("expires_after", expires_after)
+            lives = limit_us("expires_after", expires_after)
             spec = msgspec.structs.replace(spec, expires_us=lives)
         await self._do(Command.TOPIC_CHANGE, control.TopicChange(topic=name, spec=spec.check()))
         return spec

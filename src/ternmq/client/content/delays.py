@@ -46,6 +46,10 @@ class Due:
             self._at_us = broker_time.at(self._asked_us) + self._after_us
         return self._at_us
 
+    def ahead_us(self, broker_time: BrokerTime) -> int:
+        """Return how far it is ahead, in µs, seen from when it was asked for; below 0: past."""
+        return self._at_us - _now_us(broker_time) if self._at_us else self._after_us
+
     def arguments(self) -> tuple[timedelta | None, datetime | None]:
         """Return ``deliver_after`` and ``deliver_at`` with which the message can be sent again."""
         if self._at_us:

@@ -6,6 +6,7 @@ import math
 from datetime import timedelta
 
 from ternmq.client.content.broker_time import BrokerTime
+from ternmq.client.content.delays import Due
 from ternmq.client.content.validation import real
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.specs import LONGEST_US
@@ -16,31 +17,44 @@ _MICROSECOND = timedelta(microseconds=1)
 class Lifetime:
     """How long a message may be delivered for the first time; messages of one call share one.
 
-    It begins when the application sends the message, or when the message is due. Broker time at
-    that moment is known only when there is a connection.
+    It begins when the application sends the message, or when the message is due if that is later.
+    Broker time at that moment is known only when there is a connection.
     """
 
-    __slots__ = ("_after_us", "_asked_us", "_from_us")
+    __slots__ = ("_after_us", "_asked_us", "_broker_time", "_from_us")
 
-    def __init__(self, after_us: int, asked_us: int) -> None:
+    def __init__(self, after_us: int, asked_us: int, broker_time: BrokerTime) -> None:
         self._after_us = after_us
+        self._broker_time = broker_time
         self._asked_us = asked_us
         """Moment at which the message was sent."""
         self._from_us = 0
         """The same in broker time; 0: not known yet."""
 
-    def end_us(self, broker_time: BrokerTime, due_us: int) -> int:
+    def end_us(self, due_us: int) -> int:
         """Return the time at which the message expires, in µs of broker time; it never changes.
 
         Args:
-            broker_time: The broker's clock.
             due_us: When the message is due; 0: at once.
         """
-        if due_us:
-            return due_us + self._after_us
         if not self._from_us:
-            self._from_us = broker_time.at(self._asked_us)
-        return self._from_us + self._after_us
+            self._from_us = self._broker_time.at(self._asked_us)
+        from_us = max(due_us, self._from_us)  # the message may have been due before it was sent
+        # A clock of this machine that is wrong may have let too long a lifetime pass: the broker
+        # would refuse the messages beside this one, too.
+        return min(from_us + self._after_us, self._from_us + LONGEST_US)
+
+    def check(self, due: Due) -> None:
+        """Refuse a message that would expire too late because of when it is due.
+
+        Raises:
+            InvalidRequest: It would expire in more than a hundred years.
+        """
+        if due.ahead_us(self._broker_time) + self._after_us > LONGEST_US:
+            raise InvalidRequest(
+                "the message would expire in more than a hundred years: expires_after counts from "
+                "when it is due"
+            )
 
     def argument(self) -> timedelta:
         """Return ``expires_after`` with which the message can be sent again."""
@@ -63,7 +77,9 @@ def lifetime_of(
     if expires_after is None:
         return None
     after_us = lifetime_us(expires_after)
-    return Lifetime(after_us, broker_time.moment_us() if asked_us is None else asked_us)
+    return Lifetime(
+        after_us, broker_time.moment_us() if asked_us is None else asked_us, broker_time
+    )
 
 
 def lifetime_us(expires_after: object) -> int:
@@ -80,7 +96,7 @@ def lifetime_us(expires_after: object) -> int:
         after_us = math.ceil(seconds * 1_000_000)
     if after_us <= 0:
         raise InvalidRequest(
-            "expires_after must be more than 0 seconds: a message that has expired is not stored"
+            "expires_after must be more than 0 seconds: a message that has expired is not sent"
         )
     if after_us > LONGEST_US:
         raise InvalidRequest("expires_after must be at most a hundred years (36,525 days)")

@@ -351,6 +351,18 @@ def seconds_us(what: str, seconds: object) -> int:
     return round(number * 1e6)
 
 
+def limit_us(what: str, seconds: object) -> int:
+    """Return the µs of a limit of which 0 means none; raises as ``seconds_us``.
+
+    Raises:
+        InvalidRequest: It is not 0, and so short that it would become 0.
+    """
+    limit = seconds_us(what, seconds)
+    if not limit and seconds:
+        raise InvalidRequest(f"{what} must be 1 µs or more; or 0, which means no limit")
+    return limit
+
+
 def lease_us_of(lease: object) -> int:
     """Return the µs of a group's lease.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Self
 
-from ternmq.client.content.validation import choose, flag, real, seconds_us, whole
+from ternmq.client.content.validation import choose, flag, limit_us, real, seconds_us, whole
 from ternmq.model import specs
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.policies import write_retry
@@ -65,7 +65,7 @@ class RetryPolicy:
         put(self, "jitter", real("jitter", jitter))
         put(self, "attempts", whole("attempts", attempts))
         put(self, "exhausted", choose("exhausted", Exhausted, exhausted))
-        limit = 0 if expires is None else seconds_us("expires", expires)
+        limit = 0 if expires is None else limit_us("expires", expires)
         put(self, "expires", timedelta(microseconds=limit) if limit else None)
         spec_of(self).check()
 
@@ -104,5 +104,5 @@ def spec_of(policy: RetryPolicy) -> specs.RetryPolicy:
         jitter=policy.jitter,
         attempts=policy.attempts,
         exhausted=policy.exhausted,
-        expires_us=seconds_us("expires", policy.expires or 0),
+        expires_us=limit_us("expires", policy.expires or 0),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from ternmq.client.content.validation import check_topic, choose, flag, length_us, seconds_us, whole
+from ternmq.client.content.validation import check_topic, choose, flag, length_us, limit_us, whole
 from ternmq.model.specs import Durability, TopicSpec
 
 
@@ -24,7 +24,7 @@ class Topic:
         levels: Number of levels of priority, 1 to 8; ``queues`` is the number of each level. It
             never changes, and ordered topics have one level.
         expires_after: How long after it was stored a message may be delivered for the first time;
-            zero: for ever.
+            0: for ever.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Topic:
         put(self, "keep_until_consumed", keep_until_consumed)
         put(self, "ignore_ordering_keys", ignore_ordering_keys)
         put(self, "levels", levels)
-        lives = None if expires_after is None else seconds_us("expires_after", expires_after)
+        lives = None if expires_after is None else limit_us("expires_after", expires_after)
         put(self, "expires_after", None if lives is None else timedelta(microseconds=lives))
         spec_of(self)
 
@@ -108,5 +108,5 @@ def spec_of(topic: Topic) -> TopicSpec:
         keep_until_consumed=default.keep_until_consumed if keep is None else keep,
         ignore_ordering_keys=bool(topic.ignore_ordering_keys),
         levels=default.levels if topic.levels is None else topic.levels,
-        expires_us=seconds_us("expires_after", topic.expires_after or 0),
+        expires_us=limit_us("expires_after", topic.expires_after or 0),
     ).check()

@@ -8,7 +8,6 @@ from functools import partial
 import pytest
 
 from ternmq.broker.delivery.expiry import Expiry
-from ternmq.broker.intake.sends import LATE_US
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.specs import LONGEST_US, Expired, Limits, RetryPolicy
 from ternmq.record.batch.batch import Row
@@ -301,25 +300,43 @@ def sweep(world: World, seconds: int) -> None:
         world.commit()
 
 
-@pytest.mark.parametrize("after_us", [-LATE_US - 1, LONGEST_US + 1])
-def test_expiries_that_make_no_sense_are_refused(world: World, after_us: int) -> None:
-    batch = world.batch("t", [Row(body=b"x"), Row(body=b"y", expiry_us=world.now + after_us)])
+def test_expiries_that_make_no_sense_are_refused(world: World) -> None:
+    far_us = world.now + LONGEST_US + 61 * SECOND
+    batch = world.batch("t", [Row(body=b"x"), Row(body=b"y", expiry_us=far_us)])
     end = world.broker.journal.end
     with pytest.raises(InvalidRequest, match="expire"):
         world.send_batch("t", batch)
     assert world.broker.journal.end == end
 
 
-def test_a_row_that_expired_on_its_way_is_stored(world: World) -> None:
+@pytest.mark.parametrize("late", [-1, -61, -86_400])
+def test_a_row_that_expired_on_its_way_is_stored_with_those_beside_it(
+    world: World, late: float
+) -> None:
     session = world.join()
-    world.send("t", rows(world, -1, 0))
-    assert offsets(world.pull(session, "t", "g")) == [1]
+    world.group("t", "drops")
+    world.change("t", "drops", expired=Expired.DROP)
+    world.send("t", rows(world, late, 0, 3600))
+    for group, letters in (("g", [0]), ("drops", [])):
+        assert offsets(world.pull(session, "t", group)) == [1, 2]
+        assert sorted(dead(world, "t", group)) == letters
+
+
+def test_a_late_row_is_prepared_and_scheduled_as_any_other(world: World) -> None:
+    session = world.join()
+    one = world.prepare("t", rows(world, -3600, 0))
+    world.decide([one.prepared])
+    world.send("t", rows(world, -3600, 3600, due=2))
+    world.pass_time(3 * SECOND)
+    world.commit()
+    assert len(offsets(world.pull(session, "t", "g"))) == 2
+    assert len(dead(world)) == 2
 
 
 def test_a_resend_of_a_stored_batch_is_never_refused(world: World) -> None:
     batch = world.batch("t", rows(world, 1))
     world.send_batch("t", batch)
-    world.now += LATE_US + 2 * SECOND
+    world.now += 62 * SECOND
     assert world.send_batch("t", batch).duplicate
 
 

@@ -20,7 +20,7 @@ from ternmq.model.errors import (
     UnknownTransaction,
     WriterTaken,
 )
-from ternmq.model.specs import Limits
+from ternmq.model.specs import LONGEST_US, Limits
 from ternmq.model.types import DAY_US, HOUR_US, MINUTE_US
 from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
@@ -207,6 +207,18 @@ def test_an_empty_transaction_is_a_decision_like_any_other() -> None:
         world.decide([], digest=1)
     with pytest.raises(TransactionDecided):
         world.prepare("t", 1)
+    same_after_restart(world)
+
+
+def test_a_repeated_prepare_is_told_of_the_decision_whatever_the_topic_would_say_of_it() -> None:
+    world, _ = ready()
+    world.decide([world.prepare("t", 1).prepared])
+    late = [Row(body=b"x", expiry_us=world.now - 3600 * SECOND)]
+    far = [Row(body=b"x", expiry_us=world.now + LONGEST_US + 61 * SECOND)]
+    keyed = [Row(body=b"x", ordering_key="k"), Row(body=b"y")]
+    for rows in (late, far, keyed):
+        with pytest.raises(TransactionDecided):
+            world.prepare("t", rows)
     same_after_restart(world)
 
 

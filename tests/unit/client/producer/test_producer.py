@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as replaced
 
 import ternmq
 from ternmq.client.connection.link import Waiting
+from ternmq.client.content.broker_time import moved_clocks
 from ternmq.client.producer.lanes import TopicFacts
 from ternmq.client.producer.producer import ALONE
 from ternmq.client.producer.singles import Singles
@@ -151,6 +153,42 @@ async def test_a_log_handler_that_raises_takes_no_outcome_along(
             log.removeHandler(handler)
         assert [one.topic for one in caught.value.failures] == ["a", "b", "c"]
         assert len(told) == 3  # each reported, by the loop
+
+
+@pytest.mark.parametrize("middleware", [False, True])
+async def test_times_of_a_message_that_waits_for_room_count_from_its_send(
+    middleware: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with FakeBroker() as fake:
+        now_us = [5_000_000]
+        welcome = fake._welcome
+        monkeypatch.setattr(
+            fake, "_welcome", lambda hello: replaced(welcome(hello), now_us=(1 << 40) + now_us[0])
+        )
+        monkeypatch.setitem(moved_clocks, int(fake.url.rsplit(":", 1)[1]), lambda: now_us[0])
+        options = replace(ternmq.connect(fake.url).options, buffer_bytes=500, batch_bytes=500)
+        async with ternmq.connect(options=options) as client:
+            if middleware:
+
+                @client.send_middleware
+                def around(outbound: ternmq.Outbound) -> Iterator[None]:
+                    yield
+
+            await client.send("t", b"first")
+            fake.silent = True
+            fills = asyncio.ensure_future(client.send("t", bytes(500)))
+            await until(lambda: client._producer.room.full)
+            waits = asyncio.ensure_future(
+                client.send("t", b"late", deliver_after=2, expires_after=10)
+            )
+            begin_us = client._session.broker_time.at(now_us[0])
+            await asyncio.sleep(0)
+            now_us[0] += 3_000_000
+            fake.silent = False
+            fake.cut()
+            await asyncio.gather(fills, waits)
+            (row,) = fake.sends[-1].rows()
+            assert (row.due_us, row.expiry_us) == (begin_us + 2_000_000, begin_us + 12_000_000)
 
 
 async def test_many_messages_that_wait_for_room_go_to_the_queues_that_there_are_then() -> None:
