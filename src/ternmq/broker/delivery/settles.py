@@ -256,7 +256,7 @@ class Settling:
         dead = {
             order.hash_of(offset)
             for start, stop, attempt, _ in order.handled(named)[0]
-            if not self.comes_again(subscription, attempt)
+            if not self.surely_comes_again(subscription, attempt)
             for offset in range(start, stop)
         }
         return [offset for offset in waiting if order.hash_of(offset) in dead]
@@ -306,12 +306,19 @@ class Settling:
         stored = messages.of_record(record)
         return min(stop, stored.first_offset + stored.count), time_us
 
-    def comes_again(self, subscription: Subscription, attempt: int) -> bool:
-        """Return whether a row that fails at this attempt blocks its key: it waits, or is held."""
+    def may_come_again(self, subscription: Subscription, attempt: int) -> bool:
+        """Return whether a row that fails at this attempt may block its key: waiting, or held.
+
+        If the policy ends retries by age, that decides too, and the row may be dead instead.
+        """
         policy = subscription.spec.retry
-        if policy.enabled and attempt < policy.attempts and not policy.expires_us:
-            return True  # else its age decides, which may make this failure the last
-        return _holds(subscription)
+        return (policy.enabled and attempt < policy.attempts) or _holds(subscription)
+
+    def surely_comes_again(self, subscription: Subscription, attempt: int) -> bool:
+        """Return whether a row that fails at this attempt blocks its key, whatever its age."""
+        if subscription.spec.retry.expires_us:
+            return _holds(subscription)
+        return self.may_come_again(subscription, attempt)
 
     def _policy(
         self,
