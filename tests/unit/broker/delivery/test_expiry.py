@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from ternmq.broker.delivery.expiry import Expiry
 from ternmq.broker.intake.sends import LATE_US
-from ternmq.model.errors import InvalidRequest
+from ternmq.model.errors import CorruptJournal, DiskReadError, InvalidRequest, MessageNotFound
 from ternmq.model.specs import LONGEST_US, Expired, Limits, RetryPolicy
 from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
@@ -360,3 +361,43 @@ def test_retries_end_when_the_policy_says(world: World) -> None:
     assert pulled is not None
     world.settle(session, "t", "g", pulled, Outcome.RETRY, reason="no")
     assert dead(world) == {0: (3, 3)}
+
+
+DAMAGES = [CorruptJournal, DiskReadError, MessageNotFound]
+
+
+def damage(world: World, offset: int, error: type[Exception], topic: str = "t") -> None:
+    """Make the record of a row unreadable."""
+    index, store = world.broker.index, world.broker.store
+    number = world.broker.views.catalog.topic(topic).number
+    (place,) = index.locate(number, 0, offset, offset + 1, 1).positions
+    get, time_us = store.get, store.time_us
+
+    def damaged_get(position: int, length: int | None = None) -> bytes:
+        if position == place:
+            raise error("damaged")
+        return get(position, length)
+
+    def damaged_time(position: int) -> int:
+        if position == place:
+            raise error("damaged")
+        return time_us(position)
+
+    store.get, store.time_us = damaged_get, damaged_time  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("error", DAMAGES)
+def test_what_cannot_be_read_has_no_age(world: World, error: type[Exception]) -> None:
+    """It is set apart, or its lease ends, as without an end of retries."""
+    world.change("t", "g", retry=replace(STEADY, expires_us=3600 * SECOND), lease_us=5 * SECOND)
+    session = world.join()
+    world.send("t", 4)
+    pulled = world.pull(session, "t", "g")
+    assert pulled is not None
+    damage(world, 0, error)
+    reply = world.settle(session, "t", "g", pulled, Outcome.RETRY, [(0, 3)], reason="unreadable")
+    assert list(reply.settled) == [(0, 3, 1, 1)]
+    world.pass_time(6 * SECOND)
+    progress = world.progress("t", "g")
+    assert not progress.leases
+    assert [one.offset for one in progress.failures.failed(dead=False, after=-1)] == [0, 1, 2, 3]
