@@ -12,12 +12,15 @@ cause. Rows that were never handed out have attempt 0 and deliveries 0. When the
 nearly full, expired rows are dropped whatever the group says, and an alarm is raised: they must
 never fill the store, since a group whose store is full gets no new rows.
 
+A row that cannot be read has not expired: it is handed out, and its consumer sets it apart.
+
 Rows of queues without expiring rows are not judged at all: see ``Queue.judged_below``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from ternmq.broker.catalog.catalog import Queue, Subscription
@@ -28,13 +31,14 @@ from ternmq.broker.ledger.alarms import EXPIRED_DROPPED, Alarms
 from ternmq.broker.ledger.factkinds import SETTLED
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.journal.index.tail import Places
-from ternmq.model.errors import CorruptJournal
+from ternmq.model.errors import CorruptJournal, DiskReadError, MessageNotFound
 from ternmq.model.specs import Expired
 from ternmq.record.batch.layout import EXPIRY_US, expiry_times_of, flags_of
 from ternmq.record.fact import messages, moved
 from ternmq.record.fact.facts import Cause, LeasedRun, Outcome, Settled
 from ternmq.record.fact.header import HEADER_BYTES, time_us_of
 
+_UNREADABLE: Final = (CorruptJournal, DiskReadError, MessageNotFound)
 _HAS_EXPIRY: Final = 1 << EXPIRY_US
 _NEVER: Final = 1 << 63
 _NEARLY_FULL: Final = 9
@@ -93,7 +97,7 @@ class Expiry:
     def _over(
         self, now_us: int, queue: Queue, progress: Progress, start: int, stop: int
     ) -> list[tuple[int, int]]:
-        """Return the rows of a span whose time is over."""
+        """Return the rows of a span whose time is over; none of those that cannot be read."""
         over: list[tuple[int, int]] = []
         ledger = self._ledger
         at = start
@@ -102,12 +106,14 @@ class Expiry:
                 queue.topic.number, queue.number, at, stop, ledger.limits.pull_bytes
             )
             if not places.positions:
-                if self._copy_is_over(now_us, queue, progress, at):
-                    over.append((at, at + 1))
+                with suppress(*_UNREADABLE):
+                    if self._copy_is_over(now_us, queue, progress, at):
+                        over.append((at, at + 1))
                 at += 1
                 continue
             for number in range(len(places.positions)):
-                self._look(now_us, queue, places, number, at, min(stop, places.stop), over)
+                with suppress(*_UNREADABLE):
+                    self._look(now_us, queue, places, number, at, min(stop, places.stop), over)
             at = min(stop, places.stop)
         return over
 

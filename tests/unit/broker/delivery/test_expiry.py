@@ -401,3 +401,21 @@ def test_what_cannot_be_read_has_no_age(world: World, error: type[Exception]) ->
     progress = world.progress("t", "g")
     assert not progress.leases
     assert [one.offset for one in progress.failures.failed(dead=False, after=-1)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("error", DAMAGES)
+def test_what_cannot_be_read_does_not_expire(world: World, error: type[Exception]) -> None:
+    """It is handed out, so that it is set apart, also when it comes again."""
+    session = world.join()
+    world.send("t", rows(world, 3, 3))
+    world.send("t", rows(world, 3, 0))
+    damage(world, 0, error)
+    world.now += 5 * SECOND
+    pulled = world.broker.pull(world.now, session, "t", "g", 10, None, None, 0)
+    assert offsets(pulled) == [0, 1, 3]
+    assert sorted(dead(world)) == [2]
+    assert pulled is not None
+    world.settle(session, "t", "g", pulled, Outcome.RETRY, [(0, 2)], reason="unreadable")
+    world.pass_time(20 * SECOND)
+    again = world.broker.pull(world.now, session, "t", "g", 10, None, None, 0)
+    assert offsets(again) == [0, 1]
