@@ -9,8 +9,9 @@ group's filter does not pass never expires for it.
 
 An expired row becomes a dead letter with the cause EXPIRED, or is dropped: done, with the same
 cause. Rows that were never handed out have attempt 0 and deliveries 0. When the failure store is
-nearly full, expired rows are dropped whatever the group says, and an alarm is raised: they must
-never fill the store, since a group whose store is full gets no new rows.
+nearly full, they are dropped whatever the group says, and an alarm is raised: they must never fill
+the store, since a group whose store is full gets no new rows. Rows that come again are in the store
+already, and stay in it as dead letters.
 
 A row that cannot be read has not expired: it is handed out, and its consumer sets it apart.
 
@@ -168,7 +169,6 @@ class Expiry:
             JournalFull: no segment is ready; nothing was changed.
         """
         failures = progress.failures
-        rows = row_count(runs)
         dead, dropped = runs, list[LeasedRun]()
         crowded = False
         if subscription.spec.expired is Expired.DROP:
@@ -176,10 +176,13 @@ class Expiry:
         else:
             most = self._ledger.limits.failures * _NEARLY_FULL // 10
             left = max(0, most - failures.waiting_rows - failures.dead_rows)
-            crowded = rows > left
+            # Rows that failed before are in the store already, as waiting ones.
+            new = [run for run in runs if not run[3]]
+            crowded = row_count(new) > left
             if crowded:
-                dead = first_rows(runs, left) if left else []
-                dropped, _ = split_all(runs, [run[:2] for run in dead])
+                kept = first_rows(new, left) if left else []
+                dropped, _ = split_all(new, [run[:2] for run in kept])
+                dead = sorted(kept + [run for run in runs if run[3]])
         settled: list[Settled] = []
         if dead:
             kept, previous = _with_failures(progress, dead)

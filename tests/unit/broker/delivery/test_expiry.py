@@ -208,6 +208,24 @@ def test_near_the_cap_of_the_store_rows_are_dropped_with_an_alarm() -> None:
     check_restart(world)
 
 
+def test_rows_that_are_in_the_store_already_are_kept_near_its_cap() -> None:
+    """They waited for a retry there: as dead letters they take no more of it."""
+    world = World(Limits(failures=10))
+    world.topic("t")
+    world.group("t", "g")
+    session = world.join()
+    world.send("t", rows(world, *[10] * 8))
+    pulled = world.pull(session, "t", "g")
+    assert pulled is not None
+    world.settle(session, "t", "g", pulled, Outcome.RETRY)
+    world.send("t", rows(world, *[10] * 3))
+    world.pass_time(20 * SECOND)
+    assert world.pull(session, "t", "g") is None
+    assert sorted(dead(world)) == list(range(9))
+    assert (world.broker.expiry.dead_rows, world.broker.expiry.dropped_rows) == (9, 2)
+    check_restart(world)
+
+
 def test_a_filtered_row_never_expires_for_the_group(world: World) -> None:
     session = world.join()
     world.group("t", "red", tags="red")
