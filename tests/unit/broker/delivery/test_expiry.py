@@ -437,3 +437,38 @@ def test_what_cannot_be_read_does_not_expire(world: World, error: type[Exception
     world.pass_time(20 * SECOND)
     again = world.broker.pull(world.now, session, "t", "g", 10, None, None, 0)
     assert offsets(again) == [0, 1]
+
+
+def count_reads(world: World, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list to which every position is added of which a record is read."""
+    read: list[int] = []
+    store = world.broker.store
+    get, time_us = store.get, store.time_us
+
+    def counted_get(position: int, length: int | None = None) -> bytes:
+        read.append(position)
+        return get(position, length)
+
+    def counted_time(position: int) -> int:
+        read.append(position)
+        return time_us(position)
+
+    monkeypatch.setattr(store, "get", counted_get)
+    monkeypatch.setattr(store, "time_us", counted_time)
+    return read
+
+
+def test_rows_that_come_again_are_judged_with_one_read_of_their_batch(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = world.join()
+    world.send("t", rows(world, *[5 if n % 3 else 90 for n in range(300)]))
+    pulled = world.pull(session, "t", "g", 300)
+    assert pulled is not None
+    world.settle(session, "t", "g", pulled, Outcome.RETRY, delay_us=SECOND)
+    world.pass_time(6 * SECOND)
+    read = count_reads(world, monkeypatch)
+    again = world.broker.pull(world.now, session, "t", "g", 300, None, None, 0)
+    assert offsets(again) == [n for n in range(300) if not n % 3]
+    assert len(dead(world)) == 200
+    assert len(read) < 10
