@@ -115,7 +115,7 @@ class Outcomes:
         progress: Progress,
         settles: Sequence[tuple[Settled, list[LeasedRun]]],
     ) -> dict[int, int]:
-        """Return ordering hash -> the first row of the key that comes again by the commit."""
+        """Return ordering hash -> the first row of the key that may come again by the commit."""
         lowest: dict[int, int] = {}
         if not progress.mode.blocks:
             return lowest
@@ -123,7 +123,7 @@ class Outcomes:
             if one.outcome is not Outcome.RETRY:
                 continue
             for start, stop, attempt, _ in taken:
-                if self._settling.comes_again(subscription, attempt):
+                if self._settling.may_come_again(subscription, attempt):
                     for offset in range(start, stop):
                         hash_ = progress.order.hash_of(offset) or 0
                         lowest[hash_] = min(lowest.get(hash_, offset), offset)

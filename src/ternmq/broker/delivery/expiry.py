@@ -9,8 +9,11 @@ group's filter does not pass never expires for it.
 
 An expired row becomes a dead letter with the cause EXPIRED, or is dropped: done, with the same
 cause. Rows that were never handed out have attempt 0 and deliveries 0. When the failure store is
-nearly full, expired rows are dropped whatever the group says, and an alarm is raised: they must
-never fill the store, since a group whose store is full gets no new rows.
+nearly full, they are dropped whatever the group says, and an alarm is raised: they must never fill
+the store, since a group whose store is full gets no new rows. Rows that come again are in the store
+already, and stay in it as dead letters.
+
+A row that cannot be read has not expired: it is handed out, and its consumer sets it apart.
 
 Rows of queues without expiring rows are not judged at all: see ``Queue.judged_below``.
 """
@@ -18,7 +21,8 @@ Rows of queues without expiring rows are not judged at all: see ``Queue.judged_b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from contextlib import suppress
+from typing import Final, NamedTuple
 
 from ternmq.broker.catalog.catalog import Queue, Subscription
 from ternmq.broker.delivery.settles import Settling
@@ -28,17 +32,39 @@ from ternmq.broker.ledger.alarms import EXPIRED_DROPPED, Alarms
 from ternmq.broker.ledger.factkinds import SETTLED
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.journal.index.tail import Places
-from ternmq.model.errors import CorruptJournal
+from ternmq.model.errors import CorruptJournal, DiskReadError, MessageNotFound
 from ternmq.model.specs import Expired
 from ternmq.record.batch.layout import EXPIRY_US, expiry_times_of, flags_of
 from ternmq.record.fact import messages, moved
 from ternmq.record.fact.facts import Cause, LeasedRun, Outcome, Settled
 from ternmq.record.fact.header import HEADER_BYTES, time_us_of
 
+_UNREADABLE: Final = (CorruptJournal, DiskReadError, MessageNotFound)
 _HAS_EXPIRY: Final = 1 << EXPIRY_US
 _NEVER: Final = 1 << 63
 _NEARLY_FULL: Final = 9
 """Tenths of the failure store from which on expired rows are dropped."""
+
+
+class _Batch(NamedTuple):
+    """When rows that are stored together expire, as far as one judgement must know."""
+
+    first: int
+    stop: int
+    of_topic: bool
+    """Whether the time of all rows is over by the settings of their topic."""
+    times: Sequence[int]
+    """When each row expires, 0: never; empty if no row states it, or that does not count."""
+
+    def add_over(self, now_us: int, start: int, stop: int, over: list[tuple[int, int]]) -> None:
+        """Add those rows of a span of it whose time is over."""
+        first, _, of_topic, times = self
+        if of_topic:
+            _add(over, start, stop)
+        elif times:
+            for offset in range(start, stop):
+                if 0 < times[offset - first] <= now_us:
+                    _add(over, offset, offset + 1)
 
 
 class Expiry:
@@ -52,12 +78,18 @@ class Expiry:
         dropped_rows: Likewise, of those that were dropped.
     """
 
-    __slots__ = ("_alarms", "_ledger", "_settling", "dead_rows", "dropped_rows")
+    __slots__ = (
+        "_alarms", "_batch", "_copies", "_ledger", "_settling", "dead_rows", "dropped_rows"
+    )  # fmt: skip
 
     def __init__(self, ledger: Ledger, settling: Settling) -> None:
         self._ledger = ledger
         self._settling = settling
         self._alarms = Alarms(ledger)
+        self._batch: _Batch | None = None
+        """The one that was read last for the rows that are judged now."""
+        self._copies: tuple[int, moved.Moved] | None = None
+        """Likewise, of rows whose segment was removed, with the position of the record."""
         self.dead_rows = 0
         self.dropped_rows = 0
 
@@ -69,6 +101,7 @@ class Expiry:
         Raises:
             WouldBlock: bytes must be read first; nothing was changed.
         """
+        self._batch = self._copies = None
         found: list[LeasedRun] = []
         below = queue.judged_below
         failures, cursor = progress.failures, progress.cursor
@@ -93,52 +126,50 @@ class Expiry:
     def _over(
         self, now_us: int, queue: Queue, progress: Progress, start: int, stop: int
     ) -> list[tuple[int, int]]:
-        """Return the rows of a span whose time is over."""
+        """Return the rows of a span whose time is over; none of those that cannot be read."""
         over: list[tuple[int, int]] = []
         ledger = self._ledger
         at = start
         while at < stop:
+            batch = self._batch
+            if batch is not None and batch.first <= at < batch.stop:
+                end = min(stop, batch.stop)
+                batch.add_over(now_us, at, end, over)
+                at = end
+                continue
             places = ledger.index.locate(
                 queue.topic.number, queue.number, at, stop, ledger.limits.pull_bytes
             )
             if not places.positions:
-                if self._copy_is_over(now_us, queue, progress, at):
-                    over.append((at, at + 1))
+                with suppress(*_UNREADABLE):
+                    batch = self._batch = self._read_copy(now_us, queue, progress, at)
+                    batch.add_over(now_us, at, at + 1, over)
                 at += 1
                 continue
-            for number in range(len(places.positions)):
-                self._look(now_us, queue, places, number, at, min(stop, places.stop), over)
+            firsts = [*places.first_offsets[1:], places.stop]
+            for number, end in enumerate(firsts):
+                with suppress(*_UNREADABLE):
+                    batch = self._batch = self._read(now_us, queue, places, number)
+                    low = max(at, places.first_offsets[number])
+                    batch.add_over(now_us, low, min(stop, end), over)
             at = min(stop, places.stop)
         return over
 
-    def _look(
-        self,
-        now_us: int,
-        queue: Queue,
-        places: Places,
-        number: int,
-        start: int,
-        stop: int,
-        over: list[tuple[int, int]],
-    ) -> None:
-        """Add those rows of one batch whose time is over."""
-        firsts = places.first_offsets
-        low = max(start, firsts[number])
-        high = min(stop, firsts[number + 1]) if number + 1 < len(firsts) else stop
+    def _read(self, now_us: int, queue: Queue, places: Places, number: int) -> _Batch:
+        """Return when the rows of a batch expire."""
         record = self._ledger.store.at_place(places, number)
-        of_topic = _by_topic(queue, time_us_of(record))
         stored = messages.of_record(record)
-        if of_topic <= now_us or not flags_of(stored.batch) & _HAS_EXPIRY:
-            if of_topic <= now_us:
-                _add(over, low, high)
-            return
-        times = expiry_times_of(stored.batch)
-        for offset in range(low, high):
-            if 0 < times[stored.row_of(offset)] <= now_us:
-                _add(over, offset, offset + 1)
+        times: Sequence[int] = ()
+        states = flags_of(stored.batch) & _HAS_EXPIRY
+        of_topic = _by_topic(queue, time_us_of(record)) <= now_us
+        if states and not of_topic:
+            times = expiry_times_of(stored.batch)
+            if stored.runs:
+                times = [one for start, stop in stored.runs for one in times[start:stop]]
+        return _Batch(stored.first_offset, stored.first_offset + stored.count, of_topic, times)
 
-    def _copy_is_over(self, now_us: int, queue: Queue, progress: Progress, offset: int) -> bool:
-        """Return whether the time of a row is over whose segment was removed."""
+    def _read_copy(self, now_us: int, queue: Queue, progress: Progress, offset: int) -> _Batch:
+        """Return when the rows expire that were copied with one whose segment was removed."""
         ledger = self._ledger
         place = ledger.index.moved(queue.topic.number, queue.number, offset)
         if place is None:
@@ -146,12 +177,15 @@ class Expiry:
                 f"offset {offset} of queue {queue.number} of topic {queue.topic.number} is owed to "
                 f"group {progress.group} and kept nowhere"
             )
-        piece, row = moved.unpack(ledger.store.get(place.position)[HEADER_BYTES:]).row(place.row)
-        if _by_topic(queue, piece.time_us) <= now_us:
-            return True
-        if not flags_of(piece.batch) & _HAS_EXPIRY:
-            return False
-        return 0 < expiry_times_of(piece.batch)[row] <= now_us
+        if self._copies is None or self._copies[0] != place.position:
+            copies = moved.unpack(ledger.store.get(place.position)[HEADER_BYTES:])
+            self._copies = place.position, copies
+        piece, _ = self._copies[1].row(place.row)
+        times: Sequence[int] = ()
+        of_topic = _by_topic(queue, piece.time_us) <= now_us
+        if flags_of(piece.batch) & _HAS_EXPIRY and not of_topic:
+            times = expiry_times_of(piece.batch)[piece.row_start :]
+        return _Batch(piece.first_offset, piece.first_offset + piece.row_count, of_topic, times)
 
     def record(
         self, now_us: int, subscription: Subscription, progress: Progress, runs: list[LeasedRun]
@@ -162,7 +196,6 @@ class Expiry:
             JournalFull: no segment is ready; nothing was changed.
         """
         failures = progress.failures
-        rows = row_count(runs)
         dead, dropped = runs, list[LeasedRun]()
         crowded = False
         if subscription.spec.expired is Expired.DROP:
@@ -170,10 +203,13 @@ class Expiry:
         else:
             most = self._ledger.limits.failures * _NEARLY_FULL // 10
             left = max(0, most - failures.waiting_rows - failures.dead_rows)
-            crowded = rows > left
+            # Rows that failed before are in the store already, as waiting ones.
+            new = [run for run in runs if not run[3]]
+            crowded = row_count(new) > left
             if crowded:
-                dead = first_rows(runs, left) if left else []
-                dropped, _ = split_all(runs, [run[:2] for run in dead])
+                fit = first_rows(new, left) if left else []
+                dropped, _ = split_all(new, [run[:2] for run in fit])
+                dead = sorted(fit + [run for run in runs if run[3]])
         settled: list[Settled] = []
         if dead:
             kept, previous = _with_failures(progress, dead)

@@ -15,7 +15,7 @@ from ternmq.broker.group.runs import missing, parts_in, split_all, union
 from ternmq.broker.ledger.factkinds import SETTLED, FactKind
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.journal.cache.cold import WouldBlock
-from ternmq.model.errors import LeaseExpired
+from ternmq.model.errors import CorruptJournal, DiskReadError, LeaseExpired, MessageNotFound
 from ternmq.model.specs import Exhausted
 from ternmq.record.fact import facts, messages, moved
 from ternmq.record.fact.facts import (
@@ -256,7 +256,7 @@ class Settling:
         dead = {
             order.hash_of(offset)
             for start, stop, attempt, _ in order.handled(named)[0]
-            if not self.comes_again(subscription, attempt)
+            if not self.surely_comes_again(subscription, attempt)
             for offset in range(start, stop)
         }
         return [offset for offset in waiting if order.hash_of(offset) in dead]
@@ -271,7 +271,8 @@ class Settling:
         """Split rows that fail: those that are tried again, and those that are too old for it.
 
         A row of which the time of storage must be read from the disk first is tried again: the end
-        of a lease cannot wait for a read. Its next failure finds it.
+        of a lease cannot wait for a read. Its next failure finds it. So is a row that cannot be
+        read at all: its attempts end its retries.
         """
         oldest_us = due_us - subscription.spec.retry.expires_us
         again: list[LeasedRun] = []
@@ -301,17 +302,24 @@ class Settling:
             if start + 1 == stop:
                 return stop, time_us
             record = store.at_place(places, 0)
-        except WouldBlock:
+        except (WouldBlock, CorruptJournal, DiskReadError, MessageNotFound):
             return stop, _UNKNOWN_US
         stored = messages.of_record(record)
         return min(stop, stored.first_offset + stored.count), time_us
 
-    def comes_again(self, subscription: Subscription, attempt: int) -> bool:
-        """Return whether a row that fails at this attempt blocks its key: it waits, or is held."""
+    def may_come_again(self, subscription: Subscription, attempt: int) -> bool:
+        """Return whether a row that fails at this attempt may block its key: waiting, or held.
+
+        If the policy ends retries by age, that decides too, and the row may be dead instead.
+        """
         policy = subscription.spec.retry
-        if policy.enabled and attempt < policy.attempts and not policy.expires_us:
-            return True  # else its age decides, which may make this failure the last
-        return _holds(subscription)
+        return (policy.enabled and attempt < policy.attempts) or _holds(subscription)
+
+    def surely_comes_again(self, subscription: Subscription, attempt: int) -> bool:
+        """Return whether a row that fails at this attempt blocks its key, whatever its age."""
+        if subscription.spec.retry.expires_us:
+            return _holds(subscription)
+        return self.may_come_again(subscription, attempt)
 
     def _policy(
         self,

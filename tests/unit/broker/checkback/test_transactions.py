@@ -22,7 +22,7 @@ from ternmq.model.errors import (
     UnknownTopic,
     UnknownTransaction,
 )
-from ternmq.model.specs import Limits
+from ternmq.model.specs import Limits, Mode
 from ternmq.model.types import DAY_US
 from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
@@ -434,6 +434,29 @@ def test_in_a_commit_no_row_is_done_before_one_of_its_key_that_comes_again() -> 
     world.decided(number)
     same_after_a_start(world)
     assert world.pull(session, "o", "g") is None, "the first row of the key waits"
+    world.pass_time(SECOND)
+    again = world.pull(session, "o", "g")
+    assert again is not None
+    assert attempts(again) == {0: (2, 2), 1: (1, 2), 2: (1, 2)}
+    same_after_a_start(world)
+
+
+@pytest.mark.parametrize("mode", [Mode.ORDERED, Mode.QUEUE_LOCK])
+def test_retries_that_end_by_age_keep_the_order_of_a_commit(mode: Mode) -> None:
+    """The first row is young enough for a retry: the rows behind it wait with it."""
+    world = Transacting()
+    world.topic("o", ordered=mode is Mode.ORDERED)
+    world.group("o", "g", mode=mode, retry=replace(STEADY, expires_us=3600 * SECOND))
+    session = world.checker()
+    world.send("o", "aaa" if mode is Mode.ORDERED else 3)
+    pulled = world.pull(session, "o", "g")
+    assert pulled is not None
+    number = world.put(1).transaction
+    world.hold(number, session, "o", pulled, Outcome.RETRY, [(0, 1)], delay_us=SECOND)
+    world.hold(number, session, "o", pulled, spans=[(1, 3)])
+    world.decided(number)
+    same_after_a_start(world)
+    assert world.pull(session, "o", "g") is None, "the first row waits"
     world.pass_time(SECOND)
     again = world.pull(session, "o", "g")
     assert again is not None

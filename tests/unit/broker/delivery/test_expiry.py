@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from ternmq.broker.delivery.expiry import Expiry
-from ternmq.model.errors import InvalidRequest
+from ternmq.model.errors import CorruptJournal, DiskReadError, InvalidRequest, MessageNotFound
 from ternmq.model.specs import LONGEST_US, Expired, Limits, RetryPolicy
 from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
@@ -206,6 +207,24 @@ def test_near_the_cap_of_the_store_rows_are_dropped_with_an_alarm() -> None:
     check_restart(world)
 
 
+def test_rows_that_are_in_the_store_already_are_kept_near_its_cap() -> None:
+    """They waited for a retry there: as dead letters they take no more of it."""
+    world = World(Limits(failures=10))
+    world.topic("t")
+    world.group("t", "g")
+    session = world.join()
+    world.send("t", rows(world, *[10] * 8))
+    pulled = world.pull(session, "t", "g")
+    assert pulled is not None
+    world.settle(session, "t", "g", pulled, Outcome.RETRY)
+    world.send("t", rows(world, *[10] * 3))
+    world.pass_time(20 * SECOND)
+    assert world.pull(session, "t", "g") is None
+    assert sorted(dead(world)) == list(range(9))
+    assert (world.broker.expiry.dead_rows, world.broker.expiry.dropped_rows) == (9, 2)
+    check_restart(world)
+
+
 def test_a_filtered_row_never_expires_for_the_group(world: World) -> None:
     session = world.join()
     world.group("t", "red", tags="red")
@@ -377,3 +396,96 @@ def test_retries_end_when_the_policy_says(world: World) -> None:
     assert pulled is not None
     world.settle(session, "t", "g", pulled, Outcome.RETRY, reason="no")
     assert dead(world) == {0: (3, 3)}
+
+
+DAMAGES = [CorruptJournal, DiskReadError, MessageNotFound]
+
+
+def damage(world: World, offset: int, error: type[Exception], topic: str = "t") -> None:
+    """Make the record of a row unreadable."""
+    index, store = world.broker.index, world.broker.store
+    number = world.broker.views.catalog.topic(topic).number
+    (place,) = index.locate(number, 0, offset, offset + 1, 1).positions
+    get, time_us = store.get, store.time_us
+
+    def damaged_get(position: int, length: int | None = None) -> bytes:
+        if position == place:
+            raise error("damaged")
+        return get(position, length)
+
+    def damaged_time(position: int) -> int:
+        if position == place:
+            raise error("damaged")
+        return time_us(position)
+
+    store.get, store.time_us = damaged_get, damaged_time  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("error", DAMAGES)
+def test_what_cannot_be_read_has_no_age(world: World, error: type[Exception]) -> None:
+    """It is set apart, or its lease ends, as without an end of retries."""
+    world.change("t", "g", retry=replace(STEADY, expires_us=3600 * SECOND), lease_us=5 * SECOND)
+    session = world.join()
+    world.send("t", 4)
+    pulled = world.pull(session, "t", "g")
+    assert pulled is not None
+    damage(world, 0, error)
+    reply = world.settle(session, "t", "g", pulled, Outcome.RETRY, [(0, 3)], reason="unreadable")
+    assert list(reply.settled) == [(0, 3, 1, 1)]
+    world.pass_time(6 * SECOND)
+    progress = world.progress("t", "g")
+    assert not progress.leases
+    assert [one.offset for one in progress.failures.failed(dead=False, after=-1)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("error", DAMAGES)
+def test_what_cannot_be_read_does_not_expire(world: World, error: type[Exception]) -> None:
+    """It is handed out, so that it is set apart, also when it comes again."""
+    session = world.join()
+    world.send("t", rows(world, 3, 3))
+    world.send("t", rows(world, 3, 0))
+    damage(world, 0, error)
+    world.now += 5 * SECOND
+    pulled = world.broker.pull(world.now, session, "t", "g", 10, None, None, 0)
+    assert offsets(pulled) == [0, 1, 3]
+    assert sorted(dead(world)) == [2]
+    assert pulled is not None
+    world.settle(session, "t", "g", pulled, Outcome.RETRY, [(0, 2)], reason="unreadable")
+    world.pass_time(20 * SECOND)
+    again = world.broker.pull(world.now, session, "t", "g", 10, None, None, 0)
+    assert offsets(again) == [0, 1]
+
+
+def count_reads(world: World, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list to which every position is added of which a record is read."""
+    read: list[int] = []
+    store = world.broker.store
+    get, time_us = store.get, store.time_us
+
+    def counted_get(position: int, length: int | None = None) -> bytes:
+        read.append(position)
+        return get(position, length)
+
+    def counted_time(position: int) -> int:
+        read.append(position)
+        return time_us(position)
+
+    monkeypatch.setattr(store, "get", counted_get)
+    monkeypatch.setattr(store, "time_us", counted_time)
+    return read
+
+
+def test_rows_that_come_again_are_judged_with_one_read_of_their_batch(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = world.join()
+    world.send("t", rows(world, *[5 if n % 3 else 90 for n in range(300)]))
+    pulled = world.pull(session, "t", "g", 300)
+    assert pulled is not None
+    world.settle(session, "t", "g", pulled, Outcome.RETRY, delay_us=SECOND)
+    world.pass_time(6 * SECOND)
+    read = count_reads(world, monkeypatch)
+    again = world.broker.pull(world.now, session, "t", "g", 300, None, None, 0)
+    assert offsets(again) == [n for n in range(300) if not n % 3]
+    assert len(dead(world)) == 200
+    assert len(read) < 10
