@@ -188,6 +188,7 @@ def test_copies_of_one_record_are_judged_with_one_read(monkeypatch: pytest.Monke
     again = waiting(
         lambda: world.broker.pull(world.now, session, "t", "g", 200, None, None, 1 << 30)
     )
+    assert again is not None
     assert offsets(again) == [offset for offset in owed if offset % 3]
     failures = world.progress("t", "g").failures
     dead = [one.offset for one in failures.failed(dead=True, after=-1)]
