@@ -14,6 +14,7 @@ from ternmq.journal.index.index import Index
 from ternmq.journal.index.open import fill, open_index
 from ternmq.journal.log.retention import RetentionSpec
 from ternmq.model.errors import MessageNotFound
+from ternmq.model.specs import RetryPolicy
 from ternmq.record.batch.batch import Batch, Row
 from ternmq.record.fact.facts import Outcome
 from tests.unit.broker.kit import SECOND, World, offsets, waiting
@@ -155,3 +156,46 @@ def test_a_moved_row_is_found_by_all_that_people_know_of_it(restarted: bool) -> 
             waiting(partial(queries.by_application_id, "t", f"order-{sequence}"))
     world.commit()
     assert world.broker.index.coverage.equal(index_again(world).coverage) is None
+
+
+def test_copies_of_one_record_are_judged_with_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of them have expired, each by its own time, and all are as old as they were."""
+    world = Large(RetentionSpec())
+    world.topic("t")
+    world.group("t", "g", retry=RetryPolicy(jitter=0.0, expires_us=YEAR_US + 3600 * SECOND))
+    session = world.join()
+    early, late = (world.now + hours * 3600 * SECOND for hours in (1, 24 * 30))
+    world.send("t", [Row(body=b"%d" % n, expiry_us=(early, late, 0)[n % 3]) for n in range(120)])
+    pulled = world.pull(session, "t", "g", 120)
+    assert pulled is not None
+    world.settle(session, "t", "g", pulled, spans=[(0, 7), (50, 55)])
+    owed = [*range(7, 50), *range(55, 120)]
+    world.settle(session, "t", "g", pulled, Outcome.RETRY, delay_us=YEAR_US)
+    world.commit()
+    outlive(world, session, 119)
+    world.pass_time(2 * 3600 * SECOND)
+    session = world.join()
+    world.run(lambda: world.broker.operating.retry_now(world.now, "t", "g", 0, owed))
+    world.commit()
+    store, read = world.broker.store, list[int]()
+    get = store.get
+
+    def counted(position: int, length: int | None = None) -> bytes:
+        read.append(position)
+        return get(position, length)
+
+    monkeypatch.setattr(store, "get", counted)
+    again = waiting(
+        lambda: world.broker.pull(world.now, session, "t", "g", 200, None, None, 1 << 30)
+    )
+    assert again is not None
+    assert offsets(again) == [offset for offset in owed if offset % 3]
+    failures = world.progress("t", "g").failures
+    dead = [one.offset for one in failures.failed(dead=True, after=-1)]
+    assert dead == [offset for offset in owed if offset % 3 == 0]
+    assert len(read) < 30
+    read.clear()
+    # Many runs, since every third row is dead: the copies are read once for all of them.
+    world.settle(session, "t", "g", again, Outcome.RETRY, delay_us=YEAR_US)
+    assert len(read) < 5
+    assert len(list(failures.failed(dead=True, after=-1))) == len(owed)

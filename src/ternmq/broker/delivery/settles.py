@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ternmq.broker.catalog.catalog import Queue, Subscription
+from ternmq.broker.delivery.ages import Ages
 from ternmq.broker.gate.replies import SettleReply
 from ternmq.broker.group.lease import LEASE_BITS, LEASE_LIMIT, LENT_UNTIL_US, Lease
 from ternmq.broker.group.progress import Progress
@@ -14,10 +15,9 @@ from ternmq.broker.group.retry import delay_us
 from ternmq.broker.group.runs import missing, parts_in, split_all, union
 from ternmq.broker.ledger.factkinds import SETTLED, FactKind
 from ternmq.broker.ledger.ledger import Ledger
-from ternmq.journal.cache.cold import WouldBlock
-from ternmq.model.errors import CorruptJournal, DiskReadError, LeaseExpired, MessageNotFound
+from ternmq.model.errors import LeaseExpired
 from ternmq.model.specs import Exhausted
-from ternmq.record.fact import facts, messages, moved
+from ternmq.record.fact import facts
 from ternmq.record.fact.facts import (
     MAX_REASON_BYTES,
     ONE_SETTLED,
@@ -27,7 +27,6 @@ from ternmq.record.fact.facts import (
     Settled,
     Span,
 )
-from ternmq.record.fact.header import HEADER_BYTES
 
 # Members as module names: to look one up in its class takes 0.2 us (Python 3.11).
 _DONE: Final = Outcome.DONE
@@ -36,7 +35,6 @@ _DEAD: Final = Outcome.DEAD
 _RELEASED: Final = Outcome.RELEASED
 _HELD: Final = Outcome.HELD
 _CONSUMER: Final = Cause.CONSUMER
-_UNKNOWN_US: Final = 1 << 63
 
 
 class Settle(NamedTuple):
@@ -277,35 +275,15 @@ class Settling:
         oldest_us = due_us - subscription.spec.retry.expires_us
         again: list[LeasedRun] = []
         last: list[LeasedRun] = []
+        ages = Ages(self._ledger, progress, max(run[1] for run in runs))
         for start, stop, attempt, deliveries in runs:
             at = start
             while at < stop:
-                end, stored_us = self._stored(progress, at, stop)
+                end, stored_us = ages.stored(at, stop)
                 rows = last if stored_us < oldest_us else again
                 rows.append((at, end, attempt, deliveries))
                 at = end
         return again, last
-
-    def _stored(self, progress: Progress, start: int, stop: int) -> tuple[int, int]:
-        """Return when a row was stored, and the end of the rows that were stored with it."""
-        ledger = self._ledger
-        index, store = ledger.index, ledger.store
-        try:
-            places = index.locate(progress.topic, progress.queue, start, start + 1, 1)
-            if not places.positions:
-                place = index.moved(progress.topic, progress.queue, start)
-                if place is None:
-                    return start + 1, _UNKNOWN_US
-                copy = moved.unpack(store.get(place.position)[HEADER_BYTES:])
-                return start + 1, copy.row(place.row)[0].time_us
-            time_us = store.time_us(places.visible_from(0))
-            if start + 1 == stop:
-                return stop, time_us
-            record = store.at_place(places, 0)
-        except (WouldBlock, CorruptJournal, DiskReadError, MessageNotFound):
-            return stop, _UNKNOWN_US
-        stored = messages.of_record(record)
-        return min(stop, stored.first_offset + stored.count), time_us
 
     def may_come_again(self, subscription: Subscription, attempt: int) -> bool:
         """Return whether a row that fails at this attempt may block its key: waiting, or held.

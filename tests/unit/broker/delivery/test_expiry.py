@@ -489,3 +489,41 @@ def test_rows_that_come_again_are_judged_with_one_read_of_their_batch(
     assert offsets(again) == [n for n in range(300) if not n % 3]
     assert len(dead(world)) == 200
     assert len(read) < 10
+
+
+def test_the_age_of_rows_that_fail_is_read_once_for_a_batch(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.change("t", "g", retry=replace(STEADY, expires_us=10 * SECOND))
+    session = world.join()
+    world.send("t", 200)
+    world.pass_time(5 * SECOND)
+    world.send("t", 201)
+    world.send("t", 3)
+    pulled = world.pull(session, "t", "g", 404)
+    assert pulled is not None
+    read = count_reads(world, monkeypatch)
+    spans = [(first, first + 2) for first in range(0, 404, 4)]
+    world.settle(session, "t", "g", pulled, Outcome.RETRY, spans, delay_us=6 * SECOND)
+    assert len(read) < 10
+    failed = [row for start, stop in spans for row in range(start, stop)]
+    assert sorted(dead(world)) == [row for row in failed if row < 200]
+    waiting = world.progress("t", "g").failures.failed(dead=False, after=-1)
+    assert [one.offset for one in waiting] == [row for row in failed if row >= 200]
+
+
+@pytest.mark.parametrize("spans", [[(198, 202)], [(0, 1), (199, 200), (201, 204)]])
+def test_spans_may_reach_into_the_next_batch(world: World, spans: list[tuple[int, int]]) -> None:
+    world.change("t", "g", retry=replace(STEADY, expires_us=10 * SECOND))
+    session = world.join()
+    world.send("t", 200)
+    world.pass_time(5 * SECOND)
+    world.send("t", 1)
+    world.send("t", 3)
+    pulled = world.pull(session, "t", "g", 300)
+    assert pulled is not None
+    world.settle(session, "t", "g", pulled, Outcome.RETRY, spans, delay_us=6 * SECOND)
+    failed = [row for start, stop in spans for row in range(start, stop)]
+    assert sorted(dead(world)) == [row for row in failed if row < 200]
+    waiting = world.progress("t", "g").failures.failed(dead=False, after=-1)
+    assert [one.offset for one in waiting] == [row for row in failed if row >= 200]
