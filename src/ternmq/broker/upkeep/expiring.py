@@ -68,13 +68,15 @@ class Expiring:
             self._again = None
             if self._catalog.consumer_of(progress) is not subscription:
                 continue  # it is gone
+            cursor = progress.cursor
             try:
                 work += self._delivery.sweep(now_us, subscription, queue, progress, WORK - work)
             except (WouldBlock, JournalFull):
                 self._again = place
                 raise
             if work >= WORK:
-                self._again = place
+                if progress.cursor > cursor:
+                    self._again = place
                 break
 
     @property

@@ -459,6 +459,22 @@ def test_a_sweep_looks_at_some_rows_at_a_time(world: World) -> None:
     assert seen == 40 * 4000
 
 
+def test_a_long_look_at_one_group_does_not_keep_the_sweep_from_others(world: World) -> None:
+    world.group("t", "big", filter="amount >= 100")
+    last = world.now + 3600 * SECOND
+    world.send("t", [Row(body=b"x", headers={"amount": "500"}, expiry_us=last)])
+    for _ in range(10):
+        batch = [Row(body=b"x", headers={"amount": "1"}, expiry_us=last)] * 1500
+        world.send("t", batch)
+    world.topic("u")
+    world.group("u", "g")
+    world.send("u", rows(world, 1, 1))
+    world.now += SECOND
+    sweep(world, 30)
+    assert sorted(dead(world, "u")) == [0, 1]
+    assert world.progress("t", "big").cursor == 0
+
+
 @pytest.mark.parametrize("after_us", [-LATE_US - 1, LONGEST_US + 1])
 def test_expiries_that_make_no_sense_are_refused(world: World, after_us: int) -> None:
     batch = world.batch("t", [Row(body=b"x"), Row(body=b"y", expiry_us=world.now + after_us)])
