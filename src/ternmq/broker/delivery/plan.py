@@ -40,6 +40,8 @@ class Plan:
         for low, high, _, _ in sorted(self.runs):
             if low < start:
                 continue
+            if low >= stop:
+                break  # owed rows beyond
             if at < low:
                 self.skipped.append((at, low))
             at = high

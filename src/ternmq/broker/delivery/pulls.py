@@ -9,7 +9,7 @@ of leases are decided in `settles` and `leases`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ternmq.broker.catalog.catalog import Queue, Subscription
@@ -32,7 +32,11 @@ from ternmq.record.fact.facts import ONE_PULLED, CursorMoved, LeasedRun, Move, P
 
 _FIRST_LOOK: Final = 16
 EXPIRED_A_PULL: Final = 1024
-"""Expired rows that one pull records, about: the next turn goes on."""
+"""Expired rows that one pull records, about, in all of its queues: the next turn goes on."""
+_RECORD_COST: Final = 16
+"""Rows for which a record counts."""
+_SCANNED_A_ROW: Final = 16
+"""Rows looked at by a sweep that count as one that is recorded; more with a filter of headers."""
 
 
 class Delivery:
@@ -41,11 +45,13 @@ class Delivery:
     Not thread-safe: call it from the broker's loop.
     """
 
-    __slots__ = ("_expiry", "_lease", "_ledger", "_planners")
+    __slots__ = ("_expiry", "_expiry_left", "_lease", "_ledger", "_planners")
 
     def __init__(self, ledger: Ledger, expiry: Expiry) -> None:
         self._ledger = ledger
         self._expiry = expiry
+        self._expiry_left = 0
+        """Expired rows that this pull may still record."""
         self._lease = 0
         self._planners: dict[GroupMode, Planner] = {mode: mode.planner(ledger) for mode in MODES}
 
@@ -83,6 +89,22 @@ class Delivery:
         Raises:
             WouldBlock: bytes must be read first; nothing was changed.
         """
+        self._expiry_left = EXPIRED_A_PULL
+        return self._pull(
+            now_us, session, subscription, queue, progress, max_messages, max_bytes, at_once
+        )
+
+    def _pull(
+        self,
+        now_us: int,
+        session: int,
+        subscription: Subscription,
+        queue: Queue,
+        progress: Progress,
+        max_messages: int,
+        max_bytes: int,
+        at_once: int,
+    ) -> PullReply | None:
         ledger = self._ledger
         spec = subscription.spec
         room = min(max_messages, spec.window - progress.leased_rows)
@@ -164,40 +186,100 @@ class Delivery:
     ) -> Plan:
         """Return a plan without expired rows: these are recorded, and the pull is planned again.
 
-        If there are too many of them for one turn, the plan is empty, and the pull is tried again.
+        Only rows that the pull passes are recorded, and those up to the next row that lives: else
+        one that is redriven would overtake rows that were never handed out. If there are too many
+        for one pull, it gets what is before the next one, and waiting pulls are tried again.
         """
-        recorded = 0
+        recorded = False
         try:
             while plan.runs:
                 expired = self._expiry.expired(now_us, queue, progress, plan.runs)
                 if not expired:
                     return plan
-                if recorded >= EXPIRED_A_PULL:
-                    break
-                # Many may follow: a pull of one row must not take a record for each of them.
-                wide = max(room, EXPIRED_A_PULL)
-                while expired and recorded < EXPIRED_A_PULL:
-                    self._expiry.record(now_us, subscription, progress, expired)
-                    recorded += row_count(expired)
-                    more = self._plan(
-                        now_us, subscription, queue, progress, visible, wide, max_bytes
+                if self._expiry_left <= 0:
+                    self._ledger.wakes.wake_for(progress)
+                    return self._before(
+                        now_us, subscription, queue, progress, room, max_bytes, expired
                     )
-                    expired = self._expiry.expired(now_us, queue, progress, more.runs)
+                self._record_expired(now_us, subscription, progress, expired)
+                recorded = True
+                if row_count(expired) == row_count(plan.runs):
+                    # Many may follow: a pull of one row must not take a record for each of them.
+                    self._record_following(now_us, subscription, queue, progress, visible)
                 plan = self._plan(now_us, subscription, queue, progress, visible, room, max_bytes)
-            else:
-                return plan
+            return plan
         except WouldBlock:
             if not recorded:
                 raise  # else the next attempt raises it: nothing may be changed by a command before
         self._ledger.wakes.wake_for(progress)
         return Plan(progress.cursor)
 
+    def _before(
+        self,
+        now_us: int,
+        subscription: Subscription,
+        queue: Queue,
+        progress: Progress,
+        room: int,
+        max_bytes: int,
+        expired: Sequence[LeasedRun],
+    ) -> Plan:
+        """Return a plan of what comes before the first expired row; empty if an owed one has."""
+        first = min([run[0] for run in expired])
+        if first > progress.cursor:
+            plan = self._plan(now_us, subscription, queue, progress, first, room, max_bytes)
+            if not self._expiry.expired(now_us, queue, progress, plan.runs):
+                return plan
+        return Plan(progress.cursor)
+
+    def _record_expired(
+        self,
+        now_us: int,
+        subscription: Subscription,
+        progress: Progress,
+        expired: list[LeasedRun],
+    ) -> None:
+        self._expiry.record(now_us, subscription, progress, expired)
+        self._expiry_left -= _RECORD_COST + row_count(expired)
+
+    def _record_following(
+        self,
+        now_us: int,
+        subscription: Subscription,
+        queue: Queue,
+        progress: Progress,
+        visible: int,
+    ) -> None:
+        """Record expired rows that are owed, and those up to the next new row that lives."""
+        max_bytes = self._ledger.limits.pull_bytes
+        while (room := self._expiry_left) > 0:
+            plan = self._plan(now_us, subscription, queue, progress, visible, room, max_bytes)
+            expired, reach, _ = self._judge(now_us, queue, progress, plan)
+            first = [run for run in expired if run[1] <= reach]
+            if not first:
+                return
+            self._record_expired(now_us, subscription, progress, first)
+
+    def _judge(
+        self, now_us: int, queue: Queue, progress: Progress, plan: Plan
+    ) -> tuple[list[LeasedRun], int, bool]:
+        """Return the expired rows of a plan, and where the first new row that lives is.
+
+        Also whether there is one in the plan; one that waits behind its key counts as well.
+        """
+        expired = self._expiry.expired(now_us, queue, progress, plan.runs)
+        living, _ = split_all(plan.runs, union([run[:2] for run in expired]))
+        stops = [run[0] for run in living if run[0] >= progress.cursor]
+        stops += [start for start, _ in plan.parked]
+        return expired, min([plan.cursor, *stops]), bool(stops)
+
     def sweep(
         self, now_us: int, subscription: Subscription, queue: Queue, progress: Progress, most: int
     ) -> int:
         """Record the expired rows at the cursor of a group queue that nobody may ever pull.
 
-        Only up to the first row that has not expired: what is behind it does not keep the journal
+        Rows that the filter does not pass, or that are settled, are passed over. Only up to the
+        first row that has not expired: what is behind it does not keep the journal
         any longer than that row does.
 
         Args:
@@ -205,33 +287,35 @@ class Delivery:
             subscription: The group on the topic.
             queue: The queue.
             progress: The group's view of it.
-            most: Most rows that are recorded, about.
+            most: Most work, about: rows that are recorded, and part of those that are looked at.
 
         Returns:
-            How many rows had expired.
+            How much work it was.
 
         Raises:
             WouldBlock: bytes must be read first; nothing was changed.
             JournalFull: no segment is ready.
         """
         visible, max_bytes = self._visible(queue), self._ledger.limits.pull_bytes
-        rows, room = 0, min(most, _FIRST_LOOK)  # usually the first row has not expired
-        while rows < most and progress.cursor < min(visible, queue.judged_below):
+        header_cost = 1 if subscription.filter is None else subscription.filter.header_cost
+        work, room = 0, min(most, _FIRST_LOOK)  # usually the first row has not expired
+        while work < most and progress.cursor < min(visible, queue.judged_below):
+            begin = max(progress.cursor, progress.scan)
             plan = self._plan(now_us, subscription, queue, progress, visible, room, max_bytes)
-            runs = sorted([run for run in plan.runs if run[0] >= progress.cursor])
-            expired = self._expiry.expired(now_us, queue, progress, runs)
-            living, _ = split_all(runs, union([run[:2] for run in expired]))
-            stops = [run[0] for run in living] + [start for start, _ in plan.parked]
-            reach = min([plan.cursor, *stops])
-            first = [run for run in expired if run[1] <= reach]
+            expired, reach, stopped = self._judge(now_us, queue, progress, plan)
+            work += max(0, plan.cursor - begin) * header_cost // _SCANNED_A_ROW
+            first = [run for run in expired if progress.cursor <= run[0] and run[1] <= reach]
             if first:
                 self._expiry.record(now_us, subscription, progress, first)
+                work += row_count(first)
+            if reach > progress.cursor:
                 self.move_cursor(now_us, progress, Move.FILTERED, reach)
-                rows += row_count(first)
-            if stops or not first:
+            elif not first:
+                break
+            if stopped:
                 break
             room = most
-        return rows
+        return work
 
     def _visible(self, queue: Queue) -> int:
         """Return the offset below which the rows of a queue are durable."""
@@ -256,28 +340,50 @@ class Delivery:
         Raises:
             WouldBlock: bytes must be read first; nothing was changed.
         """
-        queues, views = subscription.topic.queues, subscription.queues
-        count = len(queues)
-        turns = subscription.level_turns
+        self._expiry_left = EXPIRED_A_PULL
+        count, turns = len(subscription.topic.queues), subscription.level_turns
         if turns is not None:
-            for at in turns.queues(count):
-                reply = self.pull(
-                    now_us, session, subscription, queues[at], views[at], max_messages, max_bytes,
-                    at_once,
-                )  # fmt: skip
-                if reply is not None:
-                    turns.took(at)
-                    return reply
-            return None
-        for step in range(count):
-            at = (subscription.turn + step) % count
-            reply = self.pull(
+            order: Iterable[int] = turns.queues(count)
+        else:
+            turn = subscription.turn
+            order = range(turn, turn + count)
+        try:
+            return self._pull_first(
+                now_us, session, subscription, order, max_messages, max_bytes, at_once
+            )
+        except WouldBlock:
+            if self._expiry_left == EXPIRED_A_PULL:
+                raise
+        self._ledger.wakes.wake(subscription)  # expired rows were recorded: something has changed
+        return None
+
+    def _pull_first(
+        self,
+        now_us: int,
+        session: int,
+        subscription: Subscription,
+        order: Iterable[int],
+        max_messages: int,
+        max_bytes: int,
+        at_once: int,
+    ) -> PullReply | None:
+        """Lease the next rows of the first queue that has some."""
+        queues, views = subscription.topic.queues, subscription.queues
+        count, turns = len(queues), subscription.level_turns
+        for step in order:
+            at = step % count
+            reply = self._pull(
                 now_us, session, subscription, queues[at], views[at], max_messages, max_bytes,
                 at_once,
             )  # fmt: skip
             if reply is not None:
-                subscription.turn = (at + 1) % count
+                if turns is not None:
+                    turns.took(at)
+                else:
+                    subscription.turn = (at + 1) % count
                 return reply
+            if self._expiry_left <= 0:
+                break  # waiting pulls are tried again
         return None
 
     def _hand_out(

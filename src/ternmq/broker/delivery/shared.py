@@ -83,7 +83,7 @@ class SharedPlanner:
             plan.skipped.append((cursor, queue.first))
             cursor = queue.first
         ahead = progress.ahead
-        while room > 0 and max_bytes > 0 and cursor < visible:
+        while room > 0 and (max_bytes > 0 or ahead) and cursor < visible:
             stop = min(cursor + room, visible)
             if ahead:
                 cursor = ahead.covering_end(cursor)
@@ -91,11 +91,13 @@ class SharedPlanner:
                 if cursor >= visible:
                     break
             stop, deliveries = progress.given.part(cursor, stop)
-            places = index.locate(topic, number, cursor, stop, max_bytes)
+            places = index.locate(topic, number, cursor, stop, max(max_bytes, 1))
             if places.stop <= cursor:
                 break
             size = sum(places.lengths)
-            if size > max_bytes and plan.runs:
+            if ahead and plan.places and places.positions[:1] == plan.places[-1].positions[-1:]:
+                size -= places.lengths[0]  # a batch with settled rows in it counts once
+            if size > max(max_bytes, 0) and plan.runs:
                 break  # only the first batch of a pull may be larger than was requested
             stop = min(stop, places.stop)
             plan.runs.append((cursor, stop, 1, deliveries))
@@ -178,7 +180,8 @@ class SharedPlanner:
         cursor = max(progress.cursor, progress.scan, queue.first)
         budget = ledger.limits.filter_scan_rows
         given = progress.given
-        while room > 0 and max_bytes > 0 and budget > 0 and cursor < visible:
+        last = -1  # the batch that was taken from last
+        while room > 0 and (max_bytes > 0 or progress.ahead) and budget > 0 and cursor < visible:
             cursor = progress.ahead.covering_end(cursor)
             most = max(1, budget // wanted.header_cost)
             stop = progress.ahead.next_start(cursor, min(cursor + most, visible))
@@ -197,7 +200,8 @@ class SharedPlanner:
                     end = min(stop, places.first_offsets[at + 1])
                 if wanted.asks(0 if places.masks is None else places.masks[at]):
                     stored = messages.of_record(ledger.store.at_place(places, at))
-                    fits = not plan.runs or places.lengths[at] <= max_bytes
+                    position, took = places.positions[at], False
+                    fits = position == last or not plan.runs or places.lengths[at] <= max_bytes
                     found = scan(wanted, stored, max(cursor, first), end, room, budget)
                     budget -= found.cost
                     if found.stop < end:
@@ -209,9 +213,11 @@ class SharedPlanner:
                             break
                         room -= 1
                         plan.lease_row(offset, 1, given.deliveries(offset))
-                    if plan.runs and plan.runs[-1][1] > max(cursor, first):
+                        took = True
+                    if took:
                         plan.places.append(one_place(places, at, end))
-                        max_bytes -= places.lengths[at]
+                        max_bytes -= 0 if position == last else places.lengths[at]
+                        last = position
                 if end >= stop:
                     break
             cursor = stop

@@ -23,8 +23,8 @@ ROUND_US: Final = 10 * SECOND_US
 """Least time between the beginnings of two rounds."""
 LOOKS: Final = 500
 """Group queues looked at in a second."""
-ROWS: Final = 1000
-"""Expired rows recorded in a second, about: 10,000 in a round."""
+WORK: Final = 1000
+"""Expired rows recorded in a second, about, with a part of those looked at; see ``sweep``."""
 
 
 class Expiring:
@@ -55,7 +55,7 @@ class Expiring:
         if not self._catalog.expiring or 0 <= now_us - self._looked_us < SECOND_US:
             return
         self._looked_us = now_us
-        rows = 0
+        work = 0
         for _ in range(LOOKS):
             place = self._again or next(self._places, None)
             if place is None:
@@ -68,13 +68,15 @@ class Expiring:
             self._again = None
             if self._catalog.consumer_of(progress) is not subscription:
                 continue  # it is gone
+            cursor = progress.cursor
             try:
-                rows += self._delivery.sweep(now_us, subscription, queue, progress, ROWS - rows)
+                work += self._delivery.sweep(now_us, subscription, queue, progress, WORK - work)
             except (WouldBlock, JournalFull):
                 self._again = place
                 raise
-            if rows >= ROWS:
-                self._again = place
+            if work >= WORK:
+                if progress.cursor > cursor:
+                    self._again = place
                 break
 
     @property

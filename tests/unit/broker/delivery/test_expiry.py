@@ -9,11 +9,23 @@ import pytest
 from msgspec.structs import replace
 
 from ternmq.broker.delivery.expiry import Expiry
+from ternmq.broker.delivery.plan import Plan
+from ternmq.journal.cache.cold import WouldBlock
+from ternmq.journal.index.tail import Places
 from ternmq.model.errors import CorruptJournal, DiskReadError, InvalidRequest, MessageNotFound
-from ternmq.model.specs import LONGEST_US, Expired, Limits, RetryPolicy
+from ternmq.model.specs import LONGEST_US, Expired, Limits, Mode, RetryPolicy
 from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
-from tests.unit.broker.kit import SECOND, STEADY, World, attempts, difference, offsets, portrait
+from tests.unit.broker.kit import (
+    SECOND,
+    STEADY,
+    Nothing,
+    World,
+    attempts,
+    difference,
+    offsets,
+    portrait,
+)
 
 
 def rows(world: World, *after: float, key: str = "", due: float = 0) -> list[Row]:
@@ -317,6 +329,168 @@ def sweep(world: World, seconds: int) -> None:
         world.now += SECOND
         world.run(partial(world.broker.expiring.step, world.now))
         world.commit()
+
+
+@pytest.mark.parametrize("mode", [Mode.SHARED, Mode.QUEUE_LOCK, Mode.ORDERED])
+def test_a_redriven_row_does_not_overtake_rows_that_were_never_handed_out(mode: Mode) -> None:
+    world = World()
+    key = "a" if mode is Mode.ORDERED else ""
+    world.topic("o", ordered=bool(key))
+    world.group("o", "g", mode=mode)
+    session = world.join()
+    world.send("o", rows(world, 0, 1, *[0] * 8, 1, 0, key=key))
+    world.now += SECOND
+    pulled = world.pull(session, "o", "g", 4)
+    assert offsets(pulled) == [0, 2, 3, 4]
+    assert pulled is not None
+    world.settle(session, "o", "g", pulled)
+    assert sorted(dead(world, "o")) == [1]
+    assert not world.progress("o", "g").ahead
+    operating = world.broker.operating
+    world.run(lambda: operating.redrive(world.now, 0, "o", "g", 0, [10]))
+    assert world.drain(session, "o", "g") == [5, 6, 7, 8, 9, 11]
+    assert sorted(dead(world, "o")) == [1, 10]
+    check_restart(world)
+
+
+def test_a_pull_of_few_bytes_records_nothing_behind_rows_that_it_leaves(world: World) -> None:
+    session = world.join()
+    world.group("t", "f", filter="a IS NULL")
+    world.send("t", rows(world, 0, 1, 0, 1, 0, 1, 0, 0))
+    world.send("t", rows(world, 0, 1, 0))
+    world.now += SECOND
+    for group in "g", "f":
+        pulled = world.pull(session, "t", group, 6, max_bytes=1)
+        assert offsets(pulled) == [0, 2, 4, 6, 7]
+        assert sorted(dead(world, "t", group)) == [1, 3, 5]
+        assert offsets(world.pull(session, "t", group, 6, max_bytes=1)) == [8, 10]
+
+
+def test_living_rows_between_expired_ones_do_not_fill_the_intervals() -> None:
+    world = World(Limits(intervals=64))
+    world.topic("t")
+    world.group("t", "g")
+    session = world.join()
+    world.send("t", rows(world, *[1, 0] * 300))
+    world.now += SECOND
+    got = []
+    while (pulled := world.pull(session, "t", "g", 1)) is not None:
+        got += offsets(pulled)
+        world.settle(session, "t", "g", pulled)
+    assert got == list(range(1, 600, 2))
+    check_restart(world)
+
+
+def test_rows_beyond_the_fresh_ones_are_not_skipped() -> None:
+    plan = Plan(0)
+    plan.runs = [(200, 201, 1, 2), (5, 8, 1, 1)]
+    plan.skip_between(5, 10)
+    assert plan.skipped == [(8, 10)]
+
+
+@pytest.mark.parametrize("most", [1, 8 << 20])
+def test_one_pull_records_some_expired_rows_in_all_of_its_queues(most: int) -> None:
+    world = World()
+    world.topic("q", queues=8)
+    world.group("q", "g")
+    session = world.join()
+    for queue in range(8):
+        for _ in range(8):
+            world.send("q", rows(world, *[1] * 100), queue=queue, commit=False)
+    world.send("q", rows(world, 0), queue=7)
+    world.now += SECOND
+    appended = world.broker.journal.appended
+    assert world.pull(session, "q", "g", 10, max_bytes=most) is None
+    assert world.broker.expiry.dead_rows <= 1200
+    assert world.broker.journal.appended - appended <= 6
+    world.park(session, "q", "g")
+    woken = [one for _ in range(10) for one in world.woken()]
+    assert [offsets(one.reply) for one in woken] == [[800]]
+    assert world.broker.expiry.dead_rows == 6400
+    check_restart(world)
+
+
+def test_a_pull_that_has_recorded_rows_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.topic("q", queues=2)
+    world.group("q", "g")
+    session = world.join()
+    for queue in range(2):
+        world.send("q", rows(world, 1, 1), queue=queue)
+    world.now += SECOND
+    broker, end = world.broker, world.broker.journal.end
+    locate = broker.index.locate
+
+    def blocked(topic: int, queue: int, *rest: int) -> Places:
+        if queue == 1:
+            raise WouldBlock(Nothing())
+        return locate(topic, queue, *rest)
+
+    monkeypatch.setattr(broker.index, "locate", blocked)
+    broker.views.catalog.subscription("q", "g").turn = 0
+    assert broker.pull(world.now, session, "q", "g", 1, None, None, 0) is None
+    assert broker.journal.end > end
+    assert sorted(dead(world, "q")) == [0, 1]
+    end = broker.journal.end
+    with pytest.raises(WouldBlock):
+        broker.pull(world.now, session, "q", "g", 1, None, None, 0)
+    assert broker.journal.end == end
+
+
+def test_a_sweep_passes_what_a_filter_does_not_pass(world: World) -> None:
+    world.group("t", "red", tags="red")
+    for _ in range(12):
+        batch = [Row(body=b"x", tag="blue", expiry_us=world.now + SECOND)] * 1000
+        world.send("t", batch, commit=False)
+    world.send("t", [Row(body=b"y", tag="red", expiry_us=world.now + SECOND)])
+    world.now += SECOND
+    sweep(world, 40)
+    assert world.progress("t", "red").cursor == 12001
+    assert sorted(dead(world, "t", "red")) == [12000]
+
+
+def test_a_sweep_passes_rows_that_a_pull_recorded_before_a_crash(world: World) -> None:
+    session = world.join()
+    world.send("t", rows(world, *[1] * 50))
+    world.now += SECOND
+    assert world.pull(session, "t", "g") is None
+    world.restart()
+    assert world.progress("t", "g").cursor == 0
+    sweep(world, 12)
+    assert world.progress("t", "g").cursor == 50
+    assert not world.progress("t", "g").ahead
+
+
+def test_a_sweep_looks_at_some_rows_at_a_time(world: World) -> None:
+    for number in range(40):
+        world.group("t", f"red{number}", tags="red")
+    for _ in range(2):
+        batch = [Row(body=b"x", tag="blue", expiry_us=world.now + 60 * SECOND)] * 2000
+        world.send("t", batch)
+    views = [world.progress("t", f"red{number}") for number in range(40)]
+    seen = 0
+    for _ in range(60):
+        sweep(world, 1)
+        now = sum(one.cursor for one in views)
+        assert now - seen <= 30_000
+        seen = now
+    assert seen == 40 * 4000
+
+
+def test_a_long_look_at_one_group_does_not_keep_the_sweep_from_others(world: World) -> None:
+    world.group("t", "big", filter="amount >= 100")
+    last = world.now + 3600 * SECOND
+    world.send("t", [Row(body=b"x", headers={"amount": "500"}, expiry_us=last)])
+    for _ in range(10):
+        batch = [Row(body=b"x", headers={"amount": "1"}, expiry_us=last)] * 1500
+        world.send("t", batch)
+    world.topic("u")
+    world.group("u", "g")
+    world.send("u", rows(world, 1, 1))
+    world.now += SECOND
+    sweep(world, 30)
+    assert sorted(dead(world, "u")) == [0, 1]
+    assert world.progress("t", "big").cursor == 0
 
 
 def test_expiries_that_make_no_sense_are_refused(world: World) -> None:
