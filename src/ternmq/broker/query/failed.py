@@ -4,7 +4,8 @@ Rows are judged in pieces: a request examines a bounded number and says where th
 so that a million failed rows delay nobody. State and attempts are in memory. The time of a failure
 is in memory for dead rows; for others it is the time of a record. The records of SETTLED facts
 are in order of time, so a binary search over their positions finds the rows of a span; only rows
-that were copied (MOVED) are read one by one, because a copy is newer than the failure.
+that were copied (MOVED) are read one by one, because a copy is newer than the failure. A piece ends
+early if it would read too much: what a command reads has to fit into the cache.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ class FailedSearch:
             UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
         """
         _, progress = self._place(topic, group, number)
-        times = FailureTimes(self._ledger, progress)
+        times = FailureTimes(self._ledger, progress) if selection.timed else None
         rows = [_Row.of(progress, offset, times) for offset in sorted(set(offsets))]
         return [row.offset for row in rows if row is not None and row.matches(selection)]
 
@@ -213,8 +214,12 @@ class _Row:
     failed_us: int
 
     @classmethod
-    def of(cls, progress: Progress, offset: int, times: FailureTimes) -> _Row | None:
-        """Return the row of an offset, None if it has not failed."""
+    def of(cls, progress: Progress, offset: int, times: FailureTimes | None) -> _Row | None:
+        """Return the row of an offset, None if it has not failed; without ``times``, without time.
+
+        Raises:
+            WouldBlock: As ``times``.
+        """
         row = progress.failures.dead_letter(offset)
         if row is not None:
             return cls(offset, RowState.DEAD, row.attempt, row.when_us)
@@ -222,7 +227,8 @@ class _Row:
         if row is None:
             return None
         state = RowState.HELD if row.when_us == HELD_US else RowState.WAITING
-        return cls(offset, state, row.attempt, times.of(offset, row.position))
+        failed_us = times.of(offset, row.position) if times is not None else 0
+        return cls(offset, state, row.attempt, failed_us)
 
     def matches(self, selection: Selection) -> bool:
         """Return whether it is meant."""

@@ -43,7 +43,8 @@ class Times(Protocol):
     """Knows when rows failed that are not dead.
 
     Rows are two columns of equal length: their offsets, ascending, and the positions of the records
-    of their newest failures.
+    of their newest failures. An answer may tell of the first rows only, and at least of one, so
+    that the reads for it are bounded.
     """
 
     def within(
@@ -53,13 +54,16 @@ class Times(Protocol):
         since_us: int,
         until_us: int,
     ) -> NDArray[np.bool_]:
-        """Return of each row whether it failed last in a span of time."""
+        """Return of each of the first rows whether it failed last in a span of time."""
         ...
 
     def latest(
         self, offsets: NDArray[np.int64], positions: NDArray[np.int64], limit: int
-    ) -> list[tuple[int, int]]:
-        """Return (time, offset) of the rows that failed last, in any order, and maybe of others."""
+    ) -> tuple[list[tuple[int, int]], int]:
+        """Return (time, offset) of those of the first rows that failed last, and maybe of others.
+
+        They are in any order. The number is how many rows those first ones are.
+        """
         ...
 
 
@@ -74,7 +78,7 @@ class FailedPiece:
         shards: Likewise, number of shards.
     """
 
-    __slots__ = ("_attempts", "_dead", "_offsets", "_positions", "_when", "after")
+    __slots__ = ("_attempts", "_dead", "_end", "_offsets", "_positions", "_when", "after")
 
     def __init__(
         self, failures: FailureStore, selection: Selection, after: int, rows: int, shards: int
@@ -126,6 +130,8 @@ class FailedPiece:
         self._positions: NDArray[np.int64] = joined[2][order]
         self._attempts: NDArray[np.int64] = joined[3][order]
         self._dead: NDArray[np.bool_] = joined[4][order]
+        self._end = len(order)
+        """Number of the rows of the piece: it ends earlier if its times need too many reads."""
 
     def chosen(self, selection: Selection, times: Times) -> NDArray[np.int64]:
         """Return the numbers of the rows that match, by offset.
@@ -150,10 +156,12 @@ class FailedPiece:
             mask &= ~self._dead | (self._when >= since_us) & (self._when < until_us)
             others = np.flatnonzero(mask & ~self._dead)
             if len(others):
-                mask[others] = times.within(
+                within = times.within(
                     self._offsets[others], self._positions[others], since_us, until_us
                 )
-        return np.flatnonzero(mask)
+                self._end_after(others, len(within))
+                mask[others[: len(within)]] = within
+        return np.flatnonzero(mask[: self._end])
 
     def latest(self, chosen: NDArray[np.int64], times: Times, limit: int) -> list[tuple[int, int]]:
         """Return (time, offset) of the chosen rows that failed last, newest first.
@@ -163,12 +171,14 @@ class FailedPiece:
         """
         import numpy as np
 
-        dead = chosen[self._dead[chosen]]
-        dead = dead[np.lexsort((self._offsets[dead], self._when[dead]))][-limit:]
-        found = list(zip(self._when[dead].tolist(), self._offsets[dead].tolist(), strict=True))
+        found: list[tuple[int, int]] = []
         others = chosen[~self._dead[chosen]]
         if len(others):
-            found += times.latest(self._offsets[others], self._positions[others], limit)
+            found, told = times.latest(self._offsets[others], self._positions[others], limit)
+            self._end_after(others, told)
+        dead = chosen[self._dead[chosen] & (chosen < self._end)]
+        dead = dead[np.lexsort((self._offsets[dead], self._when[dead]))][-limit:]
+        found += zip(self._when[dead].tolist(), self._offsets[dead].tolist(), strict=True)
         return sorted(found, reverse=True)[:limit]
 
     def offsets(self, chosen: NDArray[np.int64]) -> list[int]:
@@ -177,10 +187,17 @@ class FailedPiece:
         return found
 
     def counts(self, chosen: NDArray[np.int64]) -> dict[RowState, int]:
-        """Return the number of chosen rows in each state."""
+        """Return the number of chosen rows in each state, without those behind the end."""
         import numpy as np
 
+        chosen = chosen[chosen < self._end]
         dead = int(np.count_nonzero(self._dead[chosen]))
         held = int(np.count_nonzero(~self._dead[chosen] & (self._when[chosen] == HELD_US)))
         counts = (len(chosen) - dead - held, held, dead)
         return {state: n for state, n in zip(FAILED_STATES, counts, strict=True) if n}
+
+    def _end_after(self, rows: NDArray[np.int64], told: int) -> None:
+        """End before the first of some rows that ``times`` did not tell of, if there is one."""
+        if told < len(rows):
+            self._end = int(rows[told])
+            self.after = int(self._offsets[self._end]) - 1

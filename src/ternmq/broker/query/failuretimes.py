@@ -4,15 +4,20 @@ A row in memory has the position of the record of its newest failure. Positions 
 a binary search over them finds the rows of a span with few reads. A row that was copied (MOVED)
 refers to its copy, which is newer than the failure: such rows are read one by one. Those are the
 rows that the index knows a copy of, or some of them.
+
+A copy contains the messages too, so the reads are bounded: an answer tells of the first rows only,
+if the others would need more than ``MOST_COPIES`` or ``COPY_BYTES``. What a command reads has to
+fit into the cache, or the command would read for ever.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.ledger.ledger import Ledger
+from ternmq.journal.store.store import CHUNK_BYTES
 from ternmq.model.errors import CorruptJournal, DiskReadError, MessageNotFound
 from ternmq.record.fact import moved
 from ternmq.record.fact.header import HEADER_BYTES, Kind, kind_of, time_us_of
@@ -21,6 +26,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+MOST_COPIES: Final = 64
+"""Records of copied rows after which ``within`` and ``latest`` end: each can have 64 rows."""
+COPY_BYTES: Final = 8 << 20
+"""Likewise, bytes of these records: one can have a large message."""
+MOST_CHUNKS: Final = 256
+"""Chunks of the journal that ``latest`` reads for the rows that were not copied: 16 MiB."""
+
 
 class FailureTimes:
     """The times of the failures of a group queue; what was read is kept for the next question.
@@ -28,7 +40,7 @@ class FailureTimes:
     Every method raises ``WouldBlock`` if bytes must be read first: call again after that.
     """
 
-    __slots__ = ("_copied_us", "_ledger", "_progress", "_record_us")
+    __slots__ = ("_bytes", "_copied_us", "_ledger", "_progress", "_record_us", "_records")
 
     def __init__(self, ledger: Ledger, progress: Progress) -> None:
         self._ledger = ledger
@@ -37,6 +49,10 @@ class FailureTimes:
         """Position -> time of the record there."""
         self._copied_us: dict[int, dict[int, int]] = {}
         """Position of a MOVED record -> offset -> time of its newest failure."""
+        self._records = 0
+        """Number of whole records that were read."""
+        self._bytes = 0
+        """Bytes of these records."""
 
     def of(self, offset: int, position: int) -> int:
         """Return when a row failed last that is not dead; 0: that is not known any more.
@@ -69,7 +85,7 @@ class FailureTimes:
         since_us: int,
         until_us: int,
     ) -> NDArray[np.bool_]:
-        """Return of each row whether it failed last at or after a time, and before another."""
+        """Return of the first rows whether they failed last at or after a time, before another."""
         import numpy as np
 
         copied = self._copied(offsets)
@@ -79,21 +95,42 @@ class FailureTimes:
         first, last = (there[low], there[high - 1]) if low < high else (1, 0)
         mask: NDArray[np.bool_] = ~copied & (positions >= first) & (positions <= last)
         for at in np.flatnonzero(copied).tolist():
+            if not self._may_read(int(positions[at])):
+                return mask[:at]
             mask[at] = since_us <= self.of(int(offsets[at]), int(positions[at])) < until_us
         return mask
 
     def latest(
         self, offsets: NDArray[np.int64], positions: NDArray[np.int64], limit: int
-    ) -> list[tuple[int, int]]:
-        """Return (time, offset) of the rows that failed last, in any order, and of copied rows."""
+    ) -> tuple[list[tuple[int, int]], int]:
+        """Return (time, offset) of those of the first rows that failed last, and maybe of others.
+
+        They are in any order. The number is how many rows those first ones are.
+        """
         import numpy as np
 
         copied = self._copied(offsets)
         plain = np.flatnonzero(~copied)
         plain = plain[np.lexsort((offsets[plain], positions[plain]))][-limit:]
-        chosen = [*plain.tolist(), *np.flatnonzero(copied).tolist()]
-        rows = [(int(offsets[at]), int(positions[at])) for at in chosen]
-        return [(self.of(offset, position), offset) for offset, position in rows]
+        if len(plain) == limit:  # a row failed before its copy was made: older ones do not matter
+            copied &= positions >= positions[plain[0]]
+        stop = _chunks_end(positions, np.sort(plain))
+        found: list[tuple[int, int]] = []
+        for at in np.flatnonzero(copied[:stop]).tolist():
+            if not self._may_read(int(positions[at])):
+                stop = at
+                break
+            offset = int(offsets[at])
+            found.append((self.of(offset, int(positions[at])), offset))
+        for at in plain[plain < stop].tolist():
+            found.append((self._time_us(int(positions[at])), int(offsets[at])))
+        return found, stop
+
+    def _may_read(self, position: int) -> bool:
+        """Return whether the whole record there is known, or may be read too."""
+        if position in self._record_us or position in self._copied_us:
+            return True
+        return self._records < MOST_COPIES and self._bytes < COPY_BYTES
 
     def _copied(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which rows, of ascending offsets, may refer to a copy."""
@@ -128,6 +165,25 @@ class FailureTimes:
         if not position or position < self._ledger.journal.first:
             return None
         try:
-            return self._ledger.store.get(position)
+            record = self._ledger.store.get(position)
         except (MessageNotFound, CorruptJournal, DiskReadError):
+            self._records += 1
             return None  # removed or unreadable: the row is shown without it
+        self._records += 1
+        self._bytes += len(record)
+        return record
+
+
+def _chunks_end(positions: NDArray[np.int64], rows: NDArray[np.int64]) -> int:
+    """Return how many rows come before the one that needs one chunk too many.
+
+    Args:
+        positions: Of the records of all rows.
+        rows: Numbers of the rows whose records are read, ascending.
+    """
+    chunks: set[int] = set()
+    for at, position in zip(rows.tolist(), positions[rows].tolist(), strict=True):
+        chunks.add(position // CHUNK_BYTES)
+        if len(chunks) > MOST_CHUNKS:
+            return int(at)
+    return len(positions)

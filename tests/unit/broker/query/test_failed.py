@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from typing import Protocol
 from unittest.mock import patch
 
 import pytest
@@ -14,11 +15,14 @@ import pytest
 from ternmq.broker.gate.replies import PullReply
 from ternmq.broker.group.failedrows import HELD_US, SHARD_ROWS
 from ternmq.broker.group.rowstate import RowState
-from ternmq.broker.query import failed
+from ternmq.broker.query import failed, failuretimes
 from ternmq.broker.query.failed import FailedSearch, Matches
 from ternmq.broker.query.failedpiece import EVER_US, FAILED_STATES, Selection
 from ternmq.broker.query.messages import Queries
+from ternmq.journal.cache.cold import WouldBlock
+from ternmq.journal.disk.memory import MemoryFile
 from ternmq.journal.log.retention import RetentionSpec
+from ternmq.journal.log.segment import segment_bases, segment_name
 from ternmq.journal.store.lookup import Cursor
 from ternmq.model.errors import UnknownGroup, UnknownQueue, UnknownTopic
 from ternmq.model.specs import Exhausted, Limits, RetryPolicy
@@ -261,6 +265,120 @@ def test_rows_whose_failures_were_copied() -> None:
         check(world, rows, Selection(since_us=since_us, until_us=until_us))
     world.restart()
     check(world, rows, Selection(since_us=copied_us + 1))
+
+
+COPIES = 160
+"""Rows of 20 kB that are copied: some dozens of records, 3 MiB."""
+CAPACITY = 3 << 19
+"""Of the cache in which the copies do not fit: 1.5 MiB."""
+
+
+@pytest.fixture(scope="module")
+def copied() -> tuple[Large, list[Judged]]:
+    """Many copied rows, some plain ones that failed later, and one copied row that failed again."""
+    world = Large(RetentionSpec())
+    world.topic("t")
+    world.group("t", "g", retry=LATER)
+    session = world.join()
+    for _ in range(COPIES // 10):
+        world.send("t", [Row(body=b"x" * 20_000) for _ in range(10)])
+        retry_in_a_year(world, session, 10)
+        world.pass_time(SECOND)
+    outlive(world, session, COPIES - 1)
+    world.send("t", [Row(body=b"y" * 100) for _ in range(30)])
+    retry_in_a_year(world, session, 30, "later")
+    world.broker.operating.retry_now(world.now, "t", "g", 0, [40])
+    world.commit()
+    retry_in_a_year(world, session, 1, "again")
+    world.restart()
+    number = world.broker.views.catalog.topic("t").number
+    places = world.broker.ledger.index.newest_copies(number, 0, range(COPIES))
+    assert len(places) == COPIES
+    rows = judged(world)
+    assert len(rows) == COPIES + 30
+    return world, rows
+
+
+class Asked(Protocol):
+    """Asks for the piece above an offset."""
+
+    def __call__(self, *, after: int) -> Matches: ...
+
+
+def in_small_cache(world: World, ask: Asked) -> list[Matches]:
+    """Return the pieces of an answer whose reads block, with a cache that is too small for all."""
+    cache = world.broker.store.cache
+    found: list[Matches] = []
+    after: int | Cursor | None = -1
+    with (
+        patch.object(cache, "_capacity", CAPACITY),
+        patch.object(MemoryFile, "try_pread", return_value=None),
+        patch.object(failuretimes, "COPY_BYTES", CAPACITY // 4),
+    ):
+        while after is not None:
+            assert isinstance(after, int)
+            for base in segment_bases(world.disk):
+                cache.forget(segment_name(base))
+            for _ in range(40):
+                try:
+                    piece = ask(after=after)
+                    break
+                except WouldBlock as blocked:
+                    blocked.job.run()
+            else:
+                raise AssertionError("the command reads for ever")
+            found.append(piece)
+            assert piece.after is None or (isinstance(piece.after, int) and piece.after > after)
+            after = piece.after
+    return found
+
+
+def test_copies_that_do_not_fit_into_the_cache(copied: tuple[Large, list[Judged]]) -> None:
+    """A piece ends before its reads are too much, and the next one goes on."""
+    world, rows = copied
+    search = FailedSearch(world.broker.ledger)
+    times = sorted({row.failed_us for row in rows})
+    for since_us, until_us in ((1, EVER_US), (times[3], times[9]), (times[-2], EVER_US)):
+        selection = Selection(since_us=since_us, until_us=until_us)
+        expected = wanted(rows, selection)
+        ask = partial(search.by_offset, "t", "g", 0, selection, limit=700)
+        found = in_small_cache(world, ask)
+        assert 3 < len(found) < COPIES // 2
+        assert [offset for piece in found for offset in piece.offsets] == [
+            row.offset for row in expected
+        ]
+        check(world, rows, selection)
+
+
+@pytest.mark.parametrize("limit", [20, 25, 60, 1000])
+def test_newest_first_of_copies_that_do_not_fit(
+    copied: tuple[Large, list[Judged]], limit: int
+) -> None:
+    world, rows = copied
+    search = FailedSearch(world.broker.ledger)
+    newest = sorted(((row.failed_us, row.offset) for row in rows), reverse=True)[:limit]
+    found = in_small_cache(world, partial(search.newest, "t", "g", 0, Selection(), limit=limit))
+    latest = sorted(
+        (row for piece in found for row in zip(piece.failed_us, piece.offsets, strict=True)),
+        reverse=True,
+    )
+    assert [time_us for time_us, _ in latest[:limit]] == [time_us for time_us, _ in newest]
+    assert set(latest) <= {(row.failed_us, row.offset) for row in rows}
+    assert len(latest) == len(set(latest))
+    assert sum(sum(piece.counts.values()) for piece in found) == len(rows)
+    # 31 rows failed after all copies were made: for up to 30, no copy needs to be read.
+    assert (len(found) == 1) == (limit <= 30)
+
+
+def test_pieces_end_after_some_records(copied: tuple[Large, list[Judged]]) -> None:
+    world, rows = copied
+    with (
+        patch.object(failuretimes, "MOST_COPIES", 1),
+        patch.object(failuretimes, "MOST_CHUNKS", 1),
+        patch.object(failuretimes, "CHUNK_BYTES", 64),
+    ):
+        for selection in (Selection(), Selection(since_us=1), Selection(attempts=1)):
+            check(world, rows, selection)
 
 
 def test_what_is_not_there() -> None:
