@@ -533,7 +533,8 @@ class Client(pickling.NotPickled):
     async def _send_redriven(
         self, topic: str, messages: Sequence[Message]
     ) -> Sequence[Receipt | Exception]:
-        return await self.send_many(topic, messages, return_errors=True)
+        topic = check_topic(self._declarations.name_of(topic))
+        return (await self._sender.many_as_given(topic, messages)).outcomes()
 
     async def flush(self, timeout: float | timedelta | None = None) -> None:
         """Wait until everything sent is answered.
