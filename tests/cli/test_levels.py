@@ -90,7 +90,9 @@ def test_the_option_replaces_the_priority_of_a_line(
     assert [(one.body, one.priority) for one in client.read(f"{topic}-plain")] == [(b"x", 0)]
     cli("send", topic, "--json-in", "--lines", file, "--priority", 1)
     assert sorted(one.priority for one in client.read(topic)) == [1, 2]
-    wrong = cli("send", topic, '{"body": "z", "priority": "2"}', "--json-in", "--priority", 1, code=2)
+    wrong = cli(
+        "send", topic, '{"body": "z", "priority": "2"}', "--json-in", "--priority", 1, code=2
+    )
     assert "has a priority that is not a whole number" in wrong.err
 
 
