@@ -169,7 +169,8 @@ def listing(about: str, *, dead: bool) -> click.Command:
             there = counts.dead if dead else counts.waiting + counts.held
             if there > shown:
                 output.note(
-                    f"showing the first {shown:,} of {there:,}: leave out --newest-first to see more"
+                    f"showing the first {shown:,} of {there:,}: leave out --newest-first to see "
+                    "more"
                 )
 
     return list_
