@@ -325,6 +325,46 @@ def test_lists_of_what_is_selected(cli: CommandLine, failed: str, way: tuple[str
     assert cli("deadletter", "list", failed, "billing", "--count", "--json").lines == [{"dead": 3}]
 
 
+@pytest.mark.row("G12")
+def test_the_newest_of_more_than_a_thousand(
+    cli: CommandLine, topic: str, client: ternmq.sync.Client
+) -> None:
+    """The broker finds no more than a thousand by time: the list says that there are more."""
+    cli("topic", "create", topic)
+    cli("group", "create", topic, "billing")
+    client.send_many(topic, [b"%d" % n for n in range(1001)])
+    for _ in range(1001):
+        (got,) = client.pull(topic, group="billing", max_messages=1, wait=5)
+        got.reject()
+    some = cli("deadletter", "list", topic, "billing", "--newest-first", "-n", 1000)
+    assert len(some.rows) == 1000
+    assert "showing the first 1,000 of 1,001: leave out --newest-first to see more" in some.err
+    some = cli("deadletter", "list", topic, "billing", "--newest-first", "-n", 999)
+    assert "showing the first 999; there are more (--limit)" in some.err
+    cli("deadletter", "delete", topic, "billing", 3, "--yes")
+    every = cli("deadletter", "list", topic, "billing", "--newest-first", "-n", 1000)
+    assert len(every.rows) == 1000
+    assert "showing" not in every.err
+
+
+@pytest.mark.parametrize("what", [["0-1"], ["--all"], ["--key", "k"], ["--reason", "card"]])
+def test_a_move_to_another_topic_is_asked_as_such(
+    cli: CommandLine, failed: str, what: list[str]
+) -> None:
+    count = "2" if what == ["0-1"] else "3"
+    ended = cli("deadletter", "redrive", failed, "billing", *what, "--to", "other", code=1)
+    asked = f"move {count} dead letters of billing on {failed} to other?"
+    assert ended.err.splitlines()[-2:] == [
+        asked,
+        "ternmq: nothing was changed: add --yes to do it",
+    ]
+
+
+def test_a_question_names_a_topic_with_braces(cli: CommandLine, failed: str) -> None:
+    ended = cli("deadletter", "redrive", failed, "billing", "--key", "k", "--to", "{x}", code=1)
+    assert f"move 3 dead letters of billing on {failed} to {{x}}?" in ended.err
+
+
 def test_a_selection_that_selects_none(cli: CommandLine, failed: str) -> None:
     none = cli("deadletter", "list", failed, "billing", "--attempts", 2)
     assert f"group billing has no such dead letters on {failed}" in none.out + none.err
@@ -342,6 +382,9 @@ def test_wrong_selections(cli: CommandLine, failed: str) -> None:
         (("deadletter", "list"), ["--since", "1h", "--until", "2h"]),
         (("deadletter", "list"), ["--key", "a", "--id", "b"]),
         (("deadletter", "list"), ["--newest-first", "-n", 1001]),
+        (("deadletter", "list"), ["--count", "--newest-first"]),
+        (("deadletter", "list"), ["--count", "-n", 100]),
+        (("retry", "list"), ["--count", "--newest-first", "--json"]),
         (("deadletter", "list"), ["--attempts", 0]),
         (("retry", "list"), ["--state", "dead"]),
         (("retry", "now"), [3, "--attempts", 1]),

@@ -54,7 +54,7 @@ def test_a_group_is_made_listed_shown_changed_and_deleted(cli: CommandLine, fill
     said = cli("group", "set", filled, "billing", "--retry").err
     assert said == f"group billing on {filled} has these settings already\n"
     said = cli("group", "set", filled, "billing", "--exhausted", "hold").err
-    assert "group billing is not ordered: its messages become dead letters" in said
+    assert "group billing has mode shared: its messages become dead letters" in said
     shown = cli("group", "show", filled, "billing", "--json").json
     assert shown["retry"]["exhausted"] == "dead-letter", "that is what counts"
 

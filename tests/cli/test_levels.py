@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import ternmq.sync
@@ -68,6 +70,30 @@ def test_json_lines_have_a_priority(
     assert sorted(one.priority for one in client.read(topic)) == [1, 2]
     refused = cli("send", topic, '{"body": "z", "priority": "2"}', "--json-in", code=2).err
     assert "has a priority that is not a whole number" in refused
+
+
+def test_the_option_replaces_the_priority_of_a_line(
+    cli: CommandLine, topic: str, client: ternmq.sync.Client, tmp_path: Path
+) -> None:
+    """So dead letters of a topic with levels can be sent to a topic without."""
+    cli("topic", "create", topic, "--levels", 3)
+    cli("topic", "create", f"{topic}-plain")
+    cli("send", topic, "x", "--priority", 2)
+    cli("group", "create", topic, "g")
+    (got,) = client.pull(topic, group="g", wait=5)
+    got.reject()
+    file = tmp_path / "dead.ndjson"
+    cli("deadletter", "export", topic, "g", "-o", file)
+    refused = cli("send", f"{topic}-plain", "--json-in", "--lines", file, code=2).err
+    assert "has no levels" in refused
+    cli("send", f"{topic}-plain", "--json-in", "--lines", file, "--priority", 0)
+    assert [(one.body, one.priority) for one in client.read(f"{topic}-plain")] == [(b"x", 0)]
+    cli("send", topic, "--json-in", "--lines", file, "--priority", 1)
+    assert sorted(one.priority for one in client.read(topic)) == [1, 2]
+    wrong = cli(
+        "send", topic, '{"body": "z", "priority": "2"}', "--json-in", "--priority", 1, code=2
+    )
+    assert "has a priority that is not a whole number" in wrong.err
 
 
 def test_a_priority_that_a_topic_does_not_have(cli: CommandLine, topic: str) -> None:

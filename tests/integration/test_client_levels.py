@@ -13,7 +13,7 @@ import ternmq.sync
 from ternmq.model.errors import InvalidBatch
 from ternmq.model.specs import TopicSpec
 from ternmq.record.batch.batch import Row, encode, topic_seed
-from ternmq.testing import InProcessBroker
+from ternmq.testing import InProcessBroker, broker
 from ternmq.wire.commands import Command
 from ternmq.wire.control import TopicChange
 from tests.integration.client_shapes import API
@@ -111,10 +111,20 @@ async def test_what_is_refused(api: API, real: InProcessBroker) -> None:
         await make(client)
         await client.admin.create_topic("plain", queues=2)
         await client.admin.create_topic("sorted", ordered=True)
-        wrong: tuple[Any, ...] = (-1, 8, 2**70, 1.0, "1", None, True)
+        wrong: tuple[Any, ...] = (-1, 8, 2**70, 1.0, "1", None, True, False, 0.0, "")
         for bad in wrong:
             with pytest.raises(ternmq.InvalidRequest, match="priority"):
                 await client.send("t", b"", priority=bad)
+            with pytest.raises(ternmq.InvalidRequest, match="priority"):
+                await client.send_soon("t", b"", priority=bad)
+            with pytest.raises(ternmq.InvalidRequest, match="priority"):
+                await client.send_oneway("t", b"", priority=bad)
+            async with client.transaction("g") as transaction:
+                if bad is not None:
+                    with pytest.raises(ternmq.InvalidRequest, match="priority"):
+                        await transaction.send("t", b"", priority=bad)
+                with pytest.raises(ternmq.InvalidRequest, match="priority"):
+                    await transaction.send_many("t", [b""], priority=bad)
             if bad is not None:
                 with pytest.raises(ternmq.PartialSendError, match="priority"):
                     await client.send_many("t", [ternmq.Message(b"", priority=bad)])
@@ -122,9 +132,10 @@ async def test_what_is_refused(api: API, real: InProcessBroker) -> None:
                 await client.send_many("t", [b""], priority=bad)
         with pytest.raises(ternmq.InvalidRequest, match="has 3 levels: priority is 0 to 2, not 3"):
             await client.send("t", b"", priority=3)
-        for topic in ("plain", "absent"):
-            with pytest.raises(ternmq.InvalidRequest, match=f"topic '{topic}' has no levels"):
-                await client.send(topic, b"", priority=1)
+        with pytest.raises(ternmq.InvalidRequest, match="topic 'plain' has no levels"):
+            await client.send("plain", b"", priority=1)
+        with pytest.raises(ternmq.InvalidRequest, match="topic 'absent' does not exist, and"):
+            await client.send("absent", b"", priority=1)
         with pytest.raises(ternmq.InvalidRequest, match="topic 'sorted' has no levels"):
             await client.send("sorted", b"", ordering_key="k", priority=1)
         with pytest.raises(ternmq.InvalidRequest, match="queue 1 of topic 't' is of level 1"):
@@ -143,6 +154,16 @@ async def test_what_is_refused(api: API, real: InProcessBroker) -> None:
             info = await client.admin.topic(topic)
             assert sum(one.next for one in info.queues) == count
         assert "absent" not in {one.spec.name for one in await client.admin.topics()}
+
+
+async def test_a_topic_that_no_send_makes_is_missing_also_for_a_priority(api: API) -> None:
+    with broker(manual=False, settings={"create_topics": False}) as one:
+        async with api.connect(one.url) as client:
+            for priority in (0, 1):
+                with pytest.raises(ternmq.UnknownTopic, match="absent"):
+                    await client.send("absent", b"", priority=priority)
+            await client.admin.create_topic("absent", levels=2)
+            assert (await client.send("absent", b"", priority=1)).queue == 1
 
 
 async def test_levels_of_topics(api: API, real: InProcessBroker) -> None:

@@ -48,6 +48,23 @@ async def test_a_second_puller_gets_a_queue_when_the_first_has_finished_it(
         assert [(one.value, one.attempt) for one in again] == [(2, 2), (3, 1)]
 
 
+async def test_a_batch_of_a_locked_queue_does_not_wait_for_more(
+    api: API, timed: InProcessBroker
+) -> None:
+    """No more can come of the queue before it is settled; the clock of the broker stands."""
+    async with filled(api, timed.url, 3) as client:
+        batches = client.consume_batches("t", group="g", max_messages=10, max_wait=3600)
+        async with asyncio.timeout(10):
+            batch = await anext(batches)
+            assert [one.value for one in batch] == [0, 1, 2]
+            await batch.ack()
+            await client.send("t", 3)
+            batch = await anext(batches)
+            assert [one.value for one in batch] == [3]
+            await batch.ack()
+        await batches.aclose()
+
+
 @pytest.mark.parametrize("verb", ["retry", "release"])
 async def test_a_batch_loses_all_behind_a_message_that_comes_again(
     api: API, timed: InProcessBroker, verb: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import ternmq
 from ternmq import FailedQuery
 from ternmq.testing import InProcessBroker
-from tests.integration.client_shapes import API
+from tests.integration.client_shapes import API, AsyncAPI
 
 pytestmark = pytest.mark.row("G12")
 
@@ -235,6 +236,35 @@ async def test_a_redrive_that_was_cut_off_sends_nothing_twice(
     await client.close()
 
 
+async def test_a_redrive_to_another_topic_passes_by_the_middlewares_of_sends(
+    real: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A header that differs at each call would make the repeated message another one."""
+    client, _, _ = await failed(AsyncAPI(), real.url)
+    await client.admin.create_topic("repair")
+    calls: list[str] = []
+
+    def number(outbound: ternmq.Outbound) -> Iterator[None]:
+        calls.append(outbound.topic)
+        outbound.message.body = b"closed"
+        outbound.message.headers = {**outbound.message.headers, "call": str(len(calls))}
+        yield
+
+    client.send_middleware(number)
+    await client.send("repair", b"open")
+    assert calls == ["repair"]
+    with monkeypatch.context() as cut:
+        _without_deletes(cut)
+        await client.deadletters.redrive("orders", "g", to="repair")
+    told = await client.deadletters.redrive("orders", "g", to="repair")
+    assert [(row.done, row.receipt.duplicate) for row in told] == [(True, True)] * 3
+    found = await client.get("repair", offset=told[0].receipt.offset)
+    assert set(found.headers) == {"ternmq-redriven"}
+    assert found.value == {"n": 2}
+    assert calls == ["repair"]
+    await client.close()
+
+
 async def test_another_death_is_another_message(
     api: API, real: InProcessBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,6 +359,18 @@ async def test_wrong_queries_are_refused(api: API, real: InProcessBroker) -> Non
         (
             lambda: letters.delete_matching("orders", "g", FailedQuery(), rate=0),
             "rate is the number",
+        ),
+        (lambda: letters.retry_matching("orders", "g", wrong(None)), "a query is a FailedQuery"),
+        (lambda: letters.delete_matching("orders", "g", wrong(None)), "a query is a FailedQuery"),
+        (lambda: letters.redrive_matching("orders", "g", wrong(None)), "a query is a FailedQuery"),
+        *[
+            (lambda act=act: act("orders", "g", FailedQuery(), dry_run="no"), "dry_run is True or")
+            for act in (letters.retry_matching, letters.delete_matching, letters.redrive_matching)
+        ],
+        (lambda: letters.redrive("orders", "g", dry_run=wrong("no")), "dry_run is True or"),
+        (
+            lambda: letters.redrive("orders", "g", [0], to="other", dry_run=wrong(None)),
+            "dry_run is True or",
         ),
     ):
         with pytest.raises(ternmq.InvalidRequest, match=said):

@@ -82,7 +82,9 @@ as it was stored. `send --json-in` stores the JSON text in `body` without change
 both fields, it stores `body_base64`; if the two fields differ, it refuses the line. So a script
 that changes `body` must delete `body_base64`. The fields of a message's place and history (`topic`,
 `queue`, `offset`, `stored_at`, `attempt` ...) are ignored, whatever they contain: TOPIC and
-`--queue` select where the message goes.
+`--queue` select where the message goes. `--priority` replaces the `priority` of each line:
+`--priority 0` sends lines of a topic with levels to a topic without levels. The other options
+apply to lines that lack the field; the headers of `--header` are added.
 
 ## Exit status
 

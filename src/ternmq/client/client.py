@@ -343,7 +343,7 @@ class Client(pickling.NotPickled):
         )
         if due is not None:
             outgoing.due = due
-        if priority != 0:
+        if priority.__class__ is not int or priority:
             outgoing.priority = priority_of(priority)
         outgoing.lifetime = lifetime
         producer.put(topic, outgoing, timeout)
@@ -395,7 +395,7 @@ class Client(pickling.NotPickled):
         )
         if deliver_after is not None or deliver_at is not None:
             outgoing.due = self._sender.due(deliver_after, deliver_at)
-        if priority != 0:
+        if priority.__class__ is not int or priority:
             outgoing.priority = priority_of(priority)
         if expires_after is not None:
             outgoing.lifetime = self._sender.lifetime(expires_after, outgoing.due)
@@ -445,7 +445,7 @@ class Client(pickling.NotPickled):
         outgoing = self._sender.outgoing(
             body, key, ordering_key, tag, headers, content_type, None, None, queue
         )
-        if priority != 0:
+        if priority.__class__ is not int or priority:
             outgoing.priority = priority_of(priority)
         self._producer.put(topic, outgoing, one_way=True)
 
@@ -525,7 +525,7 @@ class Client(pickling.NotPickled):
         if not items:
             return []
         due = self._sender.due(deliver_after, deliver_at)
-        level = priority_of(priority) if priority != 0 else 0
+        level = priority_of(priority)
         lifetime = self._sender.lifetime(expires_after)
         many = await self._sender.many(topic, items, queue, due, level, lifetime)
         return many.outcomes() if return_errors else many.outcome()
@@ -533,7 +533,8 @@ class Client(pickling.NotPickled):
     async def _send_redriven(
         self, topic: str, messages: Sequence[Message]
     ) -> Sequence[Receipt | Exception]:
-        return await self.send_many(topic, messages, return_errors=True)
+        topic = check_topic(self._declarations.name_of(topic))
+        return (await self._sender.many_as_given(topic, messages)).outcomes()
 
     async def flush(self, timeout: float | timedelta | None = None) -> None:
         """Wait until everything sent is answered.

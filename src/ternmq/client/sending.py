@@ -311,6 +311,10 @@ class Sender:
             return await self._many_around(topic, items, queue, due, priority, lifetime)
         return await self._all(topic, items, queue, due, priority, lifetime)
 
+    async def many_as_given(self, topic: str, messages: Sequence[Message]) -> Many:
+        """Send many messages without the middlewares of sends; return their outcomes."""
+        return await self._all(topic, messages, None, None, 0)
+
     async def _all(
         self,
         topic: str,

@@ -38,7 +38,7 @@ from ternmq.record.batch.batch import (
     topic_seed,
     verify,
 )
-from ternmq.record.batch.layout import due_times_of, expiry_times_of
+from ternmq.record.batch.layout import due_times_of, expiry_times_of, priorities_of
 from ternmq.record.fact import messages
 from ternmq.record.fact.header import HEADER_BYTES, Kind, kind_of
 from ternmq.record.fact.messages import Messages, RowRun
@@ -186,6 +186,7 @@ class Sending:
 
         Raises:
             InvalidBatch: The batch would be refused: no topic must be made for it.
+            InvalidRequest: Its messages have a priority.
             TopicNotOrdered: It has ordering keys but is not keyed, as old clients make it.
         """
         try:
@@ -193,6 +194,11 @@ class Sending:
         except BatchError as error:
             raise InvalidBatch(str(error)) from error
         flags = flags_of(batch)
+        if flags & _WITH_PRIORITY and any(priorities_of(batch)):
+            raise InvalidRequest(
+                f"topic {spec.name!r} does not exist, and a topic that a send makes has no levels, "
+                "so messages have no priority"
+            )
         made = Topic(0, msgspec.structs.replace(spec, ordered=bool(flags & _KEYED)))
         self.check_flags(made, flags, batch)
         if flags & _WITH_ORDERING_KEYS:

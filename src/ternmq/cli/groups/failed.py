@@ -39,6 +39,8 @@ if TYPE_CHECKING:  # imports the client that moves messages, which commands of g
 
 MOST_NEWEST: Final = 1000
 """Most messages that are shown newest first: ``client.deadletters.matching`` returns no more."""
+_SHOWN: Final = 100
+"""How many messages are shown if no limit is given."""
 _SPARE: Final = ("ordering key", "attempts", "key")
 """Columns that are dropped first on a narrow terminal, so that the reason has room."""
 
@@ -113,7 +115,6 @@ def listing(about: str, *, dead: bool) -> click.Command:
         "-n",
         "--limit",
         type=COUNT,
-        default=100,
         help="Maximum number of messages to show; at most 1,000 with --newest-first. Default: 100.",
     )
     @output.ndjson_option
@@ -126,9 +127,15 @@ def listing(about: str, *, dead: bool) -> click.Command:
         query: FailedQuery | None,
         newest_first: bool,
         count: bool,
-        limit: int,
+        limit: int | None,
         as_json: bool,
     ) -> None:
+        if count and (newest_first or limit is not None):
+            raise click.UsageError(
+                "--count only shows how many there are: leave out --newest-first and --limit",
+                click.get_current_context(),
+            )
+        limit = _SHOWN if limit is None else limit
         if newest_first and limit > MOST_NEWEST:
             raise click.UsageError(
                 f"--limit is at most {MOST_NEWEST:,} with --newest-first",
@@ -153,7 +160,18 @@ def listing(about: str, *, dead: bool) -> click.Command:
                 limit=most,
             )
         selects = query is not None
-        await _list_rows(rows, topic, group, limit, dead=dead, selects=selects, as_json=as_json)
+        shown = await _list_rows(
+            rows, topic, group, limit, dead=dead, selects=selects, as_json=as_json
+        )
+        if newest_first and shown == MOST_NEWEST:  # the broker finds no more in this order
+            asked = query or whole_query(dead=dead)
+            counts = await client.deadletters.count(topic, group, asked, queue=queue)
+            there = counts.dead if dead else counts.waiting + counts.held
+            if there > shown:
+                output.note(
+                    f"showing the first {shown:,} of {there:,}: leave out --newest-first to see "
+                    "more"
+                )
 
     return list_
 
@@ -177,7 +195,8 @@ async def _list_rows(
     dead: bool,
     selects: bool,
     as_json: bool,
-) -> None:
+) -> int:
+    """Show messages, and whether there are more than the limit; return how many were shown."""
     found: list[FailedMessage] = []
     more = False
     async for one in rows:
@@ -199,6 +218,7 @@ async def _list_rows(
         )
     if more:
         output.note(f"showing the first {limit:,}; there are more (--limit)")
+    return len(found)
 
 
 def showing(about: str, *, dead: bool) -> click.Command:

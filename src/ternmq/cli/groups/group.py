@@ -207,8 +207,8 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
 @click.option(
     "--exhausted",
     type=_EXHAUSTED,
-    help="What happens to a message after its last attempt: dead letter, or hold (ordered "
-    "groups only).",
+    help="What happens to a message after its last attempt: dead letter, or hold (groups "
+    "of mode ordered or queue_lock only).",
 )
 @click.option(
     "--retry-expires",
@@ -265,7 +265,8 @@ async def set_(
         info = await client.admin.group(topic, group)
         if not info.spec.mode.keeps_order:
             output.note(
-                f"group {group} is not ordered: its messages become dead letters, they are not held"
+                f"group {group} has mode {info.spec.mode.value}: its messages become dead letters, "
+                "they are not held"
             )
 
 

@@ -85,9 +85,9 @@ async def redrive(
 ) -> None:
     """Deliver dead letters to their group again. Other groups do not receive them.
 
-    Select dead letters by offset (7), range (10-12) or place (1/7), or with options. Attempts are
-    counted from 1; the earlier failures stay recorded. --reason and --fingerprint read all dead
-    letters; the other options need not.
+    With --to, all groups of the other topic receive them. Select dead letters by offset (7), range
+    (10-12) or place (1/7), or with options. Attempts are counted from 1; the earlier failures stay
+    recorded. --reason and --fingerprint read all dead letters; the other options need not.
     """  # fmt: skip
     wanted = reason if reason is not None else cause
     check_one(
@@ -124,7 +124,7 @@ async def redrive(
         told = await _redrive(client, topic, group, found, rate, total, to, dry_run=True)
         there = sum([one.done for one in told])
     if not dry_run and there and not yes:
-        _ask(f"of {topic} to {to or group}", found, told, as_json=as_json)
+        _ask(_question(topic, group, to), found, told, as_json=as_json)
     if there:
         told = await _redrive(client, topic, group, found, rate, total, to, dry_run=dry_run)
     _report(topic, group, told, to, dry_run=dry_run, as_json=as_json)
@@ -213,9 +213,7 @@ async def _redrive_matching(
     as_json: bool,
 ) -> None:
     """Redrive what a query selects."""
-    question = f"deliver {{}} of {topic} to {group} again?"
-    if to is not None:
-        question = f"move {{}} of {group} on {topic} to {to}?"
+    question = _question(topic, group, to)
     told: Sequence[Redriven] = ()
     if await agreed(
         client, topic, group, query, queue, question, "dead letter",
@@ -228,8 +226,15 @@ async def _redrive_matching(
     _report(topic, group, told, to, dry_run=dry_run, as_json=as_json)
 
 
+def _question(topic: str, group: str, to: str | None) -> str:
+    """Return what a redrive asks; ``{}`` is the number of dead letters."""
+    if to is not None:
+        return f"move {{}} of {group} on {topic} to {to}?"
+    return f"deliver {{}} of {topic} to {group} again?"
+
+
 def _ask(
-    whose: str, found: dict[int, list[int]], told: Sequence[Redriven], *, as_json: bool
+    question: str, found: dict[int, list[int]], told: Sequence[Redriven], *, as_json: bool
 ) -> None:
     """Show what would be redriven, and ask: what a dry run found, or else all that is selected."""
     if as_json:
@@ -238,7 +243,7 @@ def _ask(
     rows = rows or [(queue, offset) for queue, offsets in found.items() for offset in offsets]
     count = counted(len(rows), "dead letter")
     output.note(f"{count}: {some(rows)}")
-    confirm(f"deliver {count} {whose} again?", yes=False)
+    confirm(question.replace("{}", count), yes=False)
 
 
 def _by_reason(text: str) -> Callable[[FailedMessage], bool]:

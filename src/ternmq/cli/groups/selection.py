@@ -154,7 +154,7 @@ async def agreed(
         return False
     if as_json:
         raise Failed("nothing was done: --json does not prompt: add --yes or --dry-run")
-    confirm(question.format(counted(total, what)), yes=False)
+    confirm(question.replace("{}", counted(total, what)), yes=False)
     return True
 
 

@@ -223,6 +223,8 @@ _TEXTS: Final = ("key", "ordering_key", "tag")
 def message_of(text: bytes, properties: Message) -> Message:
     """Return the message that a line of JSON describes; missing fields come from options.
 
+    A queue and a priority in the options replace those of the line: they say where it goes.
+
     It accepts the output of ``tail --json`` and ``deadletter export``. An ``id`` in the broker's
     own form is ignored; any other one is the application's. The application id of a dead letter is
     ignored: with it the broker would take the new message for a duplicate, and store nothing. A
@@ -254,9 +256,11 @@ def message_of(text: bytes, properties: Message) -> Message:
     for name in (*_TEXTS, "content_type", "id", "application_id"):
         if not isinstance(told.get(name, ""), str):
             raise ValueError(f"has a value of {name!r} that is not text")
-    priority = told.get("priority", properties.priority)
+    priority = told.get("priority")
     if priority is not None and type(priority) is not int:
         raise ValueError("has a priority that is not a whole number")
+    if properties.priority is not None:  # it selects the queues, as --queue does
+        priority = properties.priority
     headers = told.get("headers", {})
     if not isinstance(headers, dict):
         raise ValueError("has headers that are not an object")

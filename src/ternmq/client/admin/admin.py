@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from ternmq.client.admin.grants import grants_of
+from ternmq.client.admin.older import check_retry_stored, check_topic_stored, newer_settings
 from ternmq.client.admin.places import queue_meant
 from ternmq.client.connection.session import Session
 from ternmq.client.content.validation import (
@@ -157,6 +158,8 @@ class Admin(pickling.NotPickled):
             raise InvalidRequest(f"spec is a TopicSpec, not {type(spec).__name__}")
         asked = control.TopicCreate(topic=spec.name, spec=spec.check())
         await self._do(Command.TOPIC_CREATE, asked)
+        if newer_settings(spec):
+            check_topic_stored(spec, (await self.topic(spec.name)).spec)
         return spec
 
     async def change_topic(
@@ -200,6 +203,8 @@ class Admin(pickling.NotPickled):
             lives = limit_us("expires_after", expires_after)
             spec = msgspec.structs.replace(spec, expires_us=lives)
         await self._do(Command.TOPIC_CHANGE, control.TopicChange(topic=name, spec=spec.check()))
+        if expires_after is not None and newer_settings(spec):
+            check_topic_stored(spec, (await self.topic(name)).spec)
         return spec
 
     async def delete_topic(self, name: str | Topic) -> None:
@@ -325,6 +330,9 @@ class Admin(pickling.NotPickled):
             spec = msgspec.structs.replace(spec, expired=choose("expired", Expired, expired))
         asked = control.GroupChange(topic=topic, group=group, spec=spec.check())
         await self._do(Command.GROUP_CHANGE, asked)
+        if retry is not None and spec.retry.expires_us:
+            stored = (await self.group(topic, group)).spec.retry
+            check_retry_stored(topic, group, spec.retry, stored)
         return spec
 
     async def pause_group(self, topic: str | Topic, group: str) -> None:

@@ -320,6 +320,8 @@ class DeadLetters(pickling.NotPickled):
             ReplayTooLarge: As ``redrive``.
         """
         topic = name_of(topic)
+        query = check_query(query)
+        flag("dry_run", dry_run)
         target = None if to is None else _target(topic, to)
         search = self._search(topic, group, query, "dead")
         only = query.select("dead")
@@ -351,6 +353,8 @@ class DeadLetters(pickling.NotPickled):
         dry_run: bool,
     ) -> list[FailedOutcome]:
         topic = name_of(topic)
+        query = check_query(query)
+        flag("dry_run", dry_run)
         search = self._search(topic, group, query, *of)
         only = query.select(*of)
         told: list[FailedOutcome] = []
@@ -485,6 +489,7 @@ class DeadLetters(pickling.NotPickled):
         """
         topic = name_of(topic)
         check_name(group, "group")
+        flag("dry_run", dry_run)
         most = _piece(rate, _REDRIVEN)
         if offsets is None and to is not None:  # checked there
             return await self.redrive_matching(

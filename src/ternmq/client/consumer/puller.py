@@ -252,10 +252,13 @@ class Puller:
     async def gather(self, source: Source, max_messages: int, max_wait: float) -> list[Leased]:
         """Return a batch: ``max_messages``, or what came within ``max_wait`` s after the first.
 
-        Without a broker it waits for one, or returns what it has. If this is cancelled, what was
-        gathered is given back.
+        Of a group of mode ``queue_lock`` it returns the first answer: the queue is locked until
+        these messages are settled. Without a broker it waits for one, or returns what it has. If
+        this is cancelled, what was gathered is given back.
         """
         loop = self.session.loop
+        known = self._joined.get(source.stated)
+        locks = known is not None and known[1].spec.mode is Mode.QUEUE_LOCK
         parts: list[Leased] = []
         count, until = 0, None
         try:
@@ -273,6 +276,8 @@ class Puller:
                     break
                 parts.append(leased)
                 count += leased.lease.rows
+                if locks:
+                    break
                 until = until or loop.time() + max_wait
             for part in [one for one in parts if self.doubts(one.lease)]:
                 if not await self._kept(part):

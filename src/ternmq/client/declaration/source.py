@@ -101,15 +101,21 @@ class Source:
         )
 
     def check_joined(self, spec: SubscriptionSpec) -> None:
-        """Check the settings of the joined group: an older broker ignores a header filter.
+        """Check the settings of the joined group that an older broker ignores.
 
         Raises:
-            GroupSettingsMismatch: The group lets messages pass that the filter does not.
+            GroupSettingsMismatch: The group lets messages pass that the filter does not, or retries
+                them for longer.
         """
         if self.filter is not None and not same_header_filter(self.filter, spec.filter):
             raise GroupSettingsMismatch(
                 f"group {self.group!r} on {self.topic!r} has no header filter: the broker is too "
                 "old for filter="
+            )
+        if self.retry is not None and self.retry.expires_us != spec.retry.expires_us:
+            raise GroupSettingsMismatch(
+                f"the retry policy of group {self.group!r} on {self.topic!r} has no expires: the "
+                "broker is too old for RetryPolicy(expires=)"
             )
 
     @property

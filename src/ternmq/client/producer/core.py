@@ -304,8 +304,8 @@ class SendCore:
         self._rest(load, due)
 
     def _arrived(self, load: Load) -> None:
-        """Ask for a topic's queues again if a keyed batch has just created the topic."""
-        if load.lane.keyed:
+        """Ask for a topic's queues again if a batch shows that the topic exists now."""
+        if load.lane.keyed or load.lane.level:
             topic = self.placing.topics[load.lane.topic]
             if topic.absent:
                 topic.facts = _OUTDATED

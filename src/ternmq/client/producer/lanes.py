@@ -131,7 +131,7 @@ class TopicLanes:
             return self.undecided
         level = message.priority
         if level >= facts.levels:
-            return self._no_level(level, facts.levels)
+            return self._absent_level(level, choice) if self.absent else self._no_level(level)
         if message.ordering_key and not (facts.ordered or facts.ignores_keys):
             return self._keyed_lane(choice)
         if facts.ordered:
@@ -156,10 +156,31 @@ class TopicLanes:
             return self.of_queue(queues[key_hash(message.key.encode()) % len(queues)], level)
         return self.lanes[level]
 
-    def _no_level(self, level: int, levels: int) -> Lane:
+    def _absent_level(self, level: int, choice: Choice) -> Lane:
+        """Return the lane of a level of a topic that did not exist: the broker refuses its batches.
+
+        Unless the topic has been made meanwhile, with levels.
+        """
+        if self.facts is None:
+            return self.undecided
+        if choice is not None:
+            raise InvalidRequest(
+                f"topic {self.name!r} does not exist yet, so the queues of priority {level} are "
+                "not known; leave out queue="
+            )
+        for lane in self.lanes:
+            if lane.level == level and lane.queue is None and not lane.scheduled:
+                return lane
+        lane = self._lane(_ANY_QUEUE)
+        lane.level = level
+        self.lanes.append(lane)
+        return lane
+
+    def _no_level(self, level: int) -> Lane:
         """Return the lane of a message of a level that the topic does not have, or raise."""
         if self.facts is None:
             return self.undecided  # it may just have been made anew, with levels
+        levels = self.facts.levels
         if levels == 1:
             raise InvalidRequest(
                 f"topic {self.name!r} has no levels, so a message to it has no priority; not "

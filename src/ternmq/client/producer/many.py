@@ -204,7 +204,7 @@ def ready_bodies(items: Sequence[object]) -> list[bytes] | None:
             or one.queue is not None
             or one.deliver_after is not None
             or one.deliver_at is not None
-            or (one.priority is not None and one.priority != 0)
+            or (one.priority is not None and (one.priority != 0 or type(one.priority) is not int))
             or one.expires_after is not None
             or one.headers != _NO_HEADERS
         ):

@@ -415,7 +415,7 @@ class Transaction(pickling.NotPickled):
             items = _listed(messages)
             if not items:
                 return []
-            level = priority_of(priority) if priority != 0 else 0
+            level = priority_of(priority)
             prepare = self._around if self._parts.middlewares.sends else self._prepare
             return await prepare(name, items, queue, due_arguments, level, expires_after, seconds)
 

@@ -91,7 +91,7 @@ def test_a_topic_that_a_first_batch_makes_has_no_levels() -> None:
     batch = encode(
         rows(world, 1), topic_seed=topic_seed("new"), producer_id=1, first_sequence=0, born_us=0
     )
-    with pytest.raises(InvalidRequest, match="'new' has no levels"):
+    with pytest.raises(InvalidRequest, match="'new' does not exist, and a topic that a send makes"):
         world.broker.sending.made_by(TopicSpec(name="new"), batch)
 
 

@@ -61,9 +61,23 @@ def test_a_queue_of_another_level_is_refused() -> None:
 def test_a_priority_that_the_topic_does_not_have_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="has 3 levels: priority is 0 to 2, not 3"):
         lane(topic(), 3)
-    for facts in (TopicFacts(), TopicFacts(queues=4), TopicFacts(there=False)):
+    for facts in (TopicFacts(), TopicFacts(queues=4)):
         with pytest.raises(InvalidRequest, match=r"has no levels, .*; not priority=1"):
             lane(topic(facts), 1)
+
+
+def test_whether_a_missing_topic_has_a_level_is_left_to_the_broker() -> None:
+    one = topic(TopicFacts(there=False))
+    first = lane(one, 1)
+    assert (first.queue, first.level) == (None, 1)
+    assert lane(one, 1) is first
+    assert lane(one, 2).level == 2
+    assert lane(one, 0).level == 0
+    assert first in one.every()
+    with pytest.raises(InvalidRequest, match=r"does not exist yet, .* leave out queue="):
+        lane(one, 1, queue=0)
+    one.facts = None
+    assert lane(one, 1) is one.undecided
 
 
 def test_with_outdated_facts_a_message_waits_for_new_ones() -> None:
