@@ -23,6 +23,11 @@ NO_TIMES = {
     ("RetryPolicy.__init__", "factor"),
     ("RetryPolicy.__init__", "jitter"),
     ("DeadLetters.redrive", "rate"),
+    *[
+        (f"{kind}DeadLetters.{name}_matching", "rate")
+        for kind in ("", "Sync")
+        for name in ("retry", "delete", "redrive")
+    ],
     ("Admin.put_producer_group", "factor"),
     ("Admin.put_producer_group", "jitter"),
 }

@@ -90,6 +90,10 @@ def test_who_may_what():
         Command.TOPIC_LIST, Command.GROUP_LIST, Command.STATUS, Command.TRANSACTION_LIST,
         Command.RIGHTS_CHECK,
     }  # fmt: skip
+    of_both = {
+        Command.FAILED_LIST: Scope.GROUP, Command.FAILED_QUERY: Scope.GROUP,
+        Command.GROUP_JOIN: Scope.GROUP, Command.OFFSET_AT: Scope.TOPIC,
+    }  # fmt: skip
     for command, entry in TABLE.items():
         name = command.name
         rights = set(entry.policy.rights)
@@ -124,8 +128,8 @@ def test_who_may_what():
             "GROUP_(CHANGE|DELETE|RESET|SKIP|REPLAY)|FAILED_(RETRY|DELETE|REDRIVE)", name
         ):
             assert entry.policy == Policy(Scope.GROUP, (Right.MANAGE,))
-        elif command in {Command.FAILED_LIST, Command.FAILED_QUERY, Command.GROUP_JOIN}:
-            assert entry.policy.scope is Scope.GROUP
+        elif command in of_both:
+            assert entry.policy.scope is of_both[command]
             assert rights == {Right.CONSUME, Right.MANAGE}
         elif command in {Command.TRANSACTION_SETTLE, Command.TRANSACTION_MOVE}:
             assert entry.policy == Policy(Scope.GROUP, (Right.CONSUME,))
