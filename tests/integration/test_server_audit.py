@@ -156,6 +156,7 @@ def test_many_strangers_flood_no_log(caplog: pytest.LogCaptureFixture) -> None:
 def test_no_command_that_changes_something_is_forgotten() -> None:
     asks = {Command.FAILED_LIST, Command.CLIENT_LIST, Command.APP_LIST, Command.HOLD_LIST}
     asks |= {Command.FAILED_QUERY, Command.ALARM_LIST, Command.PRODUCER_GROUP_LIST}
+    asks.add(Command.OFFSET_AT)
     # Holds move on every few seconds: only one that is made or moves back is told, by its handler.
     asks.add(Command.HOLD_PUT)
     asks.add(Command.GROUP_JOIN)  # likewise where it makes a group
