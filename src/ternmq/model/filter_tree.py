@@ -16,6 +16,7 @@ from __future__ import annotations
 import enum
 import operator
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -170,16 +171,16 @@ class _Answers(dict[str | int | None, int]):
         return answer
 
 
-class _Test:
+class _Test(ABC):
     """A comparison of one value with literals."""
 
     __slots__ = ()
 
     what: What
 
+    @abstractmethod
     def truth(self, value: str | int) -> bool | None:
         """Return whether a value passes; None: unknown."""
-        raise NotImplementedError
 
     def column(self, rows: Rows) -> bytes:
         """Return the value of each row."""

@@ -9,7 +9,7 @@ of leases are decided in `settles` and `leases`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from ternmq.broker.catalog.catalog import Queue, Subscription
@@ -341,49 +341,29 @@ class Delivery:
             WouldBlock: bytes must be read first; nothing was changed.
         """
         self._expiry_left = EXPIRED_A_PULL
-        count, turns = len(subscription.topic.queues), subscription.level_turns
-        if turns is not None:
-            order: Iterable[int] = turns.queues(count)
-        else:
-            turn = subscription.turn
-            order = range(turn, turn + count)
+        queues, views = subscription.topic.queues, subscription.queues
+        count, turns, turn = len(queues), subscription.level_turns, subscription.turn
+        order = range(turn, turn + count) if turns is None else turns.queues(count)
         try:
-            return self._pull_first(
-                now_us, session, subscription, order, max_messages, max_bytes, at_once
-            )
+            for step in order:
+                at = step % count
+                reply = self._pull(
+                    now_us, session, subscription, queues[at], views[at], max_messages, max_bytes,
+                    at_once,
+                )  # fmt: skip
+                if reply is not None:
+                    if turns is None:
+                        subscription.turn = (at + 1) % count
+                    else:
+                        turns.took(at)
+                    return reply
+                if self._expiry_left <= 0:
+                    break  # waiting pulls are tried again
         except WouldBlock:
             if self._expiry_left == EXPIRED_A_PULL:
                 raise
-        self._ledger.wakes.wake(subscription)  # expired rows were recorded: something has changed
-        return None
-
-    def _pull_first(
-        self,
-        now_us: int,
-        session: int,
-        subscription: Subscription,
-        order: Iterable[int],
-        max_messages: int,
-        max_bytes: int,
-        at_once: int,
-    ) -> PullReply | None:
-        """Lease the next rows of the first queue that has some."""
-        queues, views = subscription.topic.queues, subscription.queues
-        count, turns = len(queues), subscription.level_turns
-        for step in order:
-            at = step % count
-            reply = self._pull(
-                now_us, session, subscription, queues[at], views[at], max_messages, max_bytes,
-                at_once,
-            )  # fmt: skip
-            if reply is not None:
-                if turns is not None:
-                    turns.took(at)
-                else:
-                    subscription.turn = (at + 1) % count
-                return reply
-            if self._expiry_left <= 0:
-                break  # waiting pulls are tried again
+            ledger = self._ledger
+            ledger.wakes.wake(subscription)  # expired rows were recorded: something has changed
         return None
 
     def _hand_out(
