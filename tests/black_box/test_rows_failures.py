@@ -97,8 +97,9 @@ def test_reasons_and_counts_can_be_asked_and_the_last_is_a_dead_letter(
     assert not client.pull(topic, group="g", wait=0.3)
 
 
+@pytest.mark.row("G5")
 def test_each_field_of_the_policy_is_changed_live(client: ternmq.sync.Client, topic: str) -> None:
-    """Row G5 but for expiry, which there is none of yet."""
+    """All but jitter, and what follows the last attempt."""
 
     def delay() -> float:
         fail(client, topic)
@@ -121,12 +122,16 @@ def test_each_field_of_the_policy_is_changed_live(client: ternmq.sync.Client, to
     policy(client, topic, first=0.1, attempts=1)
     fail(client, topic, "one attempt")
     assert len(list(client.deadletters.browse(topic, "g"))) == 2
+    client.send(topic, b"z")
+    policy(client, topic, first=0.2, expires=0.1)
+    fail(client, topic, "too old for another attempt")
+    assert len(list(client.deadletters.browse(topic, "g"))) == 3
 
 
+@pytest.mark.row("G5")
 def test_jitter_and_what_follows_the_last_attempt_are_changed_live(
     client: ternmq.sync.Client, topic: str
 ) -> None:
-    """Row G5, its other two fields."""
     client.admin.create_topic(topic, ordered=True)
     client.admin.create_group(topic, "g")
 
