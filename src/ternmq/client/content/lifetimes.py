@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from datetime import timedelta
 
 from ternmq.client.content.broker_time import BrokerTime
 from ternmq.client.content.delays import Due
-from ternmq.client.content.validation import real
+from ternmq.client.content.validation import length_us
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.specs import LONGEST_US
 
@@ -76,28 +75,7 @@ def lifetime_of(
     """
     if expires_after is None:
         return None
-    after_us = lifetime_us(expires_after)
+    after_us = max(1, length_us("expires_after", expires_after))
     return Lifetime(
         after_us, broker_time.moment_us() if asked_us is None else asked_us, broker_time
     )
-
-
-def lifetime_us(expires_after: object) -> int:
-    """Return a lifetime in µs; raises as ``lifetime_of``."""
-    if isinstance(expires_after, timedelta):
-        after_us = expires_after // _MICROSECOND
-    elif isinstance(expires_after, bool) or not isinstance(expires_after, int | float):
-        kind = type(expires_after).__name__
-        raise InvalidRequest(f"expires_after is a number of seconds or a timedelta, not {kind}")
-    else:
-        seconds = real("expires_after", expires_after)
-        if not math.isfinite(seconds) or abs(seconds) > LONGEST_US:
-            raise InvalidRequest(f"expires_after must be at most a hundred years, not {seconds} s")
-        after_us = math.ceil(seconds * 1_000_000)
-    if after_us <= 0:
-        raise InvalidRequest(
-            "expires_after must be more than 0 seconds: a message that has expired is not sent"
-        )
-    if after_us > LONGEST_US:
-        raise InvalidRequest("expires_after must be at most a hundred years (36,525 days)")
-    return after_us
