@@ -167,8 +167,8 @@ class DeadLetters(pickling.NotPickled):
     ) -> AsyncIterator[FailedMessage]:
         """Iterate over the failed messages that a query names. Read-only.
 
-        A query by state, time and attempts examines memory only: a million failed messages take
-        less than a second.
+        For a query by state and attempts, the broker reads no file. For one by time it reads when
+        messages failed that wait, for one by key or id the messages.
 
         Args:
             topic: The topic.
