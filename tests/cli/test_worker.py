@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -716,37 +717,22 @@ def test_a_group_that_is_not_as_declared_is_for_good(
 # -- reload
 
 
-class Child:
-    """A process that ends by itself, or else by a signal."""
-
-    pid = 1
-
-    def __init__(self, status: int | None = None) -> None:
-        self.returncode: int | None = None
-        self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        if status is not None:
-            self._ended.set_result(status)
-
-    def send_signal(self, number: int) -> None:
-        self._ended.set_result(-number)
-
-    async def wait(self) -> int:
-        self.returncode = await self._ended
-        return self.returncode
-
-
 def test_a_process_that_is_started_while_all_ends_is_ended() -> None:
     async def supervise() -> int:
         supervisor = _Supervisor(2, None)
         numbers = itertools.count()
 
-        async def start() -> Child:
+        async def start() -> asyncio.subprocess.Process:
             if next(numbers) == 0:
-                return Child(ExitCode.USAGE)
-            await supervisor._over.wait()  # by the other one
-            return Child()
+                code = f"raise SystemExit({int(ExitCode.USAGE)})"
+            else:
+                await supervisor._over.wait()  # by the other one
+                code = "import sys; sys.stdin.read()"  # until a signal
+            return await asyncio.create_subprocess_exec(
+                sys.executable, "-c", code, stdin=subprocess.PIPE
+            )
 
-        supervisor._start = start  # type: ignore[method-assign,assignment]
+        supervisor._start = start  # type: ignore[method-assign]
         return await asyncio.wait_for(supervisor.run(), DEADLINE)
 
     assert asyncio.run(supervise()) == ExitCode.USAGE

@@ -33,9 +33,10 @@ _GIVEN: dict[str, object] = {
     "topic": "t", "name": "t", "group": "g", "body": b"x", "offset": 0, "offsets": [0], "key": "k",
     "messages": [b"x"], "to": "earliest", "writer": "w", "batch_id": 1, "prepared": [], "digest": 1,
     "app": "x", "position": 0, "queue": 0, "id": "x", "what": "t", "commit": True,
+    "query": ternmq.FailedQuery(),
 }  # fmt: skip
 _NEEDED = {"skip": ("queue", "offset"), "reset_group": ("to",)}
-_SPOKEN = {"to": "to is an offset", "topic": "topic", "body": "Wrong"}
+_SPOKEN = {"to": "to is a", "topic": "topic", "body": "Wrong"}
 _ANY = {  # what takes any value, or is of another kind than a value
     ("handler_middleware", "function"), ("send_middleware", "function"), ("lifespan", "function"),
 }  # fmt: skip
@@ -97,8 +98,10 @@ _PARTS_OF_HINTS = {
 """The words in an argument's annotation that allow a value."""
 _DEFAULTED = {
     ("create_topic", name)
-    for name in ("queues", "ordered", "durability", "keep_until_consumed", "ignore_ordering_keys")
-}
+    for name in (
+        "queues", "ordered", "durability", "keep_until_consumed", "ignore_ordering_keys", "levels"
+    )
+}  # fmt: skip
 """Arguments that take None for their default."""
 
 

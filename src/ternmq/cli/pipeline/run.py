@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import queue
 import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -227,15 +227,19 @@ class Stop:
     """Whether a stop was requested. The second signal ends the process at once."""
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        self._told = False
+        # What a handler wakes: unlike an event's, its lock may be held by the code it interrupts.
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def told(self) -> bool:
         """Return whether a stop was requested."""
-        return self._event.is_set()
+        return self._told
 
     def wait(self, seconds: float) -> None:
         """Wait for a number of seconds, or until a stop is requested."""
-        self._event.wait(seconds)
+        if not self._told:
+            with contextlib.suppress(queue.Empty):
+                self._wake.get(timeout=seconds)
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
@@ -247,10 +251,12 @@ class Stop:
 
         def end(number: int, frame: object) -> None:
             del frame
-            if self._event.is_set():
+            if self._told:
                 raise ends[number]
-            self._event.set()
-            output.note("ending after the current commit; a second signal ends it at once")
+            self._told = True
+            self._wake.put(None)
+            with contextlib.suppress(RuntimeError):  # it interrupts what writes a line there
+                output.note("ending after the current commit; a second signal ends it at once")
 
         before = {number: signal.signal(number, end) for number in ends}
         try:

@@ -22,7 +22,7 @@ from ternmq.client.content.validation import check_positive, flag, real, whole
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.client.handler.unawaited import looked_after
 from ternmq.client.process import pickling
-from ternmq.model.errors import InvalidRequest, LeaseExpired
+from ternmq.model.errors import InvalidName, InvalidRequest, LeaseExpired
 from ternmq.model.specs import check_name
 from ternmq.wire import control
 from ternmq.wire.commands import Command
@@ -596,8 +596,10 @@ def _target(topic: str, to: str | Topic) -> str:
     """Return the topic to which dead letters go.
 
     Raises:
-        InvalidRequest: It is no other topic.
+        InvalidName, InvalidRequest: It is no other topic.
     """
+    if not isinstance(to, str | Topic):
+        raise InvalidName(f"to is a topic's name or a Topic, not {type(to).__name__}")
     target = name_of(to)
     if target == topic:
         raise InvalidRequest(

@@ -61,8 +61,8 @@ SETTLED_AT: Final = 256
 """Changed group queues at which a turn updates the figures: that takes half a millisecond."""
 _FROZEN_US: Final = 500_000
 """Delay of a timer that shows that the process did not run."""
-_CATCH_UP_S: Final = 0.2
-"""How long timers wait then: enough for a client to connect again."""
+_CATCH_UP_S: Final = 1.0
+"""Longest that timers wait then: enough for a client to connect again, on a busy machine too."""
 
 
 class Outlet(Protocol):
@@ -322,8 +322,9 @@ class Core:
         # No turn since the timer was due: under load there are turns, only late ones.
         slept = late_us >= _FROZEN_US and now - late_us / 1e6 > self._turned_at
         if slept and isinstance(self.clocks, SystemClocks):  # others may jump
-            self._frozen_until = now + _CATCH_UP_S
-            self.touch_later(_CATCH_UP_S)
+            pause = min(late_us / 1e6, _CATCH_UP_S)
+            self._frozen_until = now + pause
+            self.touch_later(pause)
         return now < self._frozen_until
 
     def _tick(self, now: int) -> None:
