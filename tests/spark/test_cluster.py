@@ -14,6 +14,8 @@ import subprocess
 import sys
 import time
 import uuid
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -68,23 +70,28 @@ def tables(minio, monkeypatch):
 
 
 @pytest.fixture
-def driver(spark_cluster, real, tables):
-    """Start drivers; those that still run are killed in the end."""
+def driver(spark_cluster, real, tables, tmp_path):
+    """Start drivers; those that still run are killed in the end.
+
+    Their priority is the usual one: with that of the command, a busy machine gives them no time.
+    """
     started = []
 
     def start(*arguments, confs=()):
         told = [word for one in SETTINGS for word in ("--set", one)]
         told += [word for one in confs for word in ("--conf", one)]
-        one = subprocess.Popen(
-            [
-                sys.executable, "-m", "ternmq", "--url", real.url, "pipeline", "run", "--json",
-                "--engine", "spark", "--master", spark_cluster.url, "--tables", tables.uri,
-                "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.memory=1g",
-                "--conf", "spark.executor.memory=512m", *told, *arguments,
-            ],
-            env=spark_cluster.environment, start_new_session=True,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        with log_of(tmp_path, len(started)).open("wb") as log:
+            one = subprocess.Popen(
+                [
+                    sys.executable, "-X", "faulthandler", "-m", "ternmq", "--url", real.url,
+                    "pipeline", "run", "--json", "--priority", "normal", "--engine", "spark",
+                    "--master", spark_cluster.url, "--tables", tables.uri,
+                    "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.memory=1g",
+                    "--conf", "spark.executor.memory=512m", *told, *arguments,
+                ],
+                env=spark_cluster.environment, start_new_session=True,
+                stdout=subprocess.PIPE, stderr=log,
+            )  # fmt: skip
         started.append(one)
         return one
 
@@ -95,6 +102,31 @@ def driver(spark_cluster, real, tables):
         one.wait()
         assert one.stdout is not None
         one.stdout.close()
+
+
+def log_of(folder, number):
+    return folder / f"driver-{number}.log"
+
+
+def end(process, log):
+    """Wait for the end of a driver and its Java; one that hangs says where, in the failure."""
+    try:
+        rest, _ = process.communicate(timeout=DEADLINE)
+    except subprocess.TimeoutExpired:
+        ended = process.poll()  # Java has the pipe too
+        for pid in sorted(int(one.name) for one in Path("/proc").glob("[0-9]*")):
+            with suppress(ProcessLookupError):
+                if os.getpgid(pid) == process.pid != pid:
+                    os.kill(pid, signal.SIGQUIT)  # Java prints its stacks
+        time.sleep(3)
+        if ended is None:
+            process.send_signal(signal.SIGABRT)  # Python prints its own
+            process.wait(DEADLINE)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        rest, _ = process.communicate()
+        pytest.fail(f"a driver hangs (status {ended})\n{log.read_text()}\n{rest.decode()}")
+    assert process.returncode == 0, log.read_text()
 
 
 def orders(client, first, count):
@@ -131,7 +163,7 @@ def check(real, client, tables):
 
 
 @pytest.mark.row("R6", "R7", "R8", "R9")
-def test_executors_are_killed_and_frozen(spark_cluster, driver, real, client, tables):
+def test_executors_are_killed_and_frozen(spark_cluster, driver, real, client, tables, tmp_path):
     chance = random.Random(3)
     client.admin.create_topic("orders", queues=3)
     client.admin.create_group("orders", "billing", start="earliest")
@@ -152,13 +184,12 @@ def test_executors_are_killed_and_frozen(spark_cluster, driver, real, client, ta
         rounds(process, 1)
     rounds(process, 2)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=DEADLINE)
-    assert process.returncode == 0
+    end(process, log_of(tmp_path, 0))
     check(real, client, tables)
 
 
 @pytest.mark.row("R6", "R7", "R8", "R9")
-def test_drivers_are_killed(spark_cluster, driver, real, client, tables):
+def test_drivers_are_killed(spark_cluster, driver, real, client, tables, tmp_path):
     chance = random.Random(4)
     client.admin.create_topic("orders", queues=3)
     client.admin.create_group("orders", "billing", start="earliest")
@@ -173,5 +204,5 @@ def test_drivers_are_killed(spark_cluster, driver, real, client, tables):
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-    assert driver("--once").wait(DEADLINE) == 0
+    end(driver("--once"), log_of(tmp_path, 4))
     check(real, client, tables)
