@@ -91,7 +91,8 @@ class Core:
     """Time of ``perf_counter`` at which timers run again after the process was frozen; 0: it never
     was."""
     _turned_at = 0.0
-    """Time of ``perf_counter`` at the end of the last turn."""
+    """Time of ``perf_counter`` at which the last turn ended; or began, if the process was frozen in
+    it."""
 
     def __init__(
         self,
@@ -264,9 +265,10 @@ class Core:
         self.on_turn()
         self._arm(broker.next_deadline_us())
         self._now_us = 0
-        self._turned_at = ended = time.perf_counter()
+        ended = time.perf_counter()
         self.turns += 1
         took = ended - began
+        self._turned_at = ended if took < _FROZEN_US / 1e6 else began
         if took > self.longest_turn_s:
             self.longest_turn_s = took
 
@@ -319,7 +321,8 @@ class Core:
         extension counts before the end of its lease.
         """
         now = time.perf_counter()
-        # No turn since the timer was due: under load there are turns, only late ones.
+        # No turn since the timer was due: under load there are turns, only late ones. It is usual
+        # that the process is frozen in a turn: just after an answer has left.
         slept = late_us >= _FROZEN_US and now - late_us / 1e6 > self._turned_at
         if slept and isinstance(self.clocks, SystemClocks):  # others may jump
             pause = min(late_us / 1e6, _CATCH_UP_S)
