@@ -1,4 +1,4 @@
-"""A broker that was frozen in the middle of a turn ended leases before it read what clients had sent.
+"""A broker frozen in the middle of a turn ended leases before it read what clients had sent.
 
 So it was nearly always when an answer had just left: the rest of its turn ran after the freeze, and
 the broker took the end of this turn for a sign that it had not been frozen.
