@@ -25,7 +25,9 @@ from ternmq.broker.checkback.checking import Checking
 from ternmq.broker.clock.timers import Timer
 from ternmq.broker.delivery.expiry import Expiry
 from ternmq.broker.delivery.leases import Leases
+from ternmq.broker.delivery.lifetimes import Lifetimes
 from ternmq.broker.delivery.parking import Parking, Woken
+from ternmq.broker.delivery.planning import Planning
 from ternmq.broker.delivery.pulls import Delivery
 from ternmq.broker.delivery.replays import Replaying
 from ternmq.broker.delivery.settles import Settling
@@ -110,7 +112,9 @@ class Broker:
         self.state_sets = StateSets(ledger.journal, writer)
         self.settling = Settling(ledger)
         self.expiry = Expiry(ledger, self.settling)
-        self.delivery = Delivery(ledger, self.expiry)
+        planning = Planning(ledger)
+        lifetimes = Lifetimes(ledger, self.expiry, planning)
+        self.delivery = Delivery(ledger, planning, lifetimes)
         self.leases = Leases(ledger, self.settling)
         self.sending = Sending(ledger)
         self.preparing = Preparing(ledger, self.sending)
@@ -119,14 +123,12 @@ class Broker:
         self.administration = Administration(ledger, self.parking)
         self.holding = Holding(ledger)
         self.replaying = Replaying(ledger, self.settling)
-        self.operating = Operating(
-            ledger, self.delivery, self.settling, self.administration, self.replaying
-        )
+        self.operating = Operating(ledger, self.settling, self.administration, self.replaying)
         self.drains = Drains(ledger, self.leases, self.delivery)
         self.clients = Clients(ledger, self.leases, self.drains, self.parking)
         self.fulfilling = Fulfilling(ledger, self.sending, self.parking)
         self.checking = Checking(ledger, self.sending, self.settling, self.parking)
-        self.expiring = Expiring(ledger, self.delivery)
+        self.expiring = Expiring(ledger, lifetimes)
         self.alarms = Alarms(ledger)
         self.alarming = Alarming(ledger, self.fulfilling, self.checking.asking)
         self.ticking = Ticking(

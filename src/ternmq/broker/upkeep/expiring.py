@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ternmq.broker.catalog.catalog import Queue, Subscription
-from ternmq.broker.delivery.pulls import Delivery
+from ternmq.broker.delivery.lifetimes import Lifetimes
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.journal.cache.cold import WouldBlock
@@ -33,11 +33,11 @@ class Expiring:
     Not thread-safe: call it from the broker's loop.
     """
 
-    __slots__ = ("_again", "_begun_us", "_catalog", "_delivery", "_looked_us", "_places")
+    __slots__ = ("_again", "_begun_us", "_catalog", "_lifetimes", "_looked_us", "_places")
 
-    def __init__(self, ledger: Ledger, delivery: Delivery) -> None:
+    def __init__(self, ledger: Ledger, lifetimes: Lifetimes) -> None:
         self._catalog = ledger.views.catalog
-        self._delivery = delivery
+        self._lifetimes = lifetimes
         self._places: Iterator[tuple[Subscription, Queue, Progress]] = iter(())
         self._again: tuple[Subscription, Queue, Progress] | None = None
         """The group queue at which the last look ended: it may have more."""
@@ -70,7 +70,7 @@ class Expiring:
                 continue  # it is gone
             cursor = progress.cursor
             try:
-                work += self._delivery.sweep(now_us, subscription, queue, progress, WORK - work)
+                work += self._lifetimes.sweep(now_us, subscription, queue, progress, WORK - work)
             except (WouldBlock, JournalFull):
                 self._again = place
                 raise
