@@ -112,7 +112,7 @@ class Broker:
         self.state_sets = StateSets(ledger.journal, writer)
         self.settling = Settling(ledger)
         self.expiry = Expiry(ledger, self.settling)
-        planning = Planning(ledger)
+        planning = Planning(ledger, self.settling)
         lifetimes = Lifetimes(ledger, self.expiry, planning)
         self.delivery = Delivery(ledger, planning, lifetimes)
         self.leases = Leases(ledger, self.settling)

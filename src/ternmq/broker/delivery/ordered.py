@@ -9,7 +9,14 @@ from __future__ import annotations
 from typing import Final
 
 from ternmq.broker.catalog.catalog import Queue, Subscription
-from ternmq.broker.delivery.plan import Budget, Plan, once_more, run_again
+from ternmq.broker.delivery.plan import (
+    Budget,
+    Plan,
+    RowsUnreadable,
+    end_of_batch,
+    once_more,
+    run_again,
+)
 from ternmq.broker.delivery.planner import PlannedMode
 from ternmq.broker.delivery.shared import SharedPlanner
 from ternmq.broker.group.keyorder import KeyOrder
@@ -17,6 +24,7 @@ from ternmq.broker.group.lines import Line, Lines
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import merge
 from ternmq.broker.ledger.ledger import Ledger
+from ternmq.model.errors import CorruptJournal, DiskReadError
 from ternmq.model.specs import Mode
 from ternmq.record.batch.batch import Batch
 from ternmq.record.fact import messages
@@ -146,7 +154,14 @@ class OrderedPlanner:
                 break
             stop = min(stop, places.stop)
             for at, first in enumerate(places.first_offsets):
-                stored = messages.of_record(ledger.store.at_place(places, at))
+                try:
+                    stored = messages.of_record(ledger.store.at_place(places, at))
+                except (CorruptJournal, DiskReadError) as error:
+                    start = max(cursor, first)
+                    if rows or parked:
+                        return start
+                    end = min(stop, end_of_batch(places, at))
+                    raise RowsUnreadable(start, end, error) from error
                 hashes = Batch(stored.batch).ordering_hashes()
                 again = max(cursor, first) < given.stop
                 for offset in range(max(cursor, first), min(stop, first + stored.count)):

@@ -22,6 +22,7 @@ from ternmq.broker.group.progress import Progress
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.journal.cache.cold import WouldBlock
 from ternmq.journal.index.tail import Places
+from ternmq.model.errors import CorruptJournal, DiskReadError
 from ternmq.record.fact import facts
 from ternmq.record.fact.facts import ONE_PULLED, LeasedRun, Move, Pulled, Span
 
@@ -161,6 +162,7 @@ class Delivery:
         queues, views = subscription.topic.queues, subscription.queues
         count, turns, turn = len(queues), subscription.level_turns, subscription.turn
         order = range(turn, turn + count) if turns is None else turns.queues(count)
+        at = turn
         try:
             for step in order:
                 at = step % count
@@ -181,6 +183,9 @@ class Delivery:
                 raise
             ledger = self._ledger
             ledger.wakes.wake(subscription)  # expired rows were recorded: something has changed
+        except (CorruptJournal, DiskReadError):
+            subscription.turn = (at + 1) % count  # the other queues come before the next attempt
+            raise
         return None
 
     def _hand_out(

@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from ternmq.broker.catalog.catalog import Queue, Subscription
-from ternmq.broker.delivery.plan import Budget, Plan, once_more, one_place, run_again
+from ternmq.broker.delivery.plan import (
+    Budget,
+    Plan,
+    RowsUnreadable,
+    end_of_batch,
+    once_more,
+    one_place,
+    run_again,
+)
 from ternmq.broker.delivery.planner import PlannedMode
 from ternmq.broker.delivery.scan import scan
 from ternmq.broker.group.order import UNORDERED
@@ -18,7 +26,7 @@ from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import merge, row_count
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.journal.index.tail import Places
-from ternmq.model.errors import CorruptJournal
+from ternmq.model.errors import CorruptJournal, DiskReadError
 from ternmq.model.specs import Mode
 from ternmq.record.fact import messages
 from ternmq.record.fact.facts import LeasedRun
@@ -177,7 +185,7 @@ class SharedPlanner:
         ledger = self._ledger
         wanted = subscription.filter
         assert wanted is not None
-        cursor = max(progress.cursor, progress.scan, queue.first)
+        begin = cursor = max(progress.cursor, progress.scan, queue.first)
         budget = ledger.limits.filter_scan_rows
         given = progress.given
         last = -1  # the batch that was taken from last
@@ -195,14 +203,19 @@ class SharedPlanner:
             stop = min(stop, places.stop)
             budget -= stop - cursor
             for at, first in enumerate(places.first_offsets):
-                end = stop
-                if at + 1 < len(places.first_offsets):
-                    end = min(stop, places.first_offsets[at + 1])
+                end = min(stop, end_of_batch(places, at))
                 if wanted.asks(0 if places.masks is None else places.masks[at]):
-                    stored = messages.of_record(ledger.store.at_place(places, at))
+                    start = max(cursor, first)
+                    try:
+                        stored = messages.of_record(ledger.store.at_place(places, at))
+                    except (CorruptJournal, DiskReadError) as error:
+                        if not plan.runs and start == begin:
+                            raise RowsUnreadable(start, end, error) from error
+                        room, stop = 0, start  # first what comes before
+                        break
                     position, took = places.positions[at], False
                     fits = position == last or not plan.runs or places.lengths[at] <= max_bytes
-                    found = scan(wanted, stored, max(cursor, first), end, room, budget)
+                    found = scan(wanted, stored, start, end, room, budget)
                     budget -= found.cost
                     if found.stop < end:
                         end = stop = found.stop
