@@ -12,7 +12,7 @@ from typing import Final
 from ternmq.broker.catalog.catalog import Queue, Subscription
 from ternmq.broker.delivery.cursors import move_cursor
 from ternmq.broker.delivery.expiry import Expiry
-from ternmq.broker.delivery.plan import Plan
+from ternmq.broker.delivery.plan import Plan, SweepPlan
 from ternmq.broker.delivery.planning import Planning
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import row_count, split_all, union
@@ -145,12 +145,15 @@ class Lifetimes:
     ) -> tuple[list[LeasedRun], int, bool]:
         """Return the expired rows of a plan, and where the first new row that lives is.
 
-        Also whether there is one in the plan; one that waits behind its key counts as well.
+        Also whether there is one in the plan. One that waits behind its key counts as well; a sweep
+        judges it.
         """
-        expired = self._expiry.expired(now_us, queue, progress, plan.runs)
-        living, _ = split_all(plan.runs, union([run[:2] for run in expired]))
-        stops = [run[0] for run in living if run[0] >= progress.cursor]
-        stops += [start for start, _ in plan.parked]
+        runs, stops = plan.runs, [start for start, _ in plan.parked]
+        if plan.sweeps and stops:
+            runs, stops = sorted(runs + [(*span, 1, 1) for span in plan.parked]), []
+        expired = self._expiry.expired(now_us, queue, progress, runs)
+        living, _ = split_all(runs, union([run[:2] for run in expired]))
+        stops += [run[0] for run in living if run[0] >= progress.cursor]
         return expired, min([plan.cursor, *stops]), bool(stops)
 
     def sweep(
@@ -160,7 +163,8 @@ class Lifetimes:
 
         Rows that the filter does not pass, or that are settled, are passed over. Only up to the
         first row that has not expired: what is behind it does not keep the journal
-        any longer than that row does.
+        any longer than that row does. Whether a pull would get the rows now does not matter: not if
+        the failure store is full, nor if the queue or the key of the row is closed.
 
         Args:
             now_us: Broker time.
@@ -182,7 +186,7 @@ class Lifetimes:
         while work < most and progress.cursor < min(visible, queue.judged_below):
             begin = max(progress.cursor, progress.scan)
             plan = self._planning.plan(
-                now_us, subscription, queue, progress, visible, room, max_bytes
+                now_us, subscription, queue, progress, visible, room, max_bytes, SweepPlan
             )
             expired, reach, stopped = self._judge(now_us, queue, progress, plan)
             work += max(0, plan.cursor - begin) * header_cost // _SCANNED_A_ROW

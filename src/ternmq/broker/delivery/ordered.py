@@ -68,7 +68,7 @@ class OrderedPlanner:
         budget = Budget(max_bytes)
         looked: set[int] = set()
         try:
-            while room > 0 and (free := lines.pop_free()) is not None:
+            while room > 0 and not plan.sweeps and (free := lines.pop_free()) is not None:
                 head, hash_, line = free
                 if hash_ in looked:
                     continue  # a line may have been offered more than once
@@ -89,9 +89,12 @@ class OrderedPlanner:
             if cursor < queue.first:
                 plan.skipped.append((cursor, queue.first))
                 cursor = queue.first
-            if room > 0 and not self._shared.failures_full(progress):
+            if room > 0 and (plan.sweeps or not self._shared.failures_full(progress)):
+                may_park = self._ledger.limits.parked - progress.ready.rows
+                if plan.sweeps:
+                    may_park = room
                 cursor = self._scan_ordered(
-                    queue, progress, cursor, visible, room, rows, parked, counts, budget
+                    queue, progress, cursor, visible, room, rows, parked, may_park, counts, budget
                 )
             plan.cursor = max(plan.cursor, cursor)
             self._locate_rows(progress, rows, max_bytes, plan)
@@ -130,6 +133,7 @@ class OrderedPlanner:
         room: int,
         rows: list[tuple[int, int, int, int]],
         parked: list[tuple[int, int]],
+        may_park: int,
         counts: dict[int, int],
         budget: Budget,
     ) -> int:
@@ -138,7 +142,6 @@ class OrderedPlanner:
         lines = _lines(progress)
         ahead = progress.ahead
         given = progress.given
-        may_park = ledger.limits.parked - progress.ready.rows
         known = lines.by_hash
         # Keys of which some rows are left over by this pull, so that later rows must wait.
         stay = {hash_ for hash_, count in counts.items() if count < len(known[hash_].offsets)}

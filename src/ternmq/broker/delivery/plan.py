@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from ternmq.broker.group.failedrows import Failure
 from ternmq.journal.index.tail import Places
@@ -33,6 +33,8 @@ class Plan:
     """Runs to lease, rows to skip and to park, and where their batches are stored."""
 
     __slots__ = ("cursor", "hashes", "parked", "places", "runs", "skipped")
+    sweeps: ClassVar[bool] = False
+    """Whether it is a ``SweepPlan``."""
 
     def __init__(self, cursor: int) -> None:
         self.cursor = cursor
@@ -73,6 +75,16 @@ class Plan:
             else:
                 self.parked.append((offset, offset + 1))
             self.hashes.append(hash_)
+
+
+class SweepPlan(Plan):
+    """A plan of new rows, which will not be handed out but judged.
+
+    So neither rows that are owed nor a full failure store keep them back.
+    """
+
+    __slots__ = ()
+    sweeps: ClassVar[bool] = True
 
 
 class Budget:

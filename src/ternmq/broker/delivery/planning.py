@@ -65,6 +65,7 @@ class Planning:
         visible: int,
         room: int,
         max_bytes: int,
+        kind: type[Plan] = Plan,
     ) -> Plan:
         """Return the plan of a pull; see ``Planner.plan``. Rows that are settled are not skipped.
 
@@ -73,7 +74,7 @@ class Planning:
             CorruptJournal, DiskReadError: the next rows cannot be read. If they were recorded as
                 dead letters, the next plan goes on behind them.
         """
-        plan = Plan(progress.cursor)
+        plan = kind(progress.cursor)
         planner = self._planners[subscription.mode]
         try:
             planner.plan(now_us, subscription, queue, progress, visible, room, max_bytes, plan)

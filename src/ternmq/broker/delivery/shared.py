@@ -56,6 +56,10 @@ class SharedPlanner:
     ) -> None:
         """Put new rows and rows to be delivered again into the plan, in turns."""
         fresh = progress.cursor < visible
+        if plan.sweeps:
+            if fresh:
+                self._plan_new(subscription, queue, progress, visible, room, max_bytes, plan)
+            return
         again = 0
         if progress.ready.runs or progress.failures.waiting_rows:
             # While there are new rows, others take at most half of a pull; single pulls take turns.
@@ -63,16 +67,28 @@ class SharedPlanner:
             if not (fresh and room == 1 and progress.turn_to_fresh):
                 room, max_bytes = self._plan_again(now_us, progress, again, room, max_bytes, plan)
         if fresh and room > 0 and max_bytes > 0 and not self.failures_full(progress):
-            if subscription.filter is None:
-                self.plan_fresh(queue, progress, visible, room, max_bytes, plan)
-            else:
-                self._plan_filtered(subscription, queue, progress, visible, room, max_bytes, plan)
+            self._plan_new(subscription, queue, progress, visible, room, max_bytes, plan)
         if again and fresh and not plan.runs:
             # It was the turn of new rows, but no new row is for this group.
             self._plan_again(now_us, progress, again, room, max_bytes, plan)
             if plan.runs and not plan.skipped and plan.cursor > progress.cursor:
                 plan.skip_between(progress.cursor, plan.cursor)
         progress.turn_to_fresh = not progress.turn_to_fresh  # not earlier: what is above may block
+
+    def _plan_new(
+        self,
+        subscription: Subscription,
+        queue: Queue,
+        progress: Progress,
+        visible: int,
+        room: int,
+        max_bytes: int,
+        plan: Plan,
+    ) -> None:
+        if subscription.filter is None:
+            self.plan_fresh(queue, progress, visible, room, max_bytes, plan)
+        else:
+            self._plan_filtered(subscription, queue, progress, visible, room, max_bytes, plan)
 
     def plan_fresh(
         self,

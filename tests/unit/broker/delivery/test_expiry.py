@@ -701,3 +701,64 @@ def test_spans_may_reach_into_the_next_batch(world: World, spans: list[tuple[int
     assert sorted(dead(world)) == [row for row in failed if row < 200]
     waiting = world.progress("t", "g").failures.failed(dead=False, after=-1)
     assert [one.offset for one in waiting] == [row for row in failed if row >= 200]
+
+
+@pytest.mark.parametrize("mode", [Mode.SHARED, Mode.QUEUE_LOCK, Mode.ORDERED])
+def test_a_full_failure_store_does_not_keep_expired_rows(mode: Mode) -> None:
+    """Real failures fill it: a pull gets no row then, and the rows behind kept the journal."""
+    world = World(Limits(failures=10))
+    world.topic("o", ordered=mode is Mode.ORDERED)
+    world.group("o", "g", mode=mode, retry=replace(STEADY, enabled=False))
+    session = world.join()
+    world.send("o", rows(world, *[0] * 10, key="a"))
+    pulled = world.pull(session, "o", "g", 10)
+    assert pulled is not None
+    world.settle(session, "o", "g", pulled, Outcome.DEAD)
+    assert len(dead(world, "o")) == 10
+    world.send("o", rows(world, *[1] * 30, 0, key="a"))
+    world.now += SECOND
+    assert world.pull(session, "o", "g") is None
+    sweep(world, 12)
+    assert world.progress("o", "g").cursor == 40
+    assert len(dead(world, "o")) == 10
+    assert (world.broker.expiry.dead_rows, world.broker.expiry.dropped_rows) == (0, 30)
+    assert [one.subject for one in world.broker.views.alarms.open] == ["o/g/0"]
+    check_restart(world)
+
+
+@pytest.mark.parametrize("mode", [Mode.QUEUE_LOCK, Mode.ORDERED])
+def test_a_closed_queue_or_key_does_not_keep_expired_rows(mode: Mode) -> None:
+    world = World()
+    world.topic("o", ordered=mode is Mode.ORDERED)
+    world.group("o", "g", mode=mode, retry=replace(STEADY, first_us=100 * SECOND))
+    session = world.join()
+    world.send("o", rows(world, 0, key="a") + rows(world, *[1] * 40, 0, key="a"))
+    pulled = world.pull(session, "o", "g", 1)
+    assert pulled is not None
+    world.settle(session, "o", "g", pulled, Outcome.RETRY)
+    world.now += SECOND
+    sweep(world, 12)
+    progress = world.progress("o", "g")
+    assert progress.cursor == 41
+    assert sorted(dead(world, "o")) == list(range(1, 41))
+    assert world.pull(session, "o", "g") is None
+    world.pass_time(100 * SECOND)
+    world.commit()
+    assert world.drain(session, "o", "g") == [0, 41]
+    check_restart(world)
+
+
+def test_a_sweep_of_rows_behind_a_closed_key_looks_at_some_at_a_time() -> None:
+    world = World()
+    world.topic("o", ordered=True)
+    world.group("o", "g", retry=replace(STEADY, first_us=100 * SECOND))
+    session = world.join()
+    world.send("o", rows(world, *[3600] * 300, key="a"))
+    pulled = world.pull(session, "o", "g", 1)
+    assert pulled is not None
+    world.settle(session, "o", "g", pulled, Outcome.RETRY)
+    world.now += SECOND
+    appended = world.broker.journal.appended
+    sweep(world, 12)
+    assert world.broker.journal.appended == appended
+    assert world.progress("o", "g").cursor == 1
