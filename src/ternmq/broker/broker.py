@@ -285,8 +285,12 @@ class Broker:
         max_bytes: int,
         deadline_us: int,
         at_once: int = 0,
+        *,
+        brief: bool = False,
     ) -> int:
         """Let a pull that found nothing wait; return its token. ``woken_pulls`` answers it.
+
+        A brief one does not wait for new rows: see ``Parking.park``.
 
         Raises:
             UnknownTopic, UnknownGroup, UnknownSession, InvalidRequest.
@@ -294,7 +298,15 @@ class Broker:
         """
         subscription = self.views.catalog.subscription(topic, group)
         most = self._check_pull(session, max_messages, max_bytes)
-        return self.parking.park(session, subscription, max_messages, most, deadline_us, at_once)
+        return self.parking.park(
+            session, subscription, max_messages, most, deadline_us, at_once, brief=brief
+        )
+
+    def pull_stopped(self) -> bool:
+        """Return whether a pull ended before it had looked at all rows, since the last call."""
+        wakes = self.ledger.wakes
+        stopped, wakes.stopped = wakes.stopped, False
+        return stopped
 
     def cancel(self, token: int) -> Woken | None:
         """Give up a parked pull; see ``Parking.cancel``."""

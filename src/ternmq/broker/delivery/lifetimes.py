@@ -71,7 +71,7 @@ class Lifetimes:
                 if not expired:
                     return plan
                 if self.left <= 0:
-                    self._ledger.wakes.wake_for(progress)
+                    self._ledger.wakes.go_on(subscription)
                     return self._before(
                         now_us, subscription, queue, progress, room, max_bytes, expired
                     )
@@ -87,7 +87,7 @@ class Lifetimes:
         except WouldBlock:
             if not recorded:
                 raise  # else the next attempt raises it: nothing may be changed by a command before
-        self._ledger.wakes.wake_for(progress)
+        self._ledger.wakes.go_on(subscription)
         return Plan(progress.cursor)
 
     def _before(

@@ -134,7 +134,7 @@ class Delivery:
             if plan.cursor > progress.cursor:
                 self._pass_over(now_us, progress, plan.cursor)
                 if plan.cursor < visible:
-                    ledger.wakes.wake_for(progress)  # the scan goes on in the next turn
+                    ledger.wakes.go_on(subscription)  # the scan goes on in the next turn
             return None
         return self._hand_out(
             now_us, session, subscription, queue, progress,
@@ -182,7 +182,7 @@ class Delivery:
             if self._lifetimes.left == EXPIRED_A_PULL:
                 raise
             ledger = self._ledger
-            ledger.wakes.wake(subscription)  # expired rows were recorded: something has changed
+            ledger.wakes.go_on(subscription)  # expired rows were recorded: something has changed
         except (CorruptJournal, DiskReadError):
             subscription.turn = (at + 1) % count  # the other queues come before the next attempt
             raise
