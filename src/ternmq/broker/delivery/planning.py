@@ -27,8 +27,6 @@ from ternmq.record.fact.facts import Cause, Outcome, Settled
 
 PATIENCE_US: Final = 600 * SECOND_US
 """How long rows are tried that the disk cannot read."""
-_OTHER_US: Final = 60 * SECOND_US
-"""A failure so long after the one before is another one."""
 
 _MOST_FAILING: Final = 1024
 """Group queues of which it is remembered; more: all are tried for longer."""
@@ -39,7 +37,6 @@ class _Failing(NamedTuple):
 
     start: int
     since_us: int
-    last_us: int
 
 
 class Planning:
@@ -93,15 +90,10 @@ class Planning:
             return
         if isinstance(rows.error, DiskReadError):
             failing = self._failing.get(progress)
-            if (
-                failing is None
-                or failing.start != rows.start
-                or now_us - failing.last_us > _OTHER_US
-            ):
-                failing = _Failing(rows.start, now_us, now_us)
-            if len(self._failing) >= _MOST_FAILING:
-                self._failing.clear()
-            self._failing[progress] = failing._replace(last_us=now_us)
+            if failing is None or failing.start != rows.start:
+                if len(self._failing) >= _MOST_FAILING:
+                    self._failing.clear()
+                failing = self._failing[progress] = _Failing(rows.start, now_us)
             if now_us - failing.since_us < PATIENCE_US:
                 return
         self._failing.pop(progress, None)
