@@ -88,6 +88,7 @@ class Planning:
         """Record rows that cannot be read as dead letters, if the group may go on without them."""
         if holds(subscription):
             return
+        progress.turn_to_fresh = False  # rows that come again do not wait for these
         if isinstance(rows.error, DiskReadError):
             failing = self._failing.get(progress)
             if failing is None or failing.start != rows.start:

@@ -29,7 +29,7 @@ LOOKS: Final = 500
 WORK: Final = 100_000
 """Expired rows recorded in a second, about, with a part of those looked at; see ``sweep``."""
 PIECE: Final = 500
-"""Likewise, in one look: about half a millisecond."""
+"""Likewise, in one look: about a millisecond."""
 
 
 class _Place(NamedTuple):
@@ -47,7 +47,8 @@ class Expiring:
     """
 
     __slots__ = (
-        "_begun_us", "_catalog", "_lifetimes", "_looks", "_more", "_places", "_second_us", "_work",
+        "_begun_us", "_catalog", "_lifetimes", "_looks", "_more", "_places", "_second_us",
+        "_under_way", "_work",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, lifetimes: Lifetimes) -> None:
@@ -58,6 +59,8 @@ class Expiring:
         """Group queues that may have more expired rows, in the order in which they are next."""
         self._begun_us = 0
         self._second_us = 0
+        self._under_way = False
+        """Whether the round is not at its end."""
         self._looks = 0
         """Group queues of the round that may be looked at in this second."""
         self._work = 0
@@ -83,8 +86,8 @@ class Expiring:
 
     @property
     def goes_on(self) -> bool:
-        """Whether group queues have more expired rows that may be recorded in this second."""
-        return bool(self._more) and self._work > 0
+        """Whether more group queues may be looked at in this second."""
+        return self._work > 0 and (bool(self._more) or (self._under_way and self._looks > 0))
 
     @property
     def watches(self) -> bool:
@@ -95,6 +98,7 @@ class Expiring:
         """Return the next group queue to be looked at: of the round, then those with more."""
         while self._looks > 0:
             place = next(self._places, None)
+            self._under_way = place is not None
             if place is None:
                 if now_us - self._begun_us < ROUND_US:
                     break

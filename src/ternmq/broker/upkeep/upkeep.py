@@ -223,6 +223,9 @@ class Upkeep:
         except WouldBlock as blocked:
             self._reading = blocked.job
             self._add(blocked.job)
+        except JournalFull:  # what removes segments must go on
+            self.stalls += 1
+            self._expire_us = now_us + self._look_every_us
 
     def _retain(self, now_us: int, may_go_on: Callable[[], bool]) -> None:
         removal = self.moving.removal
