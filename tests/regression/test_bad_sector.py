@@ -204,10 +204,10 @@ def test_groups_that_read_before_they_deliver_pass_over_it_too(
             client.create("orders", ordered=ordered)
             wanted = {"mode": "ordered"} if ordered else {"filter": "$key IS NULL"}
             client.join("orders", "billing", **wanted)
-            keys = {"ordering_key": "k"} if ordered else {}
-            client.send("orders", "lost", **keys)
+            key = "k" if ordered else ""
+            client.send("orders", "lost", ordering_key=key)
             client.send("filler", _LARGE)
-            client.send("orders", "kept", **keys)
+            client.send("orders", "kept", ordering_key=key)
         first = one._server.core.broker.index.locate(1, 0, 0, 1, 1).positions[0]
         one.restart()
         disk.bad = first + 60

@@ -539,10 +539,9 @@ def test_a_brief_pull_ends_when_all_rows_have_been_looked_at() -> None:
     until_us = world.now + SECOND
     token = world.broker.park(session, "t", "g", 32, 1 << 20, until_us, brief=True)
     waiting = world.park(session, "t", "g")
+    over: list[tuple[int, list[int]]] = []
     for _ in range(20):
-        over = rows(world)
-        if over:
-            break
+        over = over or rows(world)
     assert over == [(token, [])]
     assert world.broker.parked_pulls == 1
     world.send("t", [Row(body=b"y", headers={"a": "1"})])
