@@ -18,6 +18,10 @@ from core_kit import Figures, Settings, folder
 CLIENTS: Final = Path(__file__).with_name("broker_clients.py")
 CLIENT_S: Final = 120.0
 """Longest that a client of another broker may take."""
+REST_S: Final = 0.5
+REST_SHARE: Final = 0.1
+"""A process rests that uses less than this share of a core for ``REST_S``."""
+REST_WITHIN_S: Final = 60.0
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -31,6 +35,21 @@ class ServerProcess:
         """Return the CPU time that its threads have used, those that have ended too."""
         # The process's own clock (CPUCLOCK_SCHED), as clock_getcpuclockid(3) makes it of its id.
         return time.clock_gettime((~self.pid << 3) | 2)
+
+    def rest(self) -> None:
+        """Return when it has nothing to do: its threads have used little CPU time for a while.
+
+        Raises:
+            TimeoutError: It is still busy after ``REST_WITHIN_S``.
+        """
+        until = time.monotonic() + REST_WITHIN_S
+        used, since = self.cpu_s(), time.monotonic()
+        while time.monotonic() - since < REST_S:
+            time.sleep(REST_S / 5)
+            if self.cpu_s() - used > REST_S * REST_SHARE:
+                used, since = self.cpu_s(), time.monotonic()
+            if time.monotonic() > until:
+                raise TimeoutError(f"process {self.pid} is busy after {REST_WITHIN_S} s")
 
     def resident_mib(self) -> float:
         """Return the memory that it holds."""

@@ -64,7 +64,7 @@ def query(settings: Settings) -> Figures:
     with folder(settings) as path, broker(path / "data") as one:
         found = fill(one, count, OF // 2)
         resident = one.server.resident_mib()
-        time.sleep(0.0 if settings.quick else 3.0)  # what the filling left to do is no query's
+        one.server.rest()  # what the filling left to do is no query's
         one.tell("reset")
         found |= client(one.url, "query", CLIENTS, count=count)
         longest = one.longest()
@@ -83,7 +83,7 @@ def redrive(settings: Settings) -> Figures:
     raw = raw_disk(settings)
     with folder(settings) as path, broker(path / "data") as one:
         found = fill(one, count, OF)
-        time.sleep(0.0 if settings.quick else 2.0)
+        one.server.rest()
         begin_us = int((time.time() + 1.0) * 1e6)
         calm = client(one.url, "live", CLIENTS, per_s=LIVE_PER_S, seconds=calm_s, begin_us=begin_us)
         begin_us = int((time.time() + 10.0) * 1e6)

@@ -50,7 +50,7 @@ def test_undecided_ones_are_listed_and_shown(
     assert (told["id"], told["state"], told["rows"]) == (first, "undecided", 1)
     out = cli("transaction", "list").out
     assert first in out
-    assert "no transaction of a writer" in cli("transaction", "list").err or "writer" in out
+    assert all(len(table.splitlines()) > 1 for table in out.split("\n\n")), "no empty table"
     shown = cli("transaction", "show", first).out
     assert "order-7" in shown
     assert "undecided" in shown

@@ -56,7 +56,11 @@ def test_a_dump(cli: CommandLine, sound: Path) -> None:
     assert cli("journal", "dump", sound, "--from", start, "-n", 1,
                "--json").lines == records.lines[5:6]  # fmt: skip
     within = cli("journal", "dump", sound, "--from", start + 1, code=2).err
-    assert f"no record begins at {start + 1}" in within
+    around = f"{start} and {records.lines[6]['position']}"
+    assert f"no record begins at {start + 1}: the records around it begin at {around}" in within
+    within = cli("journal", "dump", sound, "--from", 5, code=2).err
+    around = f"0 and {records.lines[1]['position']}"
+    assert f"no record begins at 5: the records around it begin at {around}" in within
     unknown = cli("journal", "dump", sound, "--kind", "nix", code=2).err
     assert "is not a kind of record; kinds: SEGMENT, " in unknown
 

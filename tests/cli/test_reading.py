@@ -157,11 +157,11 @@ def test_finding_by_key_and_time(cli: CommandLine, filled: str) -> None:
     assert "is the start and must be before --until (20" in turned.err
     assert "10m means 10 minutes ago, so --since takes the longer one" in turned.err
     assert "message find TOPIC --since" in cli("tail", filled, "--until", "1h", code=2).err
-    none = cli("message", "find", filled, "--key", "key-3", "--until", "1h")
-    assert (none.out, none.err) == ("", f"no such message is kept in {filled}\n")
+    none = cli("message", "find", filled, "--key", "key-3", "--until", "1h", code=4)
+    assert (none.out, none.err) == ("", f"ternmq: no such message is kept in {filled}\n")
     assert len(cli("message", "find", filled, "--since", "1h").out.splitlines()) == 13
     assert len(cli("message", "find", filled, "--until", "now").out.splitlines()) == 13
-    assert cli("message", "find", filled, "--since", "now", "--json").out == ""
+    assert cli("message", "find", filled, "--since", "now", "--json", code=4).out == ""
     assert "--key" in cli("message", "find", filled, code=2).err
 
 

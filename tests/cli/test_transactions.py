@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 import ternmq.sync
+import ternmq.testing
 from tests.cli.conftest import CommandLine
 
 
@@ -83,3 +84,10 @@ def test_what_cannot_be_rolled_back_is_told_in_one_line(
     told("w" * 200, 1, 2)
     assert "there is no writer" in cli("transaction", "list", "--writer", "zzz", code=4).err
     assert len(client.admin.transactions(filled).undecided) == 2
+
+
+def test_a_list_of_nothing_says_so(cli: CommandLine) -> None:
+    """It printed the heads of two tables without rows."""
+    with ternmq.testing.broker() as empty:
+        listed = cli("--url", empty.url, "transaction", "list")
+    assert (listed.out, listed.err) == ("", "no transaction is undecided\n")

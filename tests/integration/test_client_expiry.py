@@ -217,3 +217,31 @@ async def test_retries_end_when_a_message_is_too_old(api: API, timed: InProcessB
             await advance(timed, 10)
         assert not await client.pull("t", group="g", wait=0)
         assert await dead(client, "t") == {b"x": (3, "no")}
+
+
+async def test_a_pull_that_does_not_wait_finds_what_is_behind_many_expired_messages(
+    api: API, timed: InProcessBroker
+) -> None:
+    """One pull records some of them in a turn; it was answered with nothing then."""
+    async with api.connect(timed.url) as client:
+        await client.admin.create_topic("t")
+        await client.admin.create_group("t", "g")
+        await client.send_many("t", [b"x"] * 20_000, expires_after=1)
+        await client.send("t", b"ever")
+        await advance(timed, 2)
+        (delivery,) = await client.pull("t", group="g", wait=0)
+        assert delivery.body == b"ever"
+        await delivery.ack()
+        assert len(await client.pull("t", group="g", wait=0)) == 0
+
+
+async def test_a_pull_that_does_not_wait_finds_what_is_behind_many_messages_of_others(
+    api: API, timed: InProcessBroker
+) -> None:
+    async with api.connect(timed.url) as client:
+        await client.admin.create_topic("t")
+        await client.admin.create_group("t", "g", filter="a = '1'")
+        await client.send_many("t", [ternmq.Message(b"x", headers={"a": "2"})] * 30_000)
+        await client.send("t", b"mine", headers={"a": "1"})
+        (delivery,) = await client.pull("t", group="g", wait=0)
+        assert delivery.body == b"mine"

@@ -292,6 +292,35 @@ def _without_deletes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DeadLetters, "_missing", lost)
 
 
+async def test_a_letter_that_is_gone_when_it_is_to_be_deleted_is_reported(
+    real: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody hands it to its group between the send and the delete: it may be processed twice."""
+    from ternmq.client.admin.deadletters import DeadLetters
+
+    client, receipts, _ = await failed(AsyncAPI(), real.url)
+    other = await AsyncAPI().connect(real.url)
+    await client.admin.create_topic("repair")
+    missing = DeadLetters._missing
+
+    async def later(self: DeadLetters, asked: Any) -> list[int]:
+        await other.deadletters.redrive("orders", "g", [receipts[5].offset])
+        return await missing(self, asked)
+
+    with monkeypatch.context() as between:
+        between.setattr(DeadLetters, "_missing", later)
+        told = await client.deadletters.redrive("orders", "g", to="repair")
+    assert {row.offset: (row.done, row.gone) for row in told} == {
+        receipts[2].offset: (True, False),
+        receipts[5].offset: (True, True),
+        receipts[8].offset: (True, False),
+    }
+    assert all(row.receipt is not None for row in told)
+    assert (await client.deadletters.count("orders", "g")).dead == 0
+    await other.close()
+    await client.close()
+
+
 async def test_what_cannot_be_sent_stays(api: API, real: InProcessBroker) -> None:
     client = await api.connect(real.url)
     await client.admin.create_topic("orders")

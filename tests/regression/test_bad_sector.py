@@ -192,3 +192,35 @@ def test_owed_bytes_that_cannot_be_read_stop_no_turn(
         client.send("orders", "a")
         client.send("orders", "b")
     assert core.unreadable_reads == 1, "and it is not tried again in each turn"
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_groups_that_read_before_they_deliver_pass_over_it_too(
+    disk: BadDisk, ordered: bool
+) -> None:
+    """Their pulls were refused for ever: a filter, or the order by key, needs the messages."""
+    with broker(disk=disk) as one:
+        with RawClient(one.port) as client:
+            client.create("orders", ordered=ordered)
+            wanted = {"mode": "ordered"} if ordered else {"filter": "$key IS NULL"}
+            client.join("orders", "billing", **wanted)
+            key = "k" if ordered else ""
+            client.send("orders", "lost", ordering_key=key)
+            client.send("filler", _LARGE)
+            client.send("orders", "kept", ordering_key=key)
+        first = one._server.core.broker.index.locate(1, 0, 0, 1, 1).positions[0]
+        one.restart()
+        disk.bad = first + 60
+        with RawClient(one.port) as client:
+            client.socket.settimeout(10.0)
+            for _ in range(2):
+                with pytest.raises(Unreadable):
+                    client.pull("orders", "billing")
+                one.clock.advance(minutes=11)
+            assert texts(client.pull("orders", "billing")) == {1: "kept"}
+            asked = control.FailedList(topic="orders", group="billing", dead=True)
+            disk.bad = None
+            one.clock.advance(seconds=2)
+            (row,) = client.manage(Command.FAILED_LIST, asked, control.FailedPage).rows
+            assert (row.offset, row.attempts) == (0, 0)
+            assert ".seg at" in row.failures[0].reason

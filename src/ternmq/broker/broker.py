@@ -25,7 +25,9 @@ from ternmq.broker.checkback.checking import Checking
 from ternmq.broker.clock.timers import Timer
 from ternmq.broker.delivery.expiry import Expiry
 from ternmq.broker.delivery.leases import Leases
+from ternmq.broker.delivery.lifetimes import Lifetimes
 from ternmq.broker.delivery.parking import Parking, Woken
+from ternmq.broker.delivery.planning import Planning
 from ternmq.broker.delivery.pulls import Delivery
 from ternmq.broker.delivery.replays import Replaying
 from ternmq.broker.delivery.settles import Settling
@@ -110,7 +112,9 @@ class Broker:
         self.state_sets = StateSets(ledger.journal, writer)
         self.settling = Settling(ledger)
         self.expiry = Expiry(ledger, self.settling)
-        self.delivery = Delivery(ledger, self.expiry)
+        planning = Planning(ledger, self.settling)
+        lifetimes = Lifetimes(ledger, self.expiry, planning)
+        self.delivery = Delivery(ledger, planning, lifetimes)
         self.leases = Leases(ledger, self.settling)
         self.sending = Sending(ledger)
         self.preparing = Preparing(ledger, self.sending)
@@ -119,14 +123,12 @@ class Broker:
         self.administration = Administration(ledger, self.parking)
         self.holding = Holding(ledger)
         self.replaying = Replaying(ledger, self.settling)
-        self.operating = Operating(
-            ledger, self.delivery, self.settling, self.administration, self.replaying
-        )
+        self.operating = Operating(ledger, self.settling, self.administration, self.replaying)
         self.drains = Drains(ledger, self.leases, self.delivery)
         self.clients = Clients(ledger, self.leases, self.drains, self.parking)
         self.fulfilling = Fulfilling(ledger, self.sending, self.parking)
         self.checking = Checking(ledger, self.sending, self.settling, self.parking)
-        self.expiring = Expiring(ledger, self.delivery)
+        self.expiring = Expiring(ledger, lifetimes)
         self.alarms = Alarms(ledger)
         self.alarming = Alarming(ledger, self.fulfilling, self.checking.asking)
         self.ticking = Ticking(
@@ -283,8 +285,12 @@ class Broker:
         max_bytes: int,
         deadline_us: int,
         at_once: int = 0,
+        *,
+        brief: bool = False,
     ) -> int:
         """Let a pull that found nothing wait; return its token. ``woken_pulls`` answers it.
+
+        A brief one does not wait for new rows: see ``Parking.park``.
 
         Raises:
             UnknownTopic, UnknownGroup, UnknownSession, InvalidRequest.
@@ -292,7 +298,15 @@ class Broker:
         """
         subscription = self.views.catalog.subscription(topic, group)
         most = self._check_pull(session, max_messages, max_bytes)
-        return self.parking.park(session, subscription, max_messages, most, deadline_us, at_once)
+        return self.parking.park(
+            session, subscription, max_messages, most, deadline_us, at_once, brief=brief
+        )
+
+    def pull_stopped(self) -> bool:
+        """Return whether a pull ended before it had looked at all rows, since the last call."""
+        wakes = self.ledger.wakes
+        stopped, wakes.stopped = wakes.stopped, False
+        return stopped
 
     def cancel(self, token: int) -> Woken | None:
         """Give up a parked pull; see ``Parking.cancel``."""

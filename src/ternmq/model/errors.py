@@ -592,7 +592,7 @@ class CannotConnect(ClientError):
 
 
 class BufferFull(ClientError):
-    """Too many messages wait to be sent; no more are accepted for now."""
+    """A message was not sent: too many wait to be sent, or the timeout was too short for it."""
 
     code = 404
     retriable = True

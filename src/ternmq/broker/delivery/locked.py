@@ -46,9 +46,12 @@ class LockedPlanner:
     ) -> None:
         """Put the first rows that are owed into the plan, then new ones."""
         del subscription
+        shared, failures = self._shared, progress.failures
+        if plan.sweeps:
+            shared.plan_fresh(queue, progress, visible, room, max_bytes, plan)
+            return
         if progress.leases:
             return
-        shared, failures = self._shared, progress.failures
         if failures.waiting_rows or progress.ready.runs:
             if failures.waiting_rows:
                 progress.look_for_due(now_us, failures.waiting_rows)

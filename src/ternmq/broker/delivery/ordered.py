@@ -9,7 +9,14 @@ from __future__ import annotations
 from typing import Final
 
 from ternmq.broker.catalog.catalog import Queue, Subscription
-from ternmq.broker.delivery.plan import Budget, Plan, once_more, run_again
+from ternmq.broker.delivery.plan import (
+    Budget,
+    Plan,
+    RowsUnreadable,
+    end_of_batch,
+    once_more,
+    run_again,
+)
 from ternmq.broker.delivery.planner import PlannedMode
 from ternmq.broker.delivery.shared import SharedPlanner
 from ternmq.broker.group.keyorder import KeyOrder
@@ -17,6 +24,7 @@ from ternmq.broker.group.lines import Line, Lines
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import merge
 from ternmq.broker.ledger.ledger import Ledger
+from ternmq.model.errors import CorruptJournal, DiskReadError
 from ternmq.model.specs import Mode
 from ternmq.record.batch.batch import Batch
 from ternmq.record.fact import messages
@@ -60,7 +68,7 @@ class OrderedPlanner:
         budget = Budget(max_bytes)
         looked: set[int] = set()
         try:
-            while room > 0 and (free := lines.pop_free()) is not None:
+            while room > 0 and not plan.sweeps and (free := lines.pop_free()) is not None:
                 head, hash_, line = free
                 if hash_ in looked:
                     continue  # a line may have been offered more than once
@@ -81,9 +89,12 @@ class OrderedPlanner:
             if cursor < queue.first:
                 plan.skipped.append((cursor, queue.first))
                 cursor = queue.first
-            if room > 0 and not self._shared.failures_full(progress):
+            if room > 0 and (plan.sweeps or not self._shared.failures_full(progress)):
+                may_park = self._ledger.limits.parked - progress.ready.rows
+                if plan.sweeps:
+                    may_park = room
                 cursor = self._scan_ordered(
-                    queue, progress, cursor, visible, room, rows, parked, counts, budget
+                    queue, progress, cursor, visible, room, rows, parked, may_park, counts, budget
                 )
             plan.cursor = max(plan.cursor, cursor)
             self._locate_rows(progress, rows, max_bytes, plan)
@@ -122,6 +133,7 @@ class OrderedPlanner:
         room: int,
         rows: list[tuple[int, int, int, int]],
         parked: list[tuple[int, int]],
+        may_park: int,
         counts: dict[int, int],
         budget: Budget,
     ) -> int:
@@ -130,7 +142,6 @@ class OrderedPlanner:
         lines = _lines(progress)
         ahead = progress.ahead
         given = progress.given
-        may_park = ledger.limits.parked - progress.ready.rows
         known = lines.by_hash
         # Keys of which some rows are left over by this pull, so that later rows must wait.
         stay = {hash_ for hash_, count in counts.items() if count < len(known[hash_].offsets)}
@@ -146,7 +157,14 @@ class OrderedPlanner:
                 break
             stop = min(stop, places.stop)
             for at, first in enumerate(places.first_offsets):
-                stored = messages.of_record(ledger.store.at_place(places, at))
+                try:
+                    stored = messages.of_record(ledger.store.at_place(places, at))
+                except (CorruptJournal, DiskReadError) as error:
+                    start = max(cursor, first)
+                    if rows or parked:
+                        return start
+                    end = min(stop, end_of_batch(places, at))
+                    raise RowsUnreadable(start, end, error) from error
                 hashes = Batch(stored.batch).ordering_hashes()
                 again = max(cursor, first) < given.stop
                 for offset in range(max(cursor, first), min(stop, first + stored.count)):

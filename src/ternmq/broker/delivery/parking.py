@@ -51,6 +51,7 @@ class Parking:
 
     __slots__ = (
         "_awake",
+        "_brief",
         "_by_session",
         "_deadlines",
         "_delivery",
@@ -76,6 +77,8 @@ class Parking:
         self.waiters: Tokens[Waiter] = Tokens()
         self._by_session: dict[int, dict[int, Waiter]] = {}
         """The waiters of each session by token, so that its end does not search all waiters."""
+        self._brief: dict[int, Waiter] = {}
+        """Parked pulls that do not wait for rows, by token; see ``park``."""
         self._next_token = 1
         self._deadlines = Deadlines(self.waiters)
         self._unseen: list[tuple[int, int, int, Queue]] = []
@@ -97,8 +100,13 @@ class Parking:
         max_bytes: int,
         deadline_us: int,
         at_once: int = 0,
+        *,
+        brief: bool = False,
     ) -> int:
         """Park a pull that found nothing; return its token.
+
+        A brief one does not wait for rows: it ends as soon as all rows that are there have been
+        looked at, which one pull may not do (``Wakes.stopped``).
 
         Raises:
             Busy: too many parked pulls.
@@ -109,6 +117,9 @@ class Parking:
         self._next_token += 1
         waiter = Waiter(token, session, subscription, max_messages, max_bytes, deadline_us, at_once)
         self.waiters.add(token, waiter)
+        if brief:
+            self._brief[token] = waiter
+            self._awake[subscription] = None
         self._by_session.setdefault(session, {})[token] = waiter
         self._deadlines.add(deadline_us, token)
         subscription.waiters.add(token, waiter)
@@ -149,6 +160,7 @@ class Parking:
     def _forget(self, waiter: Waiter) -> None:
         token = waiter.token
         self.waiters.pop(token)
+        self._brief.pop(token, None)
         waiter.subscription.waiters.pop(token)
         tokens = self._by_session[waiter.session]
         del tokens[token]
@@ -253,6 +265,14 @@ class Parking:
                 waiter.at_once,
             )  # fmt: skip
             if reply is None:
+                if self._brief and subscription not in self._awake:
+                    self._end_brief(subscription)
                 return
             self._finish(waiter, reply)
         self._wakes.wake(subscription)  # behind the others
+
+    def _end_brief(self, subscription: Subscription) -> None:
+        """End the brief pulls of a subscription: all of its rows have been looked at."""
+        for waiter in list(self._brief.values()):
+            if waiter.subscription is subscription:
+                self._finish(waiter, None)

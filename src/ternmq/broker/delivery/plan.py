@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from ternmq.broker.group.failedrows import Failure
 from ternmq.journal.index.tail import Places
+from ternmq.model.errors import CorruptJournal, DiskReadError
 from ternmq.record.fact.facts import LeasedRun, Span
 
 MAX_COUNT: Final = 0xFFFF
+
+
+class RowsUnreadable(Exception):
+    """The next rows of a plan cannot be read, and nothing in the plan comes before them.
+
+    Attributes:
+        start: The first of the rows.
+        stop: After the last.
+        error: Why.
+    """
+
+    def __init__(self, start: int, stop: int, error: CorruptJournal | DiskReadError) -> None:
+        super().__init__(f"rows {start} to {stop} cannot be read")
+        self.start = start
+        self.stop = stop
+        self.error = error
 
 
 class Plan:
     """Runs to lease, rows to skip and to park, and where their batches are stored."""
 
     __slots__ = ("cursor", "hashes", "parked", "places", "runs", "skipped")
+    sweeps: ClassVar[bool] = False
+    """Whether it is a ``SweepPlan``."""
 
     def __init__(self, cursor: int) -> None:
         self.cursor = cursor
@@ -56,6 +75,16 @@ class Plan:
             else:
                 self.parked.append((offset, offset + 1))
             self.hashes.append(hash_)
+
+
+class SweepPlan(Plan):
+    """A plan of new rows, which will not be handed out but judged.
+
+    So neither rows that are owed nor a full failure store keep them back.
+    """
+
+    __slots__ = ()
+    sweeps: ClassVar[bool] = True
 
 
 class Budget:
@@ -111,3 +140,9 @@ def one_place(places: Places, at: int, stop: int) -> Places:
         None if places.masks is None else places.masks[at : at + 1],
         None if places.resolved is None else places.resolved[at : at + 1],
     )
+
+
+def end_of_batch(places: Places, at: int) -> int:
+    """Return the offset after the last row of one of several batches."""
+    firsts = places.first_offsets
+    return firsts[at + 1] if at + 1 < len(firsts) else places.stop

@@ -177,7 +177,7 @@ class Settling:
                 what, why, due_us = self._policy(now_us, subscription, settle, cause, attempt)
                 if what is _RETRY and subscription.spec.retry.expires_us:
                     again, last = self._last_by_age(subscription, progress, alike, due_us)
-                    ends = _HELD if _holds(subscription) else _DEAD
+                    ends = _HELD if holds(subscription) else _DEAD
                     some = [(ends, Cause.EXPIRED, now_us, last), (what, why, due_us, again)]
                     groups += [one for one in some if one[3]]
                 else:
@@ -291,12 +291,12 @@ class Settling:
         If the policy ends retries by age, that decides too, and the row may be dead instead.
         """
         policy = subscription.spec.retry
-        return (policy.enabled and attempt < policy.attempts) or _holds(subscription)
+        return (policy.enabled and attempt < policy.attempts) or holds(subscription)
 
     def surely_comes_again(self, subscription: Subscription, attempt: int) -> bool:
         """Return whether a row that fails at this attempt blocks its key, whatever its age."""
         if subscription.spec.retry.expires_us:
-            return _holds(subscription)
+            return holds(subscription)
         return self.may_come_again(subscription, attempt)
 
     def _policy(
@@ -313,7 +313,7 @@ class Settling:
             return Outcome.DEAD, cause, now_us
         if not policy.enabled or attempt >= policy.attempts:
             last = cause if cause in (Cause.TIME, Cause.SESSION) else Cause.EXHAUSTED
-            if _holds(subscription):
+            if holds(subscription):
                 return Outcome.HELD, last, now_us
             return Outcome.DEAD, last, now_us
         delay = settle.delay_us
@@ -405,7 +405,7 @@ class Settling:
         return SettleReply(taken, refused, self._ledger.end)
 
 
-def _holds(subscription: Subscription) -> bool:
+def holds(subscription: Subscription) -> bool:
     """Return whether a row that failed for good blocks its key until an operator acts."""
     return subscription.mode.holds and subscription.spec.retry.exhausted is Exhausted.HOLD
 

@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from ternmq.broker.catalog.catalog import Queue, Subscription
-from ternmq.broker.delivery.plan import Budget, Plan, once_more, one_place, run_again
+from ternmq.broker.delivery.plan import (
+    Budget,
+    Plan,
+    RowsUnreadable,
+    end_of_batch,
+    once_more,
+    one_place,
+    run_again,
+)
 from ternmq.broker.delivery.planner import PlannedMode
 from ternmq.broker.delivery.scan import scan
 from ternmq.broker.group.order import UNORDERED
@@ -18,7 +26,7 @@ from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import merge, row_count
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.journal.index.tail import Places
-from ternmq.model.errors import CorruptJournal
+from ternmq.model.errors import CorruptJournal, DiskReadError
 from ternmq.model.specs import Mode
 from ternmq.record.fact import messages
 from ternmq.record.fact.facts import LeasedRun
@@ -48,6 +56,10 @@ class SharedPlanner:
     ) -> None:
         """Put new rows and rows to be delivered again into the plan, in turns."""
         fresh = progress.cursor < visible
+        if plan.sweeps:
+            if fresh:
+                self._plan_new(subscription, queue, progress, visible, room, max_bytes, plan)
+            return
         again = 0
         if progress.ready.runs or progress.failures.waiting_rows:
             # While there are new rows, others take at most half of a pull; single pulls take turns.
@@ -55,16 +67,28 @@ class SharedPlanner:
             if not (fresh and room == 1 and progress.turn_to_fresh):
                 room, max_bytes = self._plan_again(now_us, progress, again, room, max_bytes, plan)
         if fresh and room > 0 and max_bytes > 0 and not self.failures_full(progress):
-            if subscription.filter is None:
-                self.plan_fresh(queue, progress, visible, room, max_bytes, plan)
-            else:
-                self._plan_filtered(subscription, queue, progress, visible, room, max_bytes, plan)
+            self._plan_new(subscription, queue, progress, visible, room, max_bytes, plan)
         if again and fresh and not plan.runs:
             # It was the turn of new rows, but no new row is for this group.
             self._plan_again(now_us, progress, again, room, max_bytes, plan)
             if plan.runs and not plan.skipped and plan.cursor > progress.cursor:
                 plan.skip_between(progress.cursor, plan.cursor)
         progress.turn_to_fresh = not progress.turn_to_fresh  # not earlier: what is above may block
+
+    def _plan_new(
+        self,
+        subscription: Subscription,
+        queue: Queue,
+        progress: Progress,
+        visible: int,
+        room: int,
+        max_bytes: int,
+        plan: Plan,
+    ) -> None:
+        if subscription.filter is None:
+            self.plan_fresh(queue, progress, visible, room, max_bytes, plan)
+        else:
+            self._plan_filtered(subscription, queue, progress, visible, room, max_bytes, plan)
 
     def plan_fresh(
         self,
@@ -177,7 +201,7 @@ class SharedPlanner:
         ledger = self._ledger
         wanted = subscription.filter
         assert wanted is not None
-        cursor = max(progress.cursor, progress.scan, queue.first)
+        begin = cursor = max(progress.cursor, progress.scan, queue.first)
         budget = ledger.limits.filter_scan_rows
         given = progress.given
         last = -1  # the batch that was taken from last
@@ -195,14 +219,19 @@ class SharedPlanner:
             stop = min(stop, places.stop)
             budget -= stop - cursor
             for at, first in enumerate(places.first_offsets):
-                end = stop
-                if at + 1 < len(places.first_offsets):
-                    end = min(stop, places.first_offsets[at + 1])
+                end = min(stop, end_of_batch(places, at))
                 if wanted.asks(0 if places.masks is None else places.masks[at]):
-                    stored = messages.of_record(ledger.store.at_place(places, at))
+                    start = max(cursor, first)
+                    try:
+                        stored = messages.of_record(ledger.store.at_place(places, at))
+                    except (CorruptJournal, DiskReadError) as error:
+                        if not plan.runs and start == begin:
+                            raise RowsUnreadable(start, end, error) from error
+                        room, stop = 0, start  # first what comes before
+                        break
                     position, took = places.positions[at], False
                     fits = position == last or not plan.runs or places.lengths[at] <= max_bytes
-                    found = scan(wanted, stored, max(cursor, first), end, room, budget)
+                    found = scan(wanted, stored, start, end, room, budget)
                     budget -= found.cost
                     if found.stop < end:
                         end = stop = found.stop

@@ -13,13 +13,15 @@ class Wakes:
 
     Attributes:
         awake: The subscriptions; `parking` removes those that it tries.
+        stopped: A pull has ended before it had looked at all rows; who reads it, resets it.
     """
 
-    __slots__ = ("_catalog", "awake")
+    __slots__ = ("_catalog", "awake", "stopped")
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self.awake: dict[Subscription, None] = {}
+        self.stopped = False
 
     def wake(self, subscription: Subscription) -> None:
         """Try the parked pulls of a subscription again: rows may be available."""
@@ -31,3 +33,8 @@ class Wakes:
         subscription = self._catalog.consumer_of(progress)
         if subscription is not None:
             self.wake(subscription)
+
+    def go_on(self, subscription: Subscription) -> None:
+        """Note that a pull did its share, and did not look at all rows: the next turn goes on."""
+        self.stopped = True
+        self.wake(subscription)

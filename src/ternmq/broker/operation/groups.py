@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ternmq.broker.catalog.catalog import Queue
-from ternmq.broker.delivery.pulls import Delivery
+from ternmq.broker.delivery.cursors import move_cursor
 from ternmq.broker.delivery.replays import READ_ROWS, Replaying, ReplayPlan
 from ternmq.broker.delivery.settles import Settling
 from ternmq.broker.gate.replies import DoneReply, SettleReply, ValueReply
@@ -37,19 +37,17 @@ class Operating:
     Not thread-safe: call it from the broker's loop.
     """
 
-    __slots__ = ("_administration", "_delivery", "_ledger", "_replaying", "_settling", "_views")
+    __slots__ = ("_administration", "_ledger", "_replaying", "_settling", "_views")
 
     def __init__(
         self,
         ledger: Ledger,
-        delivery: Delivery,
         settling: Settling,
         administration: Administration,
         replaying: Replaying,
     ) -> None:
         self._ledger = ledger
         self._views = ledger.views
-        self._delivery = delivery
         self._settling = settling
         self._administration = administration
         self._replaying = replaying
@@ -66,7 +64,7 @@ class Operating:
         """
         found, progress = self._place(topic, group, queue)
         found.check_reset(offset)
-        end = self._delivery.move_cursor(now_us, progress, Move.RESET, offset)
+        end = move_cursor(self._ledger, now_us, progress, Move.RESET, offset)
         ledger = self._ledger
         ledger.judge_again()
         ledger.wakes.wake_for(progress)
@@ -85,7 +83,7 @@ class Operating:
                 f"offset must be {progress.cursor} to {found.next}: a skip goes forward, from "
                 "where the group continues to the end of the queue"
             )
-        return DoneReply(self._delivery.move_cursor(now_us, progress, Move.SKIP, offset))
+        return DoneReply(move_cursor(self._ledger, now_us, progress, Move.SKIP, offset))
 
     def commit(
         self, now_us: int, topic: str, group: str, places: Sequence[NextOffset]
@@ -117,7 +115,7 @@ class Operating:
         for place in places:
             progress = subscription.queues[place.queue]
             if place.offset > progress.cursor:
-                end = self._delivery.move_cursor(now_us, progress, Move.COMMIT, place.offset)
+                end = move_cursor(self._ledger, now_us, progress, Move.COMMIT, place.offset)
             now.append(NextOffset(place.queue, progress.cursor))
         return ValueReply(end or self._ledger.end, value=now)
 

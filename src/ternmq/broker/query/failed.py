@@ -32,6 +32,8 @@ MOST_SHARDS: Final = 512
 """Shards after which a piece ends: some have one row only."""
 MOST_NEWEST: Final = 1000
 """Most rows of an answer to ``newest``: the records of their failures are read."""
+ASKED: Final = 64
+"""Requests that name rows whose times are kept: so many such requests may be under way."""
 BY_KEY: Final = 100
 """Messages of a key that one piece examines: each is read."""
 
@@ -56,10 +58,12 @@ class FailedSearch:
     job and call again.
     """
 
-    __slots__ = ("_ledger",)
+    __slots__ = ("_asked", "_ledger")
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        self._asked: dict[tuple[Progress, tuple[int, ...]], FailureTimes] = {}
+        """Times of the rows of the newest requests for ``matching``, see there."""
 
     def by_offset(
         self, topic: str, group: str, number: int, selection: Selection, *, after: int, limit: int
@@ -158,15 +162,33 @@ class FailedSearch:
     ) -> list[int]:
         """Return those of some rows that have failed and match, by offset.
 
+        If times matter, the records of their failures are read; of rows that were copied, with the
+        messages. That may be more than the cache has room for. So the times that were read are kept
+        for when the request is judged again, after ``WouldBlock``.
+
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
         """
         _, progress = self._place(topic, group, number)
-        times = FailureTimes(self._ledger, progress) if selection.timed else None
-        rows = [_Row.of(progress, offset, times) for offset in sorted(set(offsets))]
+        wanted = sorted(set(offsets))
+        times = self._times_of(progress, wanted) if selection.timed else None
+        rows = [_Row.of(progress, offset, times) for offset in wanted]
         return [row.offset for row in rows if row is not None and row.matches(selection)]
 
     # -- parts ------------------------------------------------------------------------------------
+
+    def _times_of(self, progress: Progress, offsets: Sequence[int]) -> FailureTimes:
+        """Return the times of rows, with those that are known from an earlier attempt."""
+        asked, key = self._asked, (progress, tuple(offsets))
+        times = asked.pop(key, None)
+        if times is None:
+            times = FailureTimes(self._ledger, progress)
+            if len(asked) >= ASKED:
+                del asked[next(iter(asked))]
+        else:
+            times.forget_unknown()
+        asked[key] = times
+        return times
 
     def _of(
         self,

@@ -78,6 +78,12 @@ class FailureTimes:
             }
         return copied.get(offset, 0)
 
+    def forget_unknown(self) -> None:
+        """Ask again for times that could not be read: later, the disk may return them."""
+        self._record_us = {
+            position: time_us for position, time_us in self._record_us.items() if time_us
+        }
+
     def within(
         self,
         offsets: NDArray[np.int64],

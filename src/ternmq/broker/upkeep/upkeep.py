@@ -79,10 +79,13 @@ class Upkeep:
         self._blocked: WouldBlock | None = None
         self._copying: Job | None = None
         """The running read that an object of STATE is copied from."""
+        self._reading: Job | None = None
+        """The running read of rows that may have expired."""
         self._full = False
         """Whether the last step found no room in the journal."""
         self._retry_us = 0
         self._now_us = 0
+        self._expire_us = 0
         self._seal_us = 0
         self._retain_us = 0
         self._space_us = 0
@@ -115,7 +118,8 @@ class Upkeep:
                 self._add(index.coverage.cut(journal.end, journal.last_crc, self._hint))
             if now_us >= self._seal_us:
                 self._jobs.extend(index.coverage.unsealed(journal.written, self._hint))
-            self._expire(now_us)
+            if self._reading is None and now_us >= self._expire_us:
+                self._expire(now_us, may_go_on)
             if self._blocked is None and now_us >= self._retain_us and may_go_on():
                 self._retain(now_us, may_go_on)
         except JournalFull:
@@ -124,9 +128,10 @@ class Upkeep:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the next turn has work on the oldest segment that need not wait for anything.
+        """Whether the next turn has work that need not wait for anything.
 
-        If so, the server runs a turn soon, so that segments are removed on an idle broker, too.
+        That is work on the oldest segment, or expired rows. If so, the server runs a turn soon, so
+        that segments are removed on an idle broker, too.
         """
         if self._full:
             return False
@@ -135,6 +140,8 @@ class Upkeep:
             writing = refreshing.active if self._writer.active else refreshing.goal() > 0
             if writing:
                 return True
+        if self._reading is None and self._now_us >= self._expire_us and self._expiring.goes_on:
+            return True
         waits = self._blocked is not None or self._now_us < self._retain_us
         return not waits and self.moving.goes_on
 
@@ -210,11 +217,15 @@ class Upkeep:
         """
         return now_us - max(self._marked_us, self._quiet_since_us) >= MARK_EVERY_US
 
-    def _expire(self, now_us: int) -> None:
+    def _expire(self, now_us: int, may_go_on: Callable[[], bool]) -> None:
         try:
-            self._expiring.step(now_us)
+            self._expiring.step(now_us, may_go_on)
         except WouldBlock as blocked:
+            self._reading = blocked.job
             self._add(blocked.job)
+        except JournalFull:  # what removes segments must go on
+            self.stalls += 1
+            self._expire_us = now_us + self._look_every_us
 
     def _retain(self, now_us: int, may_go_on: Callable[[], bool]) -> None:
         removal = self.moving.removal
@@ -274,6 +285,11 @@ class Upkeep:
         if self._fulfilling.finished(job, error):
             return
         later_us = self._now_us + self._look_every_us
+        if job is self._reading:
+            self._reading = None
+            if error is not None:
+                self._expire_us = later_us
+            return
         if job is self._copying:
             self._copying = None
             if error is not None:

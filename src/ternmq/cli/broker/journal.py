@@ -115,9 +115,21 @@ def dump(
         else:
             if start is not None and reader.fault and reader.position == start:
                 raise click.UsageError(
-                    f"no record begins at {start} ({reader.fault})", click.get_current_context()
+                    f"no record begins at {start}{_around(reader, start)}",
+                    click.get_current_context(),
                 )
             _say_end(reader, count)
+
+
+def _around(reader: JournalReader, position: int) -> str:
+    """Return between which records a position is, as far as they can be read."""
+    size, fault = reader.segment_size, reader.fault
+    before: int | None = None
+    for record in reader.records(Position(max(position - position % size, reader.first()))):
+        if record.position > position:
+            return f": the records around it begin at {before} and {record.position}"
+        before = record.position
+    return f" ({fault})" if before is None else f" ({fault}); the one before begins at {before}"
 
 
 def _line(record: dict[str, object]) -> str:

@@ -146,6 +146,7 @@ def _report(
     """
     missing = [(one.queue, one.offset) for one in told if not one.done and one.error is None]
     unsent = [one for one in told if one.error is not None]
+    gone = [(one.queue, one.offset) for one in told if one.gone]
     count = sum([one.done for one in told])
     if as_json:
         output.document(
@@ -164,6 +165,11 @@ def _report(
             before = sum([one.receipt is not None and one.receipt.duplicate for one in told])
             note = f"; {before:,} of them had been sent before" if before else ""
             output.note(f"{letters} of {group} {comes} moved to {to}{note}")
+    if gone:
+        output.note(
+            f"these were sent to {to}, but somebody redrove or deleted them meanwhile, so {group} "
+            f"may have received them, too: {some(gone)}"
+        )
     if unsent:
         places = some([(one.queue, one.offset) for one in unsent])
         raise Failed(f"these stay dead letters: {places}: {unsent[0].error}")
@@ -177,6 +183,8 @@ def _plain(one: Redriven, to: str | None) -> dict[str, object]:
     if one.error is not None:
         return {**found, "outcome": "not sent", "error": str(one.error)}
     found["outcome"] = "redriven" if one.done else "no dead letter"
+    if one.gone:
+        found["gone"] = True
     if one.receipt is not None:
         found["to"] = {
             "topic": to,

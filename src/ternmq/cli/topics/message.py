@@ -14,6 +14,7 @@ from ternmq.cli.reach.connection import asks_broker
 from ternmq.cli.reach.finding import only_queue
 from ternmq.cli.reach.parameters import COUNT, NAME, OFFSET, QUEUE, WHEN, check_one, check_span
 from ternmq.cli.terminal import output
+from ternmq.cli.terminal.problems import not_found
 from ternmq.cli.terminal.shapes import Found, Shown, details, line, plain, shown
 from ternmq.cli.topics.message_trace import trace
 from ternmq.cli.topics.tail import INDENT, merged
@@ -124,7 +125,7 @@ async def find(
     """Find messages by key, or by the time when they were stored.
 
     With --key, the newest messages come first; without it, the oldest. With --key and --tables, the
-    archive is searched too.
+    archive is searched too. If no message is found, the exit status is 4.
     """
     if key is None and since is None and until is None:
         raise click.UsageError(
@@ -151,8 +152,8 @@ async def find(
         else:
             click.echo(output.folded(line(one), INDENT))
     if not found:
-        output.note(f"no such message is kept in {topic}")
-    elif len(found) >= limit:
+        raise not_found(f"no such message is kept in {topic}")
+    if len(found) >= limit:
         output.note(f"showing {limit:,}; there may be more (--limit)")
 
 

@@ -95,10 +95,7 @@ async def list_(
             }
         )
         return
-    if asked:
-        checked.print_transactions(asked)
-        click.echo()
-    _print_of_writers(found)
+    _print_all(asked, found)
     if found.more or more:
         output.note("there are more: increase --limit, or give --group or --writer")
 
@@ -120,7 +117,23 @@ def _none_of(group: str | None, query_id: str | None) -> str:
     return f"no undecided transaction{whose}{which}"
 
 
-def _print_of_writers(found: Transactions) -> None:
+def _print_all(asked: list[CheckedTransaction], found: Transactions) -> None:
+    """Print a table of each kind of which there are some, with empty lines between them."""
+    if asked:
+        checked.print_transactions(asked)
+    if found.undecided:
+        if asked:
+            click.echo()
+        _print_undecided(found)
+    if found.writers:
+        if asked or found.undecided:
+            click.echo()
+        _print_writers(found)
+    if not (asked or found.undecided):
+        output.note("no transaction is undecided")
+
+
+def _print_undecided(found: Transactions) -> None:
     output.table(
         ("writer", "batch", "app", "rows", "size", "opened", "ends", "topics"),
         [
@@ -136,15 +149,15 @@ def _print_of_writers(found: Transactions) -> None:
             )
             for one in found.undecided
         ],
-        "no transaction of a writer is undecided",
         spare=("opened", "app", "size", "ends"),
     )
-    click.echo()
+
+
+def _print_writers(found: Transactions) -> None:
     output.table(
         ("writer", "app", "last active", "batch", "decided", "rows", "decision"),
         [(one.writer, one.app, output.iso(output.of_us(one.last_us)), *_cells(one.newest))
          for one in found.writers],
-        "no writers",
         spare=("app", "rows", "last active", "decided"),
     )  # fmt: skip
 

@@ -758,7 +758,9 @@ class Admin(pickling.NotPickled):
     ) -> list[ScheduledInfo]:
         """Return scheduled messages of a topic, in the order in which they were sent.
 
-        If ``limit`` messages are returned, there may be more.
+        If ``limit`` messages are returned, there may be more, and one that was not returned may be
+        due before them. For those that are due next, set ``until``: ``scheduled`` tells how many
+        messages are due in each hour.
 
         ``client.get`` returns one with its body, ``client.cancel`` cancels it.
 

@@ -527,14 +527,15 @@ class DeadLetters(pickling.NotPickled):
         self, target: str, search: FailedSearch, topic: str, group: str, queue: int,
         offsets: list[int], *, dry_run: bool,
     ) -> list[Redriven]:  # fmt: skip
-        async def delete(letters: Sequence[int], only: control.FailedSelect) -> None:
+        async def delete(letters: Sequence[int], only: control.FailedSelect) -> list[int]:
+            missing: list[int] = []
             for first in range(0, len(letters), control.MAX_FAILED):
                 some = list(letters[first : first + control.MAX_FAILED])
-                await self._missing(
-                    control.FailedDelete(
-                        topic=topic, group=group, queue=queue, offsets=some, only=only
-                    )
+                asked = control.FailedDelete(
+                    topic=topic, group=group, queue=queue, offsets=some, only=only
                 )
+                missing += await self._missing(asked)
+            return missing
 
         return await redrive_to(
             target,

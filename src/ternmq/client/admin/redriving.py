@@ -8,8 +8,8 @@ dead letter is handed to its group instead, and dies again, it is another dead l
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Final
 
@@ -24,8 +24,8 @@ HEADER: Final = "ternmq-redriven"
 
 Send = Callable[[str, Sequence[Message]], Awaitable[Sequence[Receipt | Exception]]]
 """Sends messages to a topic; returns a receipt or an error for each."""
-Delete = Callable[[Sequence[int], control.FailedSelect], Awaitable[object]]
-"""Deletes those of some dead letters that match."""
+Delete = Callable[[Sequence[int], control.FailedSelect], Awaitable[Iterable[int]]]
+"""Deletes those of some dead letters that match; returns the others."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -40,6 +40,9 @@ class Redriven:
         receipt: Of the message in the other topic; its ``duplicate`` is true if an earlier redrive
             had sent it. None: it is redriven to its group, nothing was done, or it is a dry run.
         error: Why it could not be sent to the other topic; it stays a dead letter.
+        gone: It is stored in the other topic, but was not deleted: by then, it was not this dead
+            letter any more. Somebody else redrove it to its group, which receives it, too, or
+            deleted it.
     """
 
     queue: int
@@ -47,6 +50,7 @@ class Redriven:
     done: bool
     receipt: Receipt | None = None
     error: Exception | None = None
+    gone: bool = False
 
 
 def redriven_id(topic: str, group: str, queue: int, offset: int, died_us: int) -> str:
@@ -106,7 +110,8 @@ async def redrive_to(
     # Not one that was handed to its group meanwhile, and died again: that is another dead letter.
     died = [row.when_us for row in sent]
     same = control.FailedSelect(states=["dead"], since_us=min(died), until_us=max(died) + 1)
-    await delete([row.offset for row in sent], same)
+    for offset in await delete([row.offset for row in sent], same):
+        told[offset] = replace(told[offset], gone=True)
     return [*told.values()]
 
 

@@ -20,7 +20,8 @@ from ternmq.model.errors import InvalidRequest
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
-
+LONGEST_TOKEN: Final = 256
+"""As ``access.tokens.LONGEST``: most characters of a token."""
 _MOST_BATCH_BYTES: Final = MIB
 """For a batch of this size there is room in a frame of any broker."""
 
@@ -101,7 +102,7 @@ class Options:
         put = object.__setattr__
         put(self, "address", address)
         put(self, "app", text("app", app))
-        put(self, "token", text("token", token))
+        put(self, "token", _token(token))
         put(self, "timeout", length_of("timeout", timeout))
         put(self, "connect_timeout", length_of("connect_timeout", connect_timeout))
         put(self, "buffer_bytes", buffer_bytes)
@@ -132,3 +133,18 @@ class Options:
 
     def __repr__(self) -> str:
         return f"Options({self.address}, app={self.app!r}, token={'***' if self.token else ''!r})"
+
+
+def _token(token: object) -> str:
+    """Return a token.
+
+    Raises:
+        InvalidRequest: It is no token: the broker refuses a greeting that is much longer.
+    """
+    found = text("token", token)
+    if len(found) > LONGEST_TOKEN:
+        raise InvalidRequest(
+            f"the token has {len(found):,} characters; a token has at most {LONGEST_TOKEN}: was "
+            "another text or file taken for it?"
+        )
+    return found

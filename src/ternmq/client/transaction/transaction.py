@@ -84,7 +84,7 @@ _UNANSWERED: Final = (CannotConnect, ConnectionLost)
 class State(enum.Enum):
     """State of a transaction in the client."""
 
-    NEW = "has not begun: use it in `async with`"
+    NEW = "has not begun"
     OPEN = "is open"
     COMMITTED = "was committed"
     ROLLED_BACK = "was rolled back"

@@ -21,6 +21,7 @@ from ternmq.broker.group.history import LastFailures
 from ternmq.broker.query.messages import Queries
 from ternmq.journal.cache.cold import WouldBlock
 from ternmq.model.errors import (
+    Busy,
     CorruptJournal,
     DiskReadError,
     JournalFull,
@@ -29,6 +30,7 @@ from ternmq.model.errors import (
     UnknownGroup,
     UnknownTopic,
 )
+from ternmq.model.types import SECOND_US
 from ternmq.record.fact.facts import Outcome, Span
 from ternmq.server.commands.rows import pack_last_failures, records_of
 from ternmq.server.commands.waits import Wait, Waiting, check_id, wait_us
@@ -39,6 +41,9 @@ from ternmq.wire.commands import Command
 from ternmq.wire.port import Caller
 from ternmq.wire.session import Request
 
+BRIEF_US: Final = SECOND_US
+"""How long a pull that does not wait may look for rows behind those that it passes over: expired
+ones, and those that its group's filter does not pass."""
 WOKEN_CALLS: Final = 16
 """Most calls of ``woken_pulls`` in one turn."""
 WOKEN_S: Final = 0.0003
@@ -86,24 +91,52 @@ class PullCommands:
         )
         if asked.topic not in caller.topics:
             caller.uses(asked.topic)
-        if reply is None and until_us > now and asked.queue is None:
-            self.waiting.take_place(caller)
-            try:
-                token = broker.park(
-                    caller.session,
-                    asked.topic,
-                    asked.group,
-                    messages,
-                    most,
-                    until_us,
-                    asked.at_once,
-                )
-            except BaseException:
-                self.waiting.give_place(caller)
-                raise
-            self._parked.add(token, self.waiting.add(caller, request, until_us, token))
-            return
+        if reply is None and asked.queue is None:
+            brief = until_us <= now and broker.pull_stopped()
+            if brief or until_us > now:
+                until_us = now + BRIEF_US if brief else until_us
+                if self._wait(caller, request, asked, messages, most, until_us, brief=brief):
+                    return
         self._hand_out(caller, request, asked, reply)
+
+    def _wait(
+        self,
+        caller: Caller,
+        request: Request,
+        asked: Pull,
+        messages: int,
+        most: int,
+        until_us: int,
+        *,
+        brief: bool,
+    ) -> bool:
+        """Let a pull wait; return whether it does: a brief one does not if too many wait.
+
+        Raises:
+            Busy: Too many requests wait.
+        """
+        try:
+            self.waiting.take_place(caller)
+        except Busy:
+            if brief:
+                return False
+            raise
+        try:
+            token = self._broker.park(
+                caller.session,
+                asked.topic,
+                asked.group,
+                messages,
+                most,
+                until_us,
+                asked.at_once,
+                brief=brief,
+            )
+        except BaseException:
+            self.waiting.give_place(caller)
+            raise
+        self._parked.add(token, self.waiting.add(caller, request, until_us, token))
+        return True
 
     def _hand_out(
         self,

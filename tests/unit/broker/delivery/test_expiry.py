@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from ternmq.broker.delivery.expiry import Expiry
 from ternmq.broker.delivery.plan import Plan
+from ternmq.broker.upkeep import expiring
 from ternmq.journal.cache.cold import WouldBlock
 from ternmq.journal.index.tail import Places
 from ternmq.model.errors import CorruptJournal, DiskReadError, InvalidRequest, MessageNotFound
@@ -323,11 +324,12 @@ def test_a_sweep_does_nothing_without_expired_rows(world: World) -> None:
     assert world.broker.journal.appended == appended
 
 
-def sweep(world: World, seconds: int) -> None:
-    """Let a broker do its work for some seconds."""
+def sweep(world: World, seconds: int, pieces: int = 100) -> None:
+    """Let a broker do its work for some seconds, so many pieces in each."""
     for _ in range(seconds):
         world.now += SECOND
-        world.run(partial(world.broker.expiring.step, world.now))
+        may_go_on = partial(next, iter([True] * (pieces - 1)), False)
+        world.run(partial(world.broker.expiring.step, world.now, may_go_on))
         world.commit()
 
 
@@ -469,10 +471,10 @@ def test_a_sweep_looks_at_some_rows_at_a_time(world: World) -> None:
         world.send("t", batch)
     views = [world.progress("t", f"red{number}") for number in range(40)]
     seen = 0
-    for _ in range(60):
-        sweep(world, 1)
+    for _ in range(200):
+        sweep(world, 1, pieces=1)
         now = sum(one.cursor for one in views)
-        assert now - seen <= 30_000
+        assert now - seen <= 12_000
         seen = now
     assert seen == 40 * 4000
 
@@ -701,3 +703,101 @@ def test_spans_may_reach_into_the_next_batch(world: World, spans: list[tuple[int
     assert sorted(dead(world)) == [row for row in failed if row < 200]
     waiting = world.progress("t", "g").failures.failed(dead=False, after=-1)
     assert [one.offset for one in waiting] == [row for row in failed if row >= 200]
+
+
+@pytest.mark.parametrize("mode", [Mode.SHARED, Mode.QUEUE_LOCK, Mode.ORDERED])
+def test_a_full_failure_store_does_not_keep_expired_rows(mode: Mode) -> None:
+    """Real failures fill it: a pull gets no row then, and the rows behind kept the journal."""
+    world = World(Limits(failures=10))
+    key = "a" if mode is Mode.ORDERED else ""
+    world.topic("o", ordered=bool(key))
+    world.group("o", "g", mode=mode, retry=replace(STEADY, enabled=False))
+    session = world.join()
+    world.send("o", rows(world, *[0] * 10, key=key))
+    pulled = world.pull(session, "o", "g", 10)
+    assert pulled is not None
+    world.settle(session, "o", "g", pulled, Outcome.DEAD)
+    assert len(dead(world, "o")) == 10
+    world.send("o", rows(world, *[1] * 30, 0, key=key))
+    world.now += SECOND
+    assert world.pull(session, "o", "g") is None
+    sweep(world, 12)
+    assert world.progress("o", "g").cursor == 40
+    assert len(dead(world, "o")) == 10
+    assert (world.broker.expiry.dead_rows, world.broker.expiry.dropped_rows) == (0, 30)
+    assert [one.subject for one in world.broker.views.alarms.open] == ["o/g/0"]
+    check_restart(world)
+
+
+@pytest.mark.parametrize("mode", [Mode.QUEUE_LOCK, Mode.ORDERED])
+def test_a_closed_queue_or_key_does_not_keep_expired_rows(mode: Mode) -> None:
+    world = World()
+    key = "a" if mode is Mode.ORDERED else ""
+    world.topic("o", ordered=bool(key))
+    world.group("o", "g", mode=mode, retry=replace(STEADY, first_us=100 * SECOND))
+    session = world.join()
+    world.send("o", rows(world, 0, key=key) + rows(world, *[1] * 40, 0, key=key))
+    pulled = world.pull(session, "o", "g", 1)
+    assert pulled is not None
+    world.settle(session, "o", "g", pulled, Outcome.RETRY)
+    world.now += SECOND
+    sweep(world, 12)
+    progress = world.progress("o", "g")
+    assert progress.cursor == 41
+    assert sorted(dead(world, "o")) == list(range(1, 41))
+    assert world.pull(session, "o", "g") is None
+    world.pass_time(100 * SECOND)
+    world.commit()
+    assert world.drain(session, "o", "g") == [0, 41]
+    check_restart(world)
+
+
+def test_a_sweep_of_rows_behind_a_closed_key_looks_at_some_at_a_time() -> None:
+    world = World()
+    world.topic("o", ordered=True)
+    world.group("o", "g", retry=replace(STEADY, first_us=100 * SECOND))
+    session = world.join()
+    world.send("o", rows(world, *[3600] * 300, key="a"))
+    pulled = world.pull(session, "o", "g", 1)
+    assert pulled is not None
+    world.settle(session, "o", "g", pulled, Outcome.RETRY)
+    world.now += SECOND
+    appended = world.broker.journal.appended
+    sweep(world, 12)
+    assert world.broker.journal.appended == appended
+    assert world.progress("o", "g").cursor == 1
+
+
+def test_a_sweep_keeps_up_with_thousands_of_rows_a_second(world: World) -> None:
+    """In pieces: a look at one group queue is short, and others come in between."""
+    world.topic("u")
+    world.group("u", "g")
+    for _ in range(20):
+        world.send("t", rows(world, *[1] * 1000), commit=False)
+    world.send("u", rows(world, 1))
+    world.now += SECOND
+    world.commit()
+    step, most = world.broker.expiring.step, 0
+    world.now += 10 * SECOND
+    for _ in range(60):
+        before = world.progress("t", "g").cursor
+        world.run(partial(step, world.now, lambda: False))
+        most = max(most, world.progress("t", "g").cursor - before)
+    assert world.progress("t", "g").cursor == 20_000
+    assert world.progress("u", "g").cursor == 1
+    assert most <= 1100
+    assert not world.broker.expiring.goes_on
+
+
+def test_a_sweep_has_an_end_in_each_second(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expiring, "WORK", 1000)
+    world.send("t", rows(world, *[1] * 2500))
+    world.now += 11 * SECOND
+    for _ in range(20):
+        world.run(partial(world.broker.expiring.step, world.now, lambda: False))
+    assert 950 <= world.progress("t", "g").cursor < 1600
+    assert not world.broker.expiring.goes_on
+    world.now += SECOND
+    for _ in range(20):
+        world.run(partial(world.broker.expiring.step, world.now, lambda: False))
+    assert 1900 <= world.progress("t", "g").cursor < 2500

@@ -525,3 +525,40 @@ def test_a_queue_that_is_durable_wakes_though_another_is_not_yet() -> None:
     assert [one.token for one in over] == [token]
     assert over[0].reply is not None
     assert over[0].reply.queue == 1
+
+
+def test_a_brief_pull_ends_when_all_rows_have_been_looked_at() -> None:
+    world = World(Limits(filter_scan_rows=100))
+    world.topic("t")
+    world.group("t", "g", filter="a = '1'")
+    session = world.join()
+    world.send("t", [Row(body=b"x", headers={"a": "2"}) for _ in range(1000)])
+    assert world.pull(session, "t", "g") is None
+    assert world.broker.pull_stopped()
+    assert not world.broker.pull_stopped()
+    until_us = world.now + SECOND
+    token = world.broker.park(session, "t", "g", 32, 1 << 20, until_us, brief=True)
+    waiting = world.park(session, "t", "g")
+    over: list[tuple[int, list[int]]] = []
+    for _ in range(20):
+        over = over or rows(world)
+    assert over == [(token, [])]
+    assert world.broker.parked_pulls == 1
+    world.send("t", [Row(body=b"y", headers={"a": "1"})])
+    assert rows(world) == [(waiting, [1000])]
+
+
+def test_a_brief_pull_of_a_group_without_anything_to_pass_over_ends_at_once() -> None:
+    world = World()
+    session = start(world)
+    token = world.broker.park(session, "t", "g", 32, 1 << 20, world.now + SECOND, brief=True)
+    assert rows(world) == [(token, [])]
+
+
+def test_a_cancelled_brief_pull_is_forgotten() -> None:
+    world = World()
+    session = start(world)
+    token = world.broker.park(session, "t", "g", 32, 1 << 20, world.now + SECOND, brief=True)
+    world.broker.cancel(token)
+    assert not world.broker.parking._brief
+    assert rows(world) == []

@@ -24,7 +24,7 @@ from ternmq.journal.disk.memory import MemoryFile
 from ternmq.journal.log.retention import RetentionSpec
 from ternmq.journal.log.segment import segment_bases, segment_name
 from ternmq.journal.store.lookup import Cursor
-from ternmq.model.errors import UnknownGroup, UnknownQueue, UnknownTopic
+from ternmq.model.errors import DiskReadError, UnknownGroup, UnknownQueue, UnknownTopic
 from ternmq.model.specs import Exhausted, Limits, RetryPolicy
 from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
@@ -305,7 +305,7 @@ class Asked(Protocol):
     def __call__(self, *, after: int) -> Matches: ...
 
 
-def in_small_cache(world: World, ask: Asked) -> list[Matches]:
+def in_small_cache(world: World, ask: Asked, reads: int = 40) -> list[Matches]:
     """Return the pieces of an answer whose reads block, with a cache that is too small for all."""
     cache = world.broker.store.cache
     found: list[Matches] = []
@@ -319,7 +319,7 @@ def in_small_cache(world: World, ask: Asked) -> list[Matches]:
             assert isinstance(after, int)
             for base in segment_bases(world.disk):
                 cache.forget(segment_name(base))
-            for _ in range(40):
+            for _ in range(reads):
                 try:
                     piece = ask(after=after)
                     break
@@ -368,6 +368,50 @@ def test_newest_first_of_copies_that_do_not_fit(
     assert sum(sum(piece.counts.values()) for piece in found) == len(rows)
     # 31 rows failed after all copies were made: for up to 30, no copy needs to be read.
     assert (len(found) == 1) == (limit <= 30)
+
+
+def test_named_rows_are_judged_whatever_the_cache_has_room_for(
+    copied: tuple[Large, list[Judged]],
+) -> None:
+    """A retry, delete or redrive of many rows by time began anew after each read, for ever."""
+    world, rows = copied
+    search = FailedSearch(world.broker.ledger)
+    times = sorted({row.failed_us for row in rows})
+    for since_us, until_us in ((1, EVER_US), (times[3], times[9]), (times[-2], EVER_US)):
+        selection = Selection(since_us=since_us, until_us=until_us)
+
+        def ask(*, after: int, selection: Selection = selection) -> Matches:
+            return Matches(
+                search.matching("t", "g", 0, selection, [one.offset for one in reversed(rows)])
+            )
+
+        (found,) = in_small_cache(world, ask, reads=4 * COPIES)
+        assert found.offsets == [row.offset for row in wanted(rows, selection)]
+
+
+def test_times_that_could_not_be_read_are_asked_for_again(
+    copied: tuple[Large, list[Judged]],
+) -> None:
+    world, rows = copied
+    search = FailedSearch(world.broker.ledger)
+    selection = Selection(since_us=1)
+    ask = partial(search.matching, "t", "g", 0, selection, [one.offset for one in rows])
+
+    def broken(position: int) -> bytes:
+        raise DiskReadError("planned")
+
+    with patch.object(world.broker.store, "get", broken):
+        assert waiting(ask) == []
+    assert waiting(ask) == [row.offset for row in wanted(rows, selection)]
+
+
+def test_few_requests_are_remembered(copied: tuple[Large, list[Judged]]) -> None:
+    world, rows = copied
+    search = FailedSearch(world.broker.ledger)
+    with patch.object(failed, "ASKED", 3):
+        for row in rows[:10]:
+            waiting(partial(search.matching, "t", "g", 0, Selection(since_us=1), [row.offset]))
+    assert len(search._asked) == 3
 
 
 def test_pieces_end_after_some_records(copied: tuple[Large, list[Judged]]) -> None:

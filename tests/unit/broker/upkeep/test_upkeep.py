@@ -13,9 +13,16 @@ from ternmq.broker.group.history import failure_entries
 from ternmq.broker.metrics import metrics
 from ternmq.broker.query.messages import Queries
 from ternmq.broker.start import Options, Started, open_broker
+from ternmq.broker.upkeep.expiring import Expiring
 from ternmq.broker.upkeep.owedcopies import BYTES_A_STEP, OwedCopies
 from ternmq.journal.log.retention import RetentionSpec
-from ternmq.model.errors import DiskFull, DiskReadError, MessageNotFound, OffsetExpired
+from ternmq.model.errors import (
+    DiskFull,
+    DiskReadError,
+    JournalFull,
+    MessageNotFound,
+    OffsetExpired,
+)
 from ternmq.model.specs import Limits, Start
 from ternmq.model.types import Position
 from ternmq.record.batch.batch import Row
@@ -643,3 +650,31 @@ def test_a_message_larger_than_a_step_keeps_its_reasons(monkeypatch: pytest.Monk
         world.check([f"reason {one}" for one in range(number + 1)])
     assert len(written) >= 3
     assert set(written) == {(1, 2)}
+
+
+def test_a_sweep_that_finds_no_room_does_not_stop_retention(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else nothing would be removed, and there would never be room."""
+    world = Kept(RetentionSpec())
+    world.topic("t")
+    calls = {"sweep": 0, "retain": 0}
+    upkeep = world.started.upkeep
+
+    def full(*_: object) -> None:
+        calls["sweep"] += 1
+        raise JournalFull("planted")
+
+    def retain(*_: object) -> None:
+        calls["retain"] += 1
+
+    monkeypatch.setattr(Expiring, "step", full)
+    monkeypatch.setattr(upkeep, "_retain", retain)
+    for _ in range(3):
+        upkeep.step(world.now, lambda: True)
+    assert calls == {"sweep": 1, "retain": 3}, "and it is not tried again at once"
+    assert upkeep.stalls == 1
+    assert not upkeep.goes_on
+    world.pass_time(SECOND)
+    upkeep.step(world.now, lambda: True)
+    assert calls["sweep"] == 2
