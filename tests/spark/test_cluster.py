@@ -75,7 +75,7 @@ def driver(spark_cluster, real, tables, tmp_path):
 
     Their priority is the usual one: with that of the command, a busy machine gives them no time.
     """
-    started = []
+    started: list[subprocess.Popen[bytes]] = []
 
     def start(*arguments, confs=()):
         told = [word for one in SETTINGS for word in ("--set", one)]
