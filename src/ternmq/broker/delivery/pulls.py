@@ -14,6 +14,7 @@ from typing import Final
 
 from ternmq.broker.catalog.catalog import Queue, Subscription
 from ternmq.broker.clock.timers import Timer
+from ternmq.broker.delivery.allowance import allowance
 from ternmq.broker.delivery.expiry import Expiry
 from ternmq.broker.delivery.modes import MODES
 from ternmq.broker.delivery.plan import Plan
@@ -90,6 +91,8 @@ class Delivery:
             WouldBlock: bytes must be read first; nothing was changed.
         """
         self._expiry_left = EXPIRED_A_PULL
+        if subscription.limited:
+            max_messages = allowance(self._ledger.views, subscription, session, max_messages)
         return self._pull(
             now_us, session, subscription, queue, progress, max_messages, max_bytes, at_once
         )
@@ -341,6 +344,10 @@ class Delivery:
             WouldBlock: bytes must be read first; nothing was changed.
         """
         self._expiry_left = EXPIRED_A_PULL
+        if subscription.limited:
+            max_messages = allowance(self._ledger.views, subscription, session, max_messages)
+            if not max_messages:
+                return None
         queues, views = subscription.topic.queues, subscription.queues
         count, turns, turn = len(queues), subscription.level_turns, subscription.turn
         order = range(turn, turn + count) if turns is None else turns.queues(count)
