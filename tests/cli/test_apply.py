@@ -87,6 +87,14 @@ def test_topics_and_groups_are_compared_made_and_changed(
     same = application(queues=4, tags="b", more=", filter='(n>=10)'")
     assert cli("apply", same, "--dry-run").err == "everything is as declared\n"
 
+    cli("group", "set", topic, "billing", "--tags", "", "--filter", "")
+    cli("group", "set", topic, "billing", "--mode", "queue_lock")
+    shared = application(queues=4, tags="b", more=", mode='shared'")
+    assert cli("apply", shared).out.splitlines()[-1] == (
+        f"~ group billing on {topic}: mode queue_lock -> shared"
+    )
+    assert cli("group", "show", topic, "billing", "--json").json["mode"] == "shared"
+
 
 def test_a_group_wants_a_topic_that_is_there_or_declared(
     cli: CommandLine, topic: str, application: Callable[..., str], tmp_path: Path

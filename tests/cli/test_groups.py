@@ -97,12 +97,67 @@ def test_deleting_a_group_that_is_consumed_says_that_it_is_made_again(
 
 def test_what_cannot_be_changed_is_said(cli: CommandLine, filled: str) -> None:
     cli("group", "create", filled, "billing")
-    said = cli("group", "set", filled, "billing", "--mode", "ordered", code=2).err
-    assert "the mode of a group cannot be changed" in said
     said = cli("group", "set", filled, "billing", "--start", "latest", code=2).err
     assert "`ternmq group reset`" in said
     said = cli("topic", "set", filled, "--ordered", code=2).err
     assert "whether a topic is ordered cannot be changed" in said
+
+
+def test_the_mode_and_the_limits_of_a_group_are_changed(
+    cli: CommandLine, filled: str, client: ternmq.sync.Client
+) -> None:
+    cli("group", "create", filled, "billing")
+    said = cli("group", "set", filled, "billing", "--mode", "ordered", code=2).err
+    assert f"topic '{filled}' is not ordered" in said
+    cli("group", "set", filled, "billing", "--mode", "queue_lock", "--concurrency", 2)
+    shown = cli("group", "show", filled, "billing", "--json").json
+    assert (shown["mode"], shown["concurrency"], shown["offline"]) == ("queue_lock", 2, [])
+    batch = client.pull(filled, group="billing")
+    assert len(batch) == 2
+    batch.release()
+    cli("group", "set", filled, "billing", "--mode", "shared", "--concurrency", 0)
+    assert "no limit" in cli("group", "show", filled, "billing").out
+    cli("group", "set", filled, "billing", "--concurrency", "-1", code=2)
+    cli("group", "set", filled, "billing", "--mode", "locked", code=2)
+
+
+def test_a_group_that_is_owed_messages_does_not_become_ordered(
+    cli: CommandLine, topic: str, client: ternmq.sync.Client
+) -> None:
+    cli("topic", "create", topic, "--ordered")
+    cli("group", "create", topic, "billing", "--mode", "shared")
+    client.send(topic, "a", ordering_key="k")
+    batch = client.pull(topic, group="billing")
+    said = cli("group", "set", topic, "billing", "--mode", "ordered", code=1).err
+    assert f"it is owed 1 message of topic '{topic}'" in said
+    assert "`ternmq group pause`" in said
+    batch.ack()
+    cli("group", "set", topic, "billing", "--mode", "ordered")
+
+
+def test_clients_are_switched_off_and_on(
+    cli: CommandLine, filled: str, client: ternmq.sync.Client
+) -> None:
+    cli("group", "create", filled, "billing")
+    held = client.pull(filled, group="billing", max_messages=1)
+    listed = [one for one in cli("client", "list", "--json").json if one["consumes"]]
+    (name,) = [one["client"] for one in listed for of in one["consumes"] if of["topic"] == filled]
+    said = cli("client", "offline", filled, "billing", name).err
+    assert said == f"switched off for group billing on {filled}: {name}\n"
+    assert not client.pull(filled, group="billing", wait=0)
+    assert f"{filled}/billing (off)" in cli("client", "list").out
+    assert name in cli("group", "show", filled, "billing").out
+    assert cli("group", "show", filled, "billing", "--json").json["offline"] == [name]
+    assert "is not switched off" in cli("client", "online", filled, "billing", "x", code=2).err
+    cli("client", "offline", filled, "billing", "a name", code=2)
+    said = cli("client", "offline", filled, "billing", "shop/*").err
+    assert f"{name}, shop/*" in said
+    said = cli("client", "online", filled, "billing", name).err
+    assert said == f"still switched off for group billing on {filled}: shop/*\n"
+    said = cli("client", "online", filled, "billing").err
+    assert said == f"no client is switched off for group billing on {filled}\n"
+    held.ack()
+    assert client.pull(filled, group="billing", wait=5)
 
 
 def test_a_group_of_other_settings_is_told_of(cli: CommandLine, filled: str) -> None:

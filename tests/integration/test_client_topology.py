@@ -121,10 +121,11 @@ async def test_what_cannot_be_changed_ends_the_run_and_nothing_was_changed(
 @pytest.mark.parametrize(
     ("stated", "said"),
     [
-        ({"mode": "ordered"}, "mode shared -> ordered cannot be changed"),
+        ({"mode": "ordered"}, "mode ordered is not possible: topic orders is not ordered"),
+        ({"mode": "queue_lock"}, "mode shared -> queue_lock cannot be changed"),
         ({"start": "latest", "tags": "b"}, "start earliest -> latest cannot be changed"),
     ],
-    ids=["mode", "start"],
+    ids=["mode", "locked", "start"],
 )
 async def test_a_group_that_cannot_be_what_is_declared_ends_the_run_before_anything_is_changed(
     api: API, real: InProcessBroker, stated: dict[str, str], said: str
@@ -418,9 +419,7 @@ async def test_an_ordered_topic_stays_ordered_and_keeps_its_queues(real: InProce
         assert str(second) == "topic orders: ordered yes -> no cannot be changed"
 
 
-async def test_a_mode_that_differs_is_a_conflict_and_a_filter_is_changed(
-    real: InProcessBroker,
-) -> None:
+async def test_a_mode_and_a_filter_that_differ_are_changed(real: InProcessBroker) -> None:
     async with ternmq.connect(real.url) as client:
         await client.admin.create_topic("orders", ordered=True)
         await client.admin.create_group("orders", "g")
@@ -431,8 +430,11 @@ async def test_a_mode_that_differs_is_a_conflict_and_a_filter_is_changed(
         changes = await client.topology.plan(client.admin)
         assert {one.setting: one.action for one in changes} == {
             "tags": "change",
-            "mode": "conflict",
+            "mode": "change",
         }
+        await client.topology.apply(client.admin)
+        spec = (await client.admin.group("orders", "g")).spec
+        assert (spec.mode, spec.tags) == (ternmq.Mode.SHARED, "b")
 
 
 async def test_a_broker_that_does_not_say_which_rights_an_app_has(

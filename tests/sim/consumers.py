@@ -262,6 +262,8 @@ class Consumer:
             return
         if found.spec.mode is Mode.ORDERED or found in broker.ledger.wakes.awake:
             return  # awake: it passes over more expired rows in the next turn
+        if found.limited:
+            return  # its session may have as many rows as it may, or be switched off
         for queue, held in zip(topic.queues, found.queues, strict=True):
             free = found.spec.window - held.leased_rows
             if found.spec.mode is Mode.QUEUE_LOCK and (held.leases or held.failures.waiting_rows):

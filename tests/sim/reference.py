@@ -33,6 +33,7 @@ from tests.sim.history import Asked, GroupKey, Name, Opening, Stored, Tried, kep
 from tests.sim.levels import Levels
 from tests.sim.opened import Opened
 from tests.sim.scheduled import Scheduled
+from tests.sim.switching import check_allowance
 from tests.sim.tape import Violation
 
 LEASED: Final = "leased"
@@ -486,6 +487,10 @@ class Reference:
         ordered = mode is Mode.ORDERED
         if mode is Mode.QUEUE_LOCK:
             self._check_locked(where, record, group, fact)
+        if subscription.spec.offline or subscription.spec.concurrency:
+            joined, of = self.sessions[fact.session], (fact.group, fact.topic)
+            groups = [one for key, one in self.groups.items() if key[:2] == of]
+            check_allowance(where, fact, subscription.spec, joined, groups, self.count)
         fresh: set[int] = set()
         lease_id = record.epoch << LEASE_BITS | fact.lease
         if lease_id in group.leases:
@@ -503,8 +508,7 @@ class Reference:
                 row.state, row.attempt, row.deliveries = LEASED, attempt, deliveries
                 row.parked = False
                 row.lease = lease_id
-                if ordered:
-                    row.key = _checked_hash(where, next(hashes), stored, offset)
+                row.key = _checked_hash(where, next(hashes), stored, offset) if ordered else 0
                 lease.rows.add(offset)
         if lease.rows:
             group.leases[lease_id] = lease
@@ -713,6 +717,9 @@ class Reference:
         spec = self.topics[fact.topic].subscriptions[fact.group].spec
         if fact.outcome is not Outcome.RELEASED or fact.cause not in (Cause.SESSION, Cause.TIME):
             return
+        of = self.groups[fact.group, fact.topic, fact.queue]
+        if any(of.rows[run[0]].key < 0 for run in fact.runs):
+            return  # leased before a switch: begun in another order than that of the mode now
         self.count(f"released unbegun by {fact.cause.name.lower()}")
         at_once = at_once_of(fact.session)
         left = sum(
@@ -950,8 +957,8 @@ class Reference:
             if (attempt, deliveries) != (1, _known_deliveries(row)):
                 raise Violation(f"{where}: {offset} begins with {(attempt, deliveries)}")
             self._come_again(group, offset, row, deliveries)
-            if ordered:
-                group.rows[offset].key = _checked_hash(where, next(hashes), stored, offset)
+            row = group.rows[offset]
+            row.key = _checked_hash(where, next(hashes), stored, offset) if ordered else 0
         told = {one for start, stop in fact.given or () for one in range(start, stop)}
         if told != given & done:
             raise Violation(f"{where}: {sorted(told)} were given, not {sorted(given & done)}")
@@ -1050,10 +1057,36 @@ class Reference:
                     raise Violation(f"group number {change.group} is used again")
                 self.groups[key] = RefGroup(*key, cursor)
         elif isinstance(change, control.SubscriptionChanged):
-            self.topics[change.topic].subscriptions[change.group].set(change.spec)
+            subscription = self.topics[change.topic].subscriptions[change.group]
+            if change.spec.mode is not subscription.spec.mode:
+                self._switched(record, change, subscription.spec.mode)
+            subscription.set(change.spec)
         else:
             del self.topics[change.topic].subscriptions[change.group]
             self._drop(change.group, change.topic)
+
+    def _switched(
+        self, record: RawRecord, change: control.SubscriptionChanged, before: Mode
+    ) -> None:
+        """A group has another mode: its rows are what they were, but none is parked any more.
+
+        Rows that are leased wait for others of their lease only, until they are handed out again.
+        """
+        where, after = f"CONFIG at {record.position}", change.spec.mode
+        self.count(f"switched from {before.value} to {after.value}")
+        for key, group in self.groups.items():
+            if key[:2] != (change.group, change.topic):
+                continue
+            self.touched.append(key)
+            for offset, row in group.rows.items():
+                if row.state != DEAD and after is Mode.ORDERED:
+                    raise Violation(f"{where}: ordered, and {offset} of {key} is {row.state}")
+                if row.parked:
+                    self.count("parked row of a group that is not ordered any more")
+                if row.state == LEASED:
+                    self.count("lease from before a switch")
+                row.parked = False
+                row.key = -row.lease if row.state == LEASED else 0
 
     def _drop(self, group: int, topic: int) -> None:
         for key in [key for key in self.groups if key[:2] == (group, topic)]:

@@ -35,6 +35,7 @@ from tests.sim.openers import APP, GROUP, Desk, Hasty, Keeper, Opener
 from tests.sim.operators import Operator
 from tests.sim.producers import Producer
 from tests.sim.replays import Replayer
+from tests.sim.switching import Switcher
 from tests.sim.tape import Tape
 from tests.sim.world import FAR_US, World
 from tests.sim.writers import Writer
@@ -1059,6 +1060,49 @@ def locked(seed: str) -> World:
     return world
 
 
+def switching(seed: str) -> World:
+    """Groups whose mode is changed again and again; rows fail, wait, are parked, held, replayed and
+    settled in transactions meanwhile. Clients are switched off, and have limits."""
+    limits = msgspec.structs.replace(SMALL_LIMITS, session_grace_us=60_000)
+    world = World(seed, options(16384, 5000, limits=limits, chunk_bytes=400))
+    world.patience = 0.6
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    broker.administration.create_topic(now, TopicSpec(name="o", ordered=True))
+    broker.administration.create_topic(now, TopicSpec(name="t"))
+    spec = SubscriptionSpec(mode=Mode.ORDERED, retry=retry(3), lease_us=30_000, window=20)
+    held = msgspec.structs.replace(spec, retry=retry(2, Exhausted.HOLD))
+    broker.administration.subscribe(now, "o", "g", spec)
+    broker.administration.subscribe(now, "o", "h", held)
+    broker.administration.subscribe(
+        now, "t", "g", msgspec.structs.replace(held, mode=Mode.QUEUE_LOCK)
+    )
+    broker.checking.put_group(now, APP, ProducerGroupSpec(name=GROUP, without_checker=True))
+    desk = Desk(world)
+    _client(world, desk)
+    _client(world, Producer(world, "o", 11, keys=3, every_us=5_000))
+    _client(world, Producer(world, "t", 12, every_us=8_000))
+    for at in range(4):
+        _client(world, Consumer(
+            world, "o", "gh"[at % 2], f"c{at}", fail=0.15, vanish=0.05, every_us=1_500,
+        ))  # fmt: skip
+    for at in range(2):
+        _client(world, Opener(
+            world, desk, "t", "g", f"x{at}", 21 + at, targets=("t",), every_us=4_000, offers=False,
+            forget=0.02, most=6, steps=(1, 2, 3), parts=(0, 0, 1), fail=0.2,
+        ))  # fmt: skip
+    _client(world, Consumer(world, "t", "g", "c4", fail=0.2, vanish=0.05))
+    _client(world, Switcher(world, "o", "g", every_us=12_000))
+    _client(world, Switcher(world, "o", "h", every_us=12_000))
+    _client(world, Switcher(world, "t", "g", every_us=15_000))
+    acts = ("retry_now", "retry_now", "delete", "delete", "reset", "skip")
+    _client(world, Operator(world, "o", "h", every_us=12_000, acts=acts))
+    _client(world, Operator(world, "t", "g", every_us=20_000, acts=acts))
+    _client(world, Replayer(world, "o", "g", every_us=60_000, acts=_AGAIN, back=12))
+    _client(world, Replayer(world, "t", "g", every_us=40_000, acts=_AGAIN, back=20))
+    return world
+
+
 def expiring(seed: str) -> World:
     """Rows that expire, by themselves or by their topic: of shared, filtered and ordered groups,
     due later, in transactions; a group that drops them, one that nobody pulls, a small store."""
@@ -1115,6 +1159,7 @@ KINDS = {
     "lanes": lanes,
     "locked": locked,
     "expiring": expiring,
+    "switching": switching,
     "checked": checked,
     "parked": parked,
     "keyed": keyed,

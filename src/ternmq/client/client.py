@@ -933,8 +933,8 @@ class Client(pickling.NotPickled):
         ``run`` creates the missing ones and changes settings that differ. It does the same with the
         filters, retry policies and leases of handlers, if the app may manage them. If the app may
         not, or a mode or start differs, ``run`` ends with ``TopologyMismatch``.
-        ``ternmq apply MODULE:CLIENT`` does this ahead of time, or only compares with ``--dry-run``;
-        ``apply`` does it from code.
+        ``ternmq apply MODULE:CLIENT``, which also changes modes, does this ahead of time, or only
+        compares with ``--dry-run``; ``apply`` does it from code.
 
         A topic that is missing at the first send or consume is created as declared, if the broker
         creates topics on first use (``dev``, tests) and the app may manage it. An existing topic is

@@ -2,8 +2,8 @@
 
 ``plan`` compares and changes nothing; ``apply`` makes the changes. A setting that is not stated is
 left unchanged; a new topic or group gets the broker's default. What cannot be changed (fewer
-queues, the order or the levels of a topic, a group's mode and start) is a conflict, and then
-nothing is changed.
+queues, the order or the levels of a topic, the start of a group) is a conflict, and then nothing is
+changed.
 
 Nothing is ever deleted: topics and groups that are not declared are left alone.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
@@ -103,6 +103,7 @@ class Topology:
         only: Callable[[Change], bool] = lambda _: True,
         *,
         again: bool = False,
+        modes: bool = True,
         told: Callable[[Change], None] = lambda _: None,
     ) -> list[Change]:
         """Bring topics and groups to their declared settings, durably; return the changes.
@@ -115,6 +116,8 @@ class Topology:
             only: Selects the differences to consider.
             again: It was applied to the broker before: a topic that is not declared existed then,
                 and is created again at its first use.
+            modes: Whether the mode of an existing group is changed; else one that differs is a
+                conflict.
             told: Called with each change when it is made; changes made before an error remain.
 
         Raises:
@@ -126,7 +129,7 @@ class Topology:
         for _ in range(_TRIES):
             anew = admin.redeclaring.anew
             changes = [
-                one
+                one if modes else _mode_kept(one)
                 for one in await self.plan(admin)
                 if only(one) and not (again and one.setting == TOPIC_MISSING)
             ]
@@ -172,6 +175,8 @@ class Topology:
         """Bring existing topics and groups to their declared settings, before handlers begin.
 
         Missing groups are created when they are joined, and so are topics that are not declared.
+        The mode of a group stays: an operator may have changed it, and an older program that starts
+        must not change it back.
 
         Raises:
             TopologyMismatch: As ``apply``.
@@ -179,7 +184,7 @@ class Topology:
         declared = self._declared
         if not declared.topics and not any(one.settings_stated for one in declared.sources):
             return
-        for change in await self.apply(admin, _when_it_runs):
+        for change in await self.apply(admin, _when_it_runs, modes=False):
             log.info("%s", change)
 
     async def refusals(self, admin: Admin, changes: Sequence[Change]) -> list[str] | None:
@@ -275,6 +280,7 @@ class Topology:
                 group,
                 tags=source.tags if "tags" in settings else None,
                 filter=source.filter if "filter" in settings else None,
+                mode=source.mode if "mode" in settings else None,
                 retry=None if source.retry is None else RetryPolicy.of(source.retry),
                 lease=None if source.lease_us is None else timedelta(microseconds=source.lease_us),
             )
@@ -309,6 +315,18 @@ def _command(change: Change) -> Command:
 def _when_it_runs(change: Change) -> bool:
     """Return whether a starting worker must make a change; joining a group does the others."""
     return not change.group or bool(change.setting and change.setting != TOPIC_MISSING)
+
+
+def _mode_kept(change: Change) -> Change:
+    """Return a change; that of a mode as a conflict."""
+    if change.setting != "mode" or change.action != "change":
+        return change
+    return replace(
+        change,
+        action="conflict",
+        remedy=f"declare the mode that the group has, or change it for all its consumers: "
+        f"`ternmq group set {change.topic} {change.group} --mode {change.wants}`",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,7 +430,7 @@ def _group_changes(
     )  # fmt: skip
     return [
         Change(
-            "conflict" if setting in {"mode", "start"} else "change",
+            "conflict" if setting == "start" else "change",
             source.topic, source.group, setting, now[setting], wants,
         )
         for setting, wants in stated.items()

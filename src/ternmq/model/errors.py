@@ -170,6 +170,17 @@ class GroupSettingsMismatch(RefusedError):
     hint = "leave out tags=, filter=, mode=, start=, retry= and lease= to use the group's settings"
 
 
+class GroupBusy(RefusedError):
+    """The group is owed messages, and its mode cannot become ordered while it is."""
+
+    code = 117
+    hint = (
+        "pause it (`ternmq group pause`) until its consumers have settled what they have; if "
+        "messages are left that wait for a retry, resume it until they are done, or delete them "
+        "with `ternmq retry delete`"
+    )
+
+
 class LeaseExpired(RefusedError):
     """The lease has ended, or the messages no longer belong to it."""
 

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from ternmq.model.errors import InvalidName, InvalidRequest
+from ternmq.model.offline import check_offline
 from ternmq.model.printing import quoted
 from ternmq.model.types import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 
@@ -23,6 +24,7 @@ MAX_ATTEMPTS: Final = 65_000
 MAX_QUEUES: Final = 4096
 MAX_LEVELS: Final = 8
 MAX_WINDOW: Final = 60_000
+MAX_CONCURRENCY: Final = 1_000_000
 LEAST_LEASE_US: Final = 1000
 """Shortest lease that a broker accepts; the client library requires more, see its ``validation``.
 """
@@ -245,6 +247,10 @@ class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     have to pass both ``tags`` and ``filter``."""
     expired: Expired = Expired.DEAD_LETTER
     """What becomes of messages that expire before the group received them."""
+    concurrency: int = 0
+    """Most messages that are leased to one session at one time, in all queues; 0: no limit."""
+    offline: tuple[str, ...] = ()
+    """Clients that are switched off: their pulls get nothing; see ``model.offline``."""
 
     @property
     def policy(self) -> RetryPolicy:
@@ -262,6 +268,11 @@ class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
             )
         if not 1 <= self.window <= MAX_WINDOW:
             raise InvalidRequest(f"window must be 1 to {MAX_WINDOW}, not {self.window}")
+        if not 0 <= self.concurrency <= MAX_CONCURRENCY:
+            raise InvalidRequest(
+                f"concurrency must be 0 (no limit) to {MAX_CONCURRENCY}, not {self.concurrency}"
+            )
+        check_offline(self.offline)
         return self
 
 

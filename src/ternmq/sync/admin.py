@@ -26,6 +26,8 @@ class Admin(pickling.NotPickled):
     topic = blocking(admin_engine.Admin.topic)
     create_group = blocking(admin_engine.Admin.create_group)
     change_group = blocking(admin_engine.Admin.change_group)
+    switch_off = blocking(admin_engine.Admin.switch_off)
+    switch_on = blocking(admin_engine.Admin.switch_on)
     pause_group = blocking(admin_engine.Admin.pause_group)
     resume_group = blocking(admin_engine.Admin.resume_group)
     delete_group = blocking(admin_engine.Admin.delete_group)

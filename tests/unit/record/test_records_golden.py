@@ -20,6 +20,7 @@ import pytest
 
 from ternmq.broker.delivery.locked import QUEUE_LOCK
 from ternmq.broker.delivery.modes import MODES
+from ternmq.broker.delivery.ordered import ORDERED
 from ternmq.broker.delivery.shared import SHARED
 from ternmq.broker.group.cursors import encode_given, encode_page, given_entries
 from ternmq.broker.group.given import NOTHING, Given
@@ -506,6 +507,52 @@ def written_locked() -> bytes:
     return disk.open(segment_name(0)).pread(journal.end, 0)
 
 
+SWITCHED: list[control.Config] = [
+    control.Subscribed(1, "eu", 2, SubscriptionSpec(mode=Mode.ORDERED, concurrency=8), [0, 0]),
+    control.SubscriptionChanged(
+        1, 2, SubscriptionSpec(mode=Mode.SHARED, offline=("1f3a77c0", "billing/*"))
+    ),
+    control.SubscriptionChanged(1, 2, SubscriptionSpec(mode=Mode.QUEUE_LOCK)),
+]
+"""A group gets other modes and limits."""
+
+
+class _Switched(_Groups):
+    """A STATE set of it, after the first change: no row has an ordering hash any more."""
+
+    def __init__(self) -> None:
+        progress = Progress(1, 2, 0, 0, HeldPage(), ORDERED)
+        leased = [(0, 2, 1, 1)]
+        progress.apply_pulled(1, 1, Pulled(1, 2, 0, 5, 3, TIME_US, 4, leased, (), [(2, 4)],
+                                           [11, 12, 11, 12]))  # fmt: skip
+        progress.switch(2, SHARED)
+        self._queues = [progress]
+
+    def state_keys(self, begin: int) -> Iterator[StateKey]:
+        del begin
+        yield StateKey(state.HELD)
+        yield StateKey(state.SHARD, 1, 2)
+
+    def state_encode(self, key: StateKey) -> bytes:
+        if key.type == state.HELD:
+            return encode_page(self._queues)
+        return encode_shard(self._queues[0], 0)
+
+
+def written_switched() -> bytes:
+    """Write the journal of a group whose mode changes anew."""
+    disk = MemoryDisk()
+    journal = Journal.create(disk, segment_size=SEGMENT, time_us=TIME_US)
+    commit(journal)
+    for at, config in enumerate(SWITCHED):
+        journal.append(Kind.CONFIG, control.pack(config), TIME_US + at)
+    writer = StateWriter(journal, _Switched(), chunk_bytes=1)
+    writer.begin(TIME_US)
+    assert writer.step(TIME_US, lambda: True)
+    commit(journal)
+    return disk.open(segment_name(0)).pread(journal.end, 0)
+
+
 EXPIRING: list[control.Config] = [
     control.TopicCreated(1, TopicSpec(name="quotes", expires_us=10_000_000)),
     control.Subscribed(1, "eu", 1, SubscriptionSpec(expired=Expired.DROP), [0]),
@@ -563,6 +610,7 @@ GOLDEN = (
     Golden("records_v1_filters", written_filters),
     Golden("records_v1_locked", written_locked),
     Golden("records_v1_expiry", written_expiry),
+    Golden("records_v1_switched", written_switched),
 )
 
 
@@ -706,6 +754,19 @@ def test_a_group_that_locks_queues_is_in_its_set() -> None:
     load_shard(loaded, 0, objects[KEY.pack(*StateKey(state.SHARD, 9, 2))], 1)
     assert [lease.runs for lease in loaded.leases.values()] == [[(38, 40, 2, 3)]]
     assert loaded.order is QUEUE_ORDER
+
+
+def test_a_set_of_a_group_that_is_not_ordered_any_more_has_no_hashes() -> None:
+    found = records((FOLDER / "records_v1_switched.bin").read_bytes())
+    chunks = [one.body for one in found if one.kind == Kind.STATE and one.body[8] == CHUNK]
+    objects = dict(entry for body in chunks for entry in sets._objects_of(body))
+    held = objects[KEY.pack(*StateKey(state.HELD))]
+    assert [entry[5] for entry in state.CURSOR.iter_unpack(held)] == [0]
+    loaded = Progress(1, 2, 0, 4, HeldPage(), ORDERED)  # in a replay it may be that still
+    load_shard(loaded, 0, objects[KEY.pack(*StateKey(state.SHARD, 1, 2))], 1)
+    assert [lease.runs for lease in loaded.leases.values()] == [[(0, 2, 1, 1)]]
+    assert loaded.ready.runs == [(2, 4, 1, 0)]
+    assert loaded.order.hashes(0, 4) == []
 
 
 def main() -> None:

@@ -216,6 +216,7 @@ class Subscription:
         "filter",
         "group",
         "level_turns",
+        "limited",
         "mode",
         "name",
         "queues",
@@ -258,6 +259,7 @@ class Subscription:
         # What each pull asks, without a second look-up.
         self.confirmed = mode.confirmed
         self.straight = mode.straight and self.filter is None
+        self.limited = bool(spec.concurrency or spec.offline)
 
 
 class Catalog:

@@ -17,6 +17,7 @@ from ternmq.broker.catalog.catalog import Queue, Subscription, Topic, Waiter
 from ternmq.broker.clock.timers import FULL_RETRY_US
 from ternmq.broker.containers.deadlines import Deadlines
 from ternmq.broker.containers.tokens import Tokens
+from ternmq.broker.delivery.allowance import first_allowed
 from ternmq.broker.delivery.pulls import Delivery
 from ternmq.broker.gate.replies import PullReply
 from ternmq.broker.ledger.ledger import Ledger
@@ -61,6 +62,7 @@ class Parking:
         "_over",
         "_timers",
         "_unseen",
+        "_views",
         "_wakes",
         "grown",
         "unreadable",
@@ -73,6 +75,7 @@ class Parking:
         self._timers = ledger.timers
         self._awake = ledger.wakes.awake
         self._wakes = ledger.wakes
+        self._views = ledger.views
         self._delivery = delivery
         self.waiters: Tokens[Waiter] = Tokens()
         self._by_session: dict[int, dict[int, Waiter]] = {}
@@ -151,6 +154,11 @@ class Parking:
         """Remove the parked pulls of a session; ``over`` does not return them."""
         for waiter in list(self._by_session.get(session, {}).values()):
             self._forget(waiter)
+
+    def groups_of(self, session: int, most: int) -> list[int]:
+        """Return the numbers of the groups that parked pulls of a session are for; of ``most``."""
+        waiters = islice(self._by_session.get(session, {}).values(), most)
+        return [one.subscription.group for one in waiters]
 
     def dismiss(self, subscription: Subscription) -> None:
         """End the parked pulls of a subscription without rows, because it ends or is unreadable."""
@@ -259,7 +267,12 @@ class Parking:
         for _ in range(SERVED):
             if not subscription.waiters or subscription.spec.paused:
                 return
-            waiter = subscription.waiters.first()
+            if subscription.limited:
+                waiter = first_allowed(self._views, subscription)
+                if waiter is None:
+                    return
+            else:
+                waiter = subscription.waiters.first()
             reply = self._delivery.pull_any(
                 now_us, waiter.session, subscription, waiter.max_messages, waiter.max_bytes,
                 waiter.at_once,

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from ternmq.broker.catalog.catalog import Queue, Subscription
 from ternmq.broker.clock.timers import Timer
+from ternmq.broker.delivery.allowance import allowance
 from ternmq.broker.delivery.cursors import move_cursor
 from ternmq.broker.delivery.lifetimes import EXPIRED_A_PULL, Lifetimes
 from ternmq.broker.delivery.planning import Planning
@@ -76,6 +77,8 @@ class Delivery:
             WouldBlock: bytes must be read first; nothing was changed.
         """
         self._lifetimes.left = EXPIRED_A_PULL
+        if subscription.limited:
+            max_messages = allowance(self._ledger.views, subscription, session, max_messages)
         return self._pull(
             now_us, session, subscription, queue, progress, max_messages, max_bytes, at_once
         )
@@ -159,6 +162,10 @@ class Delivery:
             WouldBlock: bytes must be read first; nothing was changed.
         """
         self._lifetimes.left = EXPIRED_A_PULL
+        if subscription.limited:
+            max_messages = allowance(self._ledger.views, subscription, session, max_messages)
+            if not max_messages:
+                return None
         queues, views = subscription.topic.queues, subscription.queues
         count, turns, turn = len(queues), subscription.level_turns, subscription.turn
         order = range(turn, turn + count) if turns is None else turns.queues(count)

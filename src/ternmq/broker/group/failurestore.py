@@ -170,8 +170,11 @@ class FailureStore:
         if offset in self.history:
             self.history[offset] = position
 
-    def finish_load(self) -> None:
-        """Compute what is derived, once everything is replayed."""
+    def look_anew(self) -> None:
+        """Have ``look_for_due`` find all waiting rows again, also those that it has found before.
+
+        Once everything is replayed, and when the order changes. O(shards).
+        """
         self._due_at = {key: rows.first_us() for key, rows in self.waiting.items()}
         self._due = sorted((when_us, key) for key, when_us in self._due_at.items())
         self.due_rows.clear()

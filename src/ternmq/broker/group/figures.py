@@ -154,6 +154,13 @@ class Figures(Generic[Q]):
         if progress.leases:
             self.leases_ended(progress, {lease.session for lease in progress.leases.values()})
 
+    def mode_changes(self, progress: Q, mode: GroupMode) -> None:
+        """Count the ready rows of a group queue that is about to get another mode as that does."""
+        share, parked = progress.share, progress.mode.parks
+        if share is not None and parked is not mode.parks:
+            before, now = (share.ready, 0) if parked else (0, share.ready)
+            self._most_parked.change(before, now)
+
     def rebuild(self, all_: Iterable[Q]) -> None:
         """Count everything again, once a journal was replayed."""
         self.leased = self.ready = self.waiting = self.dead = 0

@@ -47,6 +47,7 @@ from ternmq.record.fact.facts import (
     Span,
 )
 from ternmq.record.fact.replay import Replayed
+from ternmq.record.fact.state import SHARD_PAIR
 
 _FOREVER: Final = 1 << 63
 _MUCH: Final = 256
@@ -163,7 +164,7 @@ class Progress:
                     failures.take(start, stop, keep_history=True)
                 self._touch(position, start, stop)
                 self.leased_rows += stop - start
-        if self.mode.keyed:
+        if fact.hashes:  # not `mode.keyed`: in a replay, the mode may be that of a later record
             self.order.pulled(position, fact, admission)
             for start, stop in fact.parked:
                 for low, high in admission.spans(position, start, stop):
@@ -325,6 +326,27 @@ class Progress:
         for lease in [one for one in self.leases.values() if not one.runs]:
             self._end_lease(lease)
 
+    def switch(self, position: int, mode: GroupMode) -> None:
+        """Apply a change of the group's mode; all rows stay what they are.
+
+        Parked rows are ready rows, which wait for nothing in an order that is not by key. An order
+        by key begins empty: the group is owed nothing then. In a replay, shards that were loaded as
+        they were after the change may have rows with hashes already.
+        """
+        admission, page = self.admission, self.page
+        if position >= admission.main:
+            page.figures.mode_changes(self, mode)
+            page.changed = position
+            self.mode = mode
+        page.touched = self.all_changed = position  # shards with hashes are written without them
+        self.shard_changed = {}
+        self.order.emptied(page.discarded)
+        self.order = self.mode.new_order()
+        for stamp, hashes, leased in admission.hashes:
+            if stamp > position:
+                self.order.load(list(SHARD_PAIR.iter_unpack(hashes)), leased)
+        self.failures.look_anew()
+
     def end(self, position: int) -> None:
         """End the view of a deleted group; if it was owed many rows, ticks free the memory."""
         self._give(position, NOTHING)
@@ -394,7 +416,8 @@ class Progress:
                 self._touch(position, low, high)
                 self.ahead.remove(low, high)
                 self.scan = 0
-        self.order.replayed(position, fact, admission)
+        if fact.hashes:
+            self.order.replayed(position, fact, admission)
 
     def apply_moved(self, position: int, offset: int) -> None:
         """Apply a MOVED fact: the record at ``position`` now contains a row's failures."""
@@ -554,7 +577,7 @@ class Progress:
             lease.runs = sorted(lease.runs)
         self.ahead.remove(0, self.cursor)
         self.admission.finish()
-        self.failures.finish_load()
+        self.failures.look_anew()
         self.order.finish_load()
 
 

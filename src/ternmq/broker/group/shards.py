@@ -140,7 +140,9 @@ def load_shard(progress: Progress, key: int, payload: bytes, stamp: int) -> None
         history_of[offset] = position
         at += SHARD_PAIR.size
     end = at + hashes * SHARD_PAIR.size
-    progress.order.load(list(SHARD_PAIR.iter_unpack(payload[at:end])), in_hand)
+    if hashes:
+        progress.admission.hashes.append((stamp, payload[at:end], in_hand))
+        progress.order.load(list(SHARD_PAIR.iter_unpack(payload[at:end])), in_hand)
     at = end
     waiting = FailureRows(key << SHARD_BITS)
     at = waiting.decode(payload, at)

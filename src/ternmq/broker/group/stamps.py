@@ -18,7 +18,7 @@ from ternmq.record.fact.facts import LeasedRun, Span
 class Admission:
     """The positions at which the cursor and the shards of one group queue were loaded."""
 
-    __slots__ = ("given", "main", "shards", "until")
+    __slots__ = ("given", "hashes", "main", "shards", "until")
 
     def __init__(self) -> None:
         self.main = 0
@@ -29,6 +29,9 @@ class Admission:
         Never below ``main``: these facts are applied to the cursor of their moment.
         """
         self.shards: dict[int, int] = {}
+        self.hashes: list[tuple[int, bytes, list[Span]]] = []
+        """Stamp, packed hashes and leased rows of each shard that has hashes: a change of the mode
+        after which the shard was written needs them."""
         self.until = 0
         """The largest stamp: from here on every fact is admitted whole."""
 
@@ -56,6 +59,7 @@ class Admission:
         """Forget all stamps, once everything is replayed."""
         self.main = self.given = self.until = 0
         self.shards.clear()
+        self.hashes.clear()
 
     def admits(self, position: int, offset: int) -> bool:
         """Return whether the row's shard does not contain the fact yet."""

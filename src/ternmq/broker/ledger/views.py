@@ -314,6 +314,7 @@ class Views:
         elif isinstance(change, control.Subscribed):
             self._subscribe(position, change)
         elif isinstance(change, control.SubscriptionChanged):
+            self._switch(position, change.topic, change.group, catalog.modes[change.spec.mode])
             known = catalog.topics.get(change.topic)
             if known is not None and position >= self._stamp_of_subscription(change.group):
                 subscription = known.subscriptions.get(change.group)
@@ -392,6 +393,18 @@ class Views:
             if progress is None or not progress.admission.loaded:
                 self.hold(position, *key, cursor, mode)
         self._hold_new_queues(position, topic)
+
+    def _switch(self, position: int, topic: int, group: int, mode: GroupMode) -> None:
+        """Give the queues of a group the mode that a change of its settings names.
+
+        In a replay, each of them decides what it contains already: the object with the settings may
+        have been written after the change, and those of its queues before it.
+        """
+        number = 0
+        while (progress := self.progress.get((group, topic, number))) is not None:
+            if progress.mode is not mode:
+                progress.switch(position, mode)
+            number += 1
 
     def hold(
         self, position: int, group: int, topic: int, queue: int, cursor: int, mode: GroupMode

@@ -6,6 +6,7 @@ Each command is checked against the catalog and becomes a CONFIG record, which t
 from __future__ import annotations
 
 from ternmq.broker.catalog.apps import check_app
+from ternmq.broker.catalog.catalog import Subscription
 from ternmq.broker.catalog.filter import check as check_filter
 from ternmq.broker.catalog.filter import filter_of
 from ternmq.broker.delivery.parking import Parking
@@ -14,6 +15,7 @@ from ternmq.broker.ledger.factkinds import CONFIG
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.model.errors import (
     Busy,
+    GroupBusy,
     GroupExists,
     InvalidRequest,
     ModeNotAllowed,
@@ -142,24 +144,53 @@ class Administration:
     def change_subscription(
         self, now_us: int, topic_name: str, group: str, spec: SubscriptionSpec
     ) -> DoneReply:
-        """Change a group's settings on a topic; its mode cannot change. Pausing is a setting.
+        """Change a group's settings on a topic, also its mode. Pausing is a setting.
+
+        A change of the mode applies from the next pull on. Open leases stay valid, and all rows
+        stay what they are; parked rows are ready.
 
         Raises:
             InvalidRequest, InvalidFilter, ModeNotAllowed, UnknownTopic, UnknownGroup.
+            GroupBusy: The new mode is ordered, and the group is owed rows.
         """
         subscription = self._views.catalog.subscription(topic_name, group)
         self._check_subscription(subscription.topic.spec, group, spec)
         filter_of(spec)
         if spec.tags != subscription.spec.tags:
             check_filter(spec.tags)
-        if spec.mode is not subscription.spec.mode:
-            raise ModeNotAllowed("a group's mode cannot be changed; make another group")
+        switched = spec.mode is not subscription.spec.mode
+        if switched:
+            self._check_switch(subscription, spec.mode)
         reply = self.record(
             now_us,
             control.SubscriptionChanged(subscription.group, subscription.topic.number, spec),
         )
+        if switched:
+            for progress in subscription.queues:
+                self._ledger.timers.arm_again(progress)
         self._ledger.wakes.wake(subscription)
         return reply
+
+    def _check_switch(self, subscription: Subscription, mode: Mode) -> None:
+        """Refuse a mode whose order must know the ordering key of each row that is owed.
+
+        The record of the change does not contain these keys: the group must be owed nothing.
+
+        Raises:
+            GroupBusy.
+        """
+        if not self._views.catalog.modes[mode].keyed:
+            return
+        owed = [
+            one.leased_rows + one.ready.rows + one.failures.waiting_rows
+            for one in subscription.queues
+        ]
+        if sum(owed):
+            raise GroupBusy(
+                f"group {subscription.name!r} cannot become {mode.value} now: it is owed "
+                f"{counted(sum(owed), 'message')} of topic {subscription.topic.name!r} (leased, "
+                "ready, or waiting for a retry)"
+            )
 
     def check_new_group(self, topic: TopicSpec, group: str, spec: SubscriptionSpec) -> None:
         """Refuse settings that a new group of a topic cannot have; the topic need not exist.

@@ -23,6 +23,8 @@ from typing import Final, NamedTuple
 from ternmq.broker.catalog.catalog import Subscription, Topic
 from ternmq.broker.catalog.sessions import Session
 from ternmq.broker.containers.sortedkeys import SortedKeys
+from ternmq.broker.delivery.allowance import switched_off
+from ternmq.broker.delivery.parking import Parking
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.broker.query.messages import Queries
 from ternmq.broker.query.sight import EVERYTHING, Sight, names_under
@@ -40,6 +42,10 @@ MAX_LISTED: Final = 1000
 PAGE_WORK: Final = 300
 """Work units that one page may take, 2 to 3 us each: a page takes less than a millisecond. Only the
 first entry of a page may take more."""
+MAX_CONSUMED: Final = 16
+"""Most groups that are listed of a session."""
+_LOOKS: Final = 64
+"""Most group queues, and parked pulls, that are looked at for this."""
 ENTRY_WORK: Final = 2
 """Work units of a topic, group, session or app, besides its queues, groups, leases or grants."""
 
@@ -112,6 +118,16 @@ class SubscriptionPage:
 
 
 @dataclass(slots=True, frozen=True)
+class Consumed:
+    """A group that a session consumes with."""
+
+    topic: str
+    group: str
+    offline: bool
+    """Whether the client is switched off for the group."""
+
+
+@dataclass(slots=True, frozen=True)
 class SessionStatus:
     """A client instance that is connected, or within its grace."""
 
@@ -127,6 +143,8 @@ class SessionStatus:
     """When the session began."""
     away_us: int
     """Since when it has no connection, or since the broker's start; 0: it has one."""
+    consumes: list[Consumed]
+    """The groups of which it has messages, or waits for some; at most ``MAX_CONSUMED``."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -160,10 +178,11 @@ class Listings:
     Not thread-safe: call it from the broker's loop.
     """
 
-    __slots__ = ("_ledger", "_queries")
+    __slots__ = ("_ledger", "_parking", "_queries")
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, parking: Parking | None = None) -> None:
         self._ledger = ledger
+        self._parking = parking
         self._queries = Queries(ledger)
 
     def topics(
@@ -373,8 +392,38 @@ class Listings:
         more = len(some) > most
         if more:
             some.pop()
-        listed = [_session_status(known.by_number[number]) for number in some]
+        listed = [self._session(known.by_number[number]) for number in some]
         return SessionPage(listed, some[-1] if more else 0, end)
+
+    def _session(self, one: Session) -> SessionStatus:
+        info = one.info
+        return SessionStatus(
+            one.number,
+            info.app,
+            info.client,
+            info.address,
+            info.pid,
+            info.version,
+            one.connected,
+            info.since_us,
+            0 if one.connected else one.away_us,
+            self._consumes(one.number),
+        )
+
+    def _consumes(self, session: int) -> list[Consumed]:
+        """Return the groups of which a session has leases or parked pulls. O(those)."""
+        views = self._ledger.views
+        groups = views.catalog.groups
+        found: dict[int, Subscription] = {}
+        held = [one.group for one in islice(views.figures.by_session.get(session, ()), _LOOKS)]
+        waits = self._parking.groups_of(session, _LOOKS) if self._parking is not None else ()
+        for group in [*waits, *held]:
+            if group in groups and len(found) < MAX_CONSUMED:
+                found[group] = groups[group]
+        return [
+            Consumed(one.topic.name, one.name, switched_off(views, one, session))
+            for one in sorted(found.values(), key=lambda one: (one.topic.name, one.name))
+        ]
 
     def apps(self, after: str = "", limit: int = MAX_LISTED) -> AppPage:
         """Return apps by name."""
@@ -498,18 +547,3 @@ def _ascending(names: list[str]) -> Iterator[str]:
 
 def _work_of(one: Subscription) -> int:
     return 2 * ENTRY_WORK + sum([1 + len(progress.leases) for progress in one.queues])
-
-
-def _session_status(one: Session) -> SessionStatus:
-    info = one.info
-    return SessionStatus(
-        one.number,
-        info.app,
-        info.client,
-        info.address,
-        info.pid,
-        info.version,
-        one.connected,
-        info.since_us,
-        0 if one.connected else one.away_us,
-    )

@@ -39,8 +39,8 @@ async def apply(client: Client, target: str, dry_run: bool, as_json: bool) -> No
     Topics are declared with `client.declare(ternmq.Topic(...))`, groups by handlers. Topics and
     groups that are not declared, and settings that are not stated, stay as they are. `apply` cannot
     reduce the number of queues, change it at all on an ordered topic, change whether a topic is
-    ordered, its levels, or the mode or the start of a group: if a declaration requires this,
-    nothing is changed.
+    ordered, its levels, or the start of a group: if a declaration requires this, nothing is
+    changed. It changes the mode of a group, which a worker that starts does not.
 
     `apply` uses the address, app and token of the command line, never those in the program. The app
     needs the right `manage` on the topics and groups that are created or changed. This is checked

@@ -1,20 +1,21 @@
-"""``ternmq client``: the clients of the broker, connected or away."""
+"""``ternmq client``: the clients of the broker; switching them off and on for a group."""
 
 from __future__ import annotations
 
 import click
 
 from ternmq.cli.commands import Group
+from ternmq.cli.reach.arguments import group_argument, topic_argument
 from ternmq.cli.reach.connection import administers
 from ternmq.cli.reach.parameters import NAME
 from ternmq.cli.terminal import output
 from ternmq.client.admin.admin_client import AdminClient
-from ternmq.wire.control import ClientInfo
+from ternmq.wire.control import ClientInfo, ConsumedGroup
 
 
 @click.group(cls=Group)
 def client() -> None:
-    """List the clients, connected or away."""
+    """List the clients, and switch them off or on for a group."""
 
 
 @client.command("list")
@@ -37,6 +38,8 @@ async def list_(
     connection is `away`. The broker keeps its session and its leases for a short time (10s by
     default, setting `limits.session_grace`), so that it can reconnect and continue. `away for` is
     the time since its last connection ended, or since the broker started, if that was later.
+    `consumes` lists the groups of which the client has messages, or waits for some; `(off)` means
+    that it is switched off for the group.
     """
     if topic is not None and away:
         raise click.UsageError(
@@ -55,7 +58,18 @@ async def list_(
         return
     now_us = client.now_us
     output.table(
-        ("session", "app", "client", "address", "pid", "state", "away for", "age", "library"),
+        (
+            "session",
+            "app",
+            "client",
+            "address",
+            "pid",
+            "state",
+            "away for",
+            "age",
+            "consumes",
+            "library",
+        ),
         [
             (
                 one.session,
@@ -66,13 +80,51 @@ async def list_(
                 "connected" if one.connected else "away",
                 _since(one.away_since_us, now_us),
                 _since(one.since_us, now_us),
+                ", ".join(map(_consumed, one.consumes)),
                 one.library,
             )
             for one in found
         ],
         "no such client",
-        spare=("library", "age", "pid", "address", "app", "session"),
+        spare=("library", "age", "pid", "consumes", "address", "app", "session"),
     )
+
+
+@client.command()
+@topic_argument()
+@group_argument()
+@click.argument("clients", metavar="CLIENT...", nargs=-1, required=True)
+@administers
+async def offline(client: AdminClient, topic: str, group: str, clients: tuple[str, ...]) -> None:
+    """Switch clients off for a group: they get no more messages of it, the others continue.
+
+    CLIENT is a name as `ternmq client list` shows it, or APP/CLIENT. Either part may end in *:
+    'billing/*' means all clients of app billing. What a client has already, it may still settle.
+    The setting is kept until `ternmq client online`, also if the broker restarts. A program that is
+    started again is a new client, with another name.
+    """
+    spec = await client.admin.switch_off(topic, group, *clients)
+    output.note(f"switched off for group {group} on {topic}: {', '.join(spec.offline)}")
+
+
+@client.command()
+@topic_argument()
+@group_argument()
+@click.argument("clients", metavar="[CLIENT...]", nargs=-1)
+@administers
+async def online(client: AdminClient, topic: str, group: str, clients: tuple[str, ...]) -> None:
+    """Switch clients on again, as they were named to `offline`; without CLIENT, all of them."""
+    spec = await client.admin.switch_on(topic, group, *clients)
+    left = ", ".join(spec.offline)
+    output.note(
+        f"still switched off for group {group} on {topic}: {left}"
+        if left
+        else f"no client is switched off for group {group} on {topic}"
+    )
+
+
+def _consumed(one: ConsumedGroup) -> str:
+    return f"{one.topic}/{one.group}" + (" (off)" if one.offline else "")
 
 
 def _since(time_us: int, now_us: int) -> str | None:
@@ -93,4 +145,7 @@ def _plain(one: ClientInfo) -> dict[str, object]:
         "connected": one.connected,
         "since": one.since if one.since_us else None,
         "away_since": one.away_since,
+        "consumes": [
+            {"topic": of.topic, "group": of.group, "offline": of.offline} for of in one.consumes
+        ],
     }

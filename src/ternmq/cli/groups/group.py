@@ -20,6 +20,7 @@ from ternmq.cli.reach.parameters import (
     DURATION,
     POSITIVE_DURATION,
     Real,
+    Whole,
     given,
     unchangeable,
 )
@@ -149,6 +150,8 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
             ("retry", write_retry(spec.policy)),
             ("lease", write_duration(spec.lease_us)),
             ("window", spec.window),
+            ("concurrency", spec.concurrency or "no limit"),
+            ("offline", ", ".join(spec.offline)),
             ("expired", "dropped" if spec.expired is Expired.DROP else "dead letters"),
             ("members", ", ".join(info.members)),
         ]
@@ -168,6 +171,17 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
 @group.command("set")
 @topic_argument()
 @group_argument()
+@click.option(
+    "--mode",
+    type=_MODE,
+    help="Mode: shared, ordered or queue_lock. It applies from the next pull on; to ordered only "
+    "while no message is leased, ready or waiting for a retry.",
+)
+@click.option(
+    "--concurrency",
+    type=Whole(min=0),
+    help="Maximum number of messages that one client has at one time, in all queues; 0: no limit.",
+)
 @click.option(
     "--tags",
     metavar="FILTER",
@@ -224,11 +238,6 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
     "drop.",
 )
 @unchangeable(
-    "--mode",
-    "the mode of a group cannot be changed: create another group with `ternmq group create "
-    "--mode`, or delete this one and create it again",
-)
-@unchangeable(
     "--start",
     "the start applies only to a new group and cannot be changed: `ternmq group reset` changes the "
     "position of this group",
@@ -238,6 +247,8 @@ async def set_(
     client: AdminClient,
     topic: str,
     group: str,
+    mode: str | None,
+    concurrency: int | None,
     tags: str | None,
     filter: str | None,  # noqa: A002
     lease: timedelta | None,
@@ -245,8 +256,14 @@ async def set_(
     expired: str | None,
     **policy: Any,
 ) -> None:
-    """Change settings of a group on a topic. Other settings stay as they are."""
-    own = given(tags=tags, filter=filter, lease=lease, window=window, expired=expired)
+    """Change settings of a group on a topic. Other settings stay as they are.
+
+    Consumers go on, and no message is lost. Messages that a consumer has stay with it.
+    """
+    own = given(
+        tags=tags, filter=filter, lease=lease, window=window, expired=expired, mode=mode,
+        concurrency=concurrency,
+    )  # fmt: skip
     changes = _policy(**policy)
     if not own and not changes:
         raise click.UsageError("name at least one option to change", click.get_current_context())
@@ -377,6 +394,8 @@ def plain(info: GroupInfo) -> dict[str, object]:
         "paused": spec.paused,
         "lease_s": spec.lease_us / 1e6,
         "window": spec.window,
+        "concurrency": spec.concurrency,
+        "offline": list(spec.offline),
         "expired": spec.expired.value,
         "retry": _plain_policy(spec.policy),
         "members": info.members,

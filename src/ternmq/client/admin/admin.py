@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from ternmq.client.admin.grants import grants_of
-from ternmq.client.admin.older import check_retry_stored, check_topic_stored, newer_settings
+from ternmq.client.admin.older import check_group_stored, check_topic_stored, newer_settings
 from ternmq.client.admin.places import queue_meant
 from ternmq.client.connection.session import Session
 from ternmq.client.content.validation import (
@@ -35,6 +35,7 @@ from ternmq.client.declaration.topic import spec_of as topic_spec_of
 from ternmq.client.handler.unawaited import looked_after
 from ternmq.client.process import pickling
 from ternmq.model.errors import InvalidRequest, UnknownCommand, UnknownGroup, UnknownTopic
+from ternmq.model.printing import quoted
 from ternmq.model.specs import (
     Durability,
     Expired,
@@ -301,39 +302,93 @@ class Admin(pickling.NotPickled):
         window: int | None = None,
         paused: bool | None = None,
         expired: Expired | str | None = None,
+        mode: Mode | str | None = None,
+        concurrency: int | None = None,
+        offline: Iterable[str] | None = None,
     ) -> SubscriptionSpec:
         """Change settings of a group on a topic; None leaves one unchanged.
 
-        ``expired``: what becomes of messages that expire before the group received them:
-        ``dead-letter`` or ``drop``.
+        All of them apply from the next pull on. Messages that a consumer has stay with it.
+
+        Args:
+            topic: The topic.
+            group: The group.
+            tags: Filter, such as ``paid || refunded``.
+            filter: Header filter, such as ``region = 'eu' AND amount >= 100``.
+            retry: When failed messages are delivered again.
+            lease: How long messages are leased, in seconds or as a timedelta; 0.1 s to a day.
+            window: Most messages of a queue that are leased at one time.
+            paused: Whether no messages are delivered.
+            expired: What becomes of messages that expire before the group received them:
+                ``dead-letter`` or ``drop``.
+            mode: ``shared``, ``ordered`` or ``queue_lock``.
+            concurrency: Most messages that one client has at one time, in all queues; 0: no limit.
+            offline: The clients that get no messages, by the beginning of their names that lists
+                show, or as ``APP/CLIENT``; either may end in ``*``. Empty: none is switched off.
 
         Raises:
             UnknownTopic, UnknownGroup: There is no such topic or group.
+            GroupBusy: The new mode is ``ordered``, and the group is owed messages: leased ones,
+                ready ones, or ones that wait for a retry.
+            ModeNotAllowed: The new mode is ``ordered``, and the topic is not.
+            InvalidRequest: The new mode keeps an order, and the group has a filter.
+            GroupSettingsMismatch: The broker is too old for a setting.
         """
         topic = name_of(topic)
         if window is not None:
             whole("window", window)
+        if concurrency is not None:
+            whole("concurrency", concurrency)
+        if isinstance(offline, str):
+            raise InvalidRequest("offline is a list of clients, not a str")
         spec = (await self.group(topic, group)).spec
         if tags is not None and tags != spec.tags:
             spec = msgspec.structs.replace(spec, tags=check_tags(tags))
         if filter is not None and filter != spec.filter:
             spec = msgspec.structs.replace(spec, filter=check_headers(filter))
-        if retry is not None:
-            spec = msgspec.structs.replace(spec, retry=spec_of(retry))
-        if lease is not None:
-            spec = msgspec.structs.replace(spec, lease_us=lease_us_of(lease))
-        if window is not None:
-            spec = msgspec.structs.replace(spec, window=window)
-        if paused is not None:
-            spec = msgspec.structs.replace(spec, paused=paused)
-        if expired is not None:
-            spec = msgspec.structs.replace(spec, expired=choose("expired", Expired, expired))
+        stated = {
+            "retry": None if retry is None else spec_of(retry),
+            "lease_us": None if lease is None else lease_us_of(lease),
+            "window": window,
+            "paused": paused,
+            "expired": None if expired is None else choose("expired", Expired, expired),
+            "mode": None if mode is None else choose("mode", Mode, mode),
+            "concurrency": concurrency,
+            "offline": None if offline is None else tuple(dict.fromkeys(offline)),
+        }
+        named = {name: value for name, value in stated.items() if value is not None}
+        spec = msgspec.structs.replace(spec, **named)
         asked = control.GroupChange(topic=topic, group=group, spec=spec.check())
         await self._do(Command.GROUP_CHANGE, asked)
-        if retry is not None and spec.retry.expires_us:
-            stored = (await self.group(topic, group)).spec.retry
-            check_retry_stored(topic, group, spec.retry, stored)
+        newer = (retry is not None and spec.retry.expires_us) or concurrency or offline
+        if newer:
+            stored = (await self.group(topic, group)).spec
+            check_group_stored(topic, group, spec, stored)
         return spec
+
+    async def switch_off(self, topic: str | Topic, group: str, *clients: str) -> SubscriptionSpec:
+        """Deliver no more messages of a group to some clients; see ``change_group``, ``offline``.
+
+        A pull of such a client gets nothing. What it has it may still settle.
+        """
+        has = (await self.group(topic, group)).spec.offline
+        return await self.change_group(topic, group, offline=[*has, *clients])
+
+    async def switch_on(self, topic: str | Topic, group: str, *clients: str) -> SubscriptionSpec:
+        """Deliver messages to clients again that were switched off; without clients, to all.
+
+        Raises:
+            InvalidRequest: One of them is not switched off.
+        """
+        has = (await self.group(topic, group)).spec.offline
+        for one in clients:
+            if one not in has:
+                listed = ", ".join(has) or "no client"
+                raise InvalidRequest(
+                    f"{quoted(one)} is not switched off for group {group!r}: {listed} is"
+                )
+        left = [one for one in has if clients and one not in clients]
+        return await self.change_group(topic, group, offline=left)
 
     async def pause_group(self, topic: str | Topic, group: str) -> None:
         """Deliver no more messages to a group until it is resumed."""

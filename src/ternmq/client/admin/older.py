@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ternmq.model.errors import GroupSettingsMismatch, InvalidRequest
-from ternmq.model.specs import RetryPolicy, TopicSpec
+from ternmq.model.specs import RetryPolicy, SubscriptionSpec, TopicSpec
 
 
 def newer_settings(spec: TopicSpec) -> Sequence[str]:
@@ -25,6 +25,23 @@ def check_topic_stored(stated: TopicSpec, stored: TopicSpec) -> None:
             raise InvalidRequest(
                 f"topic {stated.name!r} is stored without {argument}: the broker is too old for "
                 f"{argument}="
+            )
+
+
+def check_group_stored(
+    topic: str, group: str, stated: SubscriptionSpec, stored: SubscriptionSpec
+) -> None:
+    """Check that the broker stored the settings of a group that it may not know.
+
+    Raises:
+        GroupSettingsMismatch: It did not: it is too old.
+    """
+    check_retry_stored(topic, group, stated.retry, stored.retry)
+    for one in ("concurrency", "offline"):
+        if getattr(stated, one) and getattr(stated, one) != getattr(stored, one):
+            raise GroupSettingsMismatch(
+                f"group {group!r} on {topic!r} is stored without {one}: the broker is too old for "
+                f"{one}="
             )
 
 

@@ -100,13 +100,14 @@ class ConsumerEngine(Member):
         self._running = False
         self._stopping = False
         self._error: TernMQError | None = None
+        self._mode = Mode.SHARED
         self._ordered = False
         """Whether messages wait for others of their ordering key, or of their queue."""
         self._by_queue = False
         self._lines: dict[str | int, deque[Delivery]] = {}
-        """If ordered: keys (or numbers of queues) with a delivery in hand, and who waits for it."""
+        """Keys (or numbers of queues) with a delivery in hand, and who waits for it."""
         self._keys: dict[tuple[Lease, int], str | int] = {}
-        """If ordered: the key (or queue) of each unsettled row."""
+        """The key (or queue) of each unsettled row."""
         self._overdue: set[Lease] = set()
         self._awake: Awake  # from the start on
         self.handed_out = 0.0
@@ -128,6 +129,7 @@ class ConsumerEngine(Member):
         self._pull_on(self._workers)
 
     def _keep_order(self, mode: Mode) -> None:
+        self._mode = mode
         self._ordered = mode.keeps_order
         self._by_queue = mode is Mode.QUEUE_LOCK
 
@@ -340,6 +342,9 @@ class ConsumerEngine(Member):
     def _take(self, leased: Leased) -> None:
         lease = leased.lease
         lease.owner = self
+        mode = self._puller.mode(self.source)
+        if mode is not None and mode is not self._mode:
+            self._keep_order(mode)
         if self._prefetch is not None:
             self._prefetch.more(self._session.loop.time(), self._busy)
             self._few_ready = self._prefetch.size // 2
@@ -361,7 +366,7 @@ class ConsumerEngine(Member):
     @property
     def _busy(self) -> int:
         """Number of messages that are being processed."""
-        behind = sum(map(len, self._lines.values())) if self._ordered else 0
+        behind = sum(map(len, self._lines.values())) if self._lines else 0
         return self._in_flight - len(self._ready) - len(self._lent) - behind
 
     def _time(self, prefetch: Prefetch, delivery: Delivery) -> None:
@@ -452,7 +457,7 @@ class ConsumerEngine(Member):
         if not lease.left:
             self._leases.pop(lease, None)
             self._overdue.discard(lease)
-        if self._ordered and outcome is not None:
+        if self._keys and outcome is not None:  # there are some after a change of the mode, too
             for one in range(offset, stop):
                 self._next_of_key(lease, one, outcome)
         if self._pull is None and (
@@ -462,7 +467,7 @@ class ConsumerEngine(Member):
 
     def decided(self, lease: Lease, offset: int, stop: int, outcome: Outcome) -> None:
         """Go on with the next rows, which waited for a transaction."""
-        for one in range(offset, stop) if self._ordered else ():
+        for one in range(offset, stop) if self._keys else ():
             self._next_of_key(lease, one, outcome)
 
     def overdue(self, lease: Lease) -> None:

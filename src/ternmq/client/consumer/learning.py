@@ -1,8 +1,12 @@
-"""The retry policies of the groups that a client consumes for, kept up to date.
+"""The retry policies and modes of the groups that a client consumes for, kept up to date.
 
 The log text of a failure (which attempt of how many, whether the message is a dead letter now)
 needs the policy. A policy that may have changed, because the broker reported a change or the
 connection was replaced, is dropped and requested again at once.
+
+The mode says which messages wait for one another. The broker reports a change of it before it
+answers pulls in the new mode; after a replaced connection, it answers the request for the group
+before pulls that come later.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from typing import Final
 from ternmq.client.connection.link import Link
 from ternmq.client.connection.session import Member, Session
 from ternmq.model.errors import TernMQError
-from ternmq.model.specs import RetryPolicy
+from ternmq.model.specs import Mode, RetryPolicy, SubscriptionSpec
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Push
@@ -34,6 +38,7 @@ class Policies(Member):
     def __init__(self, session: Session) -> None:
         self._session = session
         self._known: dict[Group, RetryPolicy] = {}
+        self._modes: dict[Group, Mode] = {}
         self._asked: dict[Group, _Ask | None] = {}
         """Joined groups, the latest last, each with the request that is under way."""
 
@@ -41,15 +46,21 @@ class Policies(Member):
         """Return a group's policy; None: not known."""
         return self._known.get((topic, group))
 
-    def joined(self, topic: str, group: str, policy: RetryPolicy) -> None:
-        """Store a policy from the answer to a join."""
+    def mode(self, topic: str, group: str) -> Mode | None:
+        """Return a group's mode; None: the group was not joined."""
+        return self._modes.get((topic, group))
+
+    def joined(self, topic: str, group: str, spec: SubscriptionSpec) -> None:
+        """Store a policy and a mode from the answer to a join."""
         self._asked.pop((topic, group), None)
         self._asked[topic, group] = None
-        self._known[topic, group] = policy
+        self._known[topic, group] = spec.policy
+        self._modes[topic, group] = spec.mode
         if len(self._asked) > _MOST:
             oldest = next(iter(self._asked))
             del self._asked[oldest]
             self._known.pop(oldest, None)
+            self._modes.pop(oldest, None)
 
     def opened(self, link: Link, *, resumed: bool) -> None:
         """Request all policies over a new connection."""
@@ -65,8 +76,11 @@ class Policies(Member):
         changed = control.decode_answer(push.body, control.GroupChanged)
         group = changed.topic, changed.group
         self._known.pop(group, None)
+        if changed.mode is not None and group in self._modes:
+            self._modes[group] = changed.mode
         if changed.gone:
             self._asked.pop(group, None)
+            self._modes.pop(group, None)
         elif group in self._asked and self._session.link is not None:
             self._ask(group, self._session.link)
 
@@ -83,6 +97,7 @@ class Policies(Member):
         self._asked[ask.group] = None
         for info in answer.groups:
             self._known[info.topic, info.group] = info.spec.policy
+            self._modes[info.topic, info.group] = info.spec.mode
 
     def failed(self, ask: _Ask, error: TernMQError) -> None:
         """Handle a refused request: send it again if the refusal is temporary."""

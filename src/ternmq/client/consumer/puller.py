@@ -75,7 +75,7 @@ class Puller:
             raise await self._suggested(source.topic, error) from None
         source.check_joined(joined.spec)
         self._joined[source.stated] = self.session.anew, joined
-        self.settler.policies.joined(source.topic, source.group, joined.spec.policy)
+        self.settler.policies.joined(source.topic, source.group, joined.spec)
         if joined.created:
             log.info("created group %s on topic %s, starting at %s", source.group, source.topic,
                      joined.spec.start.value)  # fmt: skip
@@ -94,6 +94,10 @@ class Puller:
         told = UnknownTopic(f"{error.args[0]}{meant}")
         told.hint = UnknownTopic.hint  # shown as it would be without the suggestion
         return told
+
+    def mode(self, source: Source) -> Mode | None:
+        """Return the group's mode as the broker reported it last; None: not known."""
+        return self.settler.policies.mode(source.topic, source.group)
 
     def outdated(self, source: Source) -> bool:
         """Return whether the broker lost its data since the group was joined."""
@@ -206,8 +210,8 @@ class Puller:
 
     def _in_hand(self, source: Source, leased: Leased) -> Leased:
         """Keep the order within rows that are handed out as a batch."""
-        joined = self._joined.get(source.stated)
-        if joined is None or not (mode := joined[1].spec.mode).keeps_order:
+        mode = self.mode(source)
+        if mode is None or not mode.keeps_order:
             return leased
         leased.lease.owner = OrderedRows(leased.chunks, by_queue=mode is Mode.QUEUE_LOCK)
         return Leased(leased.lease, leased.chunks, ordered=True)
@@ -257,8 +261,6 @@ class Puller:
         this is cancelled, what was gathered is given back.
         """
         loop = self.session.loop
-        known = self._joined.get(source.stated)
-        locks = known is not None and known[1].spec.mode is Mode.QUEUE_LOCK
         parts: list[Leased] = []
         count, until = 0, None
         try:
@@ -276,7 +278,7 @@ class Puller:
                     break
                 parts.append(leased)
                 count += leased.lease.rows
-                if locks:
+                if self.mode(source) is Mode.QUEUE_LOCK:
                     break
                 until = until or loop.time() + max_wait
             for part in [one for one in parts if self.doubts(one.lease)]:

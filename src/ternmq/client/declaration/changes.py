@@ -70,7 +70,7 @@ def advice(changes: Sequence[Change]) -> str:
         if one.group
         else f"`ternmq topic delete {one.topic}`, with its messages"
         for one in changes
-        if one.action == "conflict" and one.setting != TOPIC_MISSING and not one.why
+        if one.action == "conflict" and one.setting != TOPIC_MISSING and not one.remedy
     )
     if gone:
         said.append(

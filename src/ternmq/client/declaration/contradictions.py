@@ -28,8 +28,8 @@ def contradiction(
     ordered = _is_ordered(declared, topic, first)
     mode = source.mode or (has.mode if has else Mode.ORDERED if ordered else Mode.SHARED)
     group = f"group {source.group} on {source.topic}"
-    if not mode.keeps_order or (has is not None and has.mode is not mode):
-        return None  # a different mode is a conflict of its own
+    if not mode.keeps_order:
+        return None
     if mode is Mode.ORDERED and not ordered:
         other = (
             "whether a topic is ordered cannot be changed"

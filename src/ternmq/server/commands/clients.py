@@ -127,6 +127,10 @@ class ClientCommands(ControlCommands):
                 away_since_us=one.away_us,
                 language=languages.get(one.session, ""),
                 topics=sorted(topics[one.session]),
+                consumes=[
+                    control.ConsumedGroup(topic=of.topic, group=of.group, offline=of.offline)
+                    for of in one.consumes
+                ],
             )
             for one in page.sessions
         ]

@@ -44,7 +44,7 @@ class ControlCommands:
         self._broker = desk.core.broker
         self._authoriser = authoriser
         self._queries = queries
-        self._listings = Listings(desk.core.broker.ledger)
+        self._listings = Listings(desk.core.broker.ledger, desk.core.broker.parking)
         self.handlers: dict[Command, Handler] = {}
 
     def control(

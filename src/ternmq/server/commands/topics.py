@@ -133,12 +133,14 @@ class TopicCommands(ControlCommands):
 
     def change_group(self, caller: Caller, asked: control.GroupChange) -> Answer:
         """GROUP_CHANGE: change a group's settings; notify connections."""
+        before = self._broker.views.catalog.subscription(asked.topic, asked.group).spec.mode
         reply = self._broker.administration.change_subscription(
             self._core.now_us(), asked.topic, asked.group, asked.spec
         )
-        self._tell(
-            Command.GROUP_CHANGED, control.GroupChanged(topic=asked.topic, group=asked.group)
-        )
+        told = control.GroupChanged(topic=asked.topic, group=asked.group)
+        if asked.spec.mode is not before:
+            told = msgspec.structs.replace(told, mode=asked.spec.mode)
+        self._tell(Command.GROUP_CHANGED, told)
         return control.Nothing(), reply.position
 
     def delete_group(self, caller: Caller, asked: control.GroupDelete) -> Answer:
@@ -216,7 +218,9 @@ class TopicCommands(ControlCommands):
             )
         else:
             group = body.group
-            self._telling.tell(
+            # Rows of a pull in a new mode must not come before the client knows of the mode.
+            tell = self._telling.tell if body.mode is None else self._telling.tell_now
+            tell(
                 command, control.encode(body), lambda app: authoriser.sees_group(app, topic, group)
             )
 

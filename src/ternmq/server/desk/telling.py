@@ -61,6 +61,12 @@ class Telling:
         if self._looks is None:
             self._go_on()
 
+    def tell_now(self, command: Command, body: bytes, sees: Callable[[str], bool]) -> None:
+        """Push a change in this turn, before anything that follows from it. O(connections)."""
+        change = _Change(command, body, sees)
+        for caller in list(self._desk.callers):
+            _push(change, caller)
+
     def _go_on(self) -> None:
         for _ in range(A_TURN):
             look = next(self._looks, None) if self._looks is not None else None

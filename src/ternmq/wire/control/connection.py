@@ -127,6 +127,15 @@ class ClientList(Body, frozen=True, kw_only=True):
     """Most sessions on a page. None: no pages."""
 
 
+class ConsumedGroup(Body, frozen=True, kw_only=True):
+    """A group that a client consumes with."""
+
+    topic: str
+    group: str
+    offline: bool = False
+    """Whether the client is switched off for the group: its pulls get nothing."""
+
+
 class ClientInfo(Body, frozen=True, kw_only=True):
     """A session."""
 
@@ -150,6 +159,8 @@ class ClientInfo(Body, frozen=True, kw_only=True):
     away_since_us: int = 0
     """Time at which its last connection ended, or at which the broker started, if that was later;
     0: it has a connection, or the broker is older than this field."""
+    consumes: list[ConsumedGroup] = msgspec.field(default_factory=list)
+    """Groups of which it has messages now, or waits for some, by topic and name; at most 16."""
 
     @property
     def since(self) -> datetime:

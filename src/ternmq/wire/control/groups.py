@@ -188,3 +188,6 @@ class GroupChanged(Body, frozen=True, kw_only=True):
     group: str
     gone: bool = False
     """It no longer consumes the topic."""
+    mode: Mode | None = None
+    """Its mode now, if this has changed. The push comes before the answers to pulls in the new
+    mode."""

@@ -8,12 +8,12 @@ import pytest
 
 from ternmq.broker.gate.replies import PullReply
 from ternmq.broker.query.messages import Queries
-from ternmq.model.errors import InvalidRequest, LeaseExpired, ModeNotAllowed
+from ternmq.model.errors import InvalidRequest, LeaseExpired
 from ternmq.model.specs import Exhausted, Limits, Mode, RetryPolicy, SubscriptionSpec
 from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
 from ternmq.record.fact.replay import Cause
-from tests.unit.broker.kit import SECOND, STEADY, World, attempts, explore, offsets
+from tests.unit.broker.kit import SECOND, World, attempts, explore, offsets
 
 LEASE = 30 * SECOND
 
@@ -327,7 +327,7 @@ def test_new_rows_wait_while_too_many_are_dead() -> None:
     assert world.pull(session, "t", "g") is None
 
 
-def test_it_takes_no_filter_and_its_mode_stays() -> None:
+def test_it_takes_no_filter() -> None:
     world = World()
     start(world)
     administration = world.broker.administration
@@ -337,11 +337,6 @@ def test_it_takes_no_filter_and_its_mode_stays() -> None:
     spec = SubscriptionSpec(mode=Mode.QUEUE_LOCK, filter="a = 1")
     with pytest.raises(InvalidRequest, match="no header filter"):
         administration.subscribe(world.now, "t", "h", spec)
-    world.group("t", "shared", mode=Mode.SHARED, retry=STEADY)
-    with pytest.raises(ModeNotAllowed):
-        world.change("t", "shared", mode=Mode.QUEUE_LOCK)
-    with pytest.raises(ModeNotAllowed):
-        world.change("t", "g", mode=Mode.SHARED)
 
 
 def test_many_rows_in_order_whoever_has_them() -> None:

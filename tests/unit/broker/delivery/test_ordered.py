@@ -430,8 +430,6 @@ def test_what_does_not_fit_the_order_of_a_topic_is_refused() -> None:
     with pytest.raises(InvalidRequest):
         broker.administration.change_topic(world.now, TopicSpec(name="k", ordered=False))
     world.group("k", "shared", mode=Mode.SHARED, retry=STEADY)
-    with pytest.raises(ModeNotAllowed):
-        world.change("k", "shared", mode=Mode.ORDERED)
     session = world.join()
     world.send("k", "aab")
     assert offsets(world.pull(session, "k", "shared", 1)) == [0]
