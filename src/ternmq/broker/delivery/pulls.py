@@ -9,7 +9,7 @@ of leases are decided in `settles` and `leases`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ternmq.broker.catalog.catalog import Queue, Subscription
@@ -336,6 +336,7 @@ class Delivery:
         """Lease the next rows of a queue of a topic that has some; the queues take turns.
 
         On a topic with levels, those of the highest level that has rows come first (`LevelTurns`).
+        Where queues belong to members, only those of the session are tried.
 
         Raises:
             WouldBlock: bytes must be read first; nothing was changed.
@@ -343,7 +344,11 @@ class Delivery:
         self._expiry_left = EXPIRED_A_PULL
         queues, views = subscription.topic.queues, subscription.queues
         count, turns, turn = len(queues), subscription.level_turns, subscription.turn
+        order: Iterable[int]
         order = range(turn, turn + count) if turns is None else turns.queues(count)
+        owners = subscription.owners
+        if owners is not None:
+            order = owners.order(session, None if turns is None else list(order))
         try:
             for step in order:
                 at = step % count
@@ -352,10 +357,12 @@ class Delivery:
                     at_once,
                 )  # fmt: skip
                 if reply is not None:
-                    if turns is None:
-                        subscription.turn = (at + 1) % count
-                    else:
+                    if turns is not None:
                         turns.took(at)
+                    elif owners is not None:
+                        owners.took(session, at)
+                    else:
+                        subscription.turn = (at + 1) % count
                     return reply
                 if self._expiry_left <= 0:
                     break  # waiting pulls are tried again
