@@ -85,6 +85,8 @@ REQUIRED: Final = (
     "scheduled by a writer", "past when its writer committed",
     "a failed row of a locked queue comes again before others",
     "released behind a replayed row of its queue",
+    "a queue changed hands", "a member left its group", "pull of one that is no member",
+    "deep join of a group with members",
     "deep decision", "deep decision repeated",
     "deep cancel", "deep wait for what is due", "deep resend of a scheduled batch",
     "prepared rows in an older segment", "deep prepare again", "deep commit repeated",

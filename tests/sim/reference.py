@@ -484,7 +484,7 @@ class Reference:
         stored = topic.queues[fact.queue]
         mode = subscription.spec.mode
         ordered = mode is Mode.ORDERED
-        if mode is Mode.QUEUE_LOCK:
+        if mode.locks_queues:
             self._check_locked(where, record, group, fact)
         fresh: set[int] = set()
         lease_id = record.epoch << LEASE_BITS | fact.lease

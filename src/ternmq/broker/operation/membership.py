@@ -25,9 +25,7 @@ from ternmq.model.types import SECOND_US
 from ternmq.wire.control.connection import short_name
 
 SETTLED_US: Final = SECOND_US
-"""Time without a change of the members after which the queues are assigned."""
 LONGEST_US: Final = 3 * SECOND_US
-"""Longest time from a change of the members until the queues are assigned."""
 MEMBERSHIPS: Final = 1000
 """Most groups that a session is a member of."""
 _ASSIGN_WORK: Final = 16
@@ -50,9 +48,20 @@ class Membership:
 
     Attributes:
         tell: Called with each member whose queues have changed; the shell sets it.
+        settled_us: Time without a change of the members after which the queues are assigned.
+        longest_us: Longest time from a change of the members until the queues are assigned.
     """
 
-    __slots__ = ("_catalog", "_ledger", "_parking", "_sessions", "_timers", "tell")
+    __slots__ = (
+        "_catalog",
+        "_ledger",
+        "_parking",
+        "_sessions",
+        "_timers",
+        "longest_us",
+        "settled_us",
+        "tell",
+    )
 
     def __init__(self, ledger: Ledger, parking: Parking) -> None:
         self._ledger = ledger
@@ -60,6 +69,7 @@ class Membership:
         self._sessions = ledger.views.sessions
         self._timers = ledger.timers
         self._parking = parking
+        self.settled_us, self.longest_us = SETTLED_US, LONGEST_US
         self.tell: Callable[[Assigned], None] = lambda _: None
 
     # -- coming and going -------------------------------------------------------------------------
@@ -161,7 +171,7 @@ class Membership:
             return
         if owners.since_us == NEVER:
             owners.since_us = now_us
-        owners.armed_us = min(now_us + SETTLED_US, owners.since_us + LONGEST_US)
+        owners.armed_us = min(now_us + self.settled_us, owners.since_us + self.longest_us)
         self._timers.set(owners.armed_us, Timer.ASSIGN, subscription)
 
     def assign(self, now_us: int, due_us: int, subscription: Subscription, budget: int) -> int:
