@@ -123,8 +123,9 @@ class Membership:
             subscription = self._catalog.groups.get(group)
             if subscription is None or subscription.owners is None:
                 continue
-            if subscription.owners.leave(session.number):
-                self._changed(now_us, subscription, subscription.owners, at_once=clean)
+            owners = subscription.owners
+            if owners.leave(session.number):
+                self._changed(now_us, subscription, owners, at_once=clean or not owners.held)
         session.memberships.clear()
 
     def group_changed(self, subscription: Subscription) -> None:

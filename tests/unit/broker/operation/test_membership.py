@@ -228,8 +228,7 @@ def test_exclusive_all_queues_belong_to_the_first_and_then_to_the_next() -> None
     assert len(all_of(world, two)) == 3
     world.broker.clients.disconnected(world.now, two)
     world.pass_time(GRACE)
-    world.pass_time(SECOND)
-    assert owners(world) == [three] * 3
+    assert owners(world) == [three] * 3  # as soon as the grace is over
     assert len(all_of(world, three)) == 3
 
 
