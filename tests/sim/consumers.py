@@ -266,8 +266,10 @@ class Consumer:
             return  # its session may have as many rows as it may, or be switched off
         for queue, held in zip(topic.queues, found.queues, strict=True):
             free = found.spec.window - held.leased_rows
-            if found.spec.mode is Mode.QUEUE_LOCK and (held.leases or held.failures.waiting_rows):
+            if found.spec.mode.locks_queues and (held.leases or held.failures.waiting_rows):
                 continue  # it is locked, or a row of it waits
+            if found.owners is not None and found.owners.owner(queue.number) != self.session:
+                continue  # another's, or nobody's
             start = max(held.cursor, queue.first)  # below it the unread went with their segments
             new = start < queue.next and not held.ahead.covers(start, queue.next)
             # It will look again by itself: the journal was full just now.

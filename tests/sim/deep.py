@@ -399,6 +399,10 @@ def _consume(
 ) -> bool:
     """Pull once and settle what comes; return whether there may be more."""
     broker = world.broker
+    found = broker.views.catalog.subscription(topic, group)
+    if found.owners is not None and session not in found.owners.members:
+        broker.membership.join(world.now_us(), session, found)
+        world.reached("deep join of a group with members")
     reply = world.command(lambda: broker.pull(world.now_us(), session, topic, group, most))
     if isinstance(reply, JournalFull):
         world.reached("journal full for a moment")

@@ -91,6 +91,8 @@ REQUIRED: Final = (
     "parked row of a group that is not ordered any more", "operator limit",
     "delivered beside a client that is switched off", "a session has as many rows as it may",
     "released behind a replayed row of its queue",
+    "a queue changed hands", "a member left its group", "pull of one that is no member",
+    "deep join of a group with members",
     "deep decision", "deep decision repeated",
     "deep cancel", "deep wait for what is due", "deep resend of a scheduled batch",
     "prepared rows in an older segment", "deep prepare again", "deep commit repeated",

@@ -485,7 +485,7 @@ class Reference:
         stored = topic.queues[fact.queue]
         mode = subscription.spec.mode
         ordered = mode is Mode.ORDERED
-        if mode is Mode.QUEUE_LOCK:
+        if mode.locks_queues:
             self._check_locked(where, record, group, fact)
         if subscription.spec.offline or subscription.spec.concurrency:
             joined, of = self.sessions[fact.session], (fact.group, fact.topic)

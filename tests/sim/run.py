@@ -18,7 +18,7 @@ from tests.sim.world import FREED_US, Stopped, World
 ROTATION: Final = (
     "tiny", "lanes", "expiring", "faulty", "transactions", "rolls", "emptied", "crowded", "filled",
     "replayed",
-    "failures", "delayed", "cancels", "checked", "parked", "keyed", "locked", "switching",
+    "failures", "delayed", "cancels", "checked", "parked", "keyed", "locked", "owned", "switching",
     "returning", "pinned", "transactions", "old_rows", "rolls", "ordered", "filtered", "filters",
     "shared",
     "burst", "due_copies", "due_filled", "lanes", "filters", "failures", "expiring",
@@ -26,7 +26,7 @@ ROTATION: Final = (
     "failures", "delayed",
     "given_ids", "fast", "transactions", "emptied", "crowded", "faulty", "pinned", "rolls",
     "replayed", "shared", "rolls", "faulty", "returning", "ordered", "settings", "replayed",
-    "keyed", "checked", "parked", "overtaken", "overtaken", "lanes", "filters", "locked",
+    "keyed", "checked", "parked", "overtaken", "overtaken", "lanes", "filters", "locked", "owned",
     "expiring", "switching",
 )  # fmt: skip
 """Kinds in the order in which cases take them."""
@@ -42,7 +42,7 @@ SCHEDULING: Final = ("delayed", "cancels", "burst", "due_copies")
 """Kinds with scheduled rows: some of them also have a faulty disk."""
 FAULTY: Final = 0.15
 """Share of the reigns of these in which the disk is."""
-PARTED: Final = ("ordered", "locked", "replayed", "returning", "shared", "switching")
+PARTED: Final = ("ordered", "locked", "owned", "replayed", "returning", "shared", "switching")
 """Kinds whose reigns go on, when they are over, until a client has left and still holds rows."""
 PARTED_OPERATIONS: Final = 200
 """For so long at most."""

@@ -31,6 +31,7 @@ from tests.sim.filling import OVERDUE_US, Filling
 from tests.sim.filters import made, made_headers
 from tests.sim.levels import Ranked
 from tests.sim.medium import Medium
+from tests.sim.members import MemberConsumer, Members
 from tests.sim.openers import APP, GROUP, Desk, Hasty, Keeper, Opener
 from tests.sim.operators import Operator
 from tests.sim.producers import Producer
@@ -1155,9 +1156,38 @@ def expiring(seed: str) -> World:
     return world
 
 
+def owned(seed: str) -> World:
+    """Queues that belong to members, who come, leave, vanish and join again; rows fail and come
+    again. In one of four runs, one member owns all queues."""
+    limits = msgspec.structs.replace(SMALL_LIMITS, session_grace_us=60_000)
+    world = World(seed, options(16384, 5000, limits=limits, chunk_bytes=400))
+    world.patience = 0.6
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    mode = world.chance.choice((Mode.OWNED, Mode.OWNED, Mode.OWNED, Mode.EXCLUSIVE))
+    levels = world.chance.choice((1, 1, 2))
+    broker.administration.create_topic(now, TopicSpec(name="t", queues=4 // levels, levels=levels))
+    broker.administration.create_topic(now, TopicSpec(name="u", queues=3))
+    spec = SubscriptionSpec(mode=mode, retry=retry(3), lease_us=40_000, window=20)
+    broker.administration.subscribe(now, "t", "g", spec)
+    broker.administration.subscribe(now, "u", "g", msgspec.structs.replace(spec, mode=Mode.OWNED))
+    first, second = Members(world, "t", "g", 4, mode), Members(world, "u", "g", 3, Mode.OWNED)
+    first.restarted()
+    second.restarted()
+    _client(world, Producer(world, "t", 11, every_us=4_000))
+    _client(world, Producer(world, "u", 12, every_us=5_000))
+    for at in range(6):
+        members = second if at % 3 == 2 else first
+        _client(world, MemberConsumer(world, members, f"c{at}", fail=0.2, vanish=0.12))
+    _client(world, Operator(world, "t", "g", every_us=15_000, acts=(
+        "retry_now", "delete", "reset", "skip")))  # fmt: skip
+    return world
+
+
 KINDS = {
     "lanes": lanes,
     "locked": locked,
+    "owned": owned,
     "expiring": expiring,
     "switching": switching,
     "checked": checked,

@@ -67,6 +67,10 @@ FAR_US = 76 * 365 * DAY_US
 DOWN_US = (1_000, 30_000, 200_000)
 
 
+ASSIGNED_US = (5_000, 15_000)
+"""When queues are assigned to members: a second and three, for a broker whose time is short."""
+
+
 class Stopped(Exception):
     """The broker's process is over: its disk failed."""
 
@@ -278,6 +282,7 @@ class World:
             self.reached("wall clock of a start not believed")
         self.began_us = self.leapt_us = self.now_us()
         self.broker.fulfilling.pages_a_time = self.pages_a_time
+        self.broker.membership.settled_us, self.broker.membership.longest_us = ASSIGNED_US
         self.oracles.serving(self.began_us, self.monotonic_us)
         self._jump_later()
         self._seen_first = self.reference.first = self.broker.journal.first

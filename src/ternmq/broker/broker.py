@@ -49,6 +49,7 @@ from ternmq.broker.operation.clients import Clients
 from ternmq.broker.operation.drains import Drains
 from ternmq.broker.operation.groups import Operating
 from ternmq.broker.operation.holds import Holding
+from ternmq.broker.operation.membership import Membership
 from ternmq.broker.upkeep.alarming import Alarming
 from ternmq.broker.upkeep.expiring import Expiring
 from ternmq.broker.upkeep.fulfilling import Fulfilling
@@ -93,6 +94,7 @@ class Broker:
         checking: Takes the commands for transactions with check-back.
         clients: Takes the commands for sessions.
         expiring: Sweeps groups that nobody pulls.
+        membership: Takes the commands of members of groups; says which queues they own.
         fulfilling: Makes messages of scheduled rows; has jobs, which read them.
         drains: Gives back the leases of a session in pieces; lists the drains that are finished.
         operating: Takes the commands of operators for a group.
@@ -120,12 +122,13 @@ class Broker:
         self.preparing = Preparing(ledger, self.sending)
         self.transactions = Transactions(ledger, self.sending.scheduling)
         self.parking = Parking(ledger, self.delivery)
-        self.administration = Administration(ledger, self.parking)
+        self.membership = Membership(ledger, self.parking)
+        self.administration = Administration(ledger, self.parking, self.membership)
         self.holding = Holding(ledger)
         self.replaying = Replaying(ledger, self.settling)
         self.operating = Operating(ledger, self.settling, self.administration, self.replaying)
         self.drains = Drains(ledger, self.leases, self.delivery)
-        self.clients = Clients(ledger, self.leases, self.drains, self.parking)
+        self.clients = Clients(ledger, self.leases, self.drains, self.parking, self.membership)
         self.fulfilling = Fulfilling(ledger, self.sending, self.parking)
         self.checking = Checking(ledger, self.sending, self.settling, self.parking)
         self.expiring = Expiring(ledger, lifetimes)
@@ -153,6 +156,7 @@ class Broker:
         timers.on(Timer.FULFIL, self.fulfilling.fulfil, timers.arm_scheduled)
         timers.on(Timer.LOAD, self.fulfilling.load)
         timers.on(Timer.CHECK, self.checking.asking.check)
+        timers.on(Timer.ASSIGN, self.membership.assign)
 
     @property
     def parked_pulls(self) -> int:
@@ -236,7 +240,8 @@ class Broker:
         ``at_once``: number of the group's rows that the session works on at one time; 0: unknown.
 
         Raises:
-            UnknownTopic, UnknownGroup, UnknownQueue, UnknownSession, GroupPaused, InvalidRequest.
+            UnknownTopic, UnknownGroup, UnknownQueue, UnknownSession, GroupPaused, NotOwner,
+            InvalidRequest.
             WouldBlock: bytes must be read first; nothing was changed.
         """
         subscription = self.views.catalog.subscription(topic, group)
@@ -244,8 +249,10 @@ class Broker:
         if subscription.spec.paused:
             raise GroupPaused(f"group {group!r} is paused on {topic!r}")
         queues = subscription.queues
+        if subscription.owners is not None:
+            self.membership.check_pull(session, subscription, queue)
         if queue is None:
-            if len(queues) > 1:
+            if len(queues) > 1 or subscription.owners is not None:
                 return self.delivery.pull_any(
                     now_us, session, subscription, max_messages, most, at_once
                 )

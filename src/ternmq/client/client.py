@@ -32,6 +32,7 @@ from ternmq.client.consumer.deliveries import Deliveries, Leased
 from ternmq.client.consumer.delivery import Delivery
 from ternmq.client.consumer.keeper import Keeper
 from ternmq.client.consumer.lease import Lease
+from ternmq.client.consumer.membership import Memberships, OnAssigned
 from ternmq.client.consumer.puller import Puller, give_back
 from ternmq.client.consumer.settler import Settler
 from ternmq.client.content.codecs import Codecs
@@ -73,9 +74,10 @@ from ternmq.client.transaction.decision import Decision
 from ternmq.client.transaction.steps import outcome_of
 from ternmq.client.transaction.transaction import Parts, Transaction
 from ternmq.model.errors import ClientClosed, InvalidRequest, UnsentMessages
-from ternmq.model.specs import Mode, Start
+from ternmq.model.specs import Mode, Start, check_name
 
 F = TypeVar("F", bound=Function)
+A = TypeVar("A", bound=OnAssigned)
 
 _CLOSE_TIMEOUT: Final = 5.0
 _HURRIED_TIMEOUT: Final = 0.5
@@ -118,11 +120,13 @@ class Client(pickling.NotPickled):
         self._settler = Settler(session)
         self._parts = Parts(session, self._sender, middlewares, batches, self._settler)
         self._checking = Checking(session, self._declarations, self.codecs, self._parts.unfinished)
-        self._puller = Puller(session, self._settler, making)
+        memberships = Memberships(session, self._declarations.on_assigned)
+        self._puller = Puller(session, self._settler, making, memberships)
         self._keeper = Keeper(session, self._settler)
         self._reporter = Reporter(session, self._producer)
         session.members += [
             self._settler, self._settler.policies, self._producer, self._reporter, self._checking,
+            memberships,
         ]  # fmt: skip
         self.serving = Serving(
             session, self._declarations, self.codecs, self.admin, self._puller, self._checking.ready
@@ -764,7 +768,8 @@ class Client(pickling.NotPickled):
             tags: Filter, such as ``paid || refunded``; None: the group's.
             filter: Header filter, such as ``region = 'eu' AND amount >= 100``; None: the group's.
                 Messages have to pass both filters.
-            mode: ``shared``, ``ordered`` or ``queue_lock``; None: the group's.
+            mode: ``shared``, ``ordered``, ``queue_lock``, ``owned`` or ``exclusive``; None: the
+                group's.
             start: Where a new group begins, ``earliest`` or ``latest``; None: the group's.
 
         Returns:
@@ -835,6 +840,7 @@ class Client(pickling.NotPickled):
     ) -> AsyncIterator[Deliveries]:
         self._session.bind()
         await self._puller.join(source)
+        self._puller.begin(source)
         handed: list[Leased] = []
         try:
             while True:
@@ -847,8 +853,35 @@ class Client(pickling.NotPickled):
                 if parts:
                     yield Deliveries(source.topic, parts, self.codecs)
         finally:
+            self._puller.end(source)
             for one in handed:
                 give_back(one.lease)
+
+    async def leave(self, topic: str | Topic, *, group: str) -> None:
+        """Leave a group of mode owned or exclusive: its queues go to other members at once.
+
+        Consumers, handlers and ``consume_batches`` leave by themselves when they end, and a client
+        that closes leaves all its groups; after ``pull``, this call leaves. Messages in hand are
+        still to be settled: no other member gets messages of their queues before. The next call
+        joins again. No effect on groups of other modes.
+
+        Raises:
+            UnknownTopic, UnknownGroup: There is no such topic or group.
+            InvalidRequest: A consumer of this client still pulls for the group.
+        """
+        name = self._declarations.name_of(topic)
+        self._session.bind()
+        await self._puller.leave(name, check_name(group, "group"))
+
+    def on_assigned(self, function: A) -> A:
+        """Call a function with each change of the queues that this client owns; a decorator.
+
+        It is called in the client's event loop with an ``AssignedQueues``, for every group of mode
+        owned or exclusive that the client consumes, when its queues change and after each join. It
+        must return soon. An exception is logged.
+        """
+        self._declarations.on_assigned.append(function)
+        return function
 
     def read(
         self,

@@ -20,6 +20,7 @@ from ternmq.client.consumer.concluding import Reject, Retry
 from ternmq.client.consumer.consuming import Consumer
 from ternmq.client.consumer.deliveries import Deliveries
 from ternmq.client.consumer.delivery import Delivery
+from ternmq.client.consumer.membership import AssignedQueues
 from ternmq.client.content.delays import delay_level
 from ternmq.client.content.message import Failure, Message, Receipt
 from ternmq.client.declaration.changes import Change
@@ -63,6 +64,7 @@ from ternmq.model.errors import (
     ModeNotAllowed,
     NoChecker,
     NotABroker,
+    NotOwner,
     OffsetExpired,
     OrderingKeyRequired,
     OutcomeUnknown,
@@ -154,7 +156,8 @@ def connect(
 
 __all__ = [
     "connect", "Client", "Options", "Message", "Receipt", "Failure",
-    "Consumer", "Delivery", "Deliveries", "Retry", "Reject", "ClientStats", "FoundMessage",
+    "AssignedQueues", "Consumer", "Delivery", "Deliveries", "Retry", "Reject", "ClientStats",
+    "FoundMessage",
     "FailedMessage", "FailedQuery", "FailedCounts", "FailedOutcome", "FailureInfo", "RowStanding",
      "Redriven", "Replayed", "Prepared", "Committed",
     "TopicInfo", "QueueInfo", "GroupInfo", "GroupQueueInfo", "AppInfo", "GrantInfo", "Change",
@@ -169,7 +172,7 @@ __all__ = [
     "EncodeError", "Forbidden", "GroupBusy", "GroupExists", "GroupPaused", "GroupSettingsMismatch",
     "IdConflict", "InvalidFilter", "InvalidHandler", "InvalidName", "InvalidRequest", "InvalidUrl",
     "LeaseExpired",
-    "MessageNotFound", "MessageTooLarge", "ModeNotAllowed", "NoChecker", "NotABroker",
+    "MessageNotFound", "MessageTooLarge", "ModeNotAllowed", "NoChecker", "NotABroker", "NotOwner",
     "OffsetExpired", "OrderingKeyRequired", "OutcomeUnknown", "PartialSendError",
     "ProducerGroupTaken", "ProtocolError", "ReplayTooLarge", "ResendTooOld", "SendTimeout",
     "ShuttingDown", "StrictNeedsReplica", "TopicExists", "TopicNotOrdered",

@@ -274,6 +274,14 @@ class GroupPaused(RefusedError):
     hint = "resume it: `ternmq group resume` or `client.admin.resume_group`"
 
 
+class NotOwner(RefusedError):
+    """The queue belongs to another member of the group, or the client is no member of it."""
+
+    code = 148
+    retriable = True
+    hint = "join the group (GROUP_JOIN), and pull without naming a queue"
+
+
 class MessageTooLarge(InvalidRequest):
     """The batch does not fit the configured limit or a journal segment."""
 

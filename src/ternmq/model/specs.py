@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from ternmq.model.assignments import Assignment, check_assignments
 from ternmq.model.errors import InvalidName, InvalidRequest
 from ternmq.model.offline import check_offline
 from ternmq.model.printing import quoted
@@ -100,11 +101,26 @@ class Mode(enum.Enum):
     """The messages of each ordering key are delivered one after another."""
     QUEUE_LOCK = "queue_lock"
     """The messages of each queue are delivered one after another, to one consumer at a time."""
+    OWNED = "owned"
+    """The same, and each queue belongs to one member of the group, which alone gets its messages.
+    """
+    EXCLUSIVE = "exclusive"
+    """The same, and all queues belong to one member: the one that joined first."""
 
     @property
     def keeps_order(self) -> bool:
         """Whether later messages wait for one that failed."""
         return self is not Mode.SHARED
+
+    @property
+    def locks_queues(self) -> bool:
+        """Whether a queue has at most one open lease, and its messages wait for one another."""
+        return self in {Mode.QUEUE_LOCK, Mode.OWNED, Mode.EXCLUSIVE}
+
+    @property
+    def assigns_queues(self) -> bool:
+        """Whether each queue belongs to one member of the group."""
+        return self in {Mode.OWNED, Mode.EXCLUSIVE}
 
 
 class Start(enum.Enum):
@@ -120,7 +136,7 @@ class Exhausted(enum.Enum):
     DEAD_LETTER = "dead-letter"
     HOLD = "hold"
     """The message blocks its ordering key, or its queue, until an operator retries or deletes it
-    (groups of mode ordered or queue_lock)."""
+    (groups of every mode but shared)."""
 
 
 class Expired(enum.Enum):
@@ -251,6 +267,9 @@ class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """Most messages that are leased to one session at one time, in all queues; 0: no limit."""
     offline: tuple[str, ...] = ()
     """Clients that are switched off: their pulls get nothing; see ``model.offline``."""
+    assign: tuple[Assignment, ...] = ()
+    """For mode owned: which members own which queues. Of several entries for a queue, the first
+    that fits a member counts; a queue that fits none waits. Empty: the members own equally many."""
 
     @property
     def policy(self) -> RetryPolicy:
@@ -273,6 +292,11 @@ class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
                 f"concurrency must be 0 (no limit) to {MAX_CONCURRENCY}, not {self.concurrency}"
             )
         check_offline(self.offline)
+        check_assignments(self.assign)
+        if self.assign and self.mode is not Mode.OWNED:
+            raise InvalidRequest(
+                f"assign is for groups of mode owned: this one has mode {self.mode.value}"
+            )
         return self
 
 

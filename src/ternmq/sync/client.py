@@ -21,6 +21,7 @@ from ternmq.client.connection.stats import ClientStats
 from ternmq.client.consumer.consuming import engine_of
 from ternmq.client.consumer.deliveries import Deliveries as EngineDeliveries
 from ternmq.client.consumer.delivery import Delivery
+from ternmq.client.consumer.membership import OnAssigned
 from ternmq.client.content.codecs import Codecs
 from ternmq.client.content.message import Message, Queue, Receipt
 from ternmq.client.content.validation import drain_of, flag, seconds_of
@@ -46,6 +47,7 @@ from ternmq.sync.loop_thread import LoopThread
 from ternmq.sync.transactions import Transaction
 
 F = TypeVar("F", bound=Function)
+A = TypeVar("A", bound=OnAssigned)
 Part = TypeVar("Part")
 
 _AT_EXIT_TIMEOUT: Final = 5.0
@@ -486,6 +488,16 @@ class Client(pickling.NotPickled):
         )
         found: Iterator[EngineDeliveries] = thread.iterate(batches)
         return (Deliveries(one, thread) for one in found)
+
+    leave = blocking(engine.Client.leave)
+
+    def on_assigned(self, function: A) -> A:
+        """Call a function with the queues that this client owns, in the client's own thread.
+
+        See ``ternmq.Client.on_assigned``.
+        """
+        self._declarations.on_assigned.append(function)
+        return function
 
     def read(
         self,

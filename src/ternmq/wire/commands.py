@@ -51,6 +51,7 @@ class Command(enum.IntEnum):
     GROUP_COMMIT = 46
     GROUP_REPLAY = 47
     TRANSACTION_MOVE = 48
+    GROUP_LEAVE = 49
     FIND = 50
     OFFSET_AT = 51
     FAILED_LIST = 52
@@ -91,6 +92,7 @@ class Command(enum.IntEnum):
     GROUP_CHANGED = 102
     TRANSACTION_CHECK = 103
     CLOCK_MOVED = 104
+    QUEUES_ASSIGNED = 105
 
 
 class Right(enum.Enum):
@@ -191,6 +193,7 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.GROUP_COMMIT: Entry(_CONSUME, control.GroupCommit, control.GroupCommitted),
     Command.GROUP_REPLAY: Entry(_MANAGE_GROUP, control.GroupReplay, control.GroupReplayed),
     Command.TRANSACTION_MOVE: Entry(_CONSUME, control.TransactionMove, control.Nothing),
+    Command.GROUP_LEAVE: Entry(_EITHER, control.GroupLeave, control.Nothing),
     Command.FIND: Entry(_READ, control.Find, control.FoundPage),
     Command.OFFSET_AT: Entry(_EITHER_TOPIC, control.OffsetAt, control.OffsetFound),
     Command.FAILED_LIST: Entry(_EITHER, control.FailedList, control.FailedPage),
@@ -237,6 +240,7 @@ PUSHES: Final[dict[Command, type[msgspec.Struct]]] = {
     Command.GROUP_CHANGED: control.GroupChanged,
     Command.TRANSACTION_CHECK: control.TransactionCheck,
     Command.CLOCK_MOVED: control.ClockMoved,
+    Command.QUEUES_ASSIGNED: control.QueuesAssigned,
 }
 
 ONE_WAY_COMMANDS: Final = frozenset(

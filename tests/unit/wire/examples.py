@@ -222,6 +222,7 @@ STRUCTS: Final[dict[Command, tuple[msgspec.Struct, msgspec.Struct]]] = {
         control.GroupJoin(topic=TOPIC, group=GROUP, tags="paid", mode=Mode.ORDERED),
         JOINED,
     ),
+    Command.GROUP_LEAVE: (control.GroupLeave(topic=TOPIC, group=GROUP), _NOTHING),
     Command.GROUP_CHANGE: (
         control.GroupChange(topic=TOPIC, group=GROUP, spec=_SPEC),
         _NOTHING,
@@ -658,6 +659,7 @@ PUSHES: Final[dict[Command, msgspec.Struct]] = {
         bytes=640,
     ),
     Command.CLOCK_MOVED: control.ClockMoved(now_us=TIME_US),
+    Command.QUEUES_ASSIGNED: control.QueuesAssigned(topic=TOPIC, group=GROUP, queues=[0, 1, 4]),
 }
 
 REFUSED: Final = Busy("the memory for requests is used up")

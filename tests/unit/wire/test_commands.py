@@ -23,6 +23,7 @@ NUMBERS = {
     30: "TOPIC_CREATE", 31: "TOPIC_CHANGE", 32: "TOPIC_DELETE", 33: "TOPIC_LIST",
     40: "GROUP_JOIN", 41: "GROUP_CHANGE", 42: "GROUP_DELETE", 43: "GROUP_LIST", 44: "GROUP_RESET",
     45: "GROUP_SKIP", 46: "GROUP_COMMIT", 47: "GROUP_REPLAY", 48: "TRANSACTION_MOVE",
+    49: "GROUP_LEAVE",
     50: "FIND", 51: "OFFSET_AT", 52: "FAILED_LIST", 53: "FAILED_RETRY", 54: "FAILED_DELETE",
     55: "FAILED_REDRIVE", 56: "FAILED_QUERY",
     60: "CLIENT_LIST", 61: "STATUS", 62: "CLOCK_ACCEPT",
@@ -38,6 +39,7 @@ NUMBERS = {
     98: "ALARM_LIST", 99: "ALARM_CLEAR",
     100: "DRAIN", 101: "TOPIC_CHANGED", 102: "GROUP_CHANGED",
     103: "TRANSACTION_CHECK", 104: "CLOCK_MOVED",
+    105: "QUEUES_ASSIGNED",
 }  # fmt: skip
 """As they are; a number is never given to another command, so lines are only added here."""
 BY_HAND = {
@@ -92,7 +94,8 @@ def test_who_may_what():
     }  # fmt: skip
     of_both = {
         Command.FAILED_LIST: Scope.GROUP, Command.FAILED_QUERY: Scope.GROUP,
-        Command.GROUP_JOIN: Scope.GROUP, Command.OFFSET_AT: Scope.TOPIC,
+        Command.GROUP_JOIN: Scope.GROUP, Command.GROUP_LEAVE: Scope.GROUP,
+        Command.OFFSET_AT: Scope.TOPIC,
     }  # fmt: skip
     for command, entry in TABLE.items():
         name = command.name

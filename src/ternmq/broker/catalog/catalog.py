@@ -12,6 +12,7 @@ from typing import Final
 from ternmq.broker.catalog.filter import GroupFilter, filter_of
 from ternmq.broker.catalog.firsts import Firsts
 from ternmq.broker.catalog.levels import LevelTurns
+from ternmq.broker.catalog.owners import Owners
 from ternmq.broker.containers.sortedkeys import SortedKeys
 from ternmq.broker.containers.tokens import Tokens
 from ternmq.broker.group.mode import GroupMode, GroupModes
@@ -219,6 +220,7 @@ class Subscription:
         "limited",
         "mode",
         "name",
+        "owners",
         "queues",
         "spec",
         "straight",
@@ -243,6 +245,8 @@ class Subscription:
         """Volatile: the turns on a topic with levels, in place of ``turn``."""
         self.counts: Counts | None = None
         """Volatile: None until something is counted."""
+        self.owners: Owners | None = None
+        """Volatile: the members, and whose each queue is; None if queues belong to nobody."""
         self.set(spec, mode)
 
     def counted(self) -> Counts:
@@ -260,6 +264,10 @@ class Subscription:
         self.confirmed = mode.confirmed
         self.straight = mode.straight and self.filter is None
         self.limited = bool(spec.concurrency or spec.offline)
+        if not mode.assigns:
+            self.owners = None
+        elif self.owners is None:
+            self.owners = Owners()
 
 
 class Catalog:

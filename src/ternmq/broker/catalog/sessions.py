@@ -18,7 +18,7 @@ PAGE_BITS: Final = 6
 class Session:
     """A session of a client instance."""
 
-    __slots__ = ("away_us", "connections", "gone_us", "info", "number")
+    __slots__ = ("away_us", "connections", "gone_us", "info", "memberships", "number")
 
     def __init__(self, info: Joined) -> None:
         self.number = info.session
@@ -29,6 +29,9 @@ class Session:
         """Volatile: when the grace period ends, if not connected."""
         self.away_us = 0
         """Volatile: when its last connection ended, or the broker started; if not connected."""
+
+        self.memberships: dict[int, None] = {}
+        """Volatile: numbers of the groups that it is a member of; some may be gone."""
 
     @property
     def connected(self) -> bool:

@@ -39,6 +39,8 @@ class Timer(enum.IntEnum):
     """The horizon of scheduled rows is to be moved."""
     CHECK = 9
     """The next question about a transaction is due."""
+    ASSIGN = 10
+    """Members of a group came or went: its queues are assigned again."""
 
 
 _PERIODIC: Final = frozenset({Timer.HOUSEKEEPING, Timer.LOAD})

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from ternmq.broker.catalog.catalog import Queue, Subscription, Topic, Waiter
+from ternmq.broker.catalog.owners import Owners
 from ternmq.broker.clock.timers import FULL_RETRY_US
 from ternmq.broker.containers.deadlines import Deadlines
 from ternmq.broker.containers.tokens import Tokens
@@ -165,6 +166,12 @@ class Parking:
         for waiter in list(subscription.waiters.values()):
             self._finish(waiter, None)
 
+    def dismiss_session(self, subscription: Subscription, session: int) -> None:
+        """End the parked pulls of a session in a group without rows: it is no member any more."""
+        for waiter in list(self._by_session.get(session, {}).values()):
+            if waiter.subscription is subscription:
+                self._finish(waiter, None)
+
     def _forget(self, waiter: Waiter) -> None:
         token = waiter.token
         self.waiters.pop(token)
@@ -264,6 +271,9 @@ class Parking:
         return [self._over.pop(token) for token in list(islice(self._over, OVER))]
 
     def _serve(self, now_us: int, subscription: Subscription) -> None:
+        if subscription.owners is not None:
+            self._serve_owners(now_us, subscription, subscription.owners)
+            return
         for _ in range(SERVED):
             if not subscription.waiters or subscription.spec.paused:
                 return
@@ -289,3 +299,28 @@ class Parking:
         for waiter in list(self._brief.values()):
             if waiter.subscription is subscription:
                 self._finish(waiter, None)
+
+    def _serve_owners(self, now_us: int, subscription: Subscription, owners: Owners) -> None:
+        """Try the pulls of members that own queues; the oldest of each member first.
+
+        O(parked pulls of the group). That one member finds nothing says nothing about the others.
+        """
+        if subscription.spec.paused:
+            return
+        members, found, empty = owners.members, 0, set[int]()
+        for waiter in list(subscription.waiters.values()):
+            session = waiter.session
+            if session in empty or session not in members or not members[session].queues:
+                continue
+            if found == SERVED:
+                self._wakes.wake(subscription)  # behind the others
+                return
+            reply = self._delivery.pull_any(
+                now_us, session, subscription, waiter.max_messages, waiter.max_bytes,
+                waiter.at_once,
+            )  # fmt: skip
+            if reply is None:
+                empty.add(session)
+                continue
+            self._finish(waiter, reply)
+            found += 1

@@ -9,7 +9,7 @@ settles and the ends of leases are decided in `settles` and `leases`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ternmq.broker.catalog.catalog import Queue, Subscription
 from ternmq.broker.clock.timers import Timer
@@ -157,6 +157,7 @@ class Delivery:
         """Lease the next rows of a queue of a topic that has some; the queues take turns.
 
         On a topic with levels, those of the highest level that has rows come first (`LevelTurns`).
+        Where queues belong to members, only those of the session are tried.
 
         Raises:
             WouldBlock: bytes must be read first; nothing was changed.
@@ -168,8 +169,12 @@ class Delivery:
                 return None
         queues, views = subscription.topic.queues, subscription.queues
         count, turns, turn = len(queues), subscription.level_turns, subscription.turn
+        order: Iterable[int]
         order = range(turn, turn + count) if turns is None else turns.queues(count)
         at = turn
+        owners = subscription.owners
+        if owners is not None:
+            order = owners.order(session, None if turns is None else list(order))
         try:
             for step in order:
                 at = step % count
@@ -178,10 +183,12 @@ class Delivery:
                     at_once,
                 )  # fmt: skip
                 if reply is not None:
-                    if turns is None:
-                        subscription.turn = (at + 1) % count
-                    else:
+                    if turns is not None:
                         turns.took(at)
+                    elif owners is not None:
+                        owners.took(session, at)
+                    else:
+                        subscription.turn = (at + 1) % count
                     return reply
                 if self._lifetimes.left <= 0:
                     break  # waiting pulls are tried again

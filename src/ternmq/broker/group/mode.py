@@ -43,6 +43,8 @@ class GroupMode:
     """Whether a group may have a tag filter."""
     ordered_topics_only: bool
     """Whether only a topic that is ordered allows the mode."""
+    assigns: bool = False
+    """Whether each queue belongs to one member of the group, which alone gets its rows."""
 
 
 class GroupModes:

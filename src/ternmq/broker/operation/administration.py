@@ -13,6 +13,7 @@ from ternmq.broker.delivery.parking import Parking
 from ternmq.broker.gate.replies import DoneReply, ValueReply
 from ternmq.broker.ledger.factkinds import CONFIG
 from ternmq.broker.ledger.ledger import Ledger
+from ternmq.broker.operation.membership import Membership
 from ternmq.model.errors import (
     Busy,
     GroupBusy,
@@ -34,13 +35,14 @@ class Administration:
     Not thread-safe: call it from the broker's loop.
     """
 
-    __slots__ = ("_ledger", "_limits", "_parking", "_views")
+    __slots__ = ("_ledger", "_limits", "_membership", "_parking", "_views")
 
-    def __init__(self, ledger: Ledger, parking: Parking) -> None:
+    def __init__(self, ledger: Ledger, parking: Parking, membership: Membership) -> None:
         self._ledger = ledger
         self._views = ledger.views
         self._limits = ledger.limits
         self._parking = parking
+        self._membership = membership
 
     def record(self, now_us: int, change: control.Config) -> DoneReply:
         """Record a decided change."""
@@ -98,6 +100,9 @@ class Administration:
         if any(one.waiters for one in topic.subscriptions.values()):
             for queue in topic.queues:
                 queue.watched = True
+        for one in topic.subscriptions.values():
+            if one.owners is not None and len(one.owners.of) != len(one.queues):
+                self._membership.group_changed(one)
         return reply
 
     def delete_topic(self, now_us: int, name: str) -> DoneReply:
@@ -169,6 +174,7 @@ class Administration:
             for progress in subscription.queues:
                 self._ledger.timers.arm_again(progress)
         self._ledger.wakes.wake(subscription)
+        self._membership.group_changed(subscription)
         return reply
 
     def _check_switch(self, subscription: Subscription, mode: Mode) -> None:
@@ -204,6 +210,12 @@ class Administration:
 
     def _check_subscription(self, topic: TopicSpec, group: str, spec: SubscriptionSpec) -> None:
         spec.check()
+        for one in spec.assign:
+            if one.queues[-1] >= topic.queue_count:
+                raise InvalidRequest(
+                    f"topic {topic.name!r} has {counted(topic.queue_count, 'queue')}, from 0 on: "
+                    f"there is no queue {one.queues[-1]} to assign to {one.member}"
+                )
         mode = self._views.catalog.modes[spec.mode]
         if mode.ordered_topics_only and not topic.ordered:
             raise ModeNotAllowed(f"topic {topic.name!r} is not ordered")

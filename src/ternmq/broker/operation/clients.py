@@ -23,6 +23,7 @@ from ternmq.broker.group.lease import LEASE_BITS
 from ternmq.broker.ledger.factkinds import COUNTS, JOINED, LEFT
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.broker.operation.drains import Drain, Drains
+from ternmq.broker.operation.membership import Membership
 from ternmq.model.errors import Busy, DiskFull, UnknownSession, UnknownTopic
 from ternmq.record.fact import control
 from ternmq.record.fact.facts import Cause
@@ -38,9 +39,25 @@ class Clients:
     Not thread-safe: call it from the broker's loop.
     """
 
-    __slots__ = ("_drains", "_leases", "_ledger", "_limits", "_parking", "_timers", "_views")
+    __slots__ = (
+        "_drains",
+        "_leases",
+        "_ledger",
+        "_limits",
+        "_membership",
+        "_parking",
+        "_timers",
+        "_views",
+    )
 
-    def __init__(self, ledger: Ledger, leases: Leases, drains: Drains, parking: Parking) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        leases: Leases,
+        drains: Drains,
+        parking: Parking,
+        membership: Membership,
+    ) -> None:
         self._ledger = ledger
         self._views = ledger.views
         self._limits = ledger.limits
@@ -48,6 +65,7 @@ class Clients:
         self._leases = leases
         self._drains = drains
         self._parking = parking
+        self._membership = membership
 
     # -- coming -----------------------------------------------------------------------------------
 
@@ -126,8 +144,10 @@ class Clients:
         Raises:
             UnknownSession.
         """
-        self._left(now_us, self._session(number), "closed")
+        session = self._session(number)
+        self._left(now_us, session, "closed")
         self._parking.cancel_all(number)
+        self._membership.session_over(now_us, session, clean=True)
         return self._drains.begin(now_us, number) or DoneReply(self._ledger.end)
 
     def grace_over(
@@ -167,6 +187,7 @@ class Clients:
                 return work
         self._parking.cancel_all(session.number)
         self._left(now_us, session, "gone")
+        self._membership.session_over(now_us, session, clean=False)
         return work + SESSION_WORK
 
     def after_start(self, now_us: int) -> None:

@@ -80,7 +80,7 @@ class TransactionPage:
 
 @dataclass(slots=True, frozen=True)
 class Member:
-    """A session that has leases of a group, or waits for messages."""
+    """A session that has leases of a group, waits for messages, or joined (modes with members)."""
 
     session: int
     app: str
@@ -371,6 +371,7 @@ class Listings:
         for waiter in subscription.waiters.values():
             waiting[waiter.session] = waiting.get(waiter.session, 0) + 1
         known = self._ledger.views.sessions.by_number
+        joined = () if subscription.owners is None else subscription.owners.members
         return [
             Member(
                 number,
@@ -379,7 +380,7 @@ class Listings:
                 leased.get(number, 0),
                 waiting.get(number, 0),
             )
-            for number in sorted({*leased, *waiting})
+            for number in sorted({*leased, *waiting, *joined})
             if number in known
         ]
 

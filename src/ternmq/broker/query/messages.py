@@ -245,7 +245,14 @@ class Queries:
             waiting=progress.failures.waiting_rows,
             dead=progress.failures.dead_rows,
             intervals=progress.intervals(),
+            owner=self._owner(topic, group, number),
         )
+
+    @staticmethod
+    def _owner(topic: Topic, group: str, number: int) -> str:
+        owners = topic.by_group[group].owners
+        member = None if owners is None else owners.members.get(owners.owner(number))
+        return "" if member is None else member.label
 
     def ready_behind(self, topic_name: str, group: str, number: int, now_us: int) -> int:
         """Return how many ready rows wait behind a row of their key that is not due yet, or held.

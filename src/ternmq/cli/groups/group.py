@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -29,16 +30,32 @@ from ternmq.cli.terminal.exits import Failed
 from ternmq.client.admin.admin_client import AdminClient
 from ternmq.client.declaration.policy import RetryPolicy
 from ternmq.model import specs
+from ternmq.model.assignments import read_assignment, write_assignment
 from ternmq.model.policies import write_retry
 from ternmq.model.specs import Exhausted, Expired, Mode, Start
 from ternmq.model.units import write_duration
 from ternmq.model.words import counted, verb
 from ternmq.wire.control import GroupInfo
 
+F = TypeVar("F", bound=Callable[..., Any])
 _MODE: Final = click.Choice([one.value for one in Mode])
 _START: Final = click.Choice([one.value for one in Start])
 _EXPIRED: Final = click.Choice([one.value for one in Expired])
 _EXHAUSTED: Final = click.Choice([one.value for one in Exhausted])
+
+
+def _assign(help: str) -> Callable[[F], F]:  # noqa: A002
+    return click.option("--assign", metavar="QUEUES=CONSUMERS", multiple=True, help=help)
+
+
+def _assigned(entries: tuple[str, ...]) -> dict[str, list[int]]:
+    """Return the entries of ``--assign``, by the pattern of consumers."""
+    found: dict[str, list[int]] = {}
+    for entry in entries:
+        if entry:
+            one = read_assignment(entry)
+            found.setdefault(one.member, []).extend(one.queues)
+    return found
 
 
 @click.group(cls=Group)
@@ -63,9 +80,14 @@ def group() -> None:
 @click.option(
     "--mode",
     type=_MODE,
-    help="Mode of the group: shared, ordered (each ordering key in order, on an ordered topic), or "
-    "queue_lock (each queue in order, one consumer at a time). Default: ordered on an ordered "
-    "topic, else shared.",
+    help="Mode of the group: shared, ordered (each ordering key in order, on an ordered topic), "
+    "queue_lock (each queue in order, one consumer at a time), owned (the same, and each queue "
+    "belongs to one consumer), or exclusive (all queues belong to one consumer). Default: ordered "
+    "on an ordered topic, else shared.",
+)
+@_assign(
+    "Of a group of mode owned: queues and the consumers that own them, such as "
+    "'0-2,5=billing-*'; may be repeated. Default: the consumers own equally many."
 )
 @click.option(
     "--start",
@@ -81,14 +103,16 @@ async def create(
     filter: str | None,  # noqa: A002
     mode: str | None,
     start: str | None,
+    assign: tuple[str, ...],
 ) -> None:
     """Create a group on a topic. A consumer also creates its group if it does not exist."""
     await client.admin.topic(topic)
     if await group_of(client, topic, group) is not None:
         raise Failed(f"group {group!r} consumes {topic!r} already; `ternmq group set` changes it")
     spec = await client.admin.create_group(
-        topic, group, tags=tags, filter=filter, mode=mode, start=start
-    )
+        topic, group, tags=tags, filter=filter, mode=mode, start=start,
+        assign=_assigned(assign) if assign else None,
+    )  # fmt: skip
     output.note(f"created group {group} on {topic}, starting at {spec.start.value}")
 
 
@@ -153,15 +177,18 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
             ("concurrency", spec.concurrency or "no limit"),
             ("offline", ", ".join(spec.offline)),
             ("expired", "dropped" if spec.expired is Expired.DROP else "dead letters"),
+            ("assign", " ".join([write_assignment(one) for one in spec.assign])),
             ("members", ", ".join(info.members)),
         ]
     )
     click.echo()
+    owned = spec.mode.assigns_queues
     output.table(
-        ("queue", "floor", "cursor", "end", "lag", "ready", "leased", "retrying", "dead"),
+        ("queue", "floor", "cursor", "end", "lag", "ready", "leased", "retrying", "dead",
+         *(["owner"] if owned else [])),
         [
             (at, one.floor, one.cursor, one.end, one.lag, one.ready, one.leased, one.waiting,
-             one.dead)
+             one.dead, *([one.owner or "nobody"] if owned else []))
             for at, one in enumerate(info.queues)
         ],
         spare=("floor", "dead", "retrying", "leased", "cursor"),
@@ -222,7 +249,7 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
     "--exhausted",
     type=_EXHAUSTED,
     help="What happens to a message after its last attempt: dead letter, or hold (groups "
-    "of mode ordered or queue_lock only).",
+    "of every mode but shared).",
 )
 @click.option(
     "--retry-expires",
@@ -236,6 +263,11 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
     type=_EXPIRED,
     help="What happens to messages that expire before the group received them: dead letter, or "
     "drop.",
+)
+@_assign(
+    "Of a group of mode owned: queues and the consumers that own them, such as "
+    "'0-2,5=billing-*'; may be repeated, and replaces the former ones; '': the consumers own "
+    "equally many."
 )
 @unchangeable(
     "--start",
@@ -254,6 +286,7 @@ async def set_(
     lease: timedelta | None,
     window: int | None,
     expired: str | None,
+    assign: tuple[str, ...],
     **policy: Any,
 ) -> None:
     """Change settings of a group on a topic. Other settings stay as they are.
@@ -264,6 +297,8 @@ async def set_(
         tags=tags, filter=filter, lease=lease, window=window, expired=expired, mode=mode,
         concurrency=concurrency,
     )  # fmt: skip
+    if assign:
+        own["assign"] = _assigned(assign)
     changes = _policy(**policy)
     if not own and not changes:
         raise click.UsageError("name at least one option to change", click.get_current_context())
@@ -397,6 +432,7 @@ def plain(info: GroupInfo) -> dict[str, object]:
         "concurrency": spec.concurrency,
         "offline": list(spec.offline),
         "expired": spec.expired.value,
+        "assign": [write_assignment(one) for one in spec.assign],
         "retry": _plain_policy(spec.policy),
         "members": info.members,
         "state": "paused" if spec.paused else "running",
@@ -411,6 +447,7 @@ def plain(info: GroupInfo) -> dict[str, object]:
                 "floor": one.floor,
                 "cursor": one.cursor,
                 "end": one.end,
+                "owner": one.owner,
                 "lag": one.lag,
                 "leased": one.leased,
                 "ready": one.ready,

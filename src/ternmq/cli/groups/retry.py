@@ -35,7 +35,7 @@ def retry() -> None:
 retry.add_command(
     listing(
         "List messages that wait for a retry or are held, with their last failure.\n\n"
-        "A group that keeps an order (mode ordered or queue_lock), with `--exhausted hold`, holds "
+        "A group that keeps an order (every mode but shared), with `--exhausted hold`, holds "
         "a message after its last attempt, until "
         "`retry now` or `retry delete`.",
         dead=False,

@@ -58,8 +58,9 @@ _LONG_S: Final = 60.0
     "--mode",
     type=click.Choice([one.value for one in Mode]),
     help="Mode of a new group: shared, ordered (each ordering key in order, on an ordered topic), "
-    "or queue_lock (each queue in order, one consumer at a time). Default: ordered on an ordered "
-    "topic, else shared.",
+    "queue_lock (each queue in order, one consumer at a time), owned (the same, and each queue "
+    "belongs to one consumer), or exclusive (all queues belong to one consumer). Default: ordered "
+    "on an ordered topic, else shared.",
 )
 @click.option(
     "--start",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, Literal, TypeVar
 
@@ -29,7 +29,7 @@ from ternmq.client.content.validation import (
 )
 from ternmq.client.declaration.policy import RetryPolicy, spec_of
 from ternmq.client.declaration.redeclaring import Redeclaring
-from ternmq.client.declaration.source import Source, check_headers, check_tags
+from ternmq.client.declaration.source import Source, assignments_of, check_headers, check_tags
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.client.declaration.topic import spec_of as topic_spec_of
 from ternmq.client.handler.unawaited import looked_after
@@ -264,6 +264,7 @@ class Admin(pickling.NotPickled):
         start: Start | str | None = None,
         retry: RetryPolicy | None = None,
         lease: float | timedelta | None = None,
+        assign: Mapping[str, Sequence[int]] | None = None,
     ) -> SubscriptionSpec:
         """Create a group on a topic, or check that it has these settings; consuming does the same.
 
@@ -272,15 +273,19 @@ class Admin(pickling.NotPickled):
             group: The group.
             tags: Filter, such as ``paid || refunded``.
             filter: Header filter, such as ``region = 'eu' AND amount >= 100``.
-            mode: ``shared``, ``ordered`` or ``queue_lock``; None: the topic's.
+            mode: ``shared``, ``ordered``, ``queue_lock``, ``owned`` or ``exclusive``; None: the
+                topic's.
             start: Where it begins, ``earliest`` or ``latest``.
             retry: When failed messages are delivered again.
             lease: How long messages are leased, in seconds or as a timedelta; 0.1 s to a day.
+            assign: For mode ``owned``: patterns of member names, each with the numbers of its
+                queues, such as ``{"billing-*": [0, 1]}``; the first that fits a member counts, and
+                a queue that fits none waits. None: the members own equally many.
 
         Raises:
             GroupSettingsMismatch: The group exists with other settings.
         """
-        source = Source(name_of(topic), group, tags, mode, start, retry, lease, filter)
+        source = Source(name_of(topic), group, tags, mode, start, retry, lease, filter, assign)
         return await self.join_group(source)
 
     async def join_group(self, source: Source) -> SubscriptionSpec:
@@ -305,6 +310,7 @@ class Admin(pickling.NotPickled):
         mode: Mode | str | None = None,
         concurrency: int | None = None,
         offline: Iterable[str] | None = None,
+        assign: Mapping[str, Sequence[int]] | None = None,
     ) -> SubscriptionSpec:
         """Change settings of a group on a topic; None leaves one unchanged.
 
@@ -321,10 +327,11 @@ class Admin(pickling.NotPickled):
             paused: Whether no messages are delivered.
             expired: What becomes of messages that expire before the group received them:
                 ``dead-letter`` or ``drop``.
-            mode: ``shared``, ``ordered`` or ``queue_lock``.
+            mode: ``shared``, ``ordered``, ``queue_lock``, ``owned`` or ``exclusive``.
             concurrency: Most messages that one client has at one time, in all queues; 0: no limit.
             offline: The clients that get no messages, by the beginning of their names that lists
                 show, or as ``APP/CLIENT``; either may end in ``*``. Empty: none is switched off.
+            assign: As for ``create_group``; empty: the members own equally many queues.
 
         Raises:
             UnknownTopic, UnknownGroup: There is no such topic or group.
@@ -355,7 +362,10 @@ class Admin(pickling.NotPickled):
             "mode": None if mode is None else choose("mode", Mode, mode),
             "concurrency": concurrency,
             "offline": None if offline is None else tuple(dict.fromkeys(offline)),
+            "assign": None if assign is None else assignments_of(assign),
         }
+        if stated["mode"] not in {None, Mode.OWNED} and assign is None:
+            stated["assign"] = ()
         named = {name: value for name, value in stated.items() if value is not None}
         spec = msgspec.structs.replace(spec, **named)
         asked = control.GroupChange(topic=topic, group=group, spec=spec.check())

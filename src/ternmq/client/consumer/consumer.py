@@ -5,7 +5,7 @@ of them are settled, so that the broker works on it while the rest is processed.
 ``max_in_flight`` a consumer requests as many messages as its tasks wait for, and ahead of them as
 many as ``prefetch`` computes; messages that no task begins within a second go back to the group all
 the same. In a group of mode ordered a message waits here while one of the same ordering key is
-unsettled, in one of mode queue_lock while one of the same queue is; when one fails, those that wait
+unsettled, in one that locks queues while one of the same queue is; when one fails, those that wait
 for it are given up too, since the broker ends their leases as well.
 
 A consumer that processes ``at_once`` messages at a time states this in each pull. They are begun in
@@ -34,7 +34,7 @@ from ternmq.client.consumer.puller import LONGEST_WAIT, Puller, give_back, pull_
 from ternmq.client.content.codecs import Codecs
 from ternmq.client.content.validation import check_in_flight
 from ternmq.client.declaration.source import Source
-from ternmq.model.errors import InvalidRequest, TernMQError
+from ternmq.model.errors import InvalidRequest, NotOwner, TernMQError
 from ternmq.model.specs import Mode
 from ternmq.record.fact.facts import Outcome
 from ternmq.wire import bodies
@@ -126,19 +126,21 @@ class ConsumerEngine(Member):
             return
         self._running = True
         self._session.members.append(self)
+        self._puller.begin(self.source)
         self._pull_on(self._workers)
 
     def _keep_order(self, mode: Mode) -> None:
         self._mode = mode
         self._ordered = mode.keeps_order
-        self._by_queue = mode is Mode.QUEUE_LOCK
+        self._by_queue = mode.locks_queues
 
     def stop(self) -> None:
         """Stop pulling, and give back the messages that were not begun; iteration ends."""
         if self._stopping:
             return
         self._stopping = True
-        if self._running:
+        began = self._running
+        if began:
             self._running = False
             self._session.members.remove(self)
         if self._joining is not None:
@@ -151,6 +153,8 @@ class ConsumerEngine(Member):
             link = self._session.link
             if link is not None and link is pull.link:
                 link.tell(Command.CANCEL, bodies.pack_cancel(pull.id))
+        if began:
+            self._puller.end(self.source)
         ready, self._ready = self._ready, deque()
         waiting = [*ready, *[one for line in self._lines.values() for one in line]]
         self._lines.clear()
@@ -310,7 +314,7 @@ class ConsumerEngine(Member):
             link.flush()
 
     async def _join_anew(self) -> None:
-        """Join the group again at a broker that lost its data, and continue there."""
+        """Join the group again, at a broker that lost its data or its members, and continue."""
         try:
             joined = await self._puller.join(self.source)
             self._keep_order(joined.spec.mode)
@@ -427,11 +431,20 @@ class ConsumerEngine(Member):
         """Pause after an error that may pass; else raise it from the iteration."""
         if error.retriable:
             self._paused = True
-            self._session.loop.call_later(_PAUSE, self._go_on)
+            if isinstance(error, NotOwner):
+                self._puller.forget(self.source)
+                self._session.loop.call_later(_PAUSE, self._join_again)
+            else:
+                self._session.loop.call_later(_PAUSE, self._go_on)
             return
         self._puller.forget(self.source)
         self._error = error
         self._wake_all()
+
+    def _join_again(self) -> None:
+        self._paused = False
+        if self._running and self._joining is None:
+            self._joining = self._session.loop.create_task(self._join_anew())
 
     def _go_on(self) -> None:
         self._paused = False

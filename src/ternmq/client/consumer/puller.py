@@ -13,6 +13,7 @@ from ternmq.client.consumer.awake import Awake
 from ternmq.client.consumer.chunk import chunks_of
 from ternmq.client.consumer.deliveries import Leased
 from ternmq.client.consumer.lease import Lease
+from ternmq.client.consumer.membership import Memberships, member_name
 from ternmq.client.consumer.ordering import OrderedRows
 from ternmq.client.consumer.settler import Settler
 from ternmq.client.declaration.making import Making
@@ -21,7 +22,9 @@ from ternmq.model.errors import (
     CannotConnect,
     ClientClosed,
     ConnectionLost,
+    InvalidRequest,
     LeaseExpired,
+    NotOwner,
     TernMQError,
     UnknownGroup,
     UnknownTopic,
@@ -45,8 +48,11 @@ _LONG_WAIT: Final = 60.0
 class Puller:
     """Joins groups and pulls. Not thread-safe: call it from the client's loop."""
 
-    def __init__(self, session: Session, settler: Settler, making: Making) -> None:
+    def __init__(
+        self, session: Session, settler: Settler, making: Making, memberships: Memberships
+    ) -> None:
         self.session = session
+        self.memberships = memberships
         self.settler = settler
         self._making = making
         self._joined: dict[tuple[object, ...], tuple[int, control.GroupJoined]] = {}
@@ -69,12 +75,16 @@ class Puller:
         await self._making.before_join(source.topic)
         try:
             joined = await self.session.control(
-                Command.GROUP_JOIN, source.join(), control.GroupJoined
+                Command.GROUP_JOIN, source.join(member_name()), control.GroupJoined
             )
         except UnknownTopic as error:
             raise await self._suggested(source.topic, error) from None
         source.check_joined(joined.spec)
         self._joined[source.stated] = self.session.anew, joined
+        if joined.spec.mode.assigns_queues:
+            self.memberships.joined(source)
+        else:
+            self.memberships.forget(source.topic, source.group)
         self.settler.policies.joined(source.topic, source.group, joined.spec)
         if joined.created:
             log.info("created group %s on topic %s, starting at %s", source.group, source.topic,
@@ -107,6 +117,35 @@ class Puller:
     def forget(self, source: Source) -> None:
         """Forget a join: the group does not exist any more."""
         self._joined.pop(source.stated, None)
+
+    async def leave(self, topic: str, group: str) -> None:
+        """Leave a group; see ``Client.leave``."""
+        if self.memberships.used(topic, group):
+            raise InvalidRequest(
+                f"a consumer of this client pulls for group {group!r} on {topic!r}: end it first"
+            )
+        self.memberships.forget(topic, group)
+        self._forget_place(topic, group)
+        asked = control.GroupLeave(topic=topic, group=group)
+        await self.session.control(Command.GROUP_LEAVE, asked, control.Nothing)
+
+    def _forget_place(self, topic: str, group: str) -> None:
+        place = topic, group
+        self._joined = {key: one for key, one in self._joined.items() if key[:2] != place}
+
+    async def join_anew(self, source: Source) -> control.GroupJoined:
+        """Join the group again: the session is no member of it any more."""
+        self.forget(source)
+        return await self.join(source)
+
+    def begin(self, source: Source) -> None:
+        """Note that a consumer of a joined group begins to pull."""
+        self.memberships.begin(source)
+
+    def end(self, source: Source) -> None:
+        """Note that it pulls no more; the last one leaves a group with members."""
+        if self.memberships.end(source):
+            self._forget_place(source.topic, source.group)
 
     async def pull(self, source: Source, max_messages: int, wait: float) -> Leased | None:
         """Return rows, or None if none came within ``wait`` seconds.
@@ -169,7 +208,7 @@ class Puller:
             except TernMQError as error:
                 if not error.retriable or loop.time() >= until:
                     raise
-                await asyncio.sleep(min(0.2, max(0.0, until - loop.time())))
+                await self._pause(source, error, until - loop.time())
                 continue
             finally:
                 ends.cancel()
@@ -179,6 +218,12 @@ class Puller:
                 return None
             if session.draining:
                 continue
+
+    async def _pause(self, source: Source, error: TernMQError, left: float) -> None:
+        """Wait for a moment after a refusal that may pass."""
+        if isinstance(error, NotOwner):
+            await self.join_anew(source)
+        await asyncio.sleep(min(0.2, max(0.0, left)))
 
     def doubts(self, lease: Lease) -> bool:
         """Return whether a lease may have ended in a freeze. Callable from any thread."""
@@ -213,7 +258,7 @@ class Puller:
         mode = self.mode(source)
         if mode is None or not mode.keeps_order:
             return leased
-        leased.lease.owner = OrderedRows(leased.chunks, by_queue=mode is Mode.QUEUE_LOCK)
+        leased.lease.owner = OrderedRows(leased.chunks, by_queue=mode.locks_queues)
         return Leased(leased.lease, leased.chunks, ordered=True)
 
     def _abandon(self, ask: _Pull, link: Link, id_: int) -> None:
@@ -256,7 +301,7 @@ class Puller:
     async def gather(self, source: Source, max_messages: int, max_wait: float) -> list[Leased]:
         """Return a batch: ``max_messages``, or what came within ``max_wait`` s after the first.
 
-        Of a group of mode ``queue_lock`` it returns the first answer: the queue is locked until
+        Of a group that locks queues it returns the first answer: the queue is locked until
         these messages are settled. Without a broker it waits for one, or returns what it has. If
         this is cancelled, what was gathered is given back.
         """
@@ -278,7 +323,8 @@ class Puller:
                     break
                 parts.append(leased)
                 count += leased.lease.rows
-                if self.mode(source) is Mode.QUEUE_LOCK:
+                mode = self.mode(source)
+                if mode is not None and mode.locks_queues:
                     break
                 until = until or loop.time() + max_wait
             for part in [one for one in parts if self.doubts(one.lease)]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from ternmq.client.content.validation import choose, lease_us_of, text
+from ternmq.client.content.validation import choose, lease_us_of, text, whole
 from ternmq.client.declaration.policy import RetryPolicy, spec_of
+from ternmq.model.assignments import Assignment, check_assignments
 from ternmq.model.errors import GroupSettingsMismatch, InvalidRequest
 from ternmq.model.header_filter import check_header_filter, same_header_filter
 from ternmq.model.specs import Mode, Start, SubscriptionSpec, check_name
@@ -36,6 +38,26 @@ def check_headers(expression: object) -> str:
     return given
 
 
+def assignments_of(assign: Mapping[str, Sequence[int]]) -> tuple[Assignment, ...]:
+    """Return the entries of ``assign``: patterns of member names, each with numbers of queues.
+
+    Raises:
+        InvalidRequest: It is no such mapping, or an entry is not allowed.
+    """
+    if not isinstance(assign, Mapping):
+        raise InvalidRequest(
+            "assign is a dict of patterns of member names and numbers of queues, such as "
+            f'{{"billing-*": [0, 1]}}, not {type(assign).__name__}'
+        )
+    made: list[Assignment] = []
+    for member, queues in assign.items():
+        text("assign", member)
+        numbers = [whole("assign", one) for one in queues]
+        made.append(Assignment(tuple(sorted(set(numbers))), member))
+    check_assignments(made)
+    return tuple(made)
+
+
 class Source:
     """A group on a topic, as requested.
 
@@ -44,7 +66,7 @@ class Source:
         group: Name of the group.
     """
 
-    __slots__ = ("filter", "group", "lease_us", "mode", "retry", "start", "tags", "topic")
+    __slots__ = ("assign", "filter", "group", "lease_us", "mode", "retry", "start", "tags", "topic")
 
     def __init__(
         self,
@@ -56,6 +78,7 @@ class Source:
         retry: RetryPolicy | None = None,
         lease: float | timedelta | None = None,
         filter: str | None = None,  # noqa: A002
+        assign: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         self.topic = check_name(topic, "a topic's name")
         self.group = check_name(group, "group")
@@ -81,14 +104,18 @@ class Source:
         self.start = None if start is None else choose("start", Start, start)
         self.retry = None if retry is None else spec_of(retry)
         self.lease_us = None if lease is None else lease_us_of(lease)
+        self.assign = None if assign is None else assignments_of(assign)
 
     @property
     def settings_stated(self) -> bool:
         """Whether a setting is stated that may differ from the group's."""
         return any(one is not None for one in self.stated[2:])
 
-    def join(self) -> control.GroupJoin:
-        """Return the request that joins the group, and creates it if it is missing."""
+    def join(self, name: str | None = None) -> control.GroupJoin:
+        """Return the request that joins the group, and creates it if it is missing.
+
+        ``name``: of the member; None: the client makes the group, but does not consume.
+        """
         return control.GroupJoin(
             topic=self.topic,
             group=self.group,
@@ -98,6 +125,9 @@ class Source:
             retry=self.retry,
             lease_us=self.lease_us,
             filter=self.filter,
+            assign=self.assign,
+            member=name is not None,
+            name=name or "",
         )
 
     def check_joined(self, spec: SubscriptionSpec) -> None:
@@ -123,5 +153,5 @@ class Source:
         """All that is stated; identifies a join."""
         return (
             self.topic, self.group, self.tags, self.mode, self.start, self.retry, self.lease_us,
-            self.filter,
+            self.filter, self.assign,
         )  # fmt: skip

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from ternmq.client.consumer.membership import OnAssigned
 from ternmq.client.content.validation import check_in_flight, whole
 from ternmq.client.declaration.source import Source
 from ternmq.client.declaration.topic import Topic, name_of
@@ -75,12 +76,14 @@ class Declarations:
         topics: Declared topics, by name.
         middlewares: Code that runs around handlers, sends and the run.
         checkers: Checkers of transactions, by producer group.
+        on_assigned: What is called when queues are assigned to the client.
     """
 
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
         self.middlewares = Middlewares()
         self.checkers: dict[str, Checker] = {}
+        self.on_assigned: list[OnAssigned] = []
         self._by_place: dict[tuple[str, str], Declaration] = {}
 
     def __iter__(self) -> Iterator[Declaration]:

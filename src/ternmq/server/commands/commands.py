@@ -18,6 +18,7 @@ from ternmq.server.commands.scheduled import ScheduleCommands
 from ternmq.server.commands.sends import MessageCommands
 from ternmq.server.commands.topics import TopicCommands
 from ternmq.server.commands.transactions import TransactionCommands
+from ternmq.server.desk.assigned import AssignedQueues
 from ternmq.server.desk.desk import Desk
 from ternmq.server.desk.sessions import Sessions
 from ternmq.server.metrics.metrics import Shows
@@ -47,6 +48,7 @@ def open_commands(
     messages = MessageCommands(desk, authoriser, queries)
     returns = ReturnCommands(desk, authoriser, sessions, messages.end_all)
     core.on_ticked = returns.answer
+    core.broker.membership.tell = AssignedQueues(sessions).tell
     handlers = {
         **messages.handlers,
         **TopicCommands(desk, authoriser, queries).handlers,

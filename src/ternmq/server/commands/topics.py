@@ -8,7 +8,9 @@ from ternmq.access import Authoriser
 from ternmq.broker.operation.administration import default_mode
 from ternmq.broker.query.listings import MAX_LISTED, GroupPlace
 from ternmq.broker.query.messages import Queries
+from ternmq.model.assignments import write_assignment
 from ternmq.model.errors import (
+    Forbidden,
     GroupSettingsMismatch,
     InvalidRequest,
     UnknownGroup,
@@ -49,6 +51,9 @@ class TopicCommands(ControlCommands):
             ),
             Command.GROUP_JOIN: self.control(
                 Command.GROUP_JOIN, control.GroupJoin, self.join_group
+            ),
+            Command.GROUP_LEAVE: self.control(
+                Command.GROUP_LEAVE, control.GroupLeave, self.leave_group
             ),
             Command.GROUP_CHANGE: self.control(
                 Command.GROUP_CHANGE, control.GroupChange, self.change_group
@@ -126,10 +131,30 @@ class TopicCommands(ControlCommands):
                 caller.app, caller.address, Command.GROUP_JOIN, asked.topic, asked.group
             )
             queues = len(topic.queues)
+            self._become_member(caller, asked)
             return control.GroupJoined(created=True, spec=spec, queues=queues), reply.position
         _compare(found.spec, asked)
+        self._become_member(caller, asked)
         joined = control.GroupJoined(created=False, spec=found.spec, queues=len(found.topic.queues))
         return joined, broker.journal.end
+
+    def _become_member(self, caller: Caller, asked: control.GroupJoin) -> None:
+        """Make the session a member, if it wants to be one and may consume."""
+        found = self._broker.views.catalog.subscription(asked.topic, asked.group)
+        if not asked.member or found.owners is None:
+            return
+        try:
+            self._authoriser.check(caller.app, Command.PULL, asked.topic, asked.group)
+        except Forbidden:
+            return  # it may make the group, but could never pull: its queues would wait
+        self._broker.membership.join(self._core.now_us(), caller.session, found, asked.name)
+
+    def leave_group(self, caller: Caller, asked: control.GroupLeave) -> Answer:
+        """GROUP_LEAVE: end the session's membership of a group."""
+        broker = self._broker
+        found = broker.views.catalog.subscription(asked.topic, asked.group)
+        broker.membership.leave(self._core.now_us(), caller.session, found)
+        return control.Nothing(), 0
 
     def change_group(self, caller: Caller, asked: control.GroupChange) -> Answer:
         """GROUP_CHANGE: change a group's settings; notify connections."""
@@ -246,6 +271,7 @@ def _new_group(mode: Mode, asked: control.GroupJoin) -> SubscriptionSpec:
         tags=asked.tags or "",
         start=asked.start or Start.EARLIEST,
         filter=asked.filter or "",
+        assign=asked.assign or (),
     )
     if asked.retry is not None:
         spec = msgspec.structs.replace(spec, retry=asked.retry)
@@ -256,7 +282,7 @@ def _new_group(mode: Mode, asked: control.GroupJoin) -> SubscriptionSpec:
 
 def _compare(spec: SubscriptionSpec, asked: control.GroupJoin) -> None:
     """Raise GroupSettingsMismatch if a stated setting is not the group's."""
-    for name in ("tags", "filter", "mode", "start", "retry", "lease_us"):
+    for name in ("tags", "filter", "mode", "start", "retry", "lease_us", "assign"):
         stated, has = getattr(asked, name), getattr(spec, name)
         if name == "retry" and stated is not None:  # as the group's mode lets both apply
             stated, has = msgspec.structs.replace(spec, retry=stated).policy, spec.policy
@@ -276,4 +302,6 @@ def _show(value: object) -> str:
         return write_retry(value)
     if isinstance(value, int):
         return write_duration(value)
+    if isinstance(value, tuple):
+        return " ".join([write_assignment(one) for one in value]) or "none"
     return repr(value.value if isinstance(value, Mode | Start) else value)

@@ -77,6 +77,10 @@ class Sessions:
             if caller is not asker:
                 caller.abandon("its session was closed")
 
+    def working(self, session: int) -> Caller | None:
+        """Return the working connection of a session, or None."""
+        return self._working.get(session)
+
     def peers(self) -> list[Caller]:
         """Return the working connections."""
         return list(self._working.values())

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
+from ternmq.model.assignments import Assignment
 from ternmq.model.specs import Mode, RetryPolicy, Start, SubscriptionSpec
 from ternmq.wire.control.bulk import HoldInfo
 from ternmq.wire.control.coding import Body, Limit, Number, Offset, Text, Time, Token
 from ternmq.wire.control.times import span, timedelta
+
+MemberName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{0,64}\Z")]
 
 
 class GroupJoin(Body, frozen=True, kw_only=True):
@@ -34,6 +39,15 @@ class GroupJoin(Body, frozen=True, kw_only=True):
     """Header filter, such as ``region = 'eu' AND amount >= 100``; empty: every message. At most
     1,024 characters. None: not checked; a new group gets every message. A broker that does not know
     this field ignores it: compare ``spec`` of the answer."""
+    assign: tuple[Assignment, ...] | None = None
+    """For mode owned: which members own which queues. None: not checked; in a new group the members
+    own equally many."""
+    member: bool = True
+    """Whether the session becomes a member of a group of mode owned or exclusive, which gets queues
+    of its own: false if it only makes or checks the group. In other modes it has no effect."""
+    name: MemberName = ""
+    """Name of the member, such as that of its machine, which ``assign`` compares and lists show; it
+    need not be unique. Empty: the beginning of the client's name."""
 
 
 class GroupJoined(Body, frozen=True, kw_only=True):
@@ -44,6 +58,19 @@ class GroupJoined(Body, frozen=True, kw_only=True):
     spec: SubscriptionSpec
     queues: int
     """Number of queues of the topic."""
+
+
+class GroupLeave(Body, frozen=True, kw_only=True):
+    """Leave a group of mode owned or exclusive: the queues of the session go to other members.
+
+    The session gets no more messages of the group until it joins again, and its pulls that wait are
+    answered without any. It keeps its leases: settle them, since no other member gets messages of
+    such a queue before. Without a membership, and in other modes, it has no effect. A session that
+    ends leaves by itself.
+    """
+
+    topic: str
+    group: str
 
 
 class GroupChange(Body, frozen=True, kw_only=True):
@@ -101,6 +128,9 @@ class GroupQueueInfo(Body, frozen=True, kw_only=True):
     """Dead letters."""
     intervals: int
     """Number of separate runs of settled messages; 1 if no message below the cursor is owed."""
+    owner: str = ""
+    """The member that the queue belongs to, in a group of mode owned or exclusive: its name, ``/``
+    and the beginning of its client's name. Empty: nobody, or a group of another mode."""
 
     @property
     def lag(self) -> int:
@@ -117,7 +147,8 @@ class GroupInfo(Body, frozen=True, kw_only=True):
     queues: list[GroupQueueInfo]
     """In the order of their numbers."""
     members: list[str]
-    """Clients that hold leases, or wait for messages."""
+    """Clients that hold leases, or wait for messages; in a group of mode owned or exclusive also
+    those that joined and have not left."""
 
     @property
     def lease(self) -> timedelta:
@@ -179,6 +210,19 @@ class GroupSkip(Body, frozen=True, kw_only=True):
     queue: Number
     offset: Offset
     """The next row to be read; the cursor never goes back."""
+
+
+class QueuesAssigned(Body, frozen=True, kw_only=True):
+    """Push: the queues of a group that belong to this session now; it is a member of the group.
+
+    Sent when they change, and after each GROUP_JOIN of the session. A queue that is new here may
+    still be locked by a lease of its owner before.
+    """
+
+    topic: str
+    group: str
+    queues: list[int]
+    """Numbers of all its queues, ascending; empty: none."""
 
 
 class GroupChanged(Body, frozen=True, kw_only=True):

@@ -1,0 +1,205 @@
+"""Members of groups whose queues belong to members, and what must hold of the owners at each step.
+
+What members were told is kept here, and nothing of the broker's: no two members hold the same
+queue, a pull gets rows of a queue that its member holds, the shares are equal and in time, and no
+more queues change hands than must.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ternmq.broker.gate.replies import PullReply, Reply
+from ternmq.broker.operation.membership import Assigned
+from ternmq.model.errors import NotOwner, TernMQError
+from ternmq.model.specs import Mode
+from tests.sim.consumers import Consumer
+from tests.sim.tape import Violation
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+ALLOWED_US = 15_000
+"""Longest time from a change of the members until the queues are theirs."""
+LATE_US = 20_000
+"""Time in which what is due happens."""
+
+
+class Members:
+    """The members of one group of a topic, in the order in which they joined."""
+
+    def __init__(self, world: World, topic: str, group: str, queues: int, mode: Mode) -> None:
+        self.world = world
+        self.topic = topic
+        self.group = group
+        self.queues = queues
+        self.mode = mode
+        self.told: dict[int, set[int]] = {}
+        self.owners = [0] * queues
+        """What was told before the last change, by queue; 0 also where its owner has left."""
+        self.changed_us: int | None = None
+        """Since when the members are others than those that own the queues."""
+        world.restart_hooks.insert(0, self.restarted)
+        world.wake_hooks.append(self.look)
+
+    def restarted(self) -> None:
+        """Nobody is a member of a broker that has just started."""
+        self.told.clear()
+        self.owners = [0] * self.queues
+        self.changed_us = None
+        self._tells = self.world.broker.membership.tell
+        self.world.broker.membership.tell = self.tell
+
+    def tell(self, assigned: Assigned) -> None:
+        """Take what a member is told."""
+        self._tells(assigned)  # that of another group
+        if (assigned.topic, assigned.group) != (self.topic, self.group):
+            return
+        if assigned.session not in self.told:
+            raise Violation(f"session {assigned.session} was told its queues, and is no member")
+        self._forget_the_gone()
+        self.told[assigned.session] = set(assigned.queues)
+        if sum(map(len, self.told.values())) == self.queues and self.balanced():
+            now = self._owners()  # the last one that is told of this assignment
+            self._check_moves(now)
+            self.owners = now
+
+    def joined(self, session: int) -> None:
+        """Note a member that joins; it may be told its queues at once."""
+        if session not in self.told:
+            self.told[session] = set()
+            self._note_change()
+
+    def left(self, session: int) -> None:
+        """Note that a member left, and is not one any more."""
+        if session in self.told:
+            del self.told[session]
+            self.owners = [0 if one == session else one for one in self.owners]
+            self._note_change()
+
+    def _note_change(self) -> None:
+        if self.changed_us is None:
+            self.changed_us = self.world.now_us()
+
+    def look(self) -> None:
+        """Check what holds at each moment, and what must have happened by now.
+
+        Raises:
+            Violation: It does not.
+        """
+        self._forget_the_gone()
+        now = self.owners = self._owners()
+        if self.balanced():
+            self.changed_us = None
+        elif self.changed_us is not None:
+            late = self.world.now_us() - max(self.changed_us, self.world.leapt_us)
+            if late > ALLOWED_US + LATE_US:
+                raise Violation(f"after {late} us the owners are {now} of {list(self.told)}")
+        else:
+            self.changed_us = self.world.now_us()
+
+    def _forget_the_gone(self) -> None:
+        sessions = self.world.broker.views.sessions.by_number
+        for session in [one for one in self.told if one not in sessions]:
+            self.left(session)
+
+    def _owners(self) -> list[int]:
+        owners = [0] * self.queues
+        for session, queues in self.told.items():
+            for queue in queues:
+                if owners[queue]:
+                    raise Violation(f"queue {queue} belongs to {owners[queue]} and {session}")
+                owners[queue] = session
+        return owners
+
+    def balanced(self) -> bool:
+        """Return whether all queues belong to members, and to each as many as is right."""
+        if not self.told:
+            return True
+        shares = sorted(map(len, self.told.values()))
+        if self.mode is Mode.EXCLUSIVE:
+            return self.told[next(iter(self.told))] == set(range(self.queues))
+        return sum(shares) == self.queues and shares[-1] - shares[0] <= 1
+
+    def _check_moves(self, now: list[int]) -> None:
+        """No more queues left members that are still there than their new share is smaller."""
+        if self.mode is Mode.EXCLUSIVE or not self.told:
+            return
+        had = sorted([self.owners.count(one) for one in self.told], reverse=True)
+        quota, extra = divmod(self.queues, len(self.told))
+        must = sum(max(0, held - quota - (at < extra)) for at, held in enumerate(had))
+        moved = sum(
+            before in self.told and before != after
+            for before, after in zip(self.owners, now, strict=True)
+        )
+        if moved > must:
+            raise Violation(f"{moved} queues changed hands: {self.owners} to {now}, not {must}")
+        if moved:
+            self.world.reached("a queue changed hands")
+
+    def check_pull(self, session: int, reply: PullReply) -> None:
+        """Check that a pull got rows of a queue of its member.
+
+        Raises:
+            Violation: It did not.
+        """
+        if reply.queue not in self.told.get(session, ()):
+            raise Violation(
+                f"session {session} got rows of queue {reply.queue}, and owns "
+                f"{self.told.get(session)}"
+            )
+
+
+class MemberConsumer(Consumer):
+    """A consumer that is a member of its group, leaves it now and then, and joins again."""
+
+    def __init__(self, world: World, members: Members, name: str, **more: float) -> None:
+        super().__init__(world, members.topic, members.group, name, **more)  # type: ignore[arg-type]
+        self.members = members
+
+    def _joined(self, reply: Reply) -> None:
+        super()._joined(reply)
+        self._become_member()
+
+    def _become_member(self) -> None:
+        world, session = self.world, self.session
+        found = world.broker.views.catalog.subscription(self.topic, self.group)
+        if session is None or session not in world.broker.views.sessions.by_number:
+            return
+        self.members.joined(session)
+        world.command(lambda: world.broker.membership.join(world.now_us(), session, found))
+        self.members.look()
+
+    def _pull(self) -> None:
+        world, session = self.world, self.session
+        assert session is not None
+        if world.chance.random() < 0.06:
+            found = world.broker.views.catalog.subscription(self.topic, self.group)
+            if session in world.broker.views.sessions.by_number:
+                self.members.left(session)
+                world.command(lambda: world.broker.membership.leave(world.now_us(), session, found))
+                if self.token is not None and self.token in world.broker.parking.waiters:
+                    raise Violation(f"session {session} left, and a pull of it waits")
+                self.members.look()
+                if self.members.told and any(one == 0 for one in self.members.owners):
+                    raise Violation(f"a member left: nobody owns all of {self.members.owners}")
+                world.reached("a member left its group")
+        elif session not in self.members.told:
+            refused = world.command(
+                lambda: world.broker.pull(world.now_us(), session, self.topic, self.group)
+            )
+            if isinstance(refused, TernMQError):
+                if isinstance(refused, NotOwner):
+                    world.reached("pull of one that is no member")
+                    self._become_member()
+                else:
+                    self._forget()
+            else:
+                raise Violation(f"session {session} is no member, and its pull is not refused")
+        else:
+            super()._pull()
+
+    def _handed(self, reply: PullReply) -> None:
+        assert self.session is not None
+        self.members.check_pull(self.session, reply)
+        super()._handed(reply)
