@@ -150,8 +150,8 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
             ("retry", write_retry(spec.policy)),
             ("lease", write_duration(spec.lease_us)),
             ("window", spec.window),
-            ("concurrency", spec.concurrency or "no limit"),
-            ("offline", ", ".join(spec.offline)),
+            *([("concurrency", spec.concurrency)] if spec.concurrency else []),
+            *([("offline", ", ".join(spec.offline))] if spec.offline else []),
             ("expired", "dropped" if spec.expired is Expired.DROP else "dead letters"),
             ("members", ", ".join(info.members)),
         ]
