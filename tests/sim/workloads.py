@@ -1066,7 +1066,7 @@ def switching(seed: str) -> World:
     settled in transactions meanwhile. Clients are switched off, and have limits."""
     limits = msgspec.structs.replace(SMALL_LIMITS, session_grace_us=60_000)
     world = World(seed, options(16384, 5000, limits=limits, chunk_bytes=400))
-    world.patience = 0.6
+    world.patience = 0.2  # a set takes long: the mode changes while it is written
     _begin(world)
     broker, now = world.broker, world.now_us()
     broker.administration.create_topic(now, TopicSpec(name="o", ordered=True))
@@ -1093,7 +1093,7 @@ def switching(seed: str) -> World:
             forget=0.02, most=6, steps=(1, 2, 3), parts=(0, 0, 1), fail=0.2,
         ))  # fmt: skip
     _client(world, Consumer(world, "t", "g", "c4", fail=0.2, vanish=0.05))
-    _client(world, Switcher(world, "o", "g", every_us=12_000))
+    _client(world, Switcher(world, "o", "g", every_us=8_000))
     _client(world, Switcher(world, "o", "h", every_us=12_000))
     _client(world, Switcher(world, "t", "g", every_us=15_000))
     acts = ("retry_now", "retry_now", "delete", "delete", "reset", "skip")

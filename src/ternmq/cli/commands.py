@@ -74,7 +74,9 @@ TABLE: Final[Mapping[str, Entry]] = {
         "broker.clock:clock",
         "Show the gap between broker time and the clock of the machine, or accept the clock.",
     ),
-    "client": Entry(WATCH, "broker.clients:client", "List the clients, connected or away."),
+    "client": Entry(
+        WATCH, "broker.clients:client", "List the clients, and switch them off or on for a group."
+    ),
     "doctor": Entry(
         WATCH, "broker.doctor:doctor", "Check disk, clock, limits and Python of this machine."
     ),

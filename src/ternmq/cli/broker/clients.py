@@ -38,8 +38,8 @@ async def list_(
     connection is `away`. The broker keeps its session and its leases for a short time (10s by
     default, setting `limits.session_grace`), so that it can reconnect and continue. `away for` is
     the time since its last connection ended, or since the broker started, if that was later.
-    `consumes` lists the groups of which the client has messages, or waits for some; `(off)` means
-    that it is switched off for the group.
+    `consumes` lists the groups of which the client has messages, or waits for some; `(off)` behind
+    a group means that the client is switched off for it.
     """
     if topic is not None and away:
         raise click.UsageError(
@@ -124,7 +124,7 @@ async def online(client: AdminClient, topic: str, group: str, clients: tuple[str
 
 
 def _consumed(one: ConsumedGroup) -> str:
-    return f"{one.topic}/{one.group}" + (" (off)" if one.offline else "")
+    return f"{one.topic}/{one.group}" + ("(off)" if one.offline else "")
 
 
 def _since(time_us: int, now_us: int) -> str | None:
