@@ -51,6 +51,7 @@ from ternmq.model.errors import (
     GroupPaused,
     GroupSettingsMismatch,
     IdConflict,
+    InstanceTaken,
     InvalidFilter,
     InvalidHandler,
     InvalidName,
@@ -123,6 +124,7 @@ def connect(
     timeout: float | timedelta = 10.0,
     max_processing_time: float | timedelta = 600.0,
     drain_timeout: float | timedelta = 30.0,
+    instance: str | None = None,
     options: Options | None = None,
 ) -> Client:
     """Return a client of a broker. No I/O: ``await``, ``async with`` or its first use connects.
@@ -140,6 +142,8 @@ def connect(
         max_processing_time: How long the leases of messages are extended; while a handler runs on a
             message, its lease is extended until it ends.
         drain_timeout: How long running handlers have to finish when the client stops.
+        instance: Name of this process among the instances of its application, which its broadcast
+            consumers use; None: ``TERNMQ_INSTANCE``, else no name.
         options: All settings at once, instead of the others.
 
     Raises:
@@ -147,7 +151,7 @@ def connect(
         InvalidRequest: A setting is out of its range.
     """
     if options is None:
-        options = options_of(url, app, token, timeout, max_processing_time, drain_timeout)
+        options = options_of(url, app, token, timeout, max_processing_time, drain_timeout, instance)
     return Client(Options.checked(options))
 
 
@@ -166,7 +170,8 @@ __all__ = [
     "AlreadyDelivered", "AlreadySettled", "BufferFull", "Busy", "CannotConnect", "ClientClosed",
     "ClientForked", "ClientStalled", "ConnectionLost", "DecodeError", "DiskFull", "DueTooFar",
     "EncodeError", "Forbidden", "GroupExists", "GroupPaused", "GroupSettingsMismatch", "IdConflict",
-    "InvalidFilter", "InvalidHandler", "InvalidName", "InvalidRequest", "InvalidUrl",
+    "InstanceTaken", "InvalidFilter", "InvalidHandler", "InvalidName", "InvalidRequest",
+    "InvalidUrl",
     "LeaseExpired",
     "MessageNotFound", "MessageTooLarge", "ModeNotAllowed", "NoChecker", "NotABroker",
     "OffsetExpired", "OrderingKeyRequired", "OutcomeUnknown", "PartialSendError",

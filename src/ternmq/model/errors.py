@@ -263,6 +263,13 @@ class GroupPaused(RefusedError):
     hint = "resume it: `ternmq group resume` or `client.admin.resume_group`"
 
 
+class InstanceTaken(RefusedError):
+    """Another client that is connected is this broadcast instance of the topic."""
+
+    code = 148
+    hint = "give each process an instance name of its own: `instance=` or TERNMQ_INSTANCE"
+
+
 class MessageTooLarge(InvalidRequest):
     """The batch does not fit the configured limit or a journal segment."""
 

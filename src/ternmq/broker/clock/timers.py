@@ -39,6 +39,8 @@ class Timer(enum.IntEnum):
     """The horizon of scheduled rows is to be moved."""
     CHECK = 9
     """The next question about a transaction is due."""
+    INSTANCES = 10
+    """The sessions of broadcast instances have ended."""
 
 
 _PERIODIC: Final = frozenset({Timer.HOUSEKEEPING, Timer.LOAD})

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from ternmq.broker.delivery.broadcast import BROADCAST
 from ternmq.broker.delivery.locked import QUEUE_LOCK
 from ternmq.broker.delivery.ordered import ORDERED
 from ternmq.broker.delivery.planner import PlannedMode
 from ternmq.broker.delivery.shared import SHARED
 
-MODES: Final[tuple[PlannedMode, ...]] = (SHARED, ORDERED, QUEUE_LOCK)
+MODES: Final[tuple[PlannedMode, ...]] = (SHARED, ORDERED, QUEUE_LOCK, BROADCAST)

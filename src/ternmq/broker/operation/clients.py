@@ -22,6 +22,7 @@ from ternmq.broker.gate.replies import DoneReply, ValueReply
 from ternmq.broker.group.lease import LEASE_BITS
 from ternmq.broker.ledger.factkinds import COUNTS, JOINED, LEFT
 from ternmq.broker.ledger.ledger import Ledger
+from ternmq.broker.operation.broadcasting import Broadcasting
 from ternmq.broker.operation.drains import Drain, Drains
 from ternmq.model.errors import Busy, DiskFull, UnknownSession, UnknownTopic
 from ternmq.record.fact import control
@@ -38,9 +39,19 @@ class Clients:
     Not thread-safe: call it from the broker's loop.
     """
 
-    __slots__ = ("_drains", "_leases", "_ledger", "_limits", "_parking", "_timers", "_views")
+    __slots__ = (
+        "_broadcasting", "_drains", "_leases", "_ledger", "_limits", "_parking", "_timers",
+        "_views",
+    )  # fmt: skip
 
-    def __init__(self, ledger: Ledger, leases: Leases, drains: Drains, parking: Parking) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        leases: Leases,
+        drains: Drains,
+        parking: Parking,
+        broadcasting: Broadcasting,
+    ) -> None:
         self._ledger = ledger
         self._views = ledger.views
         self._limits = ledger.limits
@@ -48,6 +59,7 @@ class Clients:
         self._leases = leases
         self._drains = drains
         self._parking = parking
+        self._broadcasting = broadcasting
 
     # -- coming -----------------------------------------------------------------------------------
 
@@ -191,6 +203,7 @@ class Clients:
 
     def _left(self, now_us: int, session: Session, reason: str) -> None:
         self._ledger.record(now_us, LEFT, control.Left(session.number, reason))
+        self._broadcasting.session_ended(now_us, session.number)
 
     def _session(self, number: int) -> Session:
         session = self._views.sessions.by_number.get(number)

@@ -34,6 +34,13 @@ class GroupJoin(Body, frozen=True, kw_only=True):
     """Header filter, such as ``region = 'eu' AND amount >= 100``; empty: every message. At most
     1,024 characters. None: not checked; a new group gets every message. A broker that does not know
     this field ignores it: compare ``spec`` of the answer."""
+    instance: Text = ""
+    """Only with the group ``$broadcast``: name of the broadcast instance; empty: that of the
+    client's session, with which it goes. `mode`, `start` and `retry` are not stated then, and the
+    other settings replace those of the instance."""
+    if_topic: bool = False
+    """Only with the group ``$broadcast``: the join is refused (InvalidRequest) unless the topic is
+    a broadcast topic."""
 
 
 class GroupJoined(Body, frozen=True, kw_only=True):
@@ -44,6 +51,8 @@ class GroupJoined(Body, frozen=True, kw_only=True):
     spec: SubscriptionSpec
     queues: int
     """Number of queues of the topic."""
+    group: str = ""
+    """Of a broadcast instance: the group to pull from. Empty: the group of the request."""
 
 
 class GroupChange(Body, frozen=True, kw_only=True):
@@ -78,6 +87,8 @@ class GroupList(Body, frozen=True, kw_only=True):
     """`next` of the page before."""
     limit: Limit | None = None
     """Most groups on a page. None: no pages."""
+    broadcast: bool = False
+    """List the broadcast instances, too. One that `group` names is listed in any case."""
 
 
 class GroupQueueInfo(Body, frozen=True, kw_only=True):
