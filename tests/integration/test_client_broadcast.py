@@ -106,7 +106,7 @@ async def test_a_failing_handler_is_called_once(api: API, timed: InProcessBroker
 
             async def settled() -> bool:
                 (group,) = await sender.admin.groups("t", broadcast=True)
-                return group.queues[0].leased == 0
+                return bool(group.queues[0].leased == 0)
 
             await until_true(settled)
             timed.clock.advance(hours=2)
@@ -145,7 +145,7 @@ async def test_an_instance_is_removed_seven_days_after_its_client_left(
 
         async def gone() -> bool:
             timed.clock.advance(seconds=2)
-            return (await client.admin.topic("t")).instances == 0
+            return not (await client.admin.topic("t")).instances
 
         await until_true(gone)
 

@@ -20,7 +20,7 @@ ROTATION: Final = (
     "replayed",
     "failures", "delayed", "cancels", "checked", "parked", "keyed", "locked",
     "returning", "pinned", "transactions", "old_rows", "rolls", "ordered", "filtered", "filters",
-    "shared",
+    "shared", "broadcast",
     "burst", "due_copies", "due_filled", "lanes", "filters", "failures", "expiring",
     "old_rows", "transactions", "consumed", "aged", "settings", "faulty", "filled", "replayed",
     "failures", "delayed",

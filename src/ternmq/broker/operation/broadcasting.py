@@ -150,7 +150,9 @@ class Broadcasting:
         assert has is not None
         if has.session != session:
             self.check_free(known, session)
-            for progress in known.queues if has.session else ():
+            # Of a session that has ended, what it held is given back in any case.
+            there = has.session in self._views.sessions.by_number
+            for progress in known.queues if there else ():
                 self._leases.end(now_us, known, progress, Cause.SESSION, has.session)
         now = Instance(named=has.named, session=session, seen_us=now_us)
         spec = _with(msgspec.structs.replace(known.spec, instance=now), asked)
