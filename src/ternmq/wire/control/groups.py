@@ -13,6 +13,10 @@ from ternmq.wire.control.times import span, timedelta
 class GroupJoin(Body, frozen=True, kw_only=True):
     """Make a group of a topic, unless it exists; check the settings that are stated.
 
+    The group `$broadcast` stands for a broadcast instance: the answer names its group, from which
+    only the session that joined last pulls (others get InstanceTaken), and join again with each new
+    session. If another session with a connection is the instance, the answer is InstanceTaken.
+
     A stated setting that differs from the group's is GroupSettingsMismatch. An app with the right
     to manage the group, but not to consume with it, can make it, but cannot pull.
     """
