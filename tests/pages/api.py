@@ -47,7 +47,7 @@ _RETURNED: Final = (
     control.TopicInfo, control.QueueInfo, control.GroupInfo, control.GroupQueueInfo,
     control.ResetQueue, control.FailureInfo, control.RowStanding, control.AppInfo,
     control.GrantInfo, control.ClientInfo, control.Status, control.Groups, control.HoldInfo,
-    specs.TopicSpec, specs.SubscriptionSpec,
+    specs.TopicSpec, specs.SubscriptionSpec, specs.Instance,
     control.Transactions, control.TransactionInfo, control.WriterInfo, control.DecisionInfo,
     control.CheckedTransaction, control.ProducerGroupInfo,
     control.AlarmInfo, control.ClockAccepted, control.OldestFile,

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from ternmq.broker.gate.replies import DecideReply, DoneReply, Reply
+from ternmq.broker.operation.broadcasting import InstanceAsked, shown_instance
 from ternmq.journal.index.feed import add_record
 from ternmq.journal.index.index import Index
 from ternmq.journal.log.scan import scan
@@ -38,7 +39,7 @@ from tests.sim.disk import ImageDisk
 from tests.sim.history import Stored, Tried, kept_from
 from tests.sim.medium import Medium
 from tests.sim.portrait import difference, portrait
-from tests.sim.reference import DEAD, HELD, LEASED, WAITING
+from tests.sim.reference import DEAD, HELD, LEASED, WAITING, RefSubscription
 from tests.sim.scheduled import PENDING
 from tests.sim.tape import Tape, Violation
 from tests.sim.world import Reign, World
@@ -355,7 +356,10 @@ def drain(world: World, chance: random.Random) -> None:
         progress = False
         for number, topic in list(world.reference.topics.items()):
             for group in list(topic.subscriptions):
-                name = topic.subscriptions[group].name
+                one = topic.subscriptions.get(group)
+                if one is None or not _joined(world, session, topic.spec.name, one):
+                    continue
+                name = one.name
                 most = chance.randint(1, 40)
                 fails = failures > 0 and chance.random() < FAILED
                 outcome = Outcome.RETRY if fails else Outcome.DONE
@@ -372,6 +376,27 @@ def drain(world: World, chance: random.Random) -> None:
                 return
             _open_groups(world)
     raise Violation(f"not drained: {_owed(world)}")
+
+
+def _joined(world: World, session: int, topic: str, one: RefSubscription) -> bool:
+    """Be the instance, if the group is one with a name; return whether to consume it.
+
+    One without a name goes with its session.
+    """
+    has = one.spec.instance
+    if has is None or has.session == session:
+        return True
+    if not has.named:
+        return False
+    name = shown_instance(one.name)
+    broker = world.broker
+    reply = world.command(
+        lambda: broker.broadcasting.join(world.now_us(), session, topic, name, InstanceAsked())
+    )
+    if isinstance(reply, TernMQError) and not isinstance(reply, JournalFull):
+        raise Violation(f"instance {name} cannot be joined: {reply!r}")
+    world.reached("deep join of an instance")
+    return not isinstance(reply, TernMQError)
 
 
 def _waiting(world: World) -> bool:
@@ -421,7 +446,7 @@ def _consume(
     for _ in range(20):
         settled = world.command(
             lambda: broker.settle(
-                world.now_us(), session, topic, group, queue, epoch, lease, outcome
+                world.now_us(), session, topic, group, queue, epoch, lease, outcome, reason="no"
             )
         )
         if not isinstance(settled, JournalFull):
@@ -481,6 +506,9 @@ def _owed(world: World) -> list[tuple[object, ...]]:
     found: list[tuple[object, ...]] = []
     for key, group in world.reference.groups.items():
         topic = world.reference.topics[key[1]]
+        has = topic.subscriptions[key[0]].spec.instance
+        if has is not None and not has.named:
+            continue  # it goes with its session
         for offset, row in group.rows.items():
             if row.state in (LEASED, WAITING, HELD) or row.state != DEAD:
                 found.append((key, offset, row.state))

@@ -30,6 +30,7 @@ from tests.sim import filters
 from tests.sim.decided import Decided
 from tests.sim.expiring import Expiries
 from tests.sim.history import Asked, GroupKey, Name, Opening, Stored, Tried, kept_from
+from tests.sim.instances import RefInstances
 from tests.sim.levels import Levels
 from tests.sim.opened import Opened
 from tests.sim.scheduled import Scheduled
@@ -255,6 +256,7 @@ class Reference:
         self.scheduled = Scheduled(self)
         self.levels = Levels(self)
         self.expiries = Expiries(self)
+        self.instances = RefInstances(self)
         self.topics: dict[int, RefTopic] = {}
         self.groups: dict[tuple[int, int, int], RefGroup] = {}
         self.sessions: dict[int, control.Joined] = {}
@@ -356,6 +358,7 @@ class Reference:
             self.sessions[joined.session] = joined
             return
         left = control.unpack_left(record.body)
+        self.instances.ended_us[left.session] = record.time_us
         if self.sessions.pop(left.session, None) is None:
             raise Violation(f"session {left.session} left without being there")
         for group in self.groups.values():
@@ -482,6 +485,7 @@ class Reference:
         if fact.session not in self.sessions:
             raise Violation(f"{where}: no session {fact.session}")
         self.levels.pulled(where, record, fact, topic)
+        self.instances.pulled(where, fact.group, fact.topic, fact.session)
         stored = topic.queues[fact.queue]
         mode = subscription.spec.mode
         ordered = mode is Mode.ORDERED
@@ -672,6 +676,7 @@ class Reference:
         lease_id = fact.lease_epoch << LEASE_BITS | fact.lease
         lease = group.leases.get(lease_id)
         self._check_cause(where, record, fact, lease)
+        self.instances.settled(where, fact, ended=record.kind == Kind.ENDED)
         if record.kind == Kind.SETTLED and fact.outcome in (Outcome.DONE, Outcome.DEAD):
             self._check_closed(where, group, fact)
         if fact.round != group.round:
@@ -717,6 +722,8 @@ class Reference:
         spec = self.topics[fact.topic].subscriptions[fact.group].spec
         if fact.outcome is not Outcome.RELEASED or fact.cause not in (Cause.SESSION, Cause.TIME):
             return
+        if spec.mode is Mode.BROADCAST:
+            return  # no attempt counts there
         of = self.groups[fact.group, fact.topic, fact.queue]
         if any(of.rows[run[0]].key < 0 for run in fact.runs):
             return  # leased before a switch: begun in another order than that of the mode now
@@ -1031,6 +1038,7 @@ class Reference:
         | control.SubscriptionChanged
         | control.Unsubscribed,
     ) -> None:
+        self.instances.config(record, change)
         if isinstance(change, control.TopicCreated):
             if change.number in self.topics:
                 raise Violation(f"topic number {change.number} is used again")
@@ -1137,7 +1145,9 @@ class Reference:
             for offset, row in group.rows.items():
                 if offset < gone and (self.moved.get((key[1], key[2], offset), -1) < first):
                     raise Violation(f"group {key}: {offset} is {row.state}, its content is gone")
-            if topic.spec.keep_until_consumed and group.cursor < len(stored):
+            mode = topic.subscriptions[key[0]].spec.mode
+            kept = topic.spec.keep_until_consumed and mode is not Mode.BROADCAST
+            if kept and group.cursor < len(stored):
                 unread = [one for one in range(group.cursor, len(stored)) if one not in group.ahead]
                 if unread and unread[0] < gone:
                     raise Violation(f"group {key}: unread {unread[0]} went with its segment")

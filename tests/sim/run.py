@@ -18,9 +18,9 @@ from tests.sim.world import FREED_US, Stopped, World
 ROTATION: Final = (
     "tiny", "lanes", "expiring", "faulty", "transactions", "rolls", "emptied", "crowded", "filled",
     "replayed",
-    "failures", "delayed", "cancels", "checked", "parked", "keyed", "locked", "owned", "switching",
-    "returning", "pinned", "transactions", "old_rows", "rolls", "ordered", "filtered", "filters",
-    "shared",
+    "failures", "delayed", "cancels", "checked", "parked", "keyed", "locked", "owned",
+    "broadcast", "switching", "returning", "pinned", "transactions", "old_rows", "rolls", "ordered",
+    "filtered", "filters", "shared",
     "burst", "due_copies", "due_filled", "lanes", "filters", "failures", "expiring",
     "old_rows", "transactions", "consumed", "aged", "settings", "faulty", "filled", "replayed",
     "failures", "delayed",

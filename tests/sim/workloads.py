@@ -29,6 +29,7 @@ from tests.sim.expiring import Brief, Napper
 from tests.sim.failed import Finder, Mover
 from tests.sim.filling import OVERDUE_US, Filling
 from tests.sim.filters import made, made_headers
+from tests.sim.instance_clients import InstanceClient, Passer, Watcher
 from tests.sim.levels import Ranked
 from tests.sim.medium import Medium
 from tests.sim.members import MemberConsumer, Members
@@ -1184,7 +1185,29 @@ def owned(seed: str) -> World:
     return world
 
 
+def broadcast(seed: str) -> World:
+    """Broadcast instances that come and go while segments are removed: clients that share a name,
+    come back or stay away, and those without a name."""
+    limits = msgspec.structs.replace(ROLLING_LIMITS, instance_us=1_500_000)
+    world = World(
+        seed, options(8192, 4500, retention=RetentionSpec(max_bytes=3 * 8192), limits=limits)
+    )
+    world.patience = 0.7
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    settings = TopicSpec(name="t", queues=2, retention_us=400_000, broadcast=True)
+    broker.administration.create_topic(now, settings)
+    _client(world, Producer(world, "t", 11, rows=4, body=120, every_us=30_000, resend_us=300_000))
+    rivals: dict[str, str] = {}
+    for at, instance in enumerate(("a", "a", "b", "", "")):
+        _client(world, InstanceClient(world, "t", f"c{at}", instance, rivals=rivals))
+    _client(world, Passer(world, "t", every_us=500_000))
+    _client(world, Watcher(world, "t"))
+    return world
+
+
 KINDS = {
+    "broadcast": broadcast,
     "lanes": lanes,
     "locked": locked,
     "owned": owned,

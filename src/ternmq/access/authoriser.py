@@ -15,7 +15,7 @@ from ternmq.access import tokens
 from ternmq.access.grants import Decision, covers, disjoint, judge, sees
 from ternmq.broker.query.sight import EVERYTHING, LOOKS, Sight
 from ternmq.model.errors import Forbidden, InvalidName, InvalidRequest, Unauthenticated
-from ternmq.model.specs import check_name
+from ternmq.model.specs import BROADCAST_GROUP, INSTANCE_GROUPS, check_name
 from ternmq.record.fact.control import App, Grant
 from ternmq.wire.commands import TABLE, Command, Policy, Right, Scope
 
@@ -190,6 +190,7 @@ class Authoriser:
         if not self._required:
             return True
         found = self._apps.get(app)
+        group = _granted(group)
         return found is not None and any(
             judge(found.grants, right.value, topic, group) is Decision.ALLOWED
             for right in (Right.CONSUME, Right.MANAGE)
@@ -226,6 +227,8 @@ class Authoriser:
             raise Forbidden(f"{command.name} names no {scope.value}")
         elif scope is not Scope.GROUP:
             group = None
+        else:
+            group = _granted(group or "")
         denied: Right | None = None
         for right in policy.rights:
             verdict = judge(app.grants, right.value, topic, group)
@@ -242,6 +245,11 @@ class Authoriser:
         rights = " or ".join([right.value for right in policy.rights])
         remedy = _remedy(app.name, policy, topic, group)
         raise Forbidden(f"app {_shown(app.name)} has no grant to {rights} {what}{remedy}")
+
+
+def _granted(group: str) -> str:
+    """Return the group that a grant must cover: of a broadcast instance, ``$broadcast``."""
+    return BROADCAST_GROUP if group.startswith(INSTANCE_GROUPS) else group
 
 
 def _judge_some(app: App, command: Command) -> None:
@@ -296,11 +304,13 @@ def _remedy(app: str, policy: Policy, topic: str | None, group: str | None) -> s
     """
     try:
         for name in (app, topic, group):
-            if name is not None:
+            if name is not None and name != BROADCAST_GROUP:
                 check_name(name)
     except InvalidName:
         return ""
     place = "'*'" if topic is None else topic if group is None else f"{topic}:{group}"
+    if group == BROADCAST_GROUP:
+        return f"; `ternmq app set {app} --grant '{policy.rights[0].value}:{place}'` gives it"
     return f"; `ternmq app set {app} --grant {policy.rights[0].value}:{place}` gives it"
 
 

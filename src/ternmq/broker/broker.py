@@ -45,6 +45,7 @@ from ternmq.broker.intake.sends import Sending
 from ternmq.broker.ledger.alarms import Alarms
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.broker.operation.administration import Administration
+from ternmq.broker.operation.broadcasting import Broadcasting
 from ternmq.broker.operation.clients import Clients
 from ternmq.broker.operation.drains import Drains
 from ternmq.broker.operation.groups import Operating
@@ -90,6 +91,7 @@ class Broker:
         alarms: Raises and clears alarms.
         alarming: Finds reasons for alarms; the shell tells it the gap of the clock.
         administration: Takes the commands for topics, groups and apps.
+        broadcasting: Takes the joins of broadcast instances.
         expiry: Judges which rows have expired, and counts them.
         checking: Takes the commands for transactions with check-back.
         clients: Takes the commands for sessions.
@@ -128,15 +130,21 @@ class Broker:
         self.replaying = Replaying(ledger, self.settling)
         self.operating = Operating(ledger, self.settling, self.administration, self.replaying)
         self.drains = Drains(ledger, self.leases, self.delivery)
-        self.clients = Clients(ledger, self.leases, self.drains, self.parking, self.membership)
+        self.broadcasting = Broadcasting(
+            ledger, self.leases, self.administration, self.parking, now_us
+        )
+        self.clients = Clients(
+            ledger, self.leases, self.drains, self.parking, self.membership, self.broadcasting
+        )
         self.fulfilling = Fulfilling(ledger, self.sending, self.parking)
         self.checking = Checking(ledger, self.sending, self.settling, self.parking)
         self.expiring = Expiring(ledger, lifetimes)
         self.alarms = Alarms(ledger)
         self.alarming = Alarming(ledger, self.fulfilling, self.checking.asking)
         self.ticking = Ticking(
-            ledger, self.settling, self.leases, self.clients, self.transactions, self.alarming
-        )
+            ledger, self.settling, self.leases, self.clients, self.transactions, self.alarming,
+            self.broadcasting,
+        )  # fmt: skip
         self._register_timers()
         ledger.views.gone.forget_below(ledger.journal.first)
         self.ticking.start(now_us)
@@ -157,6 +165,7 @@ class Broker:
         timers.on(Timer.LOAD, self.fulfilling.load)
         timers.on(Timer.CHECK, self.checking.asking.check)
         timers.on(Timer.ASSIGN, self.membership.assign)
+        timers.on(Timer.INSTANCES, self.broadcasting.leave_some)
 
     @property
     def parked_pulls(self) -> int:
@@ -242,12 +251,15 @@ class Broker:
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue, UnknownSession, GroupPaused, NotOwner,
             InvalidRequest.
+            InstanceTaken: the group is a broadcast instance, and the session is not its client.
             WouldBlock: bytes must be read first; nothing was changed.
         """
         subscription = self.views.catalog.subscription(topic, group)
         most = self._check_pull(session, max_messages, max_bytes)
-        if subscription.spec.paused:
-            raise GroupPaused(f"group {group!r} is paused on {topic!r}")
+        if subscription.guarded:
+            if subscription.spec.paused:
+                raise GroupPaused(f"group {group!r} is paused on {topic!r}")
+            self.broadcasting.check_client(subscription, session)
         queues = subscription.queues
         if subscription.owners is not None:
             self.membership.check_pull(session, subscription, queue)

@@ -31,6 +31,11 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
             len(views.progress),
             "Pairs of a group and a queue that it consumes; limit per topic `limits.group_queues`.",
         ),
+        (
+            "broadcast_instances",
+            len(views.catalog.instances),
+            "Broadcast instances of all topics; limit `limits.instances`.",
+        ),
         ("apps", len(views.catalog.apps), "Apps; limit `limits.apps`."),
         (
             "sessions",
@@ -235,6 +240,16 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
             "expired_rows",
             views.expired_rows,
             "Unread messages removed with their file (topics with `keep_until_consumed=False`).",
+        ),
+        (
+            "broadcast_missed_rows",
+            views.missed_rows,
+            "Messages removed with their file before a broadcast instance received them.",
+        ),
+        (
+            "broadcast_instances_removed",
+            broker.broadcasting.removed,
+            "Broadcast instances removed because their client did not come back in time.",
         ),
         (
             "expired_dead_rows",

@@ -748,13 +748,15 @@ class Client(pickling.NotPickled):
         self,
         topic: str | Topic,
         *,
-        group: str,
+        group: str | None = None,
         max_messages: int = 500,
         wait: float | timedelta = 10.0,
         tags: str | None = None,
         filter: str | None = None,  # noqa: A002
         mode: Mode | str | None = None,
         start: Start | str | None = None,
+        broadcast: bool | None = None,
+        instance: str | None = None,
     ) -> Deliveries:
         """Return messages for a group, at most ``max_messages``; waits until there is one.
 
@@ -762,7 +764,7 @@ class Client(pickling.NotPickled):
 
         Args:
             topic: The topic.
-            group: The consumer group; it is created at first use.
+            group: The consumer group; it is created at first use. None: a broadcast instance.
             max_messages: Most messages that are returned.
             wait: Seconds to wait for the first.
             tags: Filter, such as ``paid || refunded``; None: the group's.
@@ -771,6 +773,11 @@ class Client(pickling.NotPickled):
             mode: ``shared``, ``ordered``, ``queue_lock``, ``owned`` or ``exclusive``; None: the
                 group's.
             start: Where a new group begins, ``earliest`` or ``latest``; None: the group's.
+            broadcast: True: this process is an instance of its own, which gets every message sent
+                from now on; one that fails is not tried again. None: as the topic says, if no group
+                is named.
+            instance: Name of the instance, whose place the broker keeps for 7 days after it left;
+                None: that of the client, empty: it has none, and is new at each start.
 
         Returns:
             The deliveries; empty, and false, if none came in time.
@@ -778,10 +785,14 @@ class Client(pickling.NotPickled):
         Raises:
             UnknownTopic, Forbidden, GroupSettingsMismatch, CannotConnect.
             GroupPaused: The group was paused all the time of ``wait``.
+            InstanceTaken: Another client that is connected has the instance.
             ClientClosed: The client is closed, or was closed while this waited.
         """
         topic = self._declarations.name_of(topic)
-        source = Source(topic, group, tags, mode, start, filter=filter)
+        source = Source(
+            topic, group, tags, mode, start, filter=filter,
+            broadcast=broadcast, instance=instance, own_instance=self.options.instance,
+        )  # fmt: skip
         check_positive("max_messages", max_messages)
         wait = wait_of("wait", wait)
         self._session.bind()
@@ -793,12 +804,14 @@ class Client(pickling.NotPickled):
         self,
         topic: str | Topic,
         *,
-        group: str,
+        group: str | None = None,
         max_in_flight: int | None = None,
         tags: str | None = None,
         filter: str | None = None,  # noqa: A002
         mode: Mode | str | None = None,
         start: Start | str | None = None,
+        broadcast: bool | None = None,
+        instance: str | None = None,
     ) -> Consumer:
         """Return deliveries one by one: an async context manager around an async iterator.
 
@@ -809,20 +822,25 @@ class Client(pickling.NotPickled):
         are not settled. See ``pull`` for the other arguments.
         """
         topic = self._declarations.name_of(topic)
-        source = Source(topic, group, tags, mode, start, filter=filter)
+        source = Source(
+            topic, group, tags, mode, start, filter=filter,
+            broadcast=broadcast, instance=instance, own_instance=self.options.instance,
+        )  # fmt: skip
         return Consumer(ConsumerEngine(self._puller, source, self.codecs, max_in_flight))
 
     def consume_batches(
         self,
         topic: str | Topic,
         *,
-        group: str,
+        group: str | None = None,
         max_messages: int = 500,
         max_wait: float | timedelta = 2.0,
         tags: str | None = None,
         filter: str | None = None,  # noqa: A002
         mode: Mode | str | None = None,
         start: Start | str | None = None,
+        broadcast: bool | None = None,
+        instance: str | None = None,
     ) -> AsyncIterator[Deliveries]:
         """Return deliveries in batches: ``max_messages``, or all within ``max_wait``.
 
@@ -831,7 +849,10 @@ class Client(pickling.NotPickled):
         other arguments.
         """
         topic = self._declarations.name_of(topic)
-        source = Source(topic, group, tags, mode, start, filter=filter)
+        source = Source(
+            topic, group, tags, mode, start, filter=filter,
+            broadcast=broadcast, instance=instance, own_instance=self.options.instance,
+        )  # fmt: skip
         check_positive("max_messages", max_messages)
         return self._batches(source, max_messages, wait_of("max_wait", max_wait))
 
@@ -917,7 +938,7 @@ class Client(pickling.NotPickled):
         self,
         topic: str | Topic,
         *,
-        group: str,
+        group: str | None = None,
         tags: str | None = None,
         filter: str | None = None,  # noqa: A002
         concurrency: int = 16,
@@ -926,6 +947,8 @@ class Client(pickling.NotPickled):
         start: Start | str | None = None,
         retry: RetryPolicy | None = None,
         lease: float | timedelta | None = None,
+        broadcast: bool | None = None,
+        instance: str | None = None,
     ) -> Callable[[F], F]:
         """Declare that a function handles the messages of a group; ``run`` calls it.
 
@@ -935,7 +958,7 @@ class Client(pickling.NotPickled):
 
         Args:
             topic: The topic: its name, or a ``Topic``, which this call also declares.
-            group: The consumer group.
+            group: The consumer group; None: a broadcast instance, as ``pull`` describes.
             tags: Filter; ``declare`` describes how it is applied.
             filter: Header filter, likewise.
             concurrency: Number of messages handled at one time; not more than ``max_in_flight``.
@@ -946,13 +969,18 @@ class Client(pickling.NotPickled):
             retry: When failed messages are delivered again; see ``declare``.
             lease: How long messages are leased, in seconds or as a timedelta, 0.1 s to a day; it is
                 extended while they are handled.
+            broadcast: As in ``pull``.
+            instance: As in ``pull``.
 
         Raises:
             InvalidHandler: The function cannot be called with a message: it has other parameters,
                 or an annotation that cannot be resolved. Or the topic and group have a handler.
         """
         name = self._declarations.name_of(topic)
-        source = Source(name, group, tags, mode, start, retry, lease, filter)
+        source = Source(
+            name, group, tags, mode, start, retry, lease, filter,
+            broadcast=broadcast, instance=instance, own_instance=self.options.instance,
+        )  # fmt: skip
 
         def declare(function: F) -> F:
             self._declarations.add(function, source, concurrency, max_in_flight)

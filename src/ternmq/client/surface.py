@@ -53,6 +53,7 @@ from ternmq.model.errors import (
     GroupPaused,
     GroupSettingsMismatch,
     IdConflict,
+    InstanceTaken,
     InvalidFilter,
     InvalidHandler,
     InvalidName,
@@ -126,6 +127,7 @@ def connect(
     timeout: float | timedelta = 10.0,
     max_processing_time: float | timedelta = 600.0,
     drain_timeout: float | timedelta = 30.0,
+    instance: str | None = None,
     options: Options | None = None,
 ) -> Client:
     """Return a client of a broker. No I/O: ``await``, ``async with`` or its first use connects.
@@ -143,6 +145,8 @@ def connect(
         max_processing_time: How long the leases of messages are extended; while a handler runs on a
             message, its lease is extended until it ends.
         drain_timeout: How long running handlers have to finish when the client stops.
+        instance: Name of this process among the instances of its application, which its broadcast
+            consumers use; None: ``TERNMQ_INSTANCE``, else no name.
         options: All settings at once, instead of the others.
 
     Raises:
@@ -150,7 +154,7 @@ def connect(
         InvalidRequest: A setting is out of its range.
     """
     if options is None:
-        options = options_of(url, app, token, timeout, max_processing_time, drain_timeout)
+        options = options_of(url, app, token, timeout, max_processing_time, drain_timeout, instance)
     return Client(Options.checked(options))
 
 
@@ -170,7 +174,8 @@ __all__ = [
     "AlreadyDelivered", "AlreadySettled", "BufferFull", "Busy", "CannotConnect", "ClientClosed",
     "ClientForked", "ClientStalled", "ConnectionLost", "DecodeError", "DiskFull", "DueTooFar",
     "EncodeError", "Forbidden", "GroupBusy", "GroupExists", "GroupPaused", "GroupSettingsMismatch",
-    "IdConflict", "InvalidFilter", "InvalidHandler", "InvalidName", "InvalidRequest", "InvalidUrl",
+    "IdConflict", "InstanceTaken", "InvalidFilter", "InvalidHandler", "InvalidName",
+    "InvalidRequest", "InvalidUrl",
     "LeaseExpired",
     "MessageNotFound", "MessageTooLarge", "ModeNotAllowed", "NoChecker", "NotABroker", "NotOwner",
     "OffsetExpired", "OrderingKeyRequired", "OutcomeUnknown", "PartialSendError",

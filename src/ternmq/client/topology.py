@@ -74,7 +74,9 @@ class Topology:
 
         A topic that the app has no right on looks as if it did not exist.
         """
-        topics, sources = self._declared.topics, self._declared.sources
+        topics = self._declared.topics
+        # A broadcast instance is joined when its process runs; nothing is made ahead of that.
+        sources = [one for one in self._declared.sources if not one.broadcast]
         names = dict.fromkeys([*topics, *[source.topic for source in sources]])
         there = {one.spec.name: one.spec for one in await admin.topics(names)} if names else {}
         found: list[Change] = []
@@ -253,6 +255,7 @@ class Topology:
                     keep_until_consumed=spec.keep_until_consumed,
                     ignore_ordering_keys=spec.ignore_ordering_keys,
                     levels=spec.levels,
+                    broadcast=spec.broadcast,
                     expires_after=timedelta(microseconds=spec.expires_us),
                 )
             else:
@@ -359,6 +362,7 @@ def _topic_changes(topic: Topic, has: TopicSpec | None) -> list[Change]:
             keep_until_consumed=has.keep_until_consumed,
             ignore_ordering_keys=has.ignore_ordering_keys,
             levels=has.levels,
+            broadcast=has.broadcast,
             expires_after=timedelta(microseconds=has.expires_us),
         )
     )
@@ -366,7 +370,7 @@ def _topic_changes(topic: Topic, has: TopicSpec | None) -> list[Change]:
     for setting, wants in stated.items():
         if wants == now[setting]:
             continue
-        fixed = setting in {"ordered", "levels"} or (
+        fixed = setting in {"ordered", "levels", "broadcast"} or (
             setting == "queues" and (has.ordered or (topic.queues or 0) < has.queues)
         )
         fixed = fixed or (setting == "ignore_ordering_keys" and has.ordered)
@@ -392,6 +396,8 @@ def _stated_of_topic(topic: Topic) -> dict[str, str]:
         told["ignore_ordering_keys"] = "yes" if topic.ignore_ordering_keys else "no"
     if topic.levels is not None:
         told["levels"] = str(topic.levels)
+    if topic.broadcast is not None:
+        told["broadcast"] = "yes" if topic.broadcast else "no"
     if topic.expires_after is not None:
         lives = limit_us("expires_after", topic.expires_after)
         told["expires_after"] = write_duration(lives) if lives else "never"

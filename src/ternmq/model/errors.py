@@ -282,6 +282,13 @@ class NotOwner(RefusedError):
     hint = "join the group (GROUP_JOIN), and pull without naming a queue"
 
 
+class InstanceTaken(RefusedError):
+    """Another client that is connected is this broadcast instance of the topic."""
+
+    code = 149
+    hint = "give each process an instance name of its own: `instance=` or TERNMQ_INSTANCE"
+
+
 class MessageTooLarge(InvalidRequest):
     """The batch does not fit the configured limit or a journal segment."""
 

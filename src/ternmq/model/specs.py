@@ -37,6 +37,13 @@ _NOT_IN_TAGS: Final = re.compile(r"[\s|,*]")
 MAX_QUERY_BYTES: Final = 255
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,127}\Z")
+BROADCAST_GROUP: Final = "$broadcast"
+"""The group that grants name for broadcast instances, whatever their names."""
+INSTANCE_GROUPS: Final = ("$b.", "$b-")
+"""How the names of the groups of broadcast instances begin: of those with a name, and of those that
+have the number of a session. No user can give such a name."""
+MAX_INSTANCE: Final = 120
+"""Longest name of a broadcast instance."""
 
 
 def check_name(name: object, what: str = "a name") -> str:
@@ -50,6 +57,37 @@ def check_name(name: object, what: str = "a name") -> str:
     if _NAME.match(name) is None or name in {".", ".."}:
         raise InvalidName(f"not a name: {quoted(name)}")
     return name
+
+
+def check_instance(name: object) -> str:
+    """Return the name of a broadcast instance if it is allowed: as other names, at most 120 long.
+
+    Raises:
+        InvalidName: other characters, or wrong length.
+    """
+    given = check_name(name, "the name of an instance")
+    if len(given) > MAX_INSTANCE:
+        raise InvalidName(
+            f"the name of an instance has at most {MAX_INSTANCE} characters: {quoted(given)}"
+        )
+    return given
+
+
+def instance_group(instance: str, session: int = 0) -> str:
+    """Return the group of a broadcast instance; of one without a name, that of its session."""
+    return f"$b.{instance}" if instance else f"$b-{session}"
+
+
+def check_group(name: object, what: str = "group") -> str:
+    """Return the name of an existing group if there can be one: also that of an instance.
+
+    Raises:
+        InvalidName: There can be no such group.
+    """
+    if type(name) is str and name.startswith(INSTANCE_GROUPS):
+        check_name(name[len(INSTANCE_GROUPS[0]) :], what)
+        return name
+    return check_name(name, what)
 
 
 def check_query_id(query_id: str) -> str:
@@ -106,11 +144,14 @@ class Mode(enum.Enum):
     """
     EXCLUSIVE = "exclusive"
     """The same, and all queues belong to one member: the one that joined first."""
+    BROADCAST = "broadcast"
+    """The group of one instance of an application: every instance gets every message. Messages that
+    fail are not tried again."""
 
     @property
     def keeps_order(self) -> bool:
         """Whether later messages wait for one that failed."""
-        return self is not Mode.SHARED
+        return self is not Mode.SHARED and self is not Mode.BROADCAST
 
     @property
     def locks_queues(self) -> bool:
@@ -172,6 +213,9 @@ class TopicSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     expires_us: int = 0
     """How long after it was stored a message may be delivered for the first time; 0: no limit."""
+    broadcast: bool = False
+    """Its consumers are broadcast instances, each of which gets every message; it has no other
+    groups. It never changes."""
 
     def check(self) -> TopicSpec:
         """Return self, or raise InvalidRequest naming the field."""
@@ -246,6 +290,17 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return self
 
 
+class Instance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A broadcast instance of a topic: which client it is."""
+
+    named: bool
+    """It has a name, so its place is kept for a time after it left."""
+    session: int = 0
+    """Session of its client; 0: none."""
+    seen_us: int = 0
+    """When its client was last known to have a session (broker time), at most a day late."""
+
+
 class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Settings of a consumer group on a topic."""
 
@@ -270,6 +325,8 @@ class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     assign: tuple[Assignment, ...] = ()
     """For mode owned: which members own which queues. Of several entries for a queue, the first
     that fits a member counts; a queue that fits none waits. Empty: the members own equally many."""
+    instance: Instance | None = None
+    """Of mode broadcast: the instance; None with all other modes."""
 
     @property
     def policy(self) -> RetryPolicy:
@@ -368,6 +425,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     groups: int = 10_000
     group_queues: int = 65_536
     """Groups of one topic times its queues: each group has state for each queue."""
+    instances: int = 10_000
+    """Broadcast instances of all topics; each is a group of one topic."""
+    instance_us: int = 7 * DAY_US
+    """How long the place of a broadcast instance with a name is kept after it left."""
     apps: int = 10_000
     holds: int = 64
     gone_names: int = 50_000

@@ -38,6 +38,7 @@ def connect(
     timeout: float | timedelta = 10.0,
     max_processing_time: float | timedelta = 600.0,
     drain_timeout: float | timedelta = 30.0,
+    instance: str | None = None,
     options: Options | None = None,
 ) -> Client:
     """Return a client of a broker. No I/O: entering it, or its first use, connects.
@@ -45,7 +46,7 @@ def connect(
     The arguments are those of ``ternmq.connect``.
     """
     if options is None:
-        options = options_of(url, app, token, timeout, max_processing_time, drain_timeout)
+        options = options_of(url, app, token, timeout, max_processing_time, drain_timeout, instance)
     return Client(Options.checked(options))
 
 

@@ -414,13 +414,15 @@ class Client(pickling.NotPickled):
         self,
         topic: str | Topic,
         *,
-        group: str,
+        group: str | None = None,
         max_messages: int = 500,
         wait: float | timedelta = 10.0,
         tags: str | None = None,
         filter: str | None = None,  # noqa: A002
         mode: Mode | str | None = None,
         start: Start | str | None = None,
+        broadcast: bool | None = None,
+        instance: str | None = None,
     ) -> Deliveries:
         """Return messages for a group, at most ``max_messages``; waits until there is one."""
         thread, client = self.reach()
@@ -434,6 +436,8 @@ class Client(pickling.NotPickled):
                 filter=filter,
                 mode=mode,
                 start=start,
+                broadcast=broadcast,
+                instance=instance,
             )
         )
         return Deliveries(found, thread)
@@ -442,12 +446,14 @@ class Client(pickling.NotPickled):
         self,
         topic: str | Topic,
         *,
-        group: str,
+        group: str | None = None,
         max_in_flight: int | None = None,
         tags: str | None = None,
         filter: str | None = None,  # noqa: A002
         mode: Mode | str | None = None,
         start: Start | str | None = None,
+        broadcast: bool | None = None,
+        instance: str | None = None,
     ) -> Consumer:
         """Return deliveries one by one: a context manager around an iterator."""
         thread, client = self.reach()
@@ -459,6 +465,8 @@ class Client(pickling.NotPickled):
             filter=filter,
             mode=mode,
             start=start,
+            broadcast=broadcast,
+            instance=instance,
         )
         return Consumer(engine_of(consumer), thread)
 
@@ -466,13 +474,15 @@ class Client(pickling.NotPickled):
         self,
         topic: str | Topic,
         *,
-        group: str,
+        group: str | None = None,
         max_messages: int = 500,
         max_wait: float | timedelta = 2.0,
         tags: str | None = None,
         filter: str | None = None,  # noqa: A002
         mode: Mode | str | None = None,
         start: Start | str | None = None,
+        broadcast: bool | None = None,
+        instance: str | None = None,
     ) -> Iterator[Deliveries]:
         """Return deliveries in batches: ``max_messages``, or all within ``max_wait``."""
         thread, client = self.reach()
@@ -485,6 +495,8 @@ class Client(pickling.NotPickled):
             filter=filter,
             mode=mode,
             start=start,
+            broadcast=broadcast,
+            instance=instance,
         )
         found: Iterator[EngineDeliveries] = thread.iterate(batches)
         return (Deliveries(one, thread) for one in found)
@@ -523,7 +535,7 @@ class Client(pickling.NotPickled):
         self,
         topic: str | Topic,
         *,
-        group: str,
+        group: str | None = None,
         tags: str | None = None,
         filter: str | None = None,  # noqa: A002
         concurrency: int = 16,
@@ -532,10 +544,15 @@ class Client(pickling.NotPickled):
         start: Start | str | None = None,
         retry: RetryPolicy | None = None,
         lease: float | timedelta | None = None,
+        broadcast: bool | None = None,
+        instance: str | None = None,
     ) -> Callable[[F], F]:
         """Declare that a function handles the messages of a group; ``run`` calls it, in threads."""
         name = self._declarations.name_of(topic)
-        source = Source(name, group, tags, mode, start, retry, lease, filter)
+        source = Source(
+            name, group, tags, mode, start, retry, lease, filter,
+            broadcast=broadcast, instance=instance, own_instance=self.options.instance,
+        )  # fmt: skip
 
         def declare(function: F) -> F:
             self._declarations.add(function, source, concurrency, max_in_flight)

@@ -22,7 +22,7 @@ from ternmq.client.process import pickling
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.disk.port import Disk
 from ternmq.model.errors import InvalidRequest
-from ternmq.model.specs import check_name
+from ternmq.model.specs import check_group
 from ternmq.model.types import HOUR_US
 from ternmq.model.words import article
 from ternmq.server.app import Server
@@ -262,7 +262,7 @@ class InProcessBroker(pickling.NotPickled):
             InvalidRequest: ``timeout`` is not a time.
         """
         name, patience = name_of(topic), seconds_of("timeout", timeout)
-        check_name(group, "group")
+        check_group(group)
         self._wait(lambda core: groups.wait_idle(core, name, group, patience))
 
     def wait_failed(
@@ -292,7 +292,7 @@ class InProcessBroker(pickling.NotPickled):
             InvalidRequest: ``timeout`` is not a time, or ``messages`` not a number above 0.
         """
         name, patience = name_of(topic), seconds_of("timeout", timeout)
-        check_name(group, "group")
+        check_group(group)
         check_positive("messages", messages)
         self._wait(lambda core: groups.wait_failed(core, name, group, messages, patience))
 

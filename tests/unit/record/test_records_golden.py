@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
+from ternmq.broker.delivery.broadcast import BROADCAST
 from ternmq.broker.delivery.locked import QUEUE_LOCK
 from ternmq.broker.delivery.modes import MODES
 from ternmq.broker.delivery.ordered import ORDERED
@@ -41,6 +42,7 @@ from ternmq.journal.state.sets import StateKey, StateWriter
 from ternmq.model.specs import (
     Exhausted,
     Expired,
+    Instance,
     Mode,
     ProducerGroupSpec,
     RetryPolicy,
@@ -582,6 +584,64 @@ def written_expiry() -> bytes:
     return disk.open(segment_name(0)).pread(journal.end, 0)
 
 
+INSTANCE = control.Subscribed(
+    11,
+    "$b.web-1",
+    2,
+    SubscriptionSpec(
+        mode=Mode.BROADCAST,
+        start=Start.LATEST,
+        retry=RetryPolicy(enabled=False),
+        expired=Expired.DROP,
+        instance=Instance(named=True, session=5, seen_us=TIME_US),
+    ),
+    [4],
+)
+"""A broadcast instance joins."""
+LEFT_INSTANCE = control.SubscriptionChanged(
+    11,
+    2,
+    msgspec.structs.replace(
+        INSTANCE.spec, instance=Instance(named=True, seen_us=TIME_US + 1_000_000)
+    ),
+)
+"""Its client left."""
+
+
+class _Instance(_Groups):
+    """A STATE set of an instance, which reads queue 0."""
+
+    def __init__(self) -> None:
+        self._queues = [Progress(INSTANCE.group, INSTANCE.topic, 0, 5, HeldPage(), BROADCAST)]
+
+    def state_keys(self, begin: int) -> Iterator[StateKey]:
+        del begin
+        yield StateKey(state.HELD)
+
+    def state_encode(self, key: StateKey) -> bytes:
+        del key
+        return encode_page(self._queues)
+
+
+def written_broadcast() -> bytes:
+    """Write the journal of a broadcast instance anew."""
+    disk = MemoryDisk()
+    journal = Journal.create(disk, segment_size=SEGMENT, time_us=TIME_US)
+    commit(journal)
+    topic = control.TopicCreated(2, TopicSpec(name="prices", broadcast=True))
+    for change in (topic, INSTANCE, LEFT_INSTANCE):
+        journal.append(Kind.CONFIG, control.pack(change), TIME_US)
+    failed = Settled(
+        11, 2, 0, 5, 3, 1, 0, Outcome.DONE, Cause.FAILED, 0, [(4, 5, 1, 1)], [], b"boom"
+    )
+    journal.append(Kind.SETTLED, facts.pack_settled([failed]), TIME_US)
+    writer = StateWriter(journal, _Instance(), chunk_bytes=1)
+    writer.begin(TIME_US)
+    assert writer.step(TIME_US, lambda: True)
+    commit(journal)
+    return disk.open(segment_name(0)).pread(journal.end, 0)
+
+
 class Golden(NamedTuple):
     """A journal that is kept."""
 
@@ -609,6 +669,7 @@ GOLDEN = (
     Golden("records_v1_levels", written_levels),
     Golden("records_v1_filters", written_filters),
     Golden("records_v1_locked", written_locked),
+    Golden("records_v1_broadcast", written_broadcast),
     Golden("records_v1_expiry", written_expiry),
     Golden("records_v1_switched", written_switched),
 )
@@ -767,6 +828,17 @@ def test_a_set_of_a_group_that_is_not_ordered_any_more_has_no_hashes() -> None:
     assert [lease.runs for lease in loaded.leases.values()] == [[(0, 2, 1, 1)]]
     assert loaded.ready.runs == [(2, 4, 1, 0)]
     assert loaded.order.hashes(0, 4) == []
+
+
+def test_an_instance_is_in_its_set() -> None:
+    found = records((FOLDER / "records_v1_broadcast.bin").read_bytes())
+    chunks = [one.body for one in found if one.kind == Kind.STATE and one.body[8] == CHUNK]
+    objects = dict(entry for body in chunks for entry in sets._objects_of(body))
+    ((group, _, _, _, cursor, mode, _),) = state.CURSOR.iter_unpack(
+        objects[KEY.pack(*StateKey(state.HELD))]
+    )
+    assert (group, cursor, mode) == (11, 5, 5)
+    assert GroupModes(MODES).numbered(mode) is BROADCAST
 
 
 def main() -> None:

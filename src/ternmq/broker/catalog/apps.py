@@ -11,7 +11,7 @@ from typing import Final
 
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.printing import quoted
-from ternmq.model.specs import check_name
+from ternmq.model.specs import BROADCAST_GROUP, check_name
 from ternmq.record.fact.control import BUCKET_US, App, Counts, Grant
 
 RIGHTS: Final = frozenset({"produce", "consume", "manage", "audit"})
@@ -44,7 +44,8 @@ def _check_grant(grant: Grant) -> None:
         raise InvalidRequest(
             f"unknown right {quoted(grant.right)}: use produce, consume, manage or audit"
         )
-    for pattern in (grant.topic, grant.group):
+    group = "*" if grant.group == BROADCAST_GROUP else grant.group
+    for pattern in (grant.topic, group):
         if _PATTERN.match(pattern) is None:
             raise InvalidRequest(f"{quoted(pattern)} is neither a name nor a prefix that ends in *")
     if grant.right == "produce" and grant.group != "*":

@@ -11,6 +11,7 @@ from typing import Final
 
 from ternmq.broker.catalog.filter import GroupFilter, filter_of
 from ternmq.broker.catalog.firsts import Firsts
+from ternmq.broker.catalog.instances import Instances
 from ternmq.broker.catalog.levels import LevelTurns
 from ternmq.broker.catalog.owners import Owners
 from ternmq.broker.containers.sortedkeys import SortedKeys
@@ -216,6 +217,7 @@ class Subscription:
         "counts",
         "filter",
         "group",
+        "guarded",
         "level_turns",
         "limited",
         "mode",
@@ -262,6 +264,7 @@ class Subscription:
         self.filter: GroupFilter | None = filter_of(spec)
         # What each pull asks, without a second look-up.
         self.confirmed = mode.confirmed
+        self.guarded = spec.paused or spec.instance is not None
         self.straight = mode.straight and self.filter is None
         self.limited = bool(spec.concurrency or spec.offline)
         if not mode.assigns:
@@ -284,6 +287,7 @@ class Catalog:
         "firsts",
         "group_numbers",
         "groups",
+        "instances",
         "modes",
         "next_group",
         "next_topic",
@@ -318,6 +322,7 @@ class Catalog:
         """Topics with rows that may expire, or that had some, by number."""
         self.expiring_pages: dict[tuple[int, int], int] = {}
         """(page of topics, page of queues) -> newest record with rows that may expire."""
+        self.instances = Instances()
         self.apps: dict[str, App] = {}
         self.app_pages: dict[int, int] = {}
         """Page of apps -> newest record that changed one in it."""
@@ -408,6 +413,8 @@ class Catalog:
             topic.forget_order()
             self.group_numbers.add(group)
             self.next_group = max(self.next_group, group + 1)
+            if spec.instance is not None:
+                self.instances.put(group, spec.instance)
         else:
             self.set_subscription(subscription, spec)
         return subscription
@@ -415,12 +422,15 @@ class Catalog:
     def set_subscription(self, subscription: Subscription, spec: SubscriptionSpec) -> None:
         """Change the settings of a subscription."""
         subscription.set(spec, self.modes[spec.mode])
+        if spec.instance is not None:
+            self.instances.put(subscription.group, spec.instance)
 
     def remove_subscription(self, topic: Topic, group: int) -> Subscription | None:
         """Remove a subscription and return it."""
         subscription = topic.subscriptions.pop(group, None)
         self.groups.pop(group, None)
         self.group_numbers.discard(group)
+        self.instances.discard(group)
         if subscription is not None and topic.by_group.get(subscription.name) is subscription:
             del topic.by_group[subscription.name]
             topic.forget_order()
@@ -431,6 +441,7 @@ class Catalog:
         gone = topic.subscriptions
         for group in gone:
             del self.groups[group]
+            self.instances.discard(group)
         self.group_numbers.discard_all(gone)
         topic.subscriptions, topic.by_group = {}, {}
         topic.forget_order()

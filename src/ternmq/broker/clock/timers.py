@@ -41,6 +41,8 @@ class Timer(enum.IntEnum):
     """The next question about a transaction is due."""
     ASSIGN = 10
     """Members of a group came or went: its queues are assigned again."""
+    INSTANCES = 11
+    """The sessions of broadcast instances have ended."""
 
 
 _PERIODIC: Final = frozenset({Timer.HOUSEKEEPING, Timer.LOAD})

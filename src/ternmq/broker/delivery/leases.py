@@ -274,7 +274,8 @@ class _Ending:
             taken = row_count(runs)
             self.more = self.more or taken < row_count(lease.runs)
             self.work += taken + LEASE_WORK
-            counted, free = order.begun(progress, runs) if cause is not Cause.DRAIN else ([], runs)
+            counts = cause is not Cause.DRAIN and progress.mode.retries
+            counted, free = order.begun(progress, runs) if counts else ([], runs)
             if counted:
                 settle = Settle(
                     lease.session,
@@ -288,7 +289,7 @@ class _Ending:
                     self.now_us, self.subscription, progress, settle, counted
                 )
             if free:
-                why = cause if cause is Cause.DRAIN else Cause.KEY
+                why = Cause.KEY if counts else cause
                 self.settled.append(released(progress, lease, free, why))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ternmq.broker.delivery.broadcast import BROADCAST
 from ternmq.broker.delivery.locked import QUEUE_LOCK
 from ternmq.broker.delivery.ordered import ORDERED
 from ternmq.broker.delivery.owned import EXCLUSIVE, OWNED
@@ -16,4 +17,5 @@ MODES: Final[tuple[PlannedMode, ...]] = (
     QUEUE_LOCK,
     OWNED,
     EXCLUSIVE,
+    BROADCAST,
 )

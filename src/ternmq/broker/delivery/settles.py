@@ -165,6 +165,8 @@ class Settling:
             groups: list[tuple[Outcome, Cause, int, list[LeasedRun]]] = [
                 (outcome, cause, 0, list(taken))
             ]
+        elif not progress.mode.retries:
+            groups = [(Outcome.DONE, Cause.FAILED, 0, list(taken))]
         else:
             if outcome is Outcome.DEAD:
                 cause = Cause.REJECTED

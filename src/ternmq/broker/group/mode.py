@@ -45,6 +45,12 @@ class GroupMode:
     """Whether only a topic that is ordered allows the mode."""
     assigns: bool = False
     """Whether each queue belongs to one member of the group, which alone gets its rows."""
+    retries: bool = True
+    """Whether a row that fails is tried again, and is dead at last. If not, it is done at once, and
+    its reason is recorded; and a lease that ends without a settle counts as no attempt."""
+    keeps_journal: bool = True
+    """Whether the journal keeps rows that the group has not read, on a topic that keeps them until
+    all groups have."""
 
 
 class GroupModes:

@@ -135,6 +135,8 @@ class Views:
         self.expired_rows = 0
         """Rows removed with their segment before a group received them, since the start; a row
         counts once for each group."""
+        self.missed_rows = 0
+        """The same of broadcast instances."""
         self.table: dict[int, Row] = {Kind.EPOCH: Row(control.EPOCH.unpack_from, self._epoch)}
         """What each kind of record does to the views, live and in a replay."""
         self.on(MESSAGES, self._messages)
@@ -497,10 +499,13 @@ class Views:
         first = queue.known_first
         if first <= before:
             return
-        for group in queue.topic.subscriptions:
+        for group, one in queue.topic.subscriptions.items():
             cursor = self.progress[group, queue.topic.number, queue.number].cursor
             if cursor < first:
-                self.expired_rows += first - max(cursor, before)
+                if one.mode.keeps_journal:
+                    self.expired_rows += first - max(cursor, before)
+                else:
+                    self.missed_rows += first - max(cursor, before)
 
     # -- replay -----------------------------------------------------------------------------------
 

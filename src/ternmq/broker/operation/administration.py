@@ -5,8 +5,10 @@ Each command is checked against the catalog and becomes a CONFIG record, which t
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from ternmq.broker.catalog.apps import check_app
-from ternmq.broker.catalog.catalog import Subscription
+from ternmq.broker.catalog.catalog import Subscription, Topic
 from ternmq.broker.catalog.filter import check as check_filter
 from ternmq.broker.catalog.filter import filter_of
 from ternmq.broker.delivery.parking import Parking
@@ -24,7 +26,14 @@ from ternmq.model.errors import (
     UnknownApp,
 )
 from ternmq.model.printing import quoted
-from ternmq.model.specs import Mode, Start, SubscriptionSpec, TopicSpec, check_name
+from ternmq.model.specs import (
+    Expired,
+    Mode,
+    Start,
+    SubscriptionSpec,
+    TopicSpec,
+    check_name,
+)
 from ternmq.model.words import counted
 from ternmq.record.fact import control
 
@@ -87,6 +96,8 @@ class Administration:
             )
         if spec.ordered != topic.spec.ordered:
             raise InvalidRequest("whether a topic is ordered cannot be changed")
+        if spec.broadcast != topic.spec.broadcast:
+            raise InvalidRequest("whether a topic is a broadcast topic cannot be changed")
         if spec.ordered and spec.queues != len(topic.queues):
             raise InvalidRequest(
                 f"ordered topic {spec.name!r} keeps its {counted(len(topic.queues), 'queue')}, "
@@ -135,13 +146,26 @@ class Administration:
         self.check_new_group(topic.spec, group, spec)
         if group in topic.by_group:
             raise GroupExists(f"group {group!r} consumes {topic_name!r} already")
+        return self.make_group(now_us, topic, group, spec)
+
+    def make_group(
+        self, now_us: int, topic: Topic, group: str, spec: SubscriptionSpec
+    ) -> ValueReply[int]:
+        """Make a group of any kind, which does not exist; the reply's value is its number.
+
+        Raises:
+            InvalidRequest, InvalidFilter, ModeNotAllowed, Busy.
+        """
+        if spec.instance is not None:
+            self.check_new_group(topic.spec, group, spec)
         if len(topic.subscriptions) >= self._limits.groups:
             raise Busy(f"there are {self._limits.groups} groups")
         self.check_places(len(topic.subscriptions) + 1, len(topic.queues))
         cursors = [
             queue.next if spec.start is Start.LATEST else queue.first for queue in topic.queues
         ]
-        self._ledger.judge_again()
+        if self._views.catalog.modes[spec.mode].keeps_journal:
+            self._ledger.judge_again()
         number = self._views.catalog.next_group
         reply = self.record(now_us, control.Subscribed(number, group, topic.number, spec, cursors))
         return ValueReply(reply.position, value=number)
@@ -159,6 +183,8 @@ class Administration:
             GroupBusy: The new mode is ordered, and the group is owed rows.
         """
         subscription = self._views.catalog.subscription(topic_name, group)
+        # Which client an instance is, only joins decide.
+        spec = replace(spec, instance=subscription.spec.instance)
         self._check_subscription(subscription.topic.spec, group, spec)
         filter_of(spec)
         if spec.tags != subscription.spec.tags:
@@ -216,6 +242,7 @@ class Administration:
                     f"topic {topic.name!r} has {counted(topic.queue_count, 'queue')}, from 0 on: "
                     f"there is no queue {one.queues[-1]} to assign to {one.member}"
                 )
+        _check_broadcast(topic, group, spec)
         mode = self._views.catalog.modes[spec.mode]
         if mode.ordered_topics_only and not topic.ordered:
             raise ModeNotAllowed(f"topic {topic.name!r} is not ordered")
@@ -289,6 +316,30 @@ class Administration:
             app: App that requests it.
         """
         return self.record(now_us, control.ClockAccepted(before_us, app))
+
+
+def _check_broadcast(topic: TopicSpec, group: str, spec: SubscriptionSpec) -> None:
+    """Refuse a mode that does not fit: instances, and only these, have mode broadcast.
+
+    Raises:
+        ModeNotAllowed, InvalidRequest.
+    """
+    if spec.instance is None:
+        if spec.mode is Mode.BROADCAST:
+            raise ModeNotAllowed(
+                f"group {group!r} cannot have mode broadcast, which only instances have: a "
+                "consumer states broadcast=True in place of a group"
+            )
+        if topic.broadcast:
+            raise ModeNotAllowed(
+                f"topic {topic.name!r} is a broadcast topic, so it has no groups such as "
+                f"{group!r}: its consumers are instances, which name no group"
+            )
+    elif spec.mode is Mode.BROADCAST and spec.expired is not Expired.DROP:
+        raise InvalidRequest(
+            f"{group!r} is a broadcast instance, which has no dead letters: messages that expire "
+            "are dropped"
+        )
 
 
 def default_mode(topic: TopicSpec) -> Mode:

@@ -22,6 +22,7 @@ from ternmq.broker.gate.replies import DoneReply, ValueReply
 from ternmq.broker.group.lease import LEASE_BITS
 from ternmq.broker.ledger.factkinds import COUNTS, JOINED, LEFT
 from ternmq.broker.ledger.ledger import Ledger
+from ternmq.broker.operation.broadcasting import Broadcasting
 from ternmq.broker.operation.drains import Drain, Drains
 from ternmq.broker.operation.membership import Membership
 from ternmq.model.errors import Busy, DiskFull, UnknownSession, UnknownTopic
@@ -40,6 +41,7 @@ class Clients:
     """
 
     __slots__ = (
+        "_broadcasting",
         "_drains",
         "_leases",
         "_ledger",
@@ -57,6 +59,7 @@ class Clients:
         drains: Drains,
         parking: Parking,
         membership: Membership,
+        broadcasting: Broadcasting,
     ) -> None:
         self._ledger = ledger
         self._views = ledger.views
@@ -66,6 +69,7 @@ class Clients:
         self._drains = drains
         self._parking = parking
         self._membership = membership
+        self._broadcasting = broadcasting
 
     # -- coming -----------------------------------------------------------------------------------
 
@@ -212,6 +216,7 @@ class Clients:
 
     def _left(self, now_us: int, session: Session, reason: str) -> None:
         self._ledger.record(now_us, LEFT, control.Left(session.number, reason))
+        self._broadcasting.session_ended(now_us, session.number)
 
     def _session(self, number: int) -> Session:
         session = self._views.sessions.by_number.get(number)

@@ -13,8 +13,8 @@ here (docs/adr/0015-the-core-returns-structs-of-the-protocol.md).
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop
 from itertools import islice
@@ -48,6 +48,8 @@ _LOOKS: Final = 64
 """Most group queues, and parked pulls, that are looked at for this."""
 ENTRY_WORK: Final = 2
 """Work units of a topic, group, session or app, besides its queues, groups, leases or grants."""
+_BEHIND_INSTANCES: Final = "$b/"
+"""Names of groups that are broadcast instances are below this text, all others above."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -232,11 +234,13 @@ class Listings:
             next_ = self._queries.visible(topic, queue)
             ends.append(QueueInfo(first=min(queue.first, next_), next=next_))
         scheduled = self._ledger.views.schedule.topics.get(topic.number)
+        names = topic.group_names()
         return TopicInfo(
             number=topic.number,
             spec=topic.spec,
             queues=ends,
-            groups=list(topic.group_names()),
+            groups=names[_first_of(names) :],
+            instances=_first_of(names),
             scheduled=0 if scheduled is None else scheduled.rows,
         )
 
@@ -258,6 +262,8 @@ class Listings:
         after: GroupPlace | None = None,
         limit: int = MAX_LISTED,
         sight: Sight = EVERYTHING,
+        *,
+        broadcast: bool = False,
     ) -> GroupPage:
         """Return groups with their status, by topic and name.
 
@@ -267,6 +273,7 @@ class Listings:
             after: Only groups behind this place.
             limit: Number of groups at most.
             sight: The groups that may be shown.
+            broadcast: Whether broadcast instances are listed that are not named.
 
         Raises:
             UnknownTopic: the named topic does not exist.
@@ -283,7 +290,8 @@ class Listings:
             catalog.topic(topic)
         listed: list[GroupInfo] = []
         work, last = 0, after
-        for looks, place in enumerate(self._places(topic, group, after, sight)):
+        places = self._places(topic, group, after, sight, broadcast=broadcast)
+        for looks, place in enumerate(places):
             if len(listed) == limit or looks >= sight.looks:
                 return GroupPage(listed, last, end)
             one = catalog.by_name[place.topic].by_group.get(place.group)
@@ -300,7 +308,8 @@ class Listings:
         catalog = self._ledger.views.catalog
         found: list[Subscription] = []
         work = 0
-        for looks, place in enumerate(self._places(None, None, None, sight)):
+        places = self._places(None, None, None, sight, broadcast=False)
+        for looks, place in enumerate(places):
             if len(found) == limit or looks >= sight.looks or work > PAGE_WORK:
                 return SubscriptionPage(found, more=True)
             one = catalog.by_name[place.topic].by_group.get(place.group)
@@ -310,7 +319,13 @@ class Listings:
         return SubscriptionPage(found, more=False)
 
     def _places(
-        self, topic: str | None, group: str | None, after: GroupPlace | None, sight: Sight
+        self,
+        topic: str | None,
+        group: str | None,
+        after: GroupPlace | None,
+        sight: Sight,
+        *,
+        broadcast: bool,
     ) -> Iterator[GroupPlace]:
         """Yield the places behind ``after`` where groups may be, at least one for each topic."""
         catalog = self._ledger.views.catalog
@@ -322,7 +337,8 @@ class Listings:
             and topic in (None, after.topic)
         ):
             names = begun.group_names()
-            for name in islice(names, bisect_right(names, after.group), None):
+            first = max(bisect_right(names, after.group), 0 if broadcast else _first_of(names))
+            for name in islice(names, first, None):
                 yield GroupPlace(after.topic, name)
         above = "" if after is None else after.topic
         if topic is None:
@@ -334,9 +350,10 @@ class Listings:
                 yield GroupPlace(found, group)
                 continue
             names = catalog.by_name[found].group_names()
-            if not names:
+            first = 0 if broadcast else _first_of(names)
+            if first == len(names):
                 yield GroupPlace(found, "")
-            for name in names:
+            for name in islice(names, first, None):
                 yield GroupPlace(found, name)
 
     def _group(self, one: Subscription) -> GroupInfo:
@@ -509,6 +526,11 @@ class Listings:
             opened_us=opened.opened_us,
             expires_us=opened.opened_us + ledger.limits.transaction_us,
         )
+
+
+def _first_of(names: Sequence[str]) -> int:
+    """Return where the groups begin in the sorted names of a topic: behind its instances."""
+    return bisect_left(names, _BEHIND_INSTANCES)
 
 
 def _is_of(one: Writer, app: str | None, writer: str | None) -> bool:

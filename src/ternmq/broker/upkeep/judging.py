@@ -246,6 +246,7 @@ class Judging:
             return False
         progress = self._ledger.views.progress
         return any(
-            not progress[group, share.topic, share.queue].finished(share.stop)
-            for group in topic.subscriptions
+            one.mode.keeps_journal
+            and not progress[group, share.topic, share.queue].finished(share.stop)
+            for group, one in topic.subscriptions.items()
         )

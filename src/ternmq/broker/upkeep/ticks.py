@@ -17,6 +17,7 @@ from ternmq.broker.delivery.settles import Settling
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.intake.commits import Transactions
 from ternmq.broker.ledger.ledger import Ledger
+from ternmq.broker.operation.broadcasting import Broadcasting
 from ternmq.broker.operation.clients import Clients
 from ternmq.broker.upkeep.alarming import Alarming
 from ternmq.model.errors import JournalFull
@@ -46,6 +47,7 @@ class Ticking:
 
     __slots__ = (
         "_alarming",
+        "_broadcasting",
         "_clients",
         "_leases",
         "_settling",
@@ -64,6 +66,7 @@ class Ticking:
         clients: Clients,
         transactions: Transactions,
         alarming: Alarming,
+        broadcasting: Broadcasting,
     ) -> None:
         self._views = ledger.views
         self._timers = ledger.timers
@@ -73,6 +76,7 @@ class Ticking:
         self._clients = clients
         self._transactions = transactions
         self._alarming = alarming
+        self._broadcasting = broadcasting
         self.work_a_turn = ENDED_ROWS_A_TURN
         """Work after which a tick stops; a small number makes many pieces."""
 
@@ -153,6 +157,7 @@ class Ticking:
         rows = self._expire_dead(now_us)
         rows += self._transactions.expire(now_us, ENDED_ROWS_A_TURN)
         rows += self._alarming.step(now_us)
+        rows += self._broadcasting.step(now_us)
         self._timers.set(now_us + _HOUSEKEEPING_US, Timer.HOUSEKEEPING)
         return rows
 

@@ -38,7 +38,7 @@ from ternmq.model.words import counted, verb
 from ternmq.wire.control import GroupInfo
 
 F = TypeVar("F", bound=Callable[..., Any])
-_MODE: Final = click.Choice([one.value for one in Mode])
+_MODE: Final = click.Choice([one.value for one in Mode if one is not Mode.BROADCAST])
 _START: Final = click.Choice([one.value for one in Start])
 _EXPIRED: Final = click.Choice([one.value for one in Expired])
 _EXHAUSTED: Final = click.Choice([one.value for one in Exhausted])
@@ -118,13 +118,18 @@ async def create(
 
 @group.command("list")
 @topic_argument(required=False)
+@click.option(
+    "--broadcast",
+    is_flag=True,
+    help="List the broadcast instances, too: groups whose names begin with $b.",
+)
 @output.json_option
 @administers
-async def list_(client: AdminClient, topic: str | None, as_json: bool) -> None:
+async def list_(client: AdminClient, topic: str | None, broadcast: bool, as_json: bool) -> None:
     """List the groups of a topic, or of all topics."""
     if topic is not None:
         await client.admin.topic(topic)
-    found = await client.admin.groups(topic)
+    found = await client.admin.groups(topic, broadcast=broadcast)
     if as_json:
         output.document([plain(one) for one in found])
         return

@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ternmq.cli.reach.connection import names_of
-from ternmq.cli.reach.parameters import NAME
+from ternmq.cli.reach.parameters import GROUP, NAME
 
 _TIMEOUT_S: Final = 1.0
 
@@ -41,5 +41,5 @@ def group_argument(**more: Any) -> Callable[[Any], Any]:
     """Return the argument GROUP, which the shell can complete."""
     shown = "GROUP" if more.get("required", True) else "[GROUP]"
     return click.argument(
-        "group", metavar=shown, type=NAME, shell_complete=_completing("groups"), **more
+        "group", metavar=shown, type=GROUP, shell_complete=_completing("groups"), **more
     )

@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from ternmq.model.errors import InvalidName
-from ternmq.model.specs import check_name
+from ternmq.model.specs import check_group, check_name
 from ternmq.model.units import read_duration, read_size
 
 _CLOCK: Final = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?\Z")
@@ -177,6 +177,13 @@ def _name(text: str) -> str:
         raise ValueError(f"cannot be a name: {error.hint}") from error
 
 
+def _group(text: str) -> str:
+    try:
+        return check_group(text)
+    except InvalidName as error:
+        raise ValueError(f"cannot be the name of a group: {error.hint}") from error
+
+
 DURATION: Final = _Type("duration", _duration)
 POSITIVE_DURATION: Final = _Type("duration", _positive_duration)
 SIZE: Final = _Type("size", read_size)
@@ -211,6 +218,8 @@ def check_span(since: datetime | None, until: datetime | None, *, ahead: bool = 
 
 PROPERTY: Final = _Type("name=value", read_property)
 NAME: Final = _Type("name", _name)
+GROUP: Final = _Type("name", _group)
+"""An existing group, which may be a broadcast instance."""
 COUNT: Final = Whole(min=1)
 OFFSET: Final = Whole(min=0)
 QUEUE: Final = Whole(min=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from datetime import timedelta
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -29,8 +29,19 @@ _LONG_S: Final = 60.0
 
 @click.command(cls=Command)
 @topic_argument()
+@click.option("-g", "--group", type=NAME, help="Consumer group; created if it does not exist.")
 @click.option(
-    "-g", "--group", type=NAME, required=True, help="Consumer group; created if it does not exist."
+    "--broadcast",
+    is_flag=True,
+    help="Consume as a broadcast instance, without a group: it gets every message that is sent "
+    "from now on. On a broadcast topic this is the default.",
+)
+@click.option(
+    "--instance",
+    type=NAME,
+    metavar="NAME",
+    help="Name of the broadcast instance: the broker keeps its place for 7 days after it stopped. "
+    "Default: TERNMQ_INSTANCE, else no name.",
 )
 @click.option("-n", "--max", "most", type=COUNT, help="Stop after this number of messages.")
 @click.option(
@@ -56,7 +67,7 @@ _LONG_S: Final = 60.0
 )
 @click.option(
     "--mode",
-    type=click.Choice([one.value for one in Mode]),
+    type=click.Choice([one.value for one in Mode if one is not Mode.BROADCAST]),
     help="Mode of a new group: shared, ordered (each ordering key in order, on an ordered topic), "
     "queue_lock (each queue in order, one consumer at a time), owned (the same, and each queue "
     "belongs to one consumer), or exclusive (all queues belong to one consumer). Default: ordered "
@@ -73,7 +84,9 @@ _LONG_S: Final = 60.0
 async def consume(
     client: Client,
     topic: str,
-    group: str,
+    group: str | None,
+    broadcast: bool,
+    instance: str | None,
     most: int | None,
     wait: timedelta | None,
     no_ack: bool,
@@ -84,7 +97,7 @@ async def consume(
     raw: bool,
     as_json: bool,
 ) -> None:
-    """Consume messages for a group until Ctrl-C, and print them.
+    """Consume messages for a group, or as a broadcast instance, until Ctrl-C, and print them.
 
     Each batch is acked after it is printed. Messages that were printed but not acked, because the
     broker or this command was killed, are delivered again. If the group is paused, the command
@@ -97,8 +110,11 @@ async def consume(
     if no_ack:
         most = _LOOK if most is None else most
         wait = timedelta(0) if wait is None else wait
-    made, paused = await _at_first(client, topic, group, start)
-    settings = {"tags": tags, "filter": filter, "mode": mode, "start": start}
+    settings: dict[str, Any] = {"tags": tags, "filter": filter, "mode": mode, "start": start}
+    settings |= {"broadcast": broadcast or None, "instance": instance}
+    made, paused = _First("")
+    if group is not None and not broadcast and instance is None:
+        made, paused = await _at_first(client, topic, group, start)
     pulls = _Pulls(client, topic, group, settings, wait, paused=paused)
     held: list[Deliveries] = []
     told = ExitStack()
@@ -122,7 +138,8 @@ async def consume(
             elif wait is not None:
                 break
         if no_ack and held:
-            output.note(f"giving {counted(sum(map(len, held)), 'message')} back to {group}")
+            to = group or f"the instance of {topic}"
+            output.note(f"giving {counted(sum(map(len, held)), 'message')} back to {to}")
     finally:
         told.close()
         # Release what was not acked: because of --no-ack, or because the output's pipe broke.
@@ -168,7 +185,7 @@ class _Pulls:
     """
 
     def __init__(
-        self, client: Client, topic: str, group: str, settings: dict[str, str | None],
+        self, client: Client, topic: str, group: str | None, settings: dict[str, Any],
         wait: timedelta | None, *, paused: bool,
     ) -> None:  # fmt: skip
         self._client = client
@@ -208,9 +225,8 @@ class _Pulls:
         if self._noted:
             return
         self._noted = True
-        output.note(
-            f"group {self._group} is paused on {self._topic}: `ternmq group resume` resumes it"
-        )
+        what = f"group {self._group}" if self._group else "the broadcast instance"
+        output.note(f"{what} is paused on {self._topic}: `ternmq group resume` resumes it")
 
 
 class _First(NamedTuple):

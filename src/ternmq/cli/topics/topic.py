@@ -81,6 +81,12 @@ def topic() -> None:
     help="How long after it was stored a message may be delivered for the first time. Default: no "
     "limit.",
 )
+@click.option(
+    "--broadcast",
+    is_flag=True,
+    help="Deliver every message to every consumer: consumers of the topic are broadcast instances, "
+    "without a group. It cannot be changed later.",
+)
 @administers
 async def create(
     client: AdminClient,
@@ -93,6 +99,7 @@ async def create(
     ignore_ordering_keys: bool,
     levels: int,
     expires_after: timedelta | None,
+    broadcast: bool,
 ) -> None:
     """Create a topic."""
     await client.admin.create_topic(
@@ -105,6 +112,7 @@ async def create(
         ignore_ordering_keys=ignore_ordering_keys,
         levels=levels,
         expires_after=expires_after,
+        broadcast=broadcast,
     )
     output.note(f"created topic {name}")
     if durability == Durability.STRICT.value:
@@ -170,6 +178,7 @@ async def show(client: AdminClient, topic: str, as_json: bool) -> None:
             ),
             ("scheduled", f"{counted(info.scheduled, 'message')} not due yet"),
             ("groups", ", ".join(info.groups)),
+            *([("instances", info.instances)] if info.spec.broadcast or info.instances else []),
         ]
     )  # fmt: skip
     click.echo()
@@ -233,6 +242,12 @@ async def show(client: AdminClient, topic: str, as_json: bool) -> None:
     "the levels of a topic cannot be changed: create another one with `ternmq topic create NAME "
     "--levels N`",
 )
+@unchangeable(
+    "--broadcast",
+    "whether a topic is a broadcast topic cannot be changed: create another one with `ternmq topic "
+    "create NAME --broadcast`",
+    flag=True,
+)
 @administers
 async def set_(client: AdminClient, topic: str, **changes: Any) -> None:
     """Change settings of a topic. Other settings stay as they are."""
@@ -258,6 +273,8 @@ async def delete(client: AdminClient, topic: str, yes: bool) -> None:
         parts.append(counted(info.scheduled, "scheduled message"))
     if info.groups:
         parts.append(counted(len(info.groups), "group"))
+    if info.instances:
+        parts.append(counted(info.instances, "broadcast instance"))
     lost = f"topic {topic} with {', '.join(parts[:-1])}{' and ' if parts[1:] else ''}{parts[-1]}"
     if not yes:
         output.note(f"this deletes {lost}; it cannot be undone")
@@ -272,7 +289,9 @@ def messages_kept(info: TopicInfo) -> int:
 
 
 def _kind_of(info: TopicInfo) -> str:
-    """Return the kind of a topic: ordered, with so many levels, or plain."""
+    """Return the kind of a topic: broadcast, ordered, with so many levels, or plain."""
+    if info.spec.broadcast:
+        return "broadcast"
     if info.spec.ordered:
         return "ordered"
     return "plain" if info.spec.levels == 1 else counted(info.spec.levels, "level")
@@ -290,6 +309,7 @@ def _plain(info: TopicInfo) -> dict[str, object]:
         "ignore_ordering_keys": spec.ignore_ordering_keys,
         "levels": spec.levels,
         "expires_s": spec.expires_us / 1e6,
+        "broadcast": spec.broadcast,
         "messages": messages_kept(info),
         "scheduled": info.scheduled,
         "queues": [
@@ -297,4 +317,5 @@ def _plain(info: TopicInfo) -> dict[str, object]:
             for at, one in enumerate(info.queues)
         ],
         "groups": info.groups,
+        "instances": info.instances,
     }

@@ -29,6 +29,7 @@ from typing import Final
 from ternmq.cli.terminal.exits import ExitCode
 from ternmq.cli.worker import sources
 from ternmq.client.connection.backoff import Backoff
+from ternmq.client.connection.connecting import INSTANCE
 
 log: Final = logging.getLogger("ternmq")
 
@@ -90,8 +91,8 @@ class _Supervisor:
         watching = asyncio.create_task(self._watch(self._watched)) if self._watched else None
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(self._count):
-                    group.create_task(self._keep())
+                for at in range(self._count):
+                    group.create_task(self._keep(at + 1))
         finally:
             if watching is not None:
                 watching.cancel()
@@ -117,14 +118,14 @@ class _Supervisor:
 
     # -- one process
 
-    async def _keep(self) -> None:
-        """Run one process, again and again, until it is done."""
+    async def _keep(self, number: int) -> None:
+        """Run one process, again and again, until it is done; ``number``: which one, from 1 on."""
         loop = asyncio.get_running_loop()
         pauses = _BACKOFF.pauses()
         while not self._over.is_set():
             change = self._change
             began = loop.time()
-            child = await self._start()
+            child = await self._start(number)
             self._children.add(child)
             if self._over.is_set():  # this one has received no signal yet
                 send(child, self._told[-1] if self._told else signal.SIGTERM)
@@ -168,13 +169,16 @@ class _Supervisor:
         """Return whether a process ended by the first signal: it did not handle signals yet."""
         return len(self._told) == 1 and status == _SIGNAL_BASE + self._told[0]
 
-    async def _start(self) -> asyncio.subprocess.Process:
+    async def _start(self, number: int) -> asyncio.subprocess.Process:
+        variables = {**os.environ, LIFELINE: str(self._lifeline)}
+        if variables.get(INSTANCE) and self._count > 1:  # each is a broadcast instance of its own
+            variables[INSTANCE] += f"-{number}"
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "ternmq",
             *sys.argv[1:],
-            env={**os.environ, LIFELINE: str(self._lifeline)},
+            env=variables,
             pass_fds=(self._lifeline,),
             stdin=asyncio.subprocess.DEVNULL,
             process_group=0,  # Ctrl-C is passed on once, not sent by the terminal too

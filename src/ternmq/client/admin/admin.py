@@ -43,6 +43,7 @@ from ternmq.model.specs import (
     Start,
     SubscriptionSpec,
     TopicSpec,
+    check_group,
     check_name,
 )
 from ternmq.model.transaction_ids import transaction_number
@@ -110,6 +111,7 @@ class Admin(pickling.NotPickled):
         ignore_ordering_keys: bool = False,
         levels: int = 1,
         expires_after: float | timedelta | None = None,
+        broadcast: bool = False,
     ) -> TopicSpec:
         """Make a topic.
 
@@ -127,6 +129,8 @@ class Admin(pickling.NotPickled):
                 of a higher level are delivered first. It cannot be changed.
             expires_after: How long after it was stored a message may be delivered for the first
                 time, in seconds or as a timedelta; None or 0: for ever.
+            broadcast: Its consumers are broadcast instances: they name no group, and each gets
+                every message. It cannot be changed.
 
         Raises:
             TopicExists: There is a topic of that name.
@@ -142,6 +146,7 @@ class Admin(pickling.NotPickled):
             ignore_ordering_keys=ignore_ordering_keys,
             levels=levels,
             expires_after=expires_after,
+            broadcast=broadcast,
         )
         spec = topic_spec_of(topic)
         if isinstance(name, Topic):
@@ -412,17 +417,22 @@ class Admin(pickling.NotPickled):
         """Remove a group from a topic, with its cursors, retries and dead letters."""
         await self._do(
             Command.GROUP_DELETE,
-            control.GroupDelete(topic=name_of(topic), group=check_name(group, "group")),
+            control.GroupDelete(topic=name_of(topic), group=check_group(group)),
         )
 
     async def groups(
-        self, topic: str | Topic | None = None, group: str | None = None
+        self,
+        topic: str | Topic | None = None,
+        group: str | None = None,
+        *,
+        broadcast: bool = False,
     ) -> list[GroupInfo]:
         """Return the groups that this app has a right on, with their progress.
 
         Args:
             topic: Only groups on this topic; none if there is no such topic.
             group: Only groups of this name; none if there is no such group.
+            broadcast: Also the broadcast instances: groups whose names begin with ``$b.``.
 
         Raises:
             InvalidName: No topic or group can have this name.
@@ -430,19 +440,24 @@ class Admin(pickling.NotPickled):
         try:
             return await self._groups(
                 None if topic is None else name_of(topic),
-                None if group is None else check_name(group, "a group's name"),
+                None if group is None else check_group(group, "a group's name"),
+                broadcast=flag("broadcast", broadcast),
             )
         except (UnknownTopic, UnknownGroup):
             return []
 
-    async def _groups(self, topic: str | None, group: str | None) -> list[GroupInfo]:
-        return (await self._standing(topic, group)).groups
+    async def _groups(
+        self, topic: str | None, group: str | None, *, broadcast: bool = False
+    ) -> list[GroupInfo]:
+        return (await self._standing(topic, group, broadcast=broadcast)).groups
 
-    async def _standing(self, topic: str | None, group: str | None) -> Groups:
-        asked = control.GroupList(topic=topic, group=group, limit=PAGE)
+    async def _standing(
+        self, topic: str | None, group: str | None, *, broadcast: bool = False
+    ) -> Groups:
+        asked = control.GroupList(topic=topic, group=group, limit=PAGE, broadcast=broadcast)
         first = page = await self._ask(Command.GROUP_LIST, asked, control.Groups)
         while page.next:
-            asked = control.GroupList(topic=topic, group=group, limit=PAGE, after=page.next)
+            asked = msgspec.structs.replace(asked, after=page.next)
             try:
                 page = await self._ask(Command.GROUP_LIST, asked, control.Groups)
             except (UnknownTopic, UnknownGroup):  # the topic or group was deleted meanwhile
@@ -456,7 +471,7 @@ class Admin(pickling.NotPickled):
         Args:
             group: Only groups of this name.
         """
-        return await self._standing(None, None if group is None else check_name(group, "group"))
+        return await self._standing(None, None if group is None else check_group(group))
 
     async def group(self, topic: str | Topic, group: str) -> GroupInfo:
         """Return a group on a topic.
@@ -466,7 +481,7 @@ class Admin(pickling.NotPickled):
             UnknownGroup: The group does not consume it, or this app has no right on it.
         """
         topic = name_of(topic)
-        for info in await self._groups(topic, check_name(group, "group")):
+        for info in await self._groups(topic, check_group(group)):
             return info
         raise UnknownGroup(f"group {group!r} does not consume topic {topic!r}")
 
@@ -504,7 +519,7 @@ class Admin(pickling.NotPickled):
             queue = await queue_meant(self._session, name_of(topic), queue)
         asked = control.GroupReset(
             topic=name_of(topic),
-            group=check_name(group, "group"),
+            group=check_group(group),
             queue=queue,
             offset=to if isinstance(to, int) else None,
             time_us=time_us("to", to) if isinstance(to, datetime) else None,
@@ -516,7 +531,7 @@ class Admin(pickling.NotPickled):
     async def skip(self, topic: str | Topic, group: str, *, queue: int, offset: int) -> None:
         """Make a group skip the unread messages below an offset."""
         asked = control.GroupSkip(
-            topic=name_of(topic), group=check_name(group, "group"), queue=queue, offset=offset
+            topic=name_of(topic), group=check_group(group), queue=queue, offset=offset
         )
         await self._do(Command.GROUP_SKIP, asked)
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.printing import quoted
+from ternmq.model.specs import BROADCAST_GROUP
 from ternmq.wire.commands import Right
 from ternmq.wire.control import GrantInfo
 
@@ -49,6 +50,8 @@ def grant_of(written: object) -> GrantInfo:
         )
     if right in _RIGHTS and 1 <= len(names) <= 2 and all(names):
         for name in names:
+            if name == BROADCAST_GROUP and name is not names[0]:
+                continue
             if _PATTERN.match(name) is None:
                 raise InvalidRequest(
                     f"{quoted(name)} is neither a name nor a prefix that ends in *"

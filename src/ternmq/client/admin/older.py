@@ -11,7 +11,11 @@ from ternmq.model.specs import RetryPolicy, SubscriptionSpec, TopicSpec
 def newer_settings(spec: TopicSpec) -> Sequence[str]:
     """Return the stated settings of a topic that older brokers ignore."""
     default = TopicSpec(name=spec.name)
-    return [one for one in ("levels", "expires_us") if getattr(spec, one) != getattr(default, one)]
+    return [
+        one
+        for one in ("levels", "expires_us", "broadcast")
+        if getattr(spec, one) != getattr(default, one)
+    ]
 
 
 def check_topic_stored(stated: TopicSpec, stored: TopicSpec) -> None:
@@ -20,7 +24,11 @@ def check_topic_stored(stated: TopicSpec, stored: TopicSpec) -> None:
     Raises:
         InvalidRequest: It did not: it is too old.
     """
-    for one, argument in (("levels", "levels"), ("expires_us", "expires_after")):
+    for one, argument in (
+        ("levels", "levels"),
+        ("expires_us", "expires_after"),
+        ("broadcast", "broadcast"),
+    ):
         if getattr(stored, one) != getattr(stated, one):
             raise InvalidRequest(
                 f"topic {stated.name!r} is stored without {argument}: the broker is too old for "

@@ -19,6 +19,7 @@ from ternmq.model.specs import check_name
 URL: Final = "TERNMQ_URL"
 APP: Final = "TERNMQ_APP"
 TOKEN: Final = "TERNMQ_TOKEN"  # noqa: S105 - the name of a variable
+INSTANCE: Final = "TERNMQ_INSTANCE"
 
 
 def options_of(
@@ -28,6 +29,7 @@ def options_of(
     timeout: float | timedelta,
     max_processing_time: float | timedelta,
     drain_timeout: float | timedelta = 30.0,
+    instance: str | None = None,
 ) -> Options:
     """Return options; what is None comes from the url, then from the environment.
 
@@ -53,6 +55,7 @@ def options_of(
         timeout=timeout,
         max_processing_time=max_processing_time,
         drain_timeout=drain_timeout,
+        instance=os.environ.get(INSTANCE, "") if instance is None else instance,
     )
 
 

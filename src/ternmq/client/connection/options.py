@@ -16,6 +16,7 @@ from ternmq.client.content.validation import (
     text,
 )
 from ternmq.model.errors import InvalidRequest
+from ternmq.model.specs import check_instance
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -44,6 +45,8 @@ class Options:
         window_bytes: Most bytes of unanswered sends; the rest waits in the client.
         max_processing_time: How long leases are extended; while a handler runs, until it ends.
         drain_timeout: How long a stopping client waits for running handlers; 0: it does not wait.
+        instance: Name of this process among the instances of its application, for consumers that
+            are broadcast instances; empty: each is new at each start.
     """
 
     address: Address
@@ -59,6 +62,7 @@ class Options:
     drain_timeout: float
     first_backoff: float
     longest_backoff: float
+    instance: str
 
     def __init__(
         self,
@@ -76,6 +80,7 @@ class Options:
         drain_timeout: float | timedelta = 30.0,
         first_backoff: float | timedelta = 0.05,
         longest_backoff: float | timedelta = 2.0,
+        instance: str = "",
     ) -> None:
         """Times are seconds or timedeltas.
 
@@ -114,6 +119,7 @@ class Options:
         put(self, "drain_timeout", drain_of(drain_timeout))
         put(self, "first_backoff", seconds_of("first_backoff", first_backoff))
         put(self, "longest_backoff", seconds_of("longest_backoff", longest_backoff))
+        put(self, "instance", text("instance", instance) and check_instance(instance))
 
     @classmethod
     def checked(cls, given: object) -> Self:

@@ -22,6 +22,8 @@ from ternmq.model.errors import (
     CannotConnect,
     ClientClosed,
     ConnectionLost,
+    InstanceTaken,
+    InvalidName,
     InvalidRequest,
     LeaseExpired,
     NotOwner,
@@ -29,7 +31,7 @@ from ternmq.model.errors import (
     UnknownGroup,
     UnknownTopic,
 )
-from ternmq.model.specs import Mode
+from ternmq.model.specs import BROADCAST_GROUP, Mode
 from ternmq.model.words import nearest
 from ternmq.record.fact.facts import Outcome
 from ternmq.wire import bodies, control
@@ -55,8 +57,8 @@ class Puller:
         self.memberships = memberships
         self.settler = settler
         self._making = making
-        self._joined: dict[tuple[object, ...], tuple[int, control.GroupJoined]] = {}
-        """By what was stated: ``Session.anew`` at the join, and its answer."""
+        self._joined: dict[tuple[object, ...], tuple[tuple[int, int], control.GroupJoined]] = {}
+        """By what was stated: ``_generation`` at the join, and its answer."""
         self.awake: Awake | None = None
 
     async def join(self, source: Source) -> control.GroupJoined:
@@ -70,7 +72,8 @@ class Puller:
             awake = Awake(self.session.loop, lambda: self.session.closed)
             self.awake = self.settler.awake = awake
         known = self._joined.get(source.stated)
-        if known is not None and known[0] == self.session.anew:
+        if known is not None and known[0] == self._generation(source):
+            source.group = known[1].group or source.group
             return known[1]
         await self._making.before_join(source.topic)
         try:
@@ -79,8 +82,13 @@ class Puller:
             )
         except UnknownTopic as error:
             raise await self._suggested(source.topic, error) from None
+        except InvalidName as error:
+            if source.broadcast and BROADCAST_GROUP in str(error):
+                raise InvalidRequest("the broker is too old for broadcast instances") from error
+            raise
+        source.group = joined.group or source.group
         source.check_joined(joined.spec)
-        self._joined[source.stated] = self.session.anew, joined
+        self._joined[source.stated] = self._generation(source), joined
         if joined.spec.mode.assigns_queues:
             self.memberships.joined(source)
         else:
@@ -109,10 +117,17 @@ class Puller:
         """Return the group's mode as the broker reported it last; None: not known."""
         return self.settler.policies.mode(source.topic, source.group)
 
+    def _generation(self, source: Source) -> tuple[int, int]:
+        """Return a value that changes when the source must be joined again.
+
+        A group, when the broker lost its data; a broadcast instance, with each new session.
+        """
+        return self.session.anew, self.session.number if source.broadcast else 0
+
     def outdated(self, source: Source) -> bool:
-        """Return whether the broker lost its data since the group was joined."""
+        """Return whether the source must be joined again before the next pull."""
         known = self._joined.get(source.stated)
-        return known is not None and known[0] != self.session.anew
+        return known is not None and known[0] != self._generation(source)
 
     def forget(self, source: Source) -> None:
         """Forget a join: the group does not exist any more."""
@@ -385,7 +400,7 @@ class _Pull:
 
     def refused(self, error: TernMQError) -> None:
         """Raise the refusal in the caller."""
-        if isinstance(error, UnknownGroup | UnknownTopic):
+        if isinstance(error, UnknownGroup | UnknownTopic | InstanceTaken):
             self._puller.forget(self._source)  # it was deleted: the next call joins again
         if not self.future.done():
             self.future.set_exception(error)

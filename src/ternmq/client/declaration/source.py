@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from ternmq.client.content.validation import choose, lease_us_of, text, whole
+from ternmq.client.content.validation import choose, flag, lease_us_of, text, whole
 from ternmq.client.declaration.policy import RetryPolicy, spec_of
 from ternmq.model.assignments import Assignment, check_assignments
 from ternmq.model.errors import GroupSettingsMismatch, InvalidRequest
 from ternmq.model.header_filter import check_header_filter, same_header_filter
-from ternmq.model.specs import Mode, Start, SubscriptionSpec, check_name
+from ternmq.model.specs import (
+    BROADCAST_GROUP,
+    Mode,
+    Start,
+    SubscriptionSpec,
+    check_instance,
+    check_name,
+)
 from ternmq.model.tag_filter import check_filter, tags_of
 from ternmq.wire import control
 
@@ -59,19 +66,25 @@ def assignments_of(assign: Mapping[str, Sequence[int]]) -> tuple[Assignment, ...
 
 
 class Source:
-    """A group on a topic, as requested.
+    """A group on a topic, or a broadcast instance of it, as requested.
 
     Attributes:
         topic: Name of the topic.
-        group: Name of the group.
+        group: Name of the group. Of an instance: ``$broadcast`` until it is joined, then that of
+            its group.
+        broadcast: Whether it is an instance.
+        instance: Name of the instance; empty: it has none.
     """
 
-    __slots__ = ("assign", "filter", "group", "lease_us", "mode", "retry", "start", "tags", "topic")
+    __slots__ = (
+        "_if_topic", "assign", "broadcast", "filter", "group", "instance", "lease_us", "mode",
+        "retry", "start", "tags", "topic",
+    )  # fmt: skip
 
     def __init__(
         self,
         topic: str,
-        group: str,
+        group: str | None,
         tags: str | None = None,
         mode: Mode | str | None = None,
         start: Start | str | None = None,
@@ -79,9 +92,35 @@ class Source:
         lease: float | timedelta | None = None,
         filter: str | None = None,  # noqa: A002
         assign: Mapping[str, Sequence[int]] | None = None,
+        *,
+        broadcast: bool | None = None,
+        instance: str | None = None,
+        own_instance: str = "",
     ) -> None:
+        """``broadcast`` None: as the topic says, if no group is named.
+
+        ``own_instance`` is the instance of the client, which ``instance`` replaces.
+
+        Raises:
+            InvalidName, InvalidRequest: A value is not valid, or two contradict each other.
+        """
         self.topic = check_name(topic, "a topic's name")
-        self.group = check_name(group, "group")
+        self.broadcast = group is None
+        self.instance = ""
+        self._if_topic = not broadcast
+        if group is not None:
+            self.group = check_name(group, "group")
+        else:
+            self.group = BROADCAST_GROUP
+            self.instance = own_instance if instance is None else instance
+            if self.instance:
+                check_instance(self.instance)
+        _check_broadcast(topic, group, broadcast, instance)
+        if self.broadcast and (mode, start, retry) != (None, None, None):
+            raise InvalidRequest(
+                f"a broadcast instance of topic {topic!r} begins with the next message and has no "
+                "retries: leave out mode, start and retry, or state group="
+            )
         self.tags = tags
         if tags is not None:
             check_tags(tags)
@@ -116,6 +155,16 @@ class Source:
 
         ``name``: of the member; None: the client makes the group, but does not consume.
         """
+        if self.broadcast:
+            return control.GroupJoin(
+                topic=self.topic,
+                group=BROADCAST_GROUP,
+                tags=self.tags,
+                lease_us=self.lease_us,
+                filter=self.filter,
+                instance=self.instance,
+                if_topic=self._if_topic,
+            )
         return control.GroupJoin(
             topic=self.topic,
             group=self.group,
@@ -151,7 +200,27 @@ class Source:
     @property
     def stated(self) -> tuple[object, ...]:
         """All that is stated; identifies a join."""
+        named = (BROADCAST_GROUP, self.instance) if self.broadcast else self.group
         return (
-            self.topic, self.group, self.tags, self.mode, self.start, self.retry, self.lease_us,
+            self.topic, named, self.tags, self.mode, self.start, self.retry, self.lease_us,
             self.filter, self.assign,
         )  # fmt: skip
+
+
+def _check_broadcast(
+    topic: str, group: str | None, broadcast: object, instance: str | None
+) -> None:
+    """Refuse a group and an instance at once, and neither of them.
+
+    Raises:
+        InvalidRequest: The text names the arguments.
+    """
+    if broadcast is not None:
+        flag("broadcast", broadcast)
+    if group is None and broadcast is False:
+        raise InvalidRequest(f"a consumer of topic {topic!r} states group=, or broadcast=True")
+    if group is not None and (broadcast or instance is not None):
+        raise InvalidRequest(
+            f"group {group!r} on topic {topic!r} is no broadcast instance: leave out "
+            f"{'broadcast=True' if broadcast else 'instance='}, or group="
+        )

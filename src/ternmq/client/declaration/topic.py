@@ -25,6 +25,8 @@ class Topic:
             never changes, and ordered topics have one level.
         expires_after: How long after it was stored a message may be delivered for the first time;
             0: for ever.
+        broadcast: Its consumers are broadcast instances, which name no group; each of them gets
+            every message. It never changes.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Topic:
     ignore_ordering_keys: bool | None
     levels: int | None
     expires_after: timedelta | None
+    broadcast: bool | None
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Topic:
         ignore_ordering_keys: bool | None = None,
         levels: int | None = None,
         expires_after: float | timedelta | None = None,
+        broadcast: bool | None = None,
     ) -> None:
         """``retention`` and ``expires_after`` are in seconds, or timedeltas.
 
@@ -63,6 +67,7 @@ class Topic:
             ("ordered", ordered),
             ("keep_until_consumed", keep_until_consumed),
             ("ignore_ordering_keys", ignore_ordering_keys),
+            ("broadcast", broadcast),
         ):
             if value is not None:
                 flag(what, value)
@@ -79,6 +84,7 @@ class Topic:
         put(self, "levels", levels)
         lives = None if expires_after is None else limit_us("expires_after", expires_after)
         put(self, "expires_after", None if lives is None else timedelta(microseconds=lives))
+        put(self, "broadcast", broadcast)
         spec_of(self)
 
 
@@ -109,4 +115,5 @@ def spec_of(topic: Topic) -> TopicSpec:
         ignore_ordering_keys=bool(topic.ignore_ordering_keys),
         levels=default.levels if topic.levels is None else topic.levels,
         expires_us=limit_us("expires_after", topic.expires_after or 0),
+        broadcast=bool(topic.broadcast),
     ).check()

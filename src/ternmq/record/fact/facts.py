@@ -82,6 +82,8 @@ class Cause(enum.IntEnum):
     EXPIRED = 6
     REJECTED = 7
     EXHAUSTED = 8
+    FAILED = 9
+    """The consumer failed or rejected a row of a broadcast instance; the row is done."""
 
 
 class Move(enum.IntEnum):

@@ -6,6 +6,7 @@ import msgspec
 
 from ternmq.access import Authoriser
 from ternmq.broker.operation.administration import default_mode
+from ternmq.broker.operation.broadcasting import InstanceAsked
 from ternmq.broker.query.listings import MAX_LISTED, GroupPlace
 from ternmq.broker.query.messages import Queries
 from ternmq.model.assignments import write_assignment
@@ -18,7 +19,16 @@ from ternmq.model.errors import (
 )
 from ternmq.model.header_filter import same_header_filter
 from ternmq.model.policies import write_retry
-from ternmq.model.specs import Mode, RetryPolicy, Start, SubscriptionSpec, TopicSpec, check_name
+from ternmq.model.specs import (
+    BROADCAST_GROUP,
+    Mode,
+    RetryPolicy,
+    Start,
+    SubscriptionSpec,
+    TopicSpec,
+    check_instance,
+    check_name,
+)
 from ternmq.model.tag_filter import same_filter
 from ternmq.model.units import write_duration
 from ternmq.server.commands.control import Answer, ControlCommands
@@ -106,6 +116,10 @@ class TopicCommands(ControlCommands):
 
     def join_group(self, caller: Caller, asked: control.GroupJoin) -> Answer:
         """GROUP_JOIN: make the group if it is missing; check the settings that are stated."""
+        if asked.group == BROADCAST_GROUP:
+            return self._join_instance(caller, asked)
+        if asked.instance or asked.if_topic:
+            raise InvalidRequest("instance and if_topic are for the group $broadcast")
         broker, now = self._broker, self._core.now_us()
         catalog = broker.views.catalog
         check_name(asked.group)
@@ -156,6 +170,40 @@ class TopicCommands(ControlCommands):
         broker.membership.leave(self._core.now_us(), caller.session, found)
         return control.Nothing(), 0
 
+    def _join_instance(self, caller: Caller, asked: control.GroupJoin) -> Answer:
+        """Let the caller be a broadcast instance; make the instance if it is missing."""
+        broker, now = self._broker, self._core.now_us()
+        if (asked.mode, asked.start, asked.retry) != (None, None, None):
+            raise InvalidRequest(
+                "a broadcast instance begins at latest and has no retries: leave out mode, start "
+                "and retry"
+            )
+        if asked.instance:
+            check_instance(asked.instance)
+        catalog = broker.views.catalog
+        if asked.topic not in catalog.by_name:
+            if asked.if_topic or not self._desk.settings.create_topics:
+                raise UnknownTopic(f"there is no topic {asked.topic!r}")
+            made = self._desk.settings.topic_spec(check_name(asked.topic))
+            broker.administration.check_places(1, made.queue_count)
+            broker.administration.create_topic(now, made)
+        if asked.if_topic and not catalog.topic(asked.topic).spec.broadcast:
+            raise InvalidRequest(
+                f"topic {asked.topic!r} is no broadcast topic: a consumer of it states its group, "
+                "or broadcast=True"
+            )
+        settings = InstanceAsked(asked.tags, asked.filter, asked.lease_us)
+        reply = broker.broadcasting.join(now, caller.session, asked.topic, asked.instance, settings)
+        one, created = reply.value
+        if created:
+            self._desk.audit.changed(
+                caller.app, caller.address, Command.GROUP_JOIN, asked.topic, one.name
+            )
+        joined = control.GroupJoined(
+            created=created, spec=one.spec, queues=len(one.topic.queues), group=one.name
+        )
+        return joined, reply.position
+
     def change_group(self, caller: Caller, asked: control.GroupChange) -> Answer:
         """GROUP_CHANGE: change a group's settings; notify connections."""
         before = self._broker.views.catalog.subscription(asked.topic, asked.group).spec.mode
@@ -187,6 +235,7 @@ class TopicCommands(ControlCommands):
             _place(asked.after),
             min(asked.limit or MAX_LISTED, MAX_LISTED),
             self._authoriser.sight(caller.app),
+            broadcast=asked.broadcast,
         )
         next_ = "" if page.next is None else "/".join(page.next)
         told = control.Groups(groups=page.groups, holds=self._holds(caller, asked), next=next_)

@@ -18,6 +18,10 @@ MemberName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{0,64}\Z")]
 class GroupJoin(Body, frozen=True, kw_only=True):
     """Make a group of a topic, unless it exists; check the settings that are stated.
 
+    The group `$broadcast` stands for a broadcast instance: the answer names its group, from which
+    only the session that joined last pulls (others get InstanceTaken), and join again with each new
+    session. If another session with a connection is the instance, the answer is InstanceTaken.
+
     A stated setting that differs from the group's is GroupSettingsMismatch. An app with the right
     to manage the group, but not to consume with it, can make it, but cannot pull.
     """
@@ -48,6 +52,13 @@ class GroupJoin(Body, frozen=True, kw_only=True):
     name: MemberName = ""
     """Name of the member, such as that of its machine, which ``assign`` compares and lists show; it
     need not be unique. Empty: the beginning of the client's name."""
+    instance: Text = ""
+    """Only with the group ``$broadcast``: name of the broadcast instance; empty: that of the
+    client's session, with which it goes. `mode`, `start` and `retry` are not stated then, and the
+    other settings replace those of the instance."""
+    if_topic: bool = False
+    """Only with the group ``$broadcast``: the join is refused (InvalidRequest) unless the topic is
+    a broadcast topic."""
 
 
 class GroupJoined(Body, frozen=True, kw_only=True):
@@ -58,6 +69,8 @@ class GroupJoined(Body, frozen=True, kw_only=True):
     spec: SubscriptionSpec
     queues: int
     """Number of queues of the topic."""
+    group: str = ""
+    """Of a broadcast instance: the group to pull from. Empty: the group of the request."""
 
 
 class GroupLeave(Body, frozen=True, kw_only=True):
@@ -105,6 +118,8 @@ class GroupList(Body, frozen=True, kw_only=True):
     """`next` of the page before."""
     limit: Limit | None = None
     """Most groups on a page. None: no pages."""
+    broadcast: bool = False
+    """List the broadcast instances, too. One that `group` names is listed in any case."""
 
 
 class GroupQueueInfo(Body, frozen=True, kw_only=True):

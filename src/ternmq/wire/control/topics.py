@@ -72,6 +72,8 @@ class TopicInfo(Body, frozen=True, kw_only=True):
     """Names of the groups that consume it."""
     scheduled: int = 0
     """Number of its messages that are not due yet."""
+    instances: int = 0
+    """Number of its broadcast instances, which are not among the groups."""
 
     @property
     def retention(self) -> timedelta:

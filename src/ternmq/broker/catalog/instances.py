@@ -1,0 +1,57 @@
+"""Broadcast instances: groups of mode broadcast, by number and by the session of their client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ternmq.broker.containers.sortedkeys import SortedKeys
+from ternmq.model.specs import Instance
+
+
+class Instances:
+    """All broadcast instances. The catalog keeps it as groups come, change and go.
+
+    Not thread-safe: call it from the broker's loop.
+    """
+
+    __slots__ = ("_by_session", "_numbers", "_session_of")
+
+    def __init__(self) -> None:
+        self._numbers: SortedKeys[int] = SortedKeys()
+        self._session_of: dict[int, int] = {}
+        """Number of the group -> the session of its client; 0: none."""
+        self._by_session: dict[int, dict[int, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._session_of)
+
+    def put(self, group: int, instance: Instance) -> None:
+        """Note a group, or that another session is its client."""
+        self._leave(group)
+        self._numbers.add(group)
+        self._session_of[group] = instance.session
+        if instance.session:
+            self._by_session.setdefault(instance.session, {})[group] = None
+
+    def discard(self, group: int) -> None:
+        """Forget a group that is gone; any other number changes nothing."""
+        if group in self._session_of:
+            self._leave(group)
+            self._numbers.discard(group)
+            del self._session_of[group]
+
+    def of_session(self, session: int) -> list[int]:
+        """Return the numbers of the groups whose client has this session, oldest first."""
+        return list(self._by_session.get(session, ()))
+
+    def behind(self, group: int) -> Iterator[int]:
+        """Yield the numbers above a number, in order."""
+        return self._numbers.behind(group)
+
+    def _leave(self, group: int) -> None:
+        session = self._session_of.get(group, 0)
+        if session:
+            mine = self._by_session[session]
+            del mine[group]
+            if not mine:
+                del self._by_session[session]

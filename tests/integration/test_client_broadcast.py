@@ -1,0 +1,175 @@
+"""Broadcast: each instance gets every message; failures are not tried again; places are kept."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import ternmq
+from ternmq.model.specs import SubscriptionSpec
+from ternmq.testing import InProcessBroker
+from tests.asynchronous import until, until_true
+from tests.integration.client_shapes import API
+
+
+async def values(client: Any, **stated: Any) -> list[object]:
+    """Return what an instance gets now, and ack it."""
+    batch = await client.pull("t", broadcast=True, wait=0, **stated)
+    found = [one.value for one in batch]
+    if batch:
+        await batch.ack()
+    return found
+
+
+async def test_each_instance_gets_every_message_sent_since_it_came(
+    api: API, timed: InProcessBroker
+) -> None:
+    async with api.connect(timed.url) as one, api.connect(timed.url, instance="b") as other:
+        await one.admin.create_topic("t")
+        await one.send("t", 0)
+        assert await values(one) == []
+        await one.send("t", 1)
+        assert await values(other) == []
+        await one.send("t", 2)
+        assert await values(one) == [1, 2]
+        assert await values(other) == [2]
+        assert await one.admin.groups("t") == []
+        listed = await one.admin.groups("t", broadcast=True)
+        assert [group.group for group in listed] == ["$b-1", "$b.b"]
+        assert [group.spec.mode for group in listed] == [ternmq.Mode.BROADCAST] * 2
+        topic = await one.admin.topic("t")
+        assert (topic.groups, topic.instances) == ([], 2)
+        assert (await one.admin.group("t", "$b.b")).spec.instance is not None
+        await one.admin.delete_group("t", "$b.b")
+        assert (await one.admin.topic("t")).instances == 1
+
+
+async def test_a_named_instance_goes_on_after_a_restart_and_an_unnamed_one_is_new(
+    api: API, timed: InProcessBroker
+) -> None:
+    async with api.connect(timed.url) as client:
+        await client.admin.create_topic("t", broadcast=True)
+        for stated in ({"instance": "a"}, {}):
+            async with api.connect(timed.url) as first:
+                assert not await first.pull("t", wait=0, **stated)
+            await client.send("t", 1)
+            async with api.connect(timed.url) as again:
+                batch = await again.pull("t", wait=0, **stated)
+                assert [one.value for one in batch] == ([1] if stated else [])
+
+
+async def test_a_second_living_client_of_an_instance_is_refused(
+    api: API, timed: InProcessBroker
+) -> None:
+    async with api.connect(timed.url, instance="a") as one, api.connect(timed.url) as other:
+        await one.admin.create_topic("t")
+        assert await values(one) == []
+        with pytest.raises(ternmq.InstanceTaken, match="instance 'a' of topic 't'") as refused:
+            await values(other, instance="a")
+        assert "TERNMQ_INSTANCE" in str(refused.value)
+        assert await values(other, instance="b") == []
+    async with api.connect(timed.url) as later:
+        assert await values(later, instance="a") == []
+
+
+async def test_a_failing_handler_is_called_once(api: API, timed: InProcessBroker) -> None:
+    calls: list[int] = []
+    client = api.connect(timed.url)
+
+    if api.blocking:
+
+        @client.handler("t", broadcast=True)  # type: ignore[untyped-decorator]
+        def fails(number: int) -> None:
+            calls.append(number)
+            raise ValueError("boom")
+
+    else:
+
+        @client.handler("t", broadcast=True)  # type: ignore[untyped-decorator]
+        async def fails_async(number: int) -> None:
+            calls.append(number)
+            raise ValueError("boom")
+
+    async with api.connect(timed.url) as sender:
+        await sender.admin.create_topic("t")
+        running = asyncio.ensure_future(client.run(signals=False))
+
+        async def joined() -> bool:
+            return bool((await sender.admin.topic("t")).instances)
+
+        try:
+            await until_true(joined)
+            await sender.send("t", 7)
+            await until(lambda: calls == [7])
+
+            async def settled() -> bool:
+                (group,) = await sender.admin.groups("t", broadcast=True)
+                return bool(group.queues[0].leased == 0)
+
+            await until_true(settled)
+            timed.clock.advance(hours=2)
+            (group,) = await sender.admin.groups("t", broadcast=True)
+            (queue,) = group.queues
+            assert (queue.waiting, queue.dead, queue.leased, queue.ready) == (0, 0, 0, 0)
+            assert calls == [7]
+        finally:
+            client.stop()
+            await running
+
+
+async def test_a_session_that_ended_is_joined_again(api: API, timed: InProcessBroker) -> None:
+    """The broker forgot the client: a named instance keeps its place, with the new session."""
+    async with api.connect(timed.url, instance="a") as client, api.connect(timed.url) as sender:
+        await sender.admin.create_topic("t")
+        assert await values(client) == []
+        timed.stop(clean=False)
+        timed.clock.advance(hours=1)
+        timed.start()
+        timed.clock.advance(seconds=30)
+        await sender.send("t", 1)
+        assert await values(client) == [1]
+
+
+async def test_an_instance_is_removed_seven_days_after_its_client_left(
+    api: API, timed: InProcessBroker
+) -> None:
+    async with api.connect(timed.url) as client:
+        await client.admin.create_topic("t")
+        async with api.connect(timed.url, instance="a") as one:
+            assert await values(one) == []
+        timed.clock.advance(days=6)
+        assert (await client.admin.topic("t")).instances == 1
+        timed.clock.advance(days=2)
+
+        async def gone() -> bool:
+            timed.clock.advance(seconds=2)
+            return not (await client.admin.topic("t")).instances
+
+        await until_true(gone)
+
+
+async def test_what_a_consumer_states_wrongly(api: API, timed: InProcessBroker) -> None:
+    async with api.connect(timed.url) as client:
+        await client.admin.create_topic("t")
+        await client.admin.create_topic("b", broadcast=True)
+        with pytest.raises(ternmq.InvalidRequest, match="no broadcast topic"):
+            await client.pull("t", wait=0)
+        with pytest.raises(ternmq.ModeNotAllowed, match="is a broadcast topic"):
+            await client.pull("b", group="g", wait=0)
+        for wrong in (
+            {"group": "g", "broadcast": True},
+            {"group": "g", "instance": "a"},
+            {"broadcast": False},
+            {"broadcast": True, "start": "earliest"},
+            {"broadcast": True, "mode": "shared"},
+            {"broadcast": "yes"},
+        ):
+            with pytest.raises(ternmq.InvalidRequest):
+                await client.pull("t", wait=0, **wrong)
+        with pytest.raises(ternmq.InvalidName):
+            await client.pull("t", group="$b.x", wait=0)
+        with pytest.raises(ternmq.InvalidName):
+            await client.pull("t", broadcast=True, instance="a b", wait=0)
+        assert SubscriptionSpec().instance is None
