@@ -186,6 +186,20 @@ def test_what_a_mode_does_not_allow_is_refused() -> None:
     assert world.broker.views.catalog.subscription("t", "g").spec.mode is Mode.QUEUE_LOCK
 
 
+def test_a_set_that_is_written_after_the_change_has_the_mode() -> None:
+    """Nothing else has changed the objects of the group since the set before."""
+    world = World(state_from=1, budget=1_000)
+    start(world, Mode.ORDERED)
+    world.change("t", "g", window=7)
+    before = world.sets
+    world.change("t", "g", mode=Mode.QUEUE_LOCK)
+    assert world.sets > before
+    world.restart()
+    subscription = world.broker.views.catalog.subscription("t", "g")
+    assert subscription.spec.mode is Mode.QUEUE_LOCK
+    assert {one.mode.name for one in subscription.queues} == {Mode.QUEUE_LOCK}
+
+
 def test_the_rows_that_are_parked_in_ordered_groups_are_counted() -> None:
     world = World()
     session = start(world, Mode.ORDERED)
