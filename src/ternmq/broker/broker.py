@@ -260,9 +260,8 @@ class Broker:
             if subscription.spec.paused:
                 raise GroupPaused(f"group {group!r} is paused on {topic!r}")
             self.broadcasting.check_client(subscription, session)
-        queues = subscription.queues
-        if subscription.owners is not None:
             self.membership.check_pull(session, subscription, queue)
+        queues = subscription.queues
         if queue is None:
             if len(queues) > 1 or subscription.owners is not None:
                 return self.delivery.pull_any(

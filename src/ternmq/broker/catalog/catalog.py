@@ -264,7 +264,7 @@ class Subscription:
         self.filter: GroupFilter | None = filter_of(spec)
         # What each pull asks, without a second look-up.
         self.confirmed = mode.confirmed
-        self.guarded = spec.paused or spec.instance is not None
+        self.guarded = spec.paused or spec.instance is not None or mode.assigns
         self.straight = mode.straight and self.filter is None
         self.limited = bool(spec.concurrency or spec.offline)
         if not mode.assigns:
