@@ -9,6 +9,8 @@ import pytest
 
 import ternmq
 import ternmq.sync
+from ternmq.cli.groups.redrive import _report
+from ternmq.client.admin.redriving import Redriven
 from tests.cli.conftest import CommandLine
 
 HOUR_US = 3_600_000_000
@@ -462,3 +464,21 @@ def test_what_cannot_be_moved_stays(cli: CommandLine, failed: str) -> None:
         said = cli("deadletter", "redrive", failed, "billing", *way, "--to", ordered, "-y", code=1)
         assert "have no ordering key" in said.err
     assert cli("deadletter", "list", failed, "billing", "--count").out == "3 dead letters\n"
+
+
+def test_letters_that_were_gone_after_the_send_are_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sent = ternmq.Receipt("other", 0, 3, True, False, 1, 2)
+    told = [
+        Redriven(0, 7, done=True, receipt=sent),
+        Redriven(0, 8, done=True, receipt=sent, gone=True),
+    ]
+    _report("orders", "billing", told, "other", dry_run=False, as_json=False)
+    said = capsys.readouterr().err
+    assert "2 dead letters of orders of billing are moved to other" in said
+    assert "were sent to other, but somebody redrove or deleted them meanwhile" in said
+    assert "so billing may have received them, too: 0/8" in said
+    _report("orders", "billing", told, "other", dry_run=False, as_json=True)
+    messages = json.loads(capsys.readouterr().out)["messages"]
+    assert [one.get("gone", False) for one in messages] == [False, True]
