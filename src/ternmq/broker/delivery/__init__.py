@@ -2,7 +2,8 @@
 
 Reading order: ``pulls`` with ``plan`` (what a planner returns) and ``planner``; the group modes,
 each with its planner: ``shared``, ``ordered``, ``locked``; their table: ``modes``; ``scan`` (which
-rows of a batch pass a filter); ``expiry`` (rows that have expired);
+rows of a batch pass a filter); ``expiry`` (rows that have expired); ``allowance`` (how many rows a
+session may have);
 ``parking`` (pulls that wait); ``settles`` with ``ages`` (when rows that fail were stored);
 ``leases`` (extending and ending them);
 ``replays`` (rows that a group gets again).
