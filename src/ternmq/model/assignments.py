@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -21,14 +21,16 @@ MAX_ASSIGNMENTS: Final = 256
 _PATTERN: Final = re.compile(r"[A-Za-z0-9._*?-]{1,64}\Z")
 _RANGE: Final = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?\Z")
 _MOST_QUEUES: Final = 4096
+_Number = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+_Text = Annotated[str, msgspec.Meta(max_length=64)]
 
 
 class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
     """Queues, and the members that may own them."""
 
-    queues: tuple[int, ...]
+    queues: tuple[_Number, ...]
     """Numbers of the queues, ascending."""
-    member: str
+    member: _Text
     """Pattern of the member's name: ``*`` stands for any characters, ``?`` for one."""
 
     def check(self) -> None:
