@@ -1,4 +1,4 @@
-"""Groups of mode owned and exclusive: clients that join, leave, come back, and hear their queues."""
+"""Groups of mode owned and exclusive: clients join, leave, come back, and hear their queues."""
 
 from __future__ import annotations
 
