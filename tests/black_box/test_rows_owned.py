@@ -8,6 +8,7 @@ import sys
 import time
 from collections import defaultdict
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -163,7 +164,7 @@ def test_the_order_stays_while_consumers_are_killed_every_two_seconds(
             reached = max(reached, number)
         assert reached == count - 1
         # No one begins with a queue before the owner before it has ended.
-        for (_, ended, _, one), (began, _, _, two) in zip(rows, rows[1:], strict=False):
+        for (_, ended, _, one), (began, _, _, two) in pairwise(rows):
             assert one == two or ended <= began
 
 
