@@ -1,8 +1,8 @@
 """Decisions about what consumers get, and what becomes of it.
 
 Reading order: ``pulls`` with ``plan`` (what a planner returns) and ``planner``; the group modes,
-each with its planner: ``shared``, ``ordered``, ``locked`` (also for ``owned``); their table: ``modes``; ``scan`` (which
-rows of a batch pass a filter); ``expiry`` (rows that have expired);
+each with its planner: ``shared``, ``ordered``, ``locked`` (also for ``owned``); their table:
+``modes``; ``scan`` (which rows of a batch pass a filter); ``expiry`` (rows that have expired);
 ``parking`` (pulls that wait); ``settles`` with ``ages`` (when rows that fail were stored);
 ``leases`` (extending and ending them);
 ``replays`` (rows that a group gets again).
