@@ -17,6 +17,7 @@ import sqlite3
 import sys
 import zlib
 from contextlib import closing
+from typing import Any
 
 import ternmq
 
@@ -55,7 +56,7 @@ async def publish(path: str) -> None:
     print(f"{len(changes)} changes are sent", flush=True)
 
 
-def apply(replica: sqlite3.Connection, queue: int, change: dict) -> None:
+def apply(replica: sqlite3.Connection, queue: int, change: dict[str, Any]) -> None:
     """Apply a change, unless it was applied before: one transaction."""
     with replica:
         replica.execute("BEGIN IMMEDIATE")

@@ -164,8 +164,8 @@ def test_the_order_stays_while_consumers_are_killed_every_two_seconds(
             reached = max(reached, number)
         assert reached == count - 1
         # No one begins with a queue before the owner before it has ended.
-        for (_, ended, _, one), (began, _, _, two) in pairwise(rows):
-            assert one == two or ended <= began
+        for (_, ended, _, before), (began, _, _, after) in pairwise(rows):
+            assert before == after or ended <= began
 
 
 @pytest.mark.row("K11")
