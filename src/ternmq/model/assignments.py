@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
 
@@ -21,16 +21,14 @@ MAX_ASSIGNMENTS: Final = 256
 _PATTERN: Final = re.compile(r"[A-Za-z0-9._*?-]{1,64}\Z")
 _RANGE: Final = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?\Z")
 _MOST_QUEUES: Final = 4096
-_Number = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
-_Text = Annotated[str, msgspec.Meta(max_length=64)]
 
 
 class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
     """Queues, and the members that may own them."""
 
-    queues: tuple[_Number, ...]
+    queues: tuple[int, ...]
     """Numbers of the queues, ascending."""
-    member: _Text
+    member: str
     """Pattern of the member's name: ``*`` stands for any characters, ``?`` for one."""
 
     def check(self) -> None:
