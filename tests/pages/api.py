@@ -28,6 +28,7 @@ from ternmq.client.handler import depends
 from ternmq.client.handler.unawaited import makes_coroutines
 from ternmq.client.transaction import transaction
 from ternmq.model import specs
+from ternmq.model.assignments import Assignment
 from ternmq.model.errors import TernMQError
 from ternmq.record.batch.row import Row
 from ternmq.wire import control
@@ -47,7 +48,7 @@ _RETURNED: Final = (
     control.TopicInfo, control.QueueInfo, control.GroupInfo, control.GroupQueueInfo,
     control.ResetQueue, control.FailureInfo, control.RowStanding, control.AppInfo,
     control.GrantInfo, control.ClientInfo, control.Status, control.Groups, control.HoldInfo,
-    specs.TopicSpec, specs.SubscriptionSpec, specs.Assignment,
+    specs.TopicSpec, specs.SubscriptionSpec, Assignment,
     control.Transactions, control.TransactionInfo, control.WriterInfo, control.DecisionInfo,
     control.CheckedTransaction, control.ProducerGroupInfo,
     control.AlarmInfo, control.ClockAccepted, control.OldestFile,
