@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import re
+import runpy
 import signal
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -141,6 +143,58 @@ def test_sqlite_consumer_counts_each_message_once_though_it_is_killed(
             said = consumer.communicate(timeout=TIMEOUT)[0].decode()
         assert consumer.returncode == 0, said
     assert rows() == 4000
+
+
+@pytest.mark.slow
+@pytest.mark.row("H8", "H6")
+def test_a_replayed_change_log_yields_an_identical_table_though_processes_are_killed(
+    run: Callable[..., list[str]], environment: dict[str, str], dev: BrokerProcess, tmp_path: Path
+) -> None:
+    source, replica = tmp_path / "source.db", tmp_path / "replica.db"
+    sql = runpy.run_path(str(EXAMPLES / "change_log.py"))["SOURCE"]
+    chance = random.Random(7)
+    with closing(sqlite3.connect(source)) as database, database:
+        database.executescript(sql)
+        for number in range(1200):
+            id_ = chance.randrange(60)
+            if chance.random() < 0.2:
+                database.execute("DELETE FROM accounts WHERE id = ?", (id_,))
+            else:
+                database.execute(
+                    "INSERT INTO accounts VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE"
+                    " SET owner = excluded.owner, cents = excluded.cents",
+                    (id_, f"owner {number % 7}", number),
+                )
+
+    def rows(path: Path) -> list[tuple[object, ...]]:
+        with closing(sqlite3.connect(path, timeout=30)) as database:
+            return database.execute("SELECT * FROM accounts ORDER BY id").fetchall()
+
+    def done() -> int:
+        return sum(queue.floor for queue in client.admin.group("accounts", "replica").queues)
+
+    (sent,) = run("change_log.py", "publish", str(source))
+    command = [sys.executable, str(EXAMPLES / "change_log.py"), "replay", str(replica)]
+    with ternmq.sync.connect(dev.url) as client, ExitStack() as processes:
+
+        def begin() -> subprocess.Popen[bytes]:
+            began = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+            processes.callback(began.wait)
+            processes.callback(began.kill)
+            return began
+
+        count = int(sent.split()[0])
+        working = [begin(), begin()]
+        for share in (4, 2):
+            wait_until(lambda share=share: done() > count // (2 * share), "some are applied")  # type: ignore[misc]
+            working.pop(0).kill()
+            working.append(begin())
+        wait_until(lambda: done() == count, "all are applied", 90)
+        for one in working:
+            one.send_signal(signal.SIGINT)
+            assert one.wait(TIMEOUT) == 0
+    assert rows(replica) == rows(source)
+    assert rows(source)
 
 
 def test_sync_script(run: Callable[..., list[str]], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Groups of mode owned and exclusive: clients that join, leave, come back, hear their queues."""
+"""Groups of mode owned and exclusive: clients join, leave, come back, and hear their queues."""
 
 from __future__ import annotations
 
@@ -143,5 +143,5 @@ async def test_what_an_owned_group_cannot_be(api: API, timed: InProcessBroker) -
         with pytest.raises(ternmq.UnknownGroup):
             await client.leave("t", group="h")
         async with client.consume("t", group="o", mode="owned"):
-            with pytest.raises(ternmq.InvalidRequest, match=r"still|end it first"):
+            with pytest.raises(ternmq.InvalidRequest, match="end it first"):
                 await client.leave("t", group="o")

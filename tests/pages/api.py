@@ -28,6 +28,7 @@ from ternmq.client.handler import depends
 from ternmq.client.handler.unawaited import makes_coroutines
 from ternmq.client.transaction import transaction
 from ternmq.model import specs
+from ternmq.model.assignments import Assignment
 from ternmq.model.errors import TernMQError
 from ternmq.record.batch.row import Row
 from ternmq.wire import control
@@ -47,7 +48,7 @@ _RETURNED: Final = (
     control.TopicInfo, control.QueueInfo, control.GroupInfo, control.GroupQueueInfo,
     control.ResetQueue, control.FailureInfo, control.RowStanding, control.AppInfo,
     control.GrantInfo, control.ClientInfo, control.Status, control.Groups, control.HoldInfo,
-    specs.TopicSpec, specs.SubscriptionSpec, specs.Instance,
+    specs.TopicSpec, specs.SubscriptionSpec, specs.Instance, Assignment,
     control.Transactions, control.TransactionInfo, control.WriterInfo, control.DecisionInfo,
     control.CheckedTransaction, control.ProducerGroupInfo,
     control.AlarmInfo, control.ClockAccepted, control.OldestFile,
@@ -84,7 +85,7 @@ _INTERNAL: Final = frozenset({
     "Delivery.lease", "Delivery.settle_soon", "Deliveries.settle_soon",
     "Deliveries.here",
     "BlockingDelivery.conclude", "Options.backoff", "Address.ssl_context",
-    "TopicSpec.check", "SubscriptionSpec.check",
+    "TopicSpec.check", "SubscriptionSpec.check", "Assignment.check", "Assignment.fits",
     "Admin.make_topic", "ManualClock.leap",
     "ManualClock.monotonic_us", "ManualClock.wall_us", "ManualClock.call_at", "ManualClock.step",
     "ManualClock.settle_with", "InProcessBroker.clock",

@@ -3,7 +3,8 @@
 Purpose: one definition of each term (see ``ARCHITECTURE.md``), imported by all, importing nothing.
 Reading order: ``types`` (positions, offsets, times), ``outcomes`` (of sends), ``marks`` (what an
 answer waits for), ``errors`` (the tree of errors and their codes), then ``specs`` (topics and
-groups) with ``offline`` (clients that are switched off);
+groups) with ``assignments`` (which member owns which queues) and ``offline`` (clients that are
+switched off);
 ``units``, ``words``, ``policies``, ``tag_filter``, ``header_filter``, ``printing``,
 ``secret`` and ``transaction_ids`` (how values are written for users); ``filter_tree`` (what a
 header filter means); ``version``.

@@ -229,7 +229,7 @@ def test_every_number_of_a_request_is_bounded():
     loose = [one for kind in REQUESTS.values() for one in integers(kind)]
     assert loose == [
         "Hello.versions", "TopicCreate.spec", "TopicChange.spec", "GroupJoin.retry",
-        "GroupChange.spec",
+        "GroupJoin.assign", "GroupChange.spec",
     ]  # fmt: skip
 
 

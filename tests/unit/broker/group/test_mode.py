@@ -24,7 +24,8 @@ def test_a_mode_is_found_by_its_name_and_by_its_number():
 
 def test_the_numbers_of_the_modes_stay_what_they_are():
     assert {mode.name: mode.number for mode in MODES} == {
-        Mode.SHARED: 0, Mode.ORDERED: 1, Mode.QUEUE_LOCK: 2, Mode.BROADCAST: 5,
+        Mode.SHARED: 0, Mode.ORDERED: 1, Mode.QUEUE_LOCK: 2, Mode.OWNED: 3, Mode.EXCLUSIVE: 4,
+        Mode.BROADCAST: 5,
     }  # fmt: skip
     assert GroupModes(MODES).numbered(2) is QUEUE_LOCK
     assert set(GroupModes(MODES)) == {GroupModes(MODES)[name] for name in Mode}
