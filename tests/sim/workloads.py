@@ -1126,7 +1126,7 @@ def broadcast(seed: str) -> World:
     broker.administration.create_topic(now, settings)
     _client(world, Producer(world, "t", 11, rows=4, body=120, every_us=30_000, resend_us=300_000))
     rivals: dict[str, str] = {}
-    for at, instance in enumerate(("a", "a", "b", "", "")):
+    for at, instance in enumerate(("a", "a", "a", "b", "", "")):
         _client(world, InstanceClient(world, "t", f"c{at}", instance, rivals=rivals))
     _client(world, Passer(world, "t", every_us=500_000))
     _client(world, Watcher(world, "t"))
