@@ -722,7 +722,8 @@ def test_a_process_that_is_started_while_all_ends_is_ended() -> None:
         supervisor = _Supervisor(2, None)
         numbers = itertools.count()
 
-        async def start() -> asyncio.subprocess.Process:
+        async def start(number: int) -> asyncio.subprocess.Process:
+            del number
             if next(numbers) == 0:
                 code = f"raise SystemExit({int(ExitCode.USAGE)})"
             else:

@@ -80,14 +80,14 @@ async def test_a_failing_handler_is_called_once(api: API, timed: InProcessBroker
 
     if api.blocking:
 
-        @client.handler("t", broadcast=True)
+        @client.handler("t", broadcast=True)  # type: ignore[untyped-decorator]
         def fails(number: int) -> None:
             calls.append(number)
             raise ValueError("boom")
 
     else:
 
-        @client.handler("t", broadcast=True)
+        @client.handler("t", broadcast=True)  # type: ignore[untyped-decorator]
         async def fails_async(number: int) -> None:
             calls.append(number)
             raise ValueError("boom")
