@@ -1115,7 +1115,7 @@ def expiring(seed: str) -> World:
 def broadcast(seed: str) -> World:
     """Broadcast instances that come and go while segments are removed: clients that share a name,
     come back or stay away, and those without a name."""
-    limits = msgspec.structs.replace(ROLLING_LIMITS, instance_us=1_500_000)
+    limits = msgspec.structs.replace(ROLLING_LIMITS, instance_kept_us=1_500_000)
     world = World(
         seed, options(8192, 4500, retention=RetentionSpec(max_bytes=3 * 8192), limits=limits)
     )
