@@ -2,8 +2,8 @@
 
 B1: what fails in an instance is done; a lease that ends gives its rows back, and counts nothing.
 B2: only the client that has joined as an instance gets its rows. B3: one begins at latest; one with
-a name stays until its client was gone for ``instance_kept_us``, one without goes with its session. B4:
-no instance keeps the journal. No row of one is passed over while the journal has it: that is
+a name stays until its client was gone for ``instance_kept_us``, one without goes with its session.
+B4: no instance keeps the journal. No row of one is passed over while the journal has it: that is
 checked for all groups alike.
 """
 

@@ -395,5 +395,5 @@ def test_instances_need_the_right_of_the_group_broadcast(group: str) -> None:
         assert not granted.sees_group(name, TOPIC, group)
     with pytest.raises(Forbidden):
         granted.check("instances", Command.PULL, TOPIC, "web-1")
-    with pytest.raises(Forbidden, match="'consume:orders.eu:\\$broadcast'"):
+    with pytest.raises(Forbidden, match=r"'consume:orders.eu:\$broadcast'"):
         granted.check("group", Command.PULL, TOPIC, group)

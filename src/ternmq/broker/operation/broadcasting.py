@@ -1,8 +1,9 @@
 """Decides about broadcast instances: how they come, which client they are, and when they are gone.
 
-An instance is a group of mode broadcast on one topic. One with a name stays for ``instance_kept_us``
-after its client left; one without a name is named by the session of its client, and goes with it.
-A client that joins takes the instance over, unless another client that has it is connected.
+An instance is a group of mode broadcast on one topic. One with a name stays for the limit
+``instance_kept_us`` after its client left; one without a name is named by the session of its
+client, and goes with it. A client that joins takes the instance over, unless another client that
+has it is connected.
 
 When a client was last there is recorded when it joins, when it leaves, and once a day between.
 """
