@@ -552,3 +552,28 @@ def test_messages_that_expire(cli: CommandLine, topic: str) -> None:
     assert (shown["expired"], shown["retry"]["expires_s"]) == ("drop", 3600)
     assert "at most 1h" in cli("group", "show", topic, "g").out
     assert cli("group", "set", topic, "g", "--expired", "later", code=2).err
+
+
+@pytest.mark.row("I1", "I2")
+def test_broadcast_instances(cli: CommandLine, topic: str) -> None:
+    cli("topic", "create", topic, "--broadcast")
+    assert "broadcast" in cli("topic", "show", topic).out
+    assert cli("consume", topic, "--instance", "web-1", "--wait", "0s").out == ""
+    cli("send", topic, "maintenance")
+    got = cli("consume", topic, "--instance", "web-1", "--wait", "0s", "--raw")
+    assert got.out == "maintenance\n"
+    assert "web-1" not in cli("group", "list").out
+    assert cli("group", "list", topic, "--json").json == []
+    (listed,) = cli("group", "list", topic, "--broadcast", "--json").json
+    assert (listed["group"], listed["mode"]) == ("$b.web-1", "broadcast")
+    assert "broadcast" in cli("group", "show", topic, "$b.web-1").out
+    assert cli("topic", "show", topic, "--json").json["instances"] == 1
+    assert "broadcast topic" in cli("consume", topic, "-g", "g", "--wait", "0s", code=2).err
+    assert cli("topic", "set", topic, "--broadcast", code=2).err
+    cli("group", "delete", topic, "$b.web-1", "--yes")
+    assert cli("group", "list", topic, "--broadcast", "--json").json == []
+    other = f"{topic}-plain"
+    cli("topic", "create", other)
+    assert "no broadcast topic" in cli("consume", other, "--wait", "0s", code=2).err
+    assert cli("consume", other, "--broadcast", "--wait", "0s").out == ""
+    assert cli("consume", other, "-g", "g", "--broadcast", "--wait", "0s", code=2).err

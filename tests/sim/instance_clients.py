@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ternmq.broker.gate.replies import Reply, ValueReply
 from ternmq.broker.operation.broadcasting import InstanceAsked, JoinedInstance
 from ternmq.journal.log.retention import Pin
 from ternmq.model.errors import InstanceTaken, TernMQError, UnknownSession
-from tests.sim.consumers import Consumer
+from tests.sim.consumers import Consumer, Held
 from tests.sim.tape import Violation
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ class InstanceClient(Consumer):
         self.instance = instance
         self.rivals = rivals
         """Instance -> the client that is connected as it."""
+        self.late: tuple[int, str] | None = None
+        """Session and group of a client that comes back later, when another may be the instance."""
 
     def _joined(self, reply: Reply) -> None:
         super()._joined(reply)
@@ -48,14 +52,51 @@ class InstanceClient(Consumer):
 
     def _go(self, chance: random.Random) -> None:
         self._let_go()
+        session, group = self.session, self.group
         super()._go(chance)
+        if self.session is None and session is not None and group:
+            self.late = session, group
         self.group = ""
+
+    def _settle(self, held: Held, *, by_name: bool = False, whole: bool = False) -> None:
+        with self._group_of(held) as there:
+            if there:
+                super()._settle(held, by_name=by_name, whole=whole)
+
+    def _extend(self, held: Held) -> None:
+        with self._group_of(held) as there:
+            if there:
+                super()._extend(held)
+
+    @contextlib.contextmanager
+    def _group_of(self, held: Held) -> Iterator[bool]:
+        """Be in the group that a lease is of, if it is there: it may be an earlier instance."""
+        known = self.world.broker.views.catalog.groups.get(held.key[0])
+        now, self.group = self.group, "" if known is None else known.name
+        yield known is not None
+        self.group = now
+
+    def _join(self) -> None:
+        late, self.late = self.late, None
+        if late is not None and self.world.chance.random() < 0.9:
+            session, group = late
+            broker = self.world.broker
+            back = self.world.command(lambda: broker.clients.resume(session, "sim", self.name))
+            if not isinstance(back, TernMQError):
+                self.session, self.group = session, group
+                return
+        super()._join()
 
     def _pull(self) -> None:
         if self.group:
             topic = self.world.broker.views.catalog.by_name.get(self.topic)
-            if topic is not None and self.group in topic.by_group:
+            known = None if topic is None else topic.by_group.get(self.group)
+            if known is not None:
                 super()._pull()
+                has = known.spec.instance
+                if has is not None and has.session != self.session:
+                    self.world.reached("pull of a lost instance")
+                    self.group = ""
                 return
         world, session = self.world, self.session
         assert session is not None

@@ -2,8 +2,8 @@
 
 B1: what fails in an instance is done; a lease that ends gives its rows back, and counts nothing.
 B2: only the client that has joined as an instance gets its rows. B3: one begins at latest; one with
-a name stays until its client was gone for ``instance_us``, one without goes with its session. B4:
-no instance keeps the journal. No row of one is passed over while the journal has it: that is
+a name stays until its client was gone for ``instance_kept_us``, one without goes with its session.
+B4: no instance keeps the journal. No row of one is passed over while the journal has it: that is
 checked for all groups alike.
 """
 
@@ -28,7 +28,7 @@ class RefInstances:
 
     def __init__(self, reference: Reference) -> None:
         self._reference = reference
-        self.instance_us = 0
+        self.instance_kept_us = 0
         """How long one with a name is kept."""
         self.ended_us: dict[int, int] = {}
         """When sessions ended."""
@@ -64,7 +64,7 @@ class RefInstances:
             return
         if has.session:
             raise Violation(f"{where}: {one.name} goes, nobody said that its client left")
-        if record.time_us - has.seen_us < self.instance_us:
+        if record.time_us - has.seen_us < self.instance_kept_us:
             raise Violation(f"{where}: {one.name} goes early")
         self._reference.count("forgotten instance removed")
 
@@ -120,7 +120,7 @@ class RefInstances:
                 has = one.spec.instance
                 if has is None or has.session in self._reference.sessions:
                     continue
-                kept_us = self.instance_us if has.named else 0
+                kept_us = self.instance_kept_us if has.named else 0
                 last_us = max(has.seen_us, self.ended_us.get(has.session, 0))
                 if now_us - last_us > kept_us + LATE_US:
                     raise Violation(f"instance {one.name} is there {now_us - last_us} us later")

@@ -1188,7 +1188,7 @@ def owned(seed: str) -> World:
 def broadcast(seed: str) -> World:
     """Broadcast instances that come and go while segments are removed: clients that share a name,
     come back or stay away, and those without a name."""
-    limits = msgspec.structs.replace(ROLLING_LIMITS, instance_us=1_500_000)
+    limits = msgspec.structs.replace(ROLLING_LIMITS, instance_kept_us=1_500_000)
     world = World(
         seed, options(8192, 4500, retention=RetentionSpec(max_bytes=3 * 8192), limits=limits)
     )
@@ -1199,7 +1199,7 @@ def broadcast(seed: str) -> World:
     broker.administration.create_topic(now, settings)
     _client(world, Producer(world, "t", 11, rows=4, body=120, every_us=30_000, resend_us=300_000))
     rivals: dict[str, str] = {}
-    for at, instance in enumerate(("a", "a", "b", "", "")):
+    for at, instance in enumerate(("a", "a", "a", "b", "", "")):
         _client(world, InstanceClient(world, "t", f"c{at}", instance, rivals=rivals))
     _client(world, Passer(world, "t", every_us=500_000))
     _client(world, Watcher(world, "t"))

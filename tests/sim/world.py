@@ -336,7 +336,7 @@ class World:
         self.reference.dedup_window_us = limits.dedup_window_us
         self.reference.producer_idle_us = limits.producer_idle_us
         self.reference.dead_letter_us = limits.dead_letter_us
-        self.reference.instances.instance_us = limits.instance_us
+        self.reference.instances.instance_kept_us = limits.instance_kept_us
         self.reference.expiries.failures = limits.failures
         self.shadow.loaded(Position(0))
         self.reference.first = 1 << 62  # what retention had taken when, is not looked at again

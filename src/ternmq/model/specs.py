@@ -427,7 +427,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Groups of one topic times its queues: each group has state for each queue."""
     instances: int = 10_000
     """Broadcast instances of all topics; each is a group of one topic."""
-    instance_us: int = 7 * DAY_US
+    instance_kept_us: int = 7 * DAY_US
     """How long the place of a broadcast instance with a name is kept after it left."""
     apps: int = 10_000
     holds: int = 64

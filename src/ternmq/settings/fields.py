@@ -24,7 +24,7 @@ _LIMIT_ABOUT: Final = {
     "group_queues": "Number of groups of one topic, multiplied by the number of its queues.",
     "holds": "Holds on the journal.",
     "instances": "Broadcast instances of all topics.",
-    "instance_us": "How long the place of a broadcast instance with a name is kept after its "
+    "instance_kept_us": "How long the place of a broadcast instance with a name is kept after its "
     "client left.",
     "gone_names": "Names of deleted topics, deleted groups and ended sessions that are kept.",
     "sessions": (

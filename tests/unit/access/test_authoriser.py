@@ -375,3 +375,25 @@ def test_where_no_apps_are_required_everybody_may_do_everything(command: Command
     who.check("anybody", command, *named(command))
     assert who.sees_topic("anybody", "t")
     assert who.sees_group("anybody", "t", "g")
+
+
+@pytest.mark.parametrize("group", ["$broadcast", "$b.web-1", "$b-17"])
+def test_instances_need_the_right_of_the_group_broadcast(group: str) -> None:
+    granted = authoriser(
+        app("all", Grant("consume", TOPIC)),
+        app("instances", Grant("consume", TOPIC, "$broadcast")),
+        app("group", Grant("consume", TOPIC, "web-1")),
+        app("denied", Grant("consume", TOPIC), Grant("consume", TOPIC, "$broadcast", deny=True)),
+    )
+    for name in ("all", "instances"):
+        for command in (Command.GROUP_JOIN, Command.PULL, Command.SETTLE):
+            granted.check(name, command, TOPIC, group)
+        assert granted.sees_group(name, TOPIC, group)
+    for name in ("group", "denied"):
+        with pytest.raises(Forbidden, match="broadcast"):
+            granted.check(name, Command.PULL, TOPIC, group)
+        assert not granted.sees_group(name, TOPIC, group)
+    with pytest.raises(Forbidden):
+        granted.check("instances", Command.PULL, TOPIC, "web-1")
+    with pytest.raises(Forbidden, match=r"'consume:orders.eu:\$broadcast'"):
+        granted.check("group", Command.PULL, TOPIC, group)

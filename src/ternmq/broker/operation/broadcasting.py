@@ -1,8 +1,9 @@
 """Decides about broadcast instances: how they come, which client they are, and when they are gone.
 
-An instance is a group of mode broadcast on one topic. One with a name stays for ``instance_us``
-after its client left; one without a name is named by the session of its client, and goes with it.
-A client that joins takes the instance over, unless another client that has it is connected.
+An instance is a group of mode broadcast on one topic. One with a name stays for the limit
+``instance_kept_us`` after its client left; one without a name is named by the session of its
+client, and goes with it. A client that joins takes the instance over, unless another client that
+has it is connected.
 
 When a client was last there is recorded when it joins, when it leaves, and once a day between.
 """
@@ -72,7 +73,7 @@ class Broadcasting:
 
     Attributes:
         removed: Instances with a name that were removed since the start, because their client had
-            not been there for ``instance_us``.
+            not been there for ``instance_kept_us``.
     """
 
     __slots__ = (
@@ -238,7 +239,10 @@ class Broadcasting:
             self._remove(now_us, known)
         elif has.session:
             self._seen(now_us, known, has, 0)
-        elif now_us - has.seen_us >= self._limits.instance_us and now_us >= self._spared_until_us:
+        elif (
+            now_us - has.seen_us >= self._limits.instance_kept_us
+            and now_us >= self._spared_until_us
+        ):
             self._remove(now_us, known)
             self.removed += 1
         else:
