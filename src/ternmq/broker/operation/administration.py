@@ -335,7 +335,9 @@ def _check_broadcast(topic: TopicSpec, group: str, spec: SubscriptionSpec) -> No
                 f"topic {topic.name!r} is a broadcast topic, so it has no groups such as "
                 f"{group!r}: its consumers are instances, which name no group"
             )
-    elif spec.mode is Mode.BROADCAST and spec.expired is not Expired.DROP:
+    elif spec.mode is not Mode.BROADCAST:
+        raise ModeNotAllowed(f"{group!r} is a broadcast instance: its mode cannot be changed")
+    elif spec.expired is not Expired.DROP:
         raise InvalidRequest(
             f"{group!r} is a broadcast instance, which has no dead letters: messages that expire "
             "are dropped"
