@@ -8,7 +8,7 @@ import pytest
 
 import ternmq
 import ternmq.sync
-from ternmq.client.consumer.causes import in_words
+from ternmq.client.content.causes import in_words
 from ternmq.testing import InProcessBroker
 from ternmq.wire.control import FailureInfo
 from tests.integration.client_shapes import API

@@ -47,7 +47,8 @@ instead of being awaited. [The guide](../../guide/sync.md) shows it at work.
 _RETURNED: Final = (
     control.TopicInfo, control.QueueInfo, control.GroupInfo, control.GroupQueueInfo,
     control.ResetQueue, control.FailureInfo, control.RowStanding, control.AppInfo,
-    control.GrantInfo, control.ClientInfo, control.Status, control.Groups, control.HoldInfo,
+    control.GrantInfo, control.ClientInfo, control.ConsumedGroup,
+    control.Status, control.Groups, control.HoldInfo,
     specs.TopicSpec, specs.SubscriptionSpec, specs.Instance, Assignment,
     control.Transactions, control.TransactionInfo, control.WriterInfo, control.DecisionInfo,
     control.CheckedTransaction, control.ProducerGroupInfo,

@@ -27,7 +27,7 @@ from ternmq.cli.terminal import output
 from ternmq.cli.terminal.output import Cell
 from ternmq.cli.terminal.problems import not_found
 from ternmq.cli.terminal.shapes import details, plain, shown
-from ternmq.client.consumer.causes import reason_of
+from ternmq.client.content.causes import reason_of
 from ternmq.model.words import counted, verb
 
 if TYPE_CHECKING:  # imports the client that moves messages, which commands of groups do not need

@@ -19,7 +19,7 @@ from ternmq.cli.terminal.exits import Failed
 from ternmq.cli.terminal.problems import not_found
 from ternmq.cli.terminal.shapes import Found, shown
 from ternmq.client.client import Client
-from ternmq.client.consumer.causes import reason_of
+from ternmq.client.content.causes import reason_of
 from ternmq.model.errors import (
     Forbidden,
     InvalidFilter,

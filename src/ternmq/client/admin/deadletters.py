@@ -16,7 +16,7 @@ from ternmq.client.admin.lookup import found_message, of_us
 from ternmq.client.admin.places import by_queue, queue_count, queue_meant
 from ternmq.client.admin.redriving import Redriven, Send, redrive_to
 from ternmq.client.connection.session import Session
-from ternmq.client.consumer.causes import in_words
+from ternmq.client.content.causes import in_words
 from ternmq.client.content.codecs import Codecs
 from ternmq.client.content.validation import check_positive, flag, real, whole
 from ternmq.client.declaration.topic import Topic, name_of

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ternmq.client.consumer.causes import UNSAID
+from ternmq.client.content.causes import UNSAID
 from ternmq.model.errors import AlreadySettled, LeaseExpired
 from ternmq.model.specs import RetryPolicy
 from ternmq.record.fact.facts import Outcome

@@ -3,6 +3,6 @@
 Reading order: ``message``, ``codecs`` with ``models`` (dataclasses, pydantic, msgspec)
 and ``defaults``,
 ``tracing`` (OpenTelemetry's context in headers), ``validation`` (checks of arguments),
-``reasons`` (texts of failures), ``delays`` (due times) and ``lifetimes`` (expiry) with
-``broker_time``.
+``reasons`` and ``causes`` (texts of failures), ``delays`` (due times) and ``lifetimes``
+(expiry) with ``broker_time``.
 """

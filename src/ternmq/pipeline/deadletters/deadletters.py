@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from xxhash import xxh3_64_hexdigest
 
-from ternmq.client.consumer.causes import UNSAID_BY_NAME
+from ternmq.client.content.causes import UNSAID_BY_NAME
 from ternmq.pipeline.tables.datafile import DataFile
 from ternmq.pipeline.tables.spec import INSTANT, VERSION, Column, TableSpec
 from ternmq.pipeline.tables.table import Table
