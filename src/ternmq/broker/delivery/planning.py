@@ -2,8 +2,9 @@
 
 A planner reads new rows if the group is ordered, for their keys, or has a filter. Rows that cannot
 be read must not stop such a group for ever. If their bytes are damaged, they become dead letters
-at once. If the disk fails, which may pass, it is tried again for ``PATIENCE_US`` first. They become
-dead letters without having been handed out: nobody knows who may get them. A group whose keys wait
+at once; in a broadcast instance, which has none, they are done. If the disk fails, which may pass,
+it is tried again for ``PATIENCE_US`` first. They become dead letters without having been handed
+out: nobody knows who may get them. A group whose keys wait
 for an operator after a failure gets no row behind one that it did not get: it stops.
 """
 
@@ -98,9 +99,12 @@ class Planning:
             if now_us - failing.since_us < PATIENCE_US:
                 return
         self._failing.pop(progress, None)
+        outcome, cause, previous = Outcome.DEAD, Cause.EXHAUSTED, [0]
+        if not subscription.mode.retries:
+            outcome, cause, previous = Outcome.DONE, Cause.FAILED, []
         fact = Settled(
-            progress.group, progress.topic, progress.queue, 0, 0, 0, progress.round, Outcome.DEAD,
-            Cause.EXHAUSTED, now_us, [(rows.start, rows.stop, 0, 0)], [0],
+            progress.group, progress.topic, progress.queue, 0, 0, 0, progress.round, outcome,
+            cause, now_us, [(rows.start, rows.stop, 0, 0)], previous,
             stored_reason(str(rows.error.args[0])),
         )  # fmt: skip
         self._settling.record(now_us, SETTLED, progress, [fact])

@@ -8,9 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from ternmq.broker.delivery.planning import PATIENCE_US
+from ternmq.broker.operation.broadcasting import InstanceAsked
 from ternmq.broker.query.messages import Queries
 from ternmq.model.errors import CorruptJournal, DiskReadError
-from ternmq.model.specs import Exhausted
+from ternmq.model.specs import Exhausted, instance_group
 from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
 from tests.unit.broker.delivery.test_expiry import check_restart, damage, dead
@@ -188,3 +189,22 @@ def test_the_reason_says_what_cannot_be_read() -> None:
         world.pull(session, "t", "g")
     page = Queries(world.broker.ledger).dead_letters("t", "g", 0, after=-1, limit=10)
     assert [one.failures[-1].reason for one in page.rows] == [b"damaged"]
+
+
+def test_a_damaged_batch_is_done_in_a_broadcast_instance() -> None:
+    """It has no dead letters."""
+    world = World()
+    world.topic("t")
+    session = world.join()
+    asked = InstanceAsked(filter="a = '1'")
+    world.broker.broadcasting.join(world.now, session, "t", "i", asked)
+    group = instance_group("i", session)
+    send(world, 0, 0)
+    send(world, 0)
+    damage(world, 0, CorruptJournal)
+    with pytest.raises(CorruptJournal):
+        world.pull(session, "t", group)
+    assert world.drain(session, "t", group) == [2]
+    (progress,) = world.broker.views.catalog.subscription("t", group).queues
+    assert (progress.cursor, progress.failures.dead_rows) == (3, 0)
+    check_restart(world)
