@@ -144,3 +144,53 @@ async def test_a_client_has_at_most_the_concurrency_of_the_group(
         assert len(await other.pull("t", group="g")) == 3
         await held[0].ack()
         assert len(await client.pull("t", group="g")) == 2
+
+
+async def test_consumers_become_members_when_queues_get_owners(
+    api: API, timed: InProcessBroker
+) -> None:
+    """Without a restart: each gets queues, later one of them all, and at last nobody owns any."""
+    async with (
+        api.connect(timed.url) as client,
+        ternmq.connect(timed.url) as one,
+        ternmq.connect(timed.url) as other,
+    ):
+        await client.admin.create_topic("t", queues=4)
+        await client.admin.create_group("t", "g")
+        got: list[tuple[str, int]] = []
+
+        async def work(worker: ternmq.Client, name: str) -> None:
+            async with worker.consume("t", group="g") as consumer:
+                async for delivery in consumer:
+                    got.append((name, delivery.queue))
+                    await delivery.ack()
+
+        async def a_round() -> dict[str, set[int]]:
+            """Return who got messages of which queues, of one in each queue."""
+            got.clear()
+            for queue in range(4):
+                await client.send("t", queue, queue=queue)
+            await until(lambda: len(got) == 4)
+            return {name: {queue for by, queue in got if by == name} for name in ("one", "other")}
+
+        async def owners() -> list[str]:
+            (group,) = await client.admin.groups("t")
+            return [queue.owner for queue in group.queues]
+
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+            working = [
+                tasks.create_task(work(one, "one")), tasks.create_task(work(other, "other"))
+            ]  # fmt: skip
+            await a_round()
+            await client.admin.change_group("t", "g", mode="owned")
+            while sorted(map((await owners()).count, set(await owners()))) != [2, 2]:
+                timed.clock.advance(seconds=1)
+                await asyncio.sleep(0.01)
+            assert sorted(len(queues) for queues in (await a_round()).values()) == [2, 2]
+            await client.admin.change_group("t", "g", mode="exclusive")
+            assert sorted(len(queues) for queues in (await a_round()).values()) == [0, 4]
+            await client.admin.change_group("t", "g", mode="shared")
+            assert sum(len(queues) for queues in (await a_round()).values()) == 4
+            assert set(await owners()) == {""}
+            for task in working:
+                task.cancel()
