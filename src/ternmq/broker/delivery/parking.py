@@ -324,3 +324,5 @@ class Parking:
                 continue
             self._finish(waiter, reply)
             found += 1
+        if self._brief and subscription not in self._awake:
+            self._end_brief(subscription)

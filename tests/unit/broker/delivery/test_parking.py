@@ -19,7 +19,7 @@ from ternmq.model.errors import (
     UnknownSession,
     UnknownTopic,
 )
-from ternmq.model.specs import Durability, Limits, RetryPolicy, TopicSpec
+from ternmq.model.specs import Durability, Limits, Mode, RetryPolicy, TopicSpec
 from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
 from tests.unit.broker.kit import SECOND, STEADY, Nothing, World, attempts, explore, offsets
@@ -551,6 +551,17 @@ def test_a_brief_pull_ends_when_all_rows_have_been_looked_at() -> None:
 def test_a_brief_pull_of_a_group_without_anything_to_pass_over_ends_at_once() -> None:
     world = World()
     session = start(world)
+    token = world.broker.park(session, "t", "g", 32, 1 << 20, world.now + SECOND, brief=True)
+    assert rows(world) == [(token, [])]
+
+
+def test_a_brief_pull_of_a_member_ends_at_once() -> None:
+    world = World()
+    world.topic("t")
+    world.group("t", "g", mode=Mode.OWNED)
+    session = world.join()
+    subscription = world.broker.views.catalog.subscription("t", "g")
+    world.broker.membership.join(world.now, session, subscription)
     token = world.broker.park(session, "t", "g", 32, 1 << 20, world.now + SECOND, brief=True)
     assert rows(world) == [(token, [])]
 
