@@ -63,6 +63,8 @@ _FROZEN_US: Final = 500_000
 """Delay of a timer that shows that the process did not run."""
 _CATCH_UP_S: Final = 1.0
 """Longest that timers wait then: enough for a client to connect again, on a busy machine too."""
+_CATCH_UP_AT_START_S: Final = 0.2
+"""Longest that timers wait at a start: one that is killed again and again must deliver, too."""
 
 
 class Outlet(Protocol):
@@ -325,7 +327,7 @@ class Core:
         # that the process is frozen in a turn: just after an answer has left.
         slept = late_us >= _FROZEN_US and now - late_us / 1e6 > self._turned_at
         if slept and isinstance(self.clocks, SystemClocks):  # others may jump
-            pause = min(late_us / 1e6, _CATCH_UP_S)
+            pause = min(late_us / 1e6, _CATCH_UP_S if self.turns else _CATCH_UP_AT_START_S)
             self._frozen_until = now + pause
             self.touch_later(pause)
         return now < self._frozen_until
