@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -39,6 +39,7 @@ _NEEDED = {"skip": ("queue", "offset"), "reset_group": ("to",)}
 _SPOKEN = {"to": "to is a", "topic": "topic", "body": "Wrong"}
 _ANY = {  # what takes any value, or is of another kind than a value
     ("handler_middleware", "function"), ("send_middleware", "function"), ("lifespan", "function"),
+    ("on_assigned", "function"),
 }  # fmt: skip
 
 
@@ -71,16 +72,26 @@ def test_an_argument_of_a_method(
     client: ternmq.sync.Client, part: str, method: str, argument: str
 ) -> None:
     called = getattr(getattr(client, part) if part else client, method)
-    needed = {
-        name: _GIVEN[name]
-        for name, one in inspect.signature(called).parameters.items()
-        if one.default is one.empty and one.kind is not one.VAR_POSITIONAL
-    }
+    needed = _needed(inspect.signature(called).parameters, argument)
     with pytest.raises((ternmq.TernMQError,)) as caught:
         _to_the_end(called(**needed | {argument: Wrong()}))
     said = str(caught.value)
     assert _SPOKEN.get(argument, argument.rstrip("_")) in said, said
     assert "Wrong" in said or "wrong" in said, said
+
+
+def _needed(parameters: Mapping[str, inspect.Parameter], argument: str) -> dict[str, object]:
+    """Return the arguments of a call that tries one of them.
+
+    A consumer of a group states it; without one, it is a broadcast instance.
+    """
+    grouped = "instance" in parameters and argument not in {"instance", "broadcast"}
+    return {
+        name: _GIVEN[name]
+        for name, one in parameters.items()
+        if (one.default is one.empty and one.kind is not one.VAR_POSITIONAL)
+        or (grouped and name == "group")
+    }
 
 
 _WRONG_KINDS: dict[str, object] = {
@@ -99,7 +110,8 @@ _PARTS_OF_HINTS = {
 _DEFAULTED = {
     ("create_topic", name)
     for name in (
-        "queues", "ordered", "durability", "keep_until_consumed", "ignore_ordering_keys", "levels"
+        "queues", "ordered", "durability", "keep_until_consumed", "ignore_ordering_keys", "levels",
+        "broadcast",
     )
 }  # fmt: skip
 """Arguments that take None for their default."""
@@ -118,11 +130,7 @@ def test_an_argument_of_a_wrong_kind(
 ) -> None:
     called = getattr(getattr(client, part) if part else client, method)
     parameters = inspect.signature(called).parameters
-    needed = {
-        name: _GIVEN[name]
-        for name, one in parameters.items()
-        if one.default is one.empty and one.kind is not one.VAR_POSITIONAL
-    }
+    needed = _needed(parameters, argument)
     for kind, value in _WRONG_KINDS.items():
         if _may_be(method, parameters[argument], kind):
             continue

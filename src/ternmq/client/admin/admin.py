@@ -47,6 +47,7 @@ from ternmq.model.specs import (
     check_name,
 )
 from ternmq.model.transaction_ids import transaction_number
+from ternmq.model.words import article
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 from ternmq.wire.control import (
@@ -351,8 +352,7 @@ class Admin(pickling.NotPickled):
             whole("window", window)
         if concurrency is not None:
             whole("concurrency", concurrency)
-        if isinstance(offline, str):
-            raise InvalidRequest("offline is a list of clients, not a str")
+        off = None if offline is None else _clients_off(offline)
         spec = (await self.group(topic, group)).spec
         if tags is not None and tags != spec.tags:
             spec = msgspec.structs.replace(spec, tags=check_tags(tags))
@@ -366,7 +366,7 @@ class Admin(pickling.NotPickled):
             "expired": None if expired is None else choose("expired", Expired, expired),
             "mode": None if mode is None else choose("mode", Mode, mode),
             "concurrency": concurrency,
-            "offline": None if offline is None else tuple(dict.fromkeys(offline)),
+            "offline": off,
             "assign": None if assign is None else assignments_of(assign),
         }
         if stated["mode"] not in {None, Mode.OWNED} and assign is None:
@@ -375,7 +375,7 @@ class Admin(pickling.NotPickled):
         spec = msgspec.structs.replace(spec, **named)
         asked = control.GroupChange(topic=topic, group=group, spec=spec.check())
         await self._do(Command.GROUP_CHANGE, asked)
-        newer = (retry is not None and spec.retry.expires_us) or concurrency or offline
+        newer = (retry is not None and spec.retry.expires_us) or concurrency or off
         if newer:
             stored = (await self.group(topic, group)).spec
             check_group_stored(topic, group, spec, stored)
@@ -942,3 +942,14 @@ def _end_of(to: Start | str) -> Start:
 
 def _durability(name: Durability | str) -> Durability:
     return choose("durability", Durability, name)
+
+
+def _clients_off(offline: object) -> tuple[str, ...]:
+    """Return the entries of ``offline``, each once; what they say, the settings check.
+
+    Raises:
+        InvalidRequest: It is no list of texts.
+    """
+    if isinstance(offline, str | bytes) or not isinstance(offline, Iterable):
+        raise InvalidRequest(f"offline is a list of clients, not {article(type(offline).__name__)}")
+    return tuple(dict.fromkeys(text("offline: a client", one) for one in offline))

@@ -108,6 +108,8 @@ class Source:
         self.broadcast = group is None
         self.instance = ""
         self._if_topic = not broadcast
+        if instance is not None:
+            text("instance", instance)
         if group is not None:
             self.group = check_name(group, "group")
         else:
