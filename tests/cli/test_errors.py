@@ -36,7 +36,6 @@ from tests.cli.conftest import CommandLine
         (["tail", "x", "-n", "-1"], "is not in the range"),
         (["hold", "set", "h", "-50"], "-50 is below 0"),
         (["hold", "set", "h", "-n"], "No such option"),
-        (["consume", "x"], "Missing option"),
         (["--url", "localhost:7117", "topic", "list"], "ternmq://"),
         (["topic", "list", "--url", "ternmq://"], "has no host"),
         (["topic", "list", "--url", "ternmq://x:99999999"], "out of range"),

@@ -34,11 +34,12 @@ def delete_work(groups: int) -> int:
 
 
 def test_a_setting_of_a_topic_walks_over_no_queue_of_its_groups() -> None:
-    assert change_work(200) - change_work(100) <= 100 * 12  # who waits is asked of each
+    # Who waits is asked of each, and whether its queues have owners.
+    assert change_work(200) - change_work(100) <= 100 * 18
 
 
 def test_a_topic_goes_with_little_work_for_each_of_its_groups() -> None:
-    assert delete_work(200) - delete_work(100) <= 100 * 280
+    assert delete_work(200) - delete_work(100) <= 100 * 300
 
 
 @pytest.mark.parametrize("clean", [True, False])
