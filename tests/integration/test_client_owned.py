@@ -112,11 +112,10 @@ async def test_a_consumer_goes_on_after_a_restart_of_the_broker(
 async def test_configured_queues_wait_for_their_member(
     api: API, timed: InProcessBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with api.connect(timed.url) as one, api.connect(timed.url) as two:
+    monkeypatch.setenv("TERNMQ_INSTANCE", "green")
+    async with api.connect(timed.url) as one, api.connect(timed.url, instance="blue-7") as two:
         await prepare(one, 3, assign={"blue-*": [0, 1], "green": [2]})
-        monkeypatch.setenv("TERNMQ_INSTANCE", "green")
         assert await taken(one) == {2}
-        monkeypatch.setenv("TERNMQ_INSTANCE", "blue-7")
         assert not await two.pull("t", group="g", wait=0)
         timed.clock.advance(seconds=1)
         assert await taken(two) == {0, 1}

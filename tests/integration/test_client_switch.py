@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
 
 import ternmq
 from ternmq.testing import InProcessBroker
-from tests.asynchronous import until
+from tests.asynchronous import until, until_true
 from tests.integration.client_shapes import API
 
 
@@ -183,9 +184,8 @@ async def test_consumers_become_members_when_queues_get_owners(
             ]  # fmt: skip
             await a_round()
             await client.admin.change_group("t", "g", mode="owned")
-            while sorted(map((await owners()).count, set(await owners()))) != [2, 2]:
+            while sorted(Counter(await owners()).values()) != [2, 2] or "" in await owners():
                 timed.clock.advance(seconds=1)
-                await asyncio.sleep(0.01)
             assert sorted(len(queues) for queues in (await a_round()).values()) == [2, 2]
             await client.admin.change_group("t", "g", mode="exclusive")
             assert sorted(len(queues) for queues in (await a_round()).values()) == [0, 4]
@@ -194,3 +194,54 @@ async def test_consumers_become_members_when_queues_get_owners(
             assert set(await owners()) == {""}
             for task in working:
                 task.cancel()
+
+
+async def test_a_client_stays_a_member_until_its_last_consumer_ends(
+    api: API, timed: InProcessBroker
+) -> None:
+    """Also if its consumers began before the queues had owners."""
+    async with api.connect(timed.url) as client, ternmq.connect(timed.url, instance="blue") as one:
+        await client.admin.create_topic("t", queues=2)
+        await client.admin.create_group("t", "g")
+        got: list[str] = []
+
+        async def owners() -> set[str]:
+            """Ask over the connection that joins and leaves."""
+            (group,) = await one.admin.groups("t")
+            return {queue.owner.partition("/")[0] for queue in group.queues}
+
+        async def owned_by(names: set[str]) -> bool:
+            return await owners() == names
+
+        async def work() -> None:
+            async with one.consume("t", group="g") as consumer:
+                async for delivery in consumer:
+                    got.append(delivery.id)
+                    await delivery.ack()
+
+        async def a_message() -> None:
+            got.clear()
+            await client.send("t", b"x")
+            await until(lambda: len(got) == 1)
+
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+            first, second = tasks.create_task(work()), tasks.create_task(work())
+            await a_message()
+            await client.admin.change_group("t", "g", mode="owned")
+            await until_true(lambda: owned_by({"blue"}))
+            with pytest.raises(ternmq.InvalidRequest, match="end it first"):
+                await one.leave("t", group="g")
+            second.cancel()
+            await asyncio.wait([second])
+            assert await owners() == {"blue"}
+            await a_message()
+            await client.admin.change_group("t", "g", assign={"green": [0, 1]})
+            assert await owners() == {""}
+            spec = await client.admin.change_group("t", "g", mode="shared")
+            assert spec.assign == ()
+            await a_message()
+            await one.leave("t", group="g")  # no effect in this mode
+            await client.admin.change_group("t", "g", mode="exclusive")
+            await until_true(lambda: owned_by({"blue"}))
+            first.cancel()
+        await until_true(lambda: owned_by({""}))

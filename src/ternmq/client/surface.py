@@ -145,8 +145,9 @@ def connect(
         max_processing_time: How long the leases of messages are extended; while a handler runs on a
             message, its lease is extended until it ends.
         drain_timeout: How long running handlers have to finish when the client stops.
-        instance: Name of this process among the instances of its application, which its broadcast
-            consumers use; None: ``TERNMQ_INSTANCE``, else no name.
+        instance: Name of this process among the instances of its application: of its broadcast
+            consumers, and as a member of groups whose queues belong to members. None:
+            ``TERNMQ_INSTANCE``, else no name.
         options: All settings at once, instead of the others.
 
     Raises:

@@ -7,26 +7,13 @@ what such a group has not read.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from ternmq.broker.delivery.planner import PlannedMode
-from ternmq.broker.delivery.shared import SharedPlanner
-from ternmq.broker.group.order import UNORDERED
+from ternmq.broker.delivery.shared import SHARED
 from ternmq.model.specs import Mode
 
-BROADCAST: Final = PlannedMode(
-    name=Mode.BROADCAST,
-    number=5,
-    planner=SharedPlanner,
-    new_order=lambda: UNORDERED,
-    straight=True,
-    confirmed=False,
-    blocks=False,
-    keyed=False,
-    parks=False,
-    holds=False,
-    filters=True,
-    ordered_topics_only=False,
-    retries=False,
-    keeps_journal=False,
+BROADCAST: Final[PlannedMode] = replace(
+    SHARED, name=Mode.BROADCAST, number=5, retries=False, keeps_journal=False
 )

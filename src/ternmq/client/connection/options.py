@@ -45,8 +45,9 @@ class Options:
         window_bytes: Most bytes of unanswered sends; the rest waits in the client.
         max_processing_time: How long leases are extended; while a handler runs, until it ends.
         drain_timeout: How long a stopping client waits for running handlers; 0: it does not wait.
-        instance: Name of this process among the instances of its application, for consumers that
-            are broadcast instances; empty: each is new at each start.
+        instance: Name of this process among the instances of its application: of consumers that
+            are broadcast instances, and as a member of groups whose queues belong to members;
+            empty: each instance is new at each start, and the member has the name of the machine.
     """
 
     address: Address

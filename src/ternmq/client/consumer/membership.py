@@ -7,9 +7,9 @@ before anything else is sent over it, and is told its queues then.
 from __future__ import annotations
 
 import logging
-import os
 import re
 import socket
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -40,24 +40,9 @@ class AssignedQueues:
 OnAssigned = Callable[[AssignedQueues], None]
 
 
-def member_name() -> str:
-    """Return the name of this process as a member of groups.
-
-    It is the environment variable ``TERNMQ_INSTANCE``, else the name of the machine.
-    """
-    name = os.environ.get("TERNMQ_INSTANCE") or socket.gethostname()
-    return _NOT_IN_NAMES.sub("-", name)[:_LONGEST]
-
-
-class _Known:
-    """A group that this client is a member of."""
-
-    __slots__ = ("source", "users")
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.users = 0
-        """Consumers and loops over batches that run."""
+def member_name(instance: str) -> str:
+    """Return the name of a client as a member: its instance, else the name of the machine."""
+    return _NOT_IN_NAMES.sub("-", instance or socket.gethostname())[:_LONGEST]
 
 
 class Memberships(Member):
@@ -66,36 +51,36 @@ class Memberships(Member):
     Args:
         session: The client's session.
         callbacks: What is called with the queues that are assigned; functions may be added.
+
+    Attributes:
+        name: The client's name as a member.
     """
 
     def __init__(self, session: Session, callbacks: list[OnAssigned]) -> None:
+        self.name = member_name(session.options.instance)
         self._session = session
         self._callbacks = callbacks
-        self._groups: dict[tuple[str, str], _Known] = {}
+        self._groups: dict[tuple[str, str], Source] = {}
+        """The groups that this client is a member of."""
+        self._users: Counter[tuple[str, str]] = Counter()
+        """Consumers and loops over batches that run, of groups of all modes: a mode may change."""
 
     def joined(self, source: Source) -> None:
         """Note that the session has joined a group whose queues belong to members."""
-        place = source.topic, source.group
-        known = self._groups.get(place)
-        if known is None:
-            self._groups[place] = _Known(source)
-        else:
-            known.source = source
+        self._groups[source.topic, source.group] = source
 
     def forget(self, topic: str, group: str) -> None:
         """Note that the group has another mode now, or is gone."""
         self._groups.pop((topic, group), None)
 
     def used(self, topic: str, group: str) -> bool:
-        """Return whether a consumer of the group runs."""
-        known = self._groups.get((topic, group))
-        return known is not None and known.users > 0
+        """Return whether the client is a member of the group, and a consumer of it runs."""
+        return (topic, group) in self._groups and self._users[topic, group] > 0
 
     def begin(self, source: Source) -> None:
         """Note that a consumer of the group begins."""
-        known = self._groups.get((source.topic, source.group))
-        if known is not None:
-            known.users += 1
+        if not source.broadcast:
+            self._users[source.topic, source.group] += 1
 
     def end(self, source: Source) -> bool:
         """Note that a consumer has stopped to pull; leave the group if it was the last one.
@@ -103,13 +88,14 @@ class Memberships(Member):
         Returns:
             Whether the group was left.
         """
-        known = self._groups.get((source.topic, source.group))
-        if known is None:
+        place = source.topic, source.group
+        self._users[place] -= 1
+        if self._users[place] > 0:
             return False
-        known.users -= 1
-        if known.users > 0:
+        del self._users[place]
+        if place not in self._groups:
             return False
-        self.forget(source.topic, source.group)
+        self.forget(*place)
         link = self._session.link
         if link is not None and link.usable and not self._session.closed:
             asked = control.GroupLeave(topic=source.topic, group=source.group)
@@ -119,13 +105,17 @@ class Memberships(Member):
     def opened(self, link: Link, *, resumed: bool) -> None:
         """Join all groups again."""
         del resumed  # the broker may have been restarted
-        for known in self._groups.values():
-            source = known.source
-            asked = source.join(member_name())
+        for source in self._groups.values():
+            asked = source.join(self.name)
             link.ask(Command.GROUP_JOIN, control.encode(asked), _Unawaited(source))
 
     def pushed(self, push: Push) -> None:
-        """Report the queues that were assigned."""
+        """Report the queues that were assigned; forget a group without members."""
+        if push.command is Command.GROUP_CHANGED:
+            changed = control.decode_answer(push.body, control.GroupChanged)
+            if changed.gone or (changed.mode is not None and not changed.mode.assigns_queues):
+                self.forget(changed.topic, changed.group)
+            return
         if push.command is not Command.QUEUES_ASSIGNED:
             return
         told = control.decode_answer(push.body, control.QueuesAssigned)

@@ -13,7 +13,7 @@ from ternmq.client.consumer.awake import Awake
 from ternmq.client.consumer.chunk import chunks_of
 from ternmq.client.consumer.deliveries import Leased
 from ternmq.client.consumer.lease import Lease
-from ternmq.client.consumer.membership import Memberships, member_name
+from ternmq.client.consumer.membership import Memberships
 from ternmq.client.consumer.ordering import OrderedRows
 from ternmq.client.consumer.settler import Settler
 from ternmq.client.declaration.making import Making
@@ -78,7 +78,7 @@ class Puller:
         await self._making.before_join(source.topic)
         try:
             joined = await self.session.control(
-                Command.GROUP_JOIN, source.join(member_name()), control.GroupJoined
+                Command.GROUP_JOIN, source.join(self.memberships.name), control.GroupJoined
             )
         except UnknownTopic as error:
             raise await self._suggested(source.topic, error) from None
