@@ -220,6 +220,7 @@ class Subscription:
         "guarded",
         "level_turns",
         "limited",
+        "locks",
         "mode",
         "name",
         "owners",
@@ -266,6 +267,7 @@ class Subscription:
         self.confirmed = mode.confirmed
         self.guarded = spec.paused or spec.instance is not None or mode.assigns
         self.straight = mode.straight and self.filter is None
+        self.locks = mode.locks
         self.limited = bool(spec.concurrency or spec.offline)
         if not mode.assigns:
             self.owners = None

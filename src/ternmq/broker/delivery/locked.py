@@ -78,7 +78,7 @@ QUEUE_LOCK: Final = PlannedMode(
     number=2,
     planner=LockedPlanner,
     new_order=lambda: QUEUE_ORDER,
-    straight=False,
+    straight=True,
     confirmed=True,
     blocks=True,
     keyed=False,
@@ -86,4 +86,5 @@ QUEUE_LOCK: Final = PlannedMode(
     holds=True,
     filters=False,
     ordered_topics_only=False,
+    locks=True,
 )

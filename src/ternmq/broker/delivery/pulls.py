@@ -117,9 +117,10 @@ class Delivery:
             or failures.dead_rows >= limits.failures
             or progress.cursor < progress.given.stop
             or progress.cursor < queue.judged_below
+            or (subscription.locks and progress.leases)
         ):
-            # The usual pull: no row is delivered again, also not after a reset, and none is passed
-            # over. It gets the next rows, if one lookup finds all of them.
+            # The usual pull: no row is delivered again, also not after a reset, none is passed
+            # over, and the queue is not locked. It gets the next rows, if one lookup finds them.
             cursor = progress.cursor
             stop = min(cursor + room, visible)
             places = ledger.index.locate(queue.topic.number, queue.number, cursor, stop, max_bytes)

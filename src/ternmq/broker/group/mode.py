@@ -25,7 +25,7 @@ class GroupMode:
     which rows a failure or the end of a lease gives back."""
     straight: bool
     """Whether a pull may deliver the next rows in the order of their offsets, without a plan, if
-    no row is ready or waits."""
+    no row is ready or waits and, in a mode that locks, no lease of the queue is open."""
     confirmed: bool
     """Whether a pull is answered only when its PULLED record is durable. If so, no lease is lost in
     a power cut, and no settle of a lost lease is accepted."""
@@ -43,6 +43,8 @@ class GroupMode:
     """Whether a group may have a tag filter."""
     ordered_topics_only: bool
     """Whether only a topic that is ordered allows the mode."""
+    locks: bool = False
+    """Whether nobody gets rows of a queue while a lease of it is open."""
     assigns: bool = False
     """Whether each queue belongs to one member of the group, which alone gets its rows."""
     retries: bool = True
