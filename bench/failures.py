@@ -1,6 +1,6 @@
 """Measures failed messages on a broker process: queries over a million, a redrive of many.
 
-    python bench/failures.py            three rounds of the query, five of the redrive
+    python bench/failures.py            three rounds of the query, five of the others
     python bench/failures.py query      only the query
     python bench/failures.py --quick    a smoke run, nothing is written
 
@@ -11,6 +11,10 @@ are those that the client sees, with all its requests. ``slowest_ms`` is the lar
 
 ``redrive``: 100,000 dead letters are redriven at full rate. Beside it single messages are sent at a
 pace; their p99 is compared with the same sends to the same broker just before.
+
+``poison``: a handler that does nothing takes messages from a backlog; one in a hundred always fails
+and is delivered four times. ``kept`` is the rate of the others, as a share of the rate without
+failures, just before and just after. The client logs no failures.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from broker_kit import client, figures_of, ready, started
 from broker_lists import Asker
 from core_kit import Figures, Measurement, Settings, Target, folder
 from core_machine import raw_disk
-from failures_clients import KEYS, TOPIC
+from failures_clients import KEYS, POISON_ATTEMPTS, TOPIC
 from runner import Suite, run
 from schedule import Broker, broker
 
@@ -35,6 +39,8 @@ from ternmq.wire.commands import Command
 CLIENTS: Final = Path(__file__).with_name("failures_clients.py")
 FAILED: Final = 1_000_000
 REDRIVEN: Final = 100_000
+HANDLED: Final = 60_000
+POISON_EVERY: Final = 100
 LIVE_PER_S: Final = 500
 CALM_S: Final = 10.0
 OF: Final = 1000
@@ -114,6 +120,14 @@ def redrive(settings: Settings) -> Figures:
     }
 
 
+def poison(settings: Settings) -> Figures:
+    """Handle messages of which one in a hundred always fails."""
+    with folder(settings) as path, broker(path / "data") as one:
+        return client(
+            one.url, "poison", CLIENTS, count=settings.scaled(HANDLED, 2_000), every=POISON_EVERY
+        )
+
+
 BESIDE_S: Final = 2.0
 """Length of the traffic beside a redrive: shorter than the redrive, so that all of it is beside."""
 SUITE: Final = Suite(
@@ -129,6 +143,11 @@ SUITE: Final = Suite(
             "redrive", "a redrive of 100,000 dead letters beside live traffic", redrive,
             (Target("p99_times_calm", 2.0), Target("longest_turn_cpu_ms", 20.0)),
             {"redriven": REDRIVEN, "live_per_s": LIVE_PER_S, "live_body_bytes": 1024},
+        ),
+        Measurement(
+            "poison", "a handler for messages of which one in a hundred always fails", poison,
+            (Target("kept", 0.9, at_least=True),),
+            {"messages": HANDLED, "every": POISON_EVERY, "attempts": POISON_ATTEMPTS},
         ),
     ),
 )  # fmt: skip

@@ -8,6 +8,7 @@ prints one JSON object of figures.
 from __future__ import annotations
 
 import asyncio
+import logging
 import statistics
 import time
 from collections.abc import Awaitable, Callable
@@ -24,6 +25,9 @@ TOPIC: Final = "payments"
 GROUP: Final = "charging"
 KEYS: Final = 10_000
 LOOKS: Final = 5
+POISON_ATTEMPTS: Final = 4
+POISON_S: Final = 120.0
+"""Longest that the messages of one run may take."""
 
 
 async def prepare(url: str) -> Figures:
@@ -125,5 +129,52 @@ async def redrive(url: str, count: int, begin_us: int) -> Figures:
     return {"redriven_s": took, "redriven_per_s": count / took}
 
 
+async def poison(url: str, count: int, every: int) -> Figures:
+    """Handle messages of which one in ``every`` always fails, between two runs without any."""
+    logging.getLogger("ternmq").setLevel(logging.CRITICAL)  # a traceback for each failure
+    calm_before = await _handled_per_s(url, "calm-before", count, 0)
+    beside = await _handled_per_s(url, "poisoned", count, every)
+    calm_after = await _handled_per_s(url, "calm-after", count, 0)
+    calm = 2 * calm_before * calm_after / (calm_before + calm_after)  # the mean of the times
+    return {"kept": beside / calm, "poisoned_per_s": beside, "calm_per_s": calm}
+
+
+async def _handled_per_s(url: str, topic: str, count: int, every: int) -> float:
+    """Return how many messages a second a handler has done; those that fail do not count."""
+    policy = ternmq.RetryPolicy(first=1.0, cap=1.0, jitter=0, attempts=POISON_ATTEMPTS)
+    bad = {number for number in range(count) if every and number % every == 0}
+    good = count - len(bad)
+    done, failed = 0, 0
+    all_done = asyncio.Event()
+    client = ternmq.connect(url)
+
+    @client.handler(topic, group=GROUP, concurrency=100)
+    async def charge(body: bytes) -> None:
+        nonlocal done, failed
+        if body.startswith(b"poison"):
+            failed += 1
+            raise ValueError("this message always fails")
+        done += 1
+        if done == good:
+            all_done.set()
+
+    async with ternmq.connect(url) as maker:
+        await maker.admin.create_topic(topic, queues=4)
+        await maker.admin.create_group(topic, GROUP, retry=policy)
+        rest = b"x" * 94
+        bodies = [(b"poison" if number in bad else b"usable") + rest for number in range(count)]
+        for first in range(0, count, 1000):
+            await maker.send_many(topic, bodies[first : first + 1000])
+    began = time.perf_counter()
+    running = asyncio.create_task(client.run(signals=False))
+    await asyncio.wait_for(all_done.wait(), POISON_S)
+    took = time.perf_counter() - began
+    client.stop()
+    await running
+    if done != good or failed < len(bad):
+        raise RuntimeError(f"{done:,} of {good:,} were handled, {failed:,} failures")
+    return good / took
+
+
 if __name__ == "__main__":
-    main_of(prepare, fail, query, redrive, live)
+    main_of(prepare, fail, query, redrive, live, poison)
