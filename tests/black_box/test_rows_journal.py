@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import timedelta
@@ -59,8 +60,8 @@ def test_the_journal_says_which_offsets_a_record_has(broker: BrokerProcess) -> N
     assert told == here, "what receipts say is what the journal says"
 
 
+@pytest.mark.row("F5")
 def test_the_journal_says_what_was_stored_and_who_pulled_what(broker: BrokerProcess) -> None:
-    """Row F5, but that pulls cause no sync of their own: one that nothing else syncs does."""
     with ternmq.sync.connect(broker.url) as client:
         client.send_many("orders", [b"x"] * 1000)
         client.admin.create_group("orders", "g")
@@ -80,6 +81,53 @@ def test_the_journal_says_what_was_stored_and_who_pulled_what(broker: BrokerProc
     assert all(one["length"] <= 160 for one in pulls)
     assert all(one["length"] / 64 <= 4 for one in pulls[1:10])
     assert sum(one["count"] for one in records if one["kind"] == "MESSAGES") == 1000
+
+
+@pytest.mark.row("F5")
+def test_an_ordered_group_says_who_pulled_what_in_few_bytes(broker: BrokerProcess) -> None:
+    with ternmq.sync.connect(broker.url) as client:
+        client.admin.create_topic("orders", ordered=True)
+        rows = [ternmq.Message(b"x", ordering_key=f"key-{n}") for n in range(1000)]
+        client.send_many("orders", rows)
+        client.admin.create_group("orders", "g", mode="ordered")
+        client.pull("orders", group="g", max_messages=1).ack()
+        for _ in range(9):
+            client.pull("orders", group="g", max_messages=64).ack()
+    assert broker.stop() == 0
+    pulls = [record for record in dump(broker) if record["kind"] == "PULLED"]
+    handed = [sum(stop - start for start, stop, *_ in one["facts"][0]["leased"]) for one in pulls]
+    assert sum(handed) >= 1 + 9 * 32
+    assert [size for size, rows in zip(_lengths(pulls), handed, strict=True) if rows == 1] != []
+    for size, rows in zip(_lengths(pulls), handed, strict=True):
+        assert size <= 160 if rows == 1 else size <= 24 * rows
+
+
+def _lengths(records: list[dict[str, Any]]) -> list[int]:
+    return [record["length"] for record in records]
+
+
+@pytest.mark.row("F5")
+def test_pulls_cause_no_sync_of_their_own(broker: BrokerProcess) -> None:
+    """One a second at most, if nobody else needs one."""
+    with ternmq.sync.connect(broker.url) as client:
+        client.send_many("orders", [b"x"] * 1000)
+        client.admin.create_group("orders", "g")
+        held = [client.pull("orders", group="g", max_messages=1)]
+        before, began = broker.metric("ternmq_syncs_total"), time.monotonic()
+        held += [client.pull("orders", group="g", max_messages=1) for _ in range(300)]
+        after, took = broker.metric("ternmq_syncs_total"), time.monotonic() - began
+        # What is synced besides: a statement, once a second at most, that all is durable.
+        assert after - before <= 2 + 2 * took, f"{after - before} syncs in {took:.1f} s"
+
+        def all_durable() -> bool:
+            end = broker.metric("ternmq_journal_end")
+            return broker.metric("ternmq_journal_durable") == end
+
+        wait_until(all_durable, "hand-outs are synced though nobody needs it")
+        before = broker.metric("ternmq_syncs_total")
+        for batch in held:
+            batch.ack()
+        assert broker.metric("ternmq_syncs_total") > before
 
 
 @pytest.mark.row("C13")

@@ -147,7 +147,7 @@ class Watcher:
         known = list(broker.views.catalog.instances.behind(0))
         if known != instances.known():
             raise Violation(f"the instances are {known}; should be {instances.known()}")
-        instances.check_late(world.now_us())
+        instances.check_late(world.now_us(), world.leapt_us)
         moving = world.started.upkeep.moving
         found = moving.judging.pinned
         topic = broker.views.catalog.by_name[self.topic].number

@@ -109,8 +109,12 @@ class RefInstances:
             if one.spec.instance is not None
         )
 
-    def check_late(self, now_us: int) -> None:
+    def check_late(self, now_us: int, leapt_us: int) -> None:
         """No instance is there long after it should be gone.
+
+        Args:
+            now_us: Broker time.
+            leapt_us: When it last leapt: until then, no broker ran.
 
         Raises:
             Violation: One is.
@@ -121,6 +125,6 @@ class RefInstances:
                 if has is None or has.session in self._reference.sessions:
                     continue
                 kept_us = self.instance_kept_us if has.named else 0
-                last_us = max(has.seen_us, self.ended_us.get(has.session, 0))
+                last_us = max(has.seen_us, self.ended_us.get(has.session, 0), leapt_us)
                 if now_us - last_us > kept_us + LATE_US:
                     raise Violation(f"instance {one.name} is there {now_us - last_us} us later")

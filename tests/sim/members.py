@@ -176,12 +176,13 @@ class MemberConsumer(Consumer):
         if world.chance.random() < 0.06:
             found = world.broker.views.catalog.subscription(self.topic, self.group)
             if session in world.broker.views.sessions.by_number:
+                member = session in self.members.told
                 self.members.left(session)
                 world.command(lambda: world.broker.membership.leave(world.now_us(), session, found))
                 if self.token is not None and self.token in world.broker.parking.waiters:
                     raise Violation(f"session {session} left, and a pull of it waits")
                 self.members.look()
-                if self.members.told and any(one == 0 for one in self.members.owners):
+                if member and self.members.told and 0 in self.members.owners:
                     raise Violation(f"a member left: nobody owns all of {self.members.owners}")
                 world.reached("a member left its group")
         elif session not in self.members.told:

@@ -303,6 +303,7 @@ class Dedup:
             by_second[second][2] += ids
 
     def _load_rows(self, rows: list[Row]) -> None:
+        idle_us = self._limits.producer_idle_us
         for row in rows:
             second = row.time_us // SECOND_US
             if second != self._now_bucket:
@@ -312,6 +313,8 @@ class Dedup:
             producer = self.producers.get(row.producer)
             if producer is None:
                 producer = self._new_producer(row.producer)
+            elif producer.firsts and producer.last_us + idle_us < row.time_us:
+                producer.begin_again()
             producer.put(
                 row.first, row.meta >> 32, row.meta & 0xFFFFFFFF, row.position, row.time_us
             )
@@ -327,7 +330,7 @@ class Dedup:
         self._buckets.extend([list(bucket) for bucket in dedup_table.buckets(table)])
         self._now_bucket = self._buckets[-1][0]
         self._total = len(table)
-        for stretch in dedup_table.stretches(table):
+        for stretch in dedup_table.stretches(table, self._limits.producer_idle_us):
             owner = stretch.producer
             producer = self.producers.get(owner)
             if producer is None:

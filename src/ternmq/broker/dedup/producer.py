@@ -43,6 +43,12 @@ class Producer:
             self.mixed = True
         self.last_us = time_us
 
+    def begin_again(self) -> None:
+        """Let go the batches: it was idle for so long that a running broker forgot it."""
+        del self.firsts[:], self.positions[:], self.metas[:]
+        self.next = self.forgotten
+        self.mixed = False
+
     def trim(self, horizon: int) -> None:
         """Forget the batches whose record is below the horizon. O(log n) if there are none."""
         positions = self.positions

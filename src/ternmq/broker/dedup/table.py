@@ -82,9 +82,12 @@ class Stretch(NamedTuple):
     """FIRST, POSITION and META, as u64."""
 
 
-def stretches(table: Table) -> Iterator[Stretch]:
-    """Yield the entries of each producer of a table that is not empty."""
-    table = table[np.argsort(table[:, PRODUCER], kind="stable")]
+def stretches(table: Table, idle_us: int) -> Iterator[Stretch]:
+    """Yield the entries of each producer of a table that is not empty.
+
+    Those before a pause of more than ``idle_us`` are left out: the producer was forgotten in it.
+    """
+    table = _since_pauses(table[np.argsort(table[:, PRODUCER], kind="stable")], idle_us)
     owners, firsts, metas = table[:, PRODUCER], table[:, FIRST], table[:, META]
     same = owners[1:] == owners[:-1]
     mixed = same & (firsts[1:] < firsts[:-1] + (metas[:-1] >> np.uint64(32)))
@@ -96,3 +99,17 @@ def stretches(table: Table) -> Iterator[Stretch]:
         cut = slice(8 * start, 8 * stop)
         columns = one[cut], two[cut], three[cut]
         yield Stretch(owner, table[start:stop], owner in mixed_owners, columns)
+
+
+def _since_pauses(table: Table, idle_us: int) -> Table:
+    """Return the entries since each producer's last pause; the table is sorted by producer."""
+    owners, times = table[:, PRODUCER], table[:, TIME]
+    same = owners[1:] == owners[:-1]
+    pauses = np.flatnonzero(same & (times[1:] > times[:-1] + np.uint64(idle_us))) + 1
+    if not len(pauses):
+        return table
+    begins = np.concatenate(([0], np.flatnonzero(~same) + 1))
+    keep = np.ones(len(table), dtype=bool)
+    for pause in pauses.tolist():
+        keep[begins[np.searchsorted(begins, pause, side="right") - 1] : pause] = False
+    return table[keep]

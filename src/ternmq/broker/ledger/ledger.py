@@ -60,6 +60,8 @@ class Ledger:
 
     __slots__ = (
         "_at",
+        "_handed_from",
+        "_handed_until",
         "_table",
         "chance",
         "index",
@@ -76,6 +78,9 @@ class Ledger:
 
     def __init__(self, journal: Journal, views: Views, store: RecordStore, chance: Chance) -> None:
         self.journal = journal
+        self._handed_from = self._handed_until = 0
+        """The last records up to ``_handed_until`` that are all hand-outs begin at
+        ``_handed_from``."""
         self.views = views
         self.store = store
         self.chance = chance
@@ -175,9 +180,23 @@ class Ledger:
             JournalFull: As from ``record``.
         """
         journal = self.journal
+        end = journal.end
         position = journal.append(_PULLED, body, now_us)
+        if end != self._handed_until:
+            self._handed_from = end
+        self._handed_until = journal.end
         progress.apply_pulled(position, journal.epoch, fact)
         return position
+
+    @property
+    def only_handed_out(self) -> bool:
+        """Whether all records that are not durable yet are hand-outs, and there are some.
+
+        Unless its mode is ``confirmed``, nobody waits until a hand-out is durable: a lease that is
+        lost in a power cut ends, as if its time were over, but is not counted.
+        """
+        durable, end = self.journal.durable, self.journal.end
+        return durable < end == self._handed_until and durable >= self._handed_from
 
     def record_settled(
         self, now_us: int, body: bytes, progress: Progress, fact: Settled

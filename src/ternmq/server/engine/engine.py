@@ -61,6 +61,8 @@ SETTLED_AT: Final = 256
 """Changed group queues at which a turn updates the figures: that takes half a millisecond."""
 _FROZEN_US: Final = 500_000
 """Delay of a timer that shows that the process did not run."""
+_HANDED_S: Final = 1.0
+"""Longest that hand-outs wait for a sync that somebody else needs."""
 _CATCH_UP_S: Final = 1.0
 """Longest that timers wait then: enough for a client to connect again, on a busy machine too."""
 _CATCH_UP_AT_START_S: Final = 0.2
@@ -158,7 +160,11 @@ class Core:
         """Position up to which syncs have been started."""
         self._changed = self.broker.views.figures.changed
         self._pace = SyncPace()
-        self._syncing = self._closed = False
+        self._handed_timer: asyncio.TimerHandle | None = None
+        """Set while hand-outs wait for a sync that somebody else needs."""
+        self._handed_due = False
+        """Whether they have waited long enough."""
+        self._syncing = self._closed = self._settles_down = False
         self._numpy_asked = "numpy" in sys.modules
         self._now_us = 0
         self._sync_thread = SyncThread(self._report)
@@ -354,7 +360,7 @@ class Core:
         Raises:
             JournalFailed: It ran here and failed.
         """
-        if self._syncing:
+        if self._syncing or self._sync_waits():
             return False
         sync = self.broker.journal.next_sync()
         if sync is None:
@@ -377,6 +383,21 @@ class Core:
         self.syncs_in_loop += 1
         self._synced(timed, error, here=True)
         return True
+
+    def _sync_waits(self) -> bool:
+        """Return whether the next sync can wait until somebody needs it: hand-outs need none."""
+        needed = len(self.gate) > 0 or self._settles_down
+        if needed or self._handed_due or not self.broker.ledger.only_handed_out:
+            self._handed_due = False
+            return False
+        if self._handed_timer is None:
+            self._handed_timer = self.loop.call_later(_HANDED_S, self._sync_handed)
+        return True
+
+    def _sync_handed(self) -> None:
+        self._handed_timer = None
+        self._handed_due = True
+        self.touch()
 
     def _arm(self, deadline_us: int | None) -> None:
         """Schedule a turn for the next deadline."""
@@ -482,15 +503,19 @@ class Core:
         """
         journal = self.broker.journal
         until = None if most_s is None else self.loop.time() + most_s
-        while self.failure is None and (until is None or self.loop.time() < until):
-            if self._syncing or self.cold_reads:
-                await asyncio.sleep(0.0005)  # a thread works, and wakes the loop
-            elif self._turn is not None:
-                await asyncio.sleep(0)
-            elif journal.durable < journal.end or len(self.gate):
-                self.touch()
-            else:
-                return
+        self._settles_down = True
+        try:
+            while self.failure is None and (until is None or self.loop.time() < until):
+                if self._syncing or self.cold_reads:
+                    await asyncio.sleep(0.0005)  # a thread works, and wakes the loop
+                elif self._turn is not None:
+                    await asyncio.sleep(0)
+                elif journal.durable < journal.end or len(self.gate):
+                    self.touch()
+                else:
+                    return
+        finally:
+            self._settles_down = False
 
     def close(self, *, clean: bool) -> None:
         """Stop; a clean stop writes STATE and MARK. Blocks until the threads have ended.

@@ -139,3 +139,32 @@ def test_runs_of_many_sets_load_to_what_was_there(seed, table_from, monkeypatch)
     again.sweep(now, 1000)
     assert stored(again) == stored(dedup)
     assert again.runs.keys() == dedup.runs.keys()
+
+
+@pytest.mark.parametrize("table_from", [0, 10**9])
+def test_a_producer_that_was_idle_begins_again_after_a_restart_too(table_from, monkeypatch):
+    """A running broker forgets it: the same sequences are those of new batches."""
+    monkeypatch.setattr("ternmq.broker.dedup.dedup.TABLE_FROM", table_from)
+    limits = Limits(dedup_window_us=100 * SECOND_US, producer_idle_us=10 * SECOND_US)
+    dedup = Dedup(limits)
+    # (second, producer, first sequence): 3 is idle twice, 4 never, 5 sends a little late.
+    batches = [(1, 3, 0), (1, 4, 0), (2, 5, 0), (11, 4, 1), (12, 3, 0), (12, 5, 1), (21, 4, 2)]
+    batches += [(23, 3, 0), (24, 3, 1), (24, 5, 0)]
+    for at, (second, number, first) in enumerate(batches):
+        dedup.add(64 * at, second * SECOND_US, number, first, 1, crc=at)
+    dedup.cut(1000)
+    again = Dedup(limits)
+    again.cut_horizon = dedup.cut_horizon
+    for key in dedup.runs:
+        again.load_run(*key, dedup.encode_run(*key))
+    again.loaded()
+    again.finish_load()
+    assert stored(again) == stored(dedup)
+    assert [list(again.producers[number].firsts) for number in (3, 4, 5)] == [
+        [0, 1],
+        [0, 1, 2],
+        [0],
+    ]
+    found = again.find(3, 0, 1, crc=7, now_us=25 * SECOND_US)
+    assert found is not None
+    assert found.position == 64 * 7
