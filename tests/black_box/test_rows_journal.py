@@ -130,6 +130,63 @@ def test_pulls_cause_no_sync_of_their_own(broker: BrokerProcess) -> None:
         assert broker.metric("ternmq_syncs_total") > before
 
 
+@pytest.mark.row("F10")
+def test_what_an_idle_consumer_pulled_is_removed_and_nothing_unacked_is_lost(
+    tmp_path: Path,
+) -> None:
+    settings = {"segment": "4MiB", "state": "1MiB", "limits_session_grace": "1s"}
+    settings |= {"limits_send_timeout": "1s", "limits_dedup_window": "2s"}
+    with BrokerProcess("dev", tmp_path / "broker", http=True, **settings) as broker:
+        with ternmq.sync.connect(broker.url) as client:
+            client.admin.create_topic("orders", retention=1)  # and until it is consumed
+            client.admin.create_topic("other", retention=1)
+            client.admin.create_group("orders", "g")
+            client.send_many("orders", [b"%d" % n for n in range(100)])
+            idle = subprocess.Popen(
+                [sys.executable, "-c", _IDLE, broker.url], stdout=subprocess.PIPE, text=True
+            )
+            with idle:
+                assert idle.stdout is not None
+                assert idle.stdout.readline() == "60 pulled, 20 acked\n"
+                pulled = broker.metric("ternmq_journal_end")
+                idle.kill()
+
+            def forgotten() -> bool:
+                return len(client.admin.clients()) == 1
+
+            wait_until(forgotten, "the idle consumer is forgotten, after the grace")
+            got: list[int] = []
+            while len(got) < 80:
+                batch = client.pull("orders", group="g", max_messages=100, wait=10)
+                assert len(batch), f"only {len(got)} came"
+                got += [int(delivery.body) for delivery in batch]
+                batch.ack()
+            assert sorted(got) == list(range(20, 100)), "all that was not acked, and nothing else"
+
+            def removed() -> bool:
+                client.send_many("other", [bytes(KIB)] * 500)
+                return broker.metric("ternmq_journal_first") > pulled
+
+            wait_until(removed, "the segment with its pulls is removed")
+        broker.kill()
+        broker.start()
+        with ternmq.sync.connect(broker.url) as client:
+            assert not client.pull("orders", group="g", wait=0)
+        assert broker.stop() == 0
+        assert min(one["position"] for one in dump(broker)) > pulled
+
+
+_IDLE = """
+import sys, threading
+import ternmq.sync
+client = ternmq.sync.connect(sys.argv[1])
+batch = client.pull("orders", group="g", max_messages=60, wait=10)
+batch.ack(range(20))
+print(len(batch), "pulled, 20 acked", flush=True)
+threading.Event().wait()
+"""
+
+
 @pytest.mark.row("C13")
 def test_messages_are_found_by_key_and_time_newest_first(broker: BrokerProcess) -> None:
     with ternmq.sync.connect(broker.url) as client:
