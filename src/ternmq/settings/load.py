@@ -19,7 +19,8 @@ from ternmq.settings.settings import DEFAULTS, FILE, Mode, Settings
 PREFIX: Final = "TERNMQ_"
 CONFIG: Final = "TERNMQ_CONFIG"
 NOT_OURS: Final = frozenset(
-    {CONFIG} | {f"TERNMQ_{name}" for name in ("URL", "APP", "INSTANCE", "TOKEN", "CONTEXT", "TABLES")}
+    {CONFIG}
+    | {f"TERNMQ_{name}" for name in ("URL", "APP", "INSTANCE", "TOKEN", "CONTEXT", "TABLES")}
 )
 """Variables that are not settings: the path of the file, and those of clients and commands."""
 _OF_KUBERNETES: Final = re.compile(

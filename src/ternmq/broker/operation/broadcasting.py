@@ -79,8 +79,8 @@ class Broadcasting:
     """
 
     __slots__ = (
-        "_administration", "_drains", "_last", "_leases", "_leaving", "_ledger", "_limits", "_parking",
-        "_spared_until_us", "_views", "removed",
+        "_administration", "_drains", "_last", "_leases", "_leaving", "_ledger", "_limits",
+        "_parking", "_spared_until_us", "_views", "removed",
     )  # fmt: skip
 
     def __init__(

@@ -20,6 +20,7 @@ import contextlib
 import logging
 from asyncio import _get_running_loop as running_loop  # called for every message: raises nothing
 from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Final, Self
 
@@ -37,7 +38,7 @@ from ternmq.client.declaration.source import Source
 from ternmq.model.errors import InvalidRequest, NotOwner, TernMQError
 from ternmq.model.specs import Mode
 from ternmq.record.fact.facts import Outcome
-from ternmq.wire import bodies
+from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 
 log: Final = logging.getLogger("ternmq")
@@ -302,7 +303,8 @@ class ConsumerEngine(Member):
             return
         if self._puller.outdated(self.source):
             if self._joining is None:
-                self._joining = self._session.loop.create_task(self._join_anew())
+                joining = self._join_anew(self._puller.join)
+                self._joining = self._session.loop.create_task(joining)
             return
         pull = self._pull = _Pull(self, link)
         link.gather()
@@ -313,10 +315,10 @@ class ConsumerEngine(Member):
         finally:
             link.flush()
 
-    async def _join_anew(self) -> None:
+    async def _join_anew(self, join: Callable[[Source], Awaitable[control.GroupJoined]]) -> None:
         """Join the group again, at a broker that lost its data or its members, and continue."""
         try:
-            joined = await self._puller.join(self.source)
+            joined = await join(self.source)
             self._keep_order(joined.spec.mode)
         except TernMQError as error:
             self._stopped_by(error)
@@ -432,7 +434,6 @@ class ConsumerEngine(Member):
         if error.retriable:
             self._paused = True
             if isinstance(error, NotOwner):
-                self._puller.forget(self.source)
                 self._session.loop.call_later(_PAUSE, self._join_again)
             else:
                 self._session.loop.call_later(_PAUSE, self._go_on)
@@ -444,7 +445,8 @@ class ConsumerEngine(Member):
     def _join_again(self) -> None:
         self._paused = False
         if self._running and self._joining is None:
-            self._joining = self._session.loop.create_task(self._join_anew())
+            joining = self._join_anew(self._puller.become_member)
+            self._joining = self._session.loop.create_task(joining)
 
     def _go_on(self) -> None:
         self._paused = False

@@ -1,0 +1,95 @@
+"""Members of groups: what a client does that is cut off, refused, or switched to another mode."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import ternmq
+from ternmq.testing import InProcessBroker
+from tests.asynchronous import until
+from tests.integration.client_shapes import API
+from tests.integration.proxy import Proxy
+
+
+async def prepare(client: Any, mode: str = "owned", queues: int = 2) -> None:
+    await client.admin.create_topic("t", queues=queues)
+    await client.admin.create_group("t", "g", mode=mode)
+
+
+async def test_a_pull_without_a_wait_joins_a_group_that_has_become_owned(
+    api: API, timed: InProcessBroker
+) -> None:
+    async with api.connect(timed.url) as client:
+        await prepare(client, "shared")
+        assert not await client.pull("t", group="g", wait=0)
+        await client.admin.change_group("t", "g", mode="owned")
+        await client.send("t", 1)
+        batch = await client.pull("t", group="g", wait=0)
+        assert [one.value for one in batch] == [1]
+
+
+@pytest.mark.parametrize("stated", ["shared", "queue_lock", "exclusive"])
+async def test_a_consumer_that_states_a_mode_goes_on_when_the_group_becomes_owned(
+    api: API, timed: InProcessBroker, stated: str
+) -> None:
+    async with api.connect(timed.url) as client, ternmq.connect(timed.url) as other:
+        await prepare(other, stated)
+        async with client.consume("t", group="g", mode=stated) as deliveries:
+            await other.send("t", 1)
+            await (await anext(deliveries)).ack()
+            await other.admin.change_group("t", "g", mode="owned")
+            await other.send("t", 2)
+            delivery = await asyncio.wait_for(anext(deliveries), 10)
+            assert delivery.value == 2
+            await delivery.ack()
+            await asyncio.to_thread(timed.restart)
+            await other.send("t", 3)
+            delivery = await asyncio.wait_for(anext(deliveries), 10)
+            assert delivery.value == 3
+            await delivery.ack()
+
+
+async def test_a_consumer_that_ends_while_it_is_cut_off_leaves_its_group(
+    timed: InProcessBroker,
+) -> None:
+    async with (
+        Proxy(timed.port) as proxy,
+        ternmq.connect(proxy.url) as one,
+        ternmq.connect(timed.url) as two,
+    ):
+        await prepare(two, "exclusive")
+        async with one.consume("t", group="g"):
+            proxy.refuse(on=True)
+            proxy.cut()
+            await until(lambda: one._session.link is None)
+        proxy.refuse(on=False)
+        await one.send("t", 1)  # its session goes on
+        batch = await two.pull("t", group="g", wait=5)
+        assert [one.value for one in batch] == [1]
+
+
+@pytest.mark.parametrize("cut_first", [False, True])
+async def test_a_client_does_not_make_a_deleted_topic_again_when_it_comes_back(
+    timed: InProcessBroker, cut_first: bool
+) -> None:
+    async with (
+        Proxy(timed.port) as proxy,
+        ternmq.connect(proxy.url) as one,
+        ternmq.connect(timed.url) as two,
+    ):
+        await prepare(two)
+        assert not await one.pull("t", group="g", wait=0)
+        proxy.refuse(on=cut_first)
+        if cut_first:
+            proxy.cut()
+            await until(lambda: one._session.link is None)
+        await two.admin.delete_topic("t")
+        proxy.refuse(on=False)
+        await one.admin.topics()
+        proxy.cut()
+        await until(lambda: one._session.link is None)
+        await one.admin.topics()
+        assert await two.admin.topics() == []
