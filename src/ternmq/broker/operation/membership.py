@@ -1,10 +1,11 @@
 """Who is a member of a group whose queues belong to members, and when they are assigned again.
 
 A session becomes a member when it joins (GROUP_JOIN), and is one until it leaves (GROUP_LEAVE) or
-ends. The queues are assigned again a second after the last change of the members, at most three
-seconds after the first one; at once if a member leaves or no queue has an owner. Times are those of
-the broker, so it is deterministic. No record is written: the lock of a queue, which is recorded,
-keeps its order while it changes hands, and after a start of the broker the clients join again.
+ends, or its app may not consume any more. The queues are assigned again a second after the last
+change of the members, at most three seconds after the first one; at once if a member leaves or no
+queue has an owner. Times are those of the broker, so it is deterministic. No record is written: the
+lock of a queue, which is recorded, keeps its order while it changes hands, and after a start of the
+broker the clients join again.
 """
 
 from __future__ import annotations
@@ -116,6 +117,19 @@ class Membership:
         if owners is not None and owners.leave(number):
             self._parking.dismiss_session(subscription, number)
             self._changed(now_us, subscription, owners, at_once=True)
+
+    def check_rights(self, now_us: int, app: str, may: Callable[[str, str], bool]) -> None:
+        """End the memberships of an app's sessions in groups that it may not consume any more.
+
+        O(sessions). ``may`` is called with the topic and the group.
+        """
+        for session in self._sessions.by_number.values():
+            if not session.memberships or session.info.app != app:
+                continue
+            for group in list(session.memberships):
+                known = self._catalog.groups.get(group)
+                if known is not None and not may(known.topic.name, known.name):
+                    self.leave(now_us, session.number, known)
 
     def session_over(self, now_us: int, session: Session, *, clean: bool) -> None:
         """End the memberships of a session that ends; ``clean``: its client said so."""
