@@ -93,3 +93,32 @@ async def test_a_client_does_not_make_a_deleted_topic_again_when_it_comes_back(
         await until(lambda: one._session.link is None)
         await one.admin.topics()
         assert await two.admin.topics() == []
+
+
+async def test_each_pull_of_an_instance_has_the_tags_that_it_states(
+    api: API, timed: InProcessBroker
+) -> None:
+    async with api.connect(timed.url) as client:
+        await client.admin.create_topic("t")
+        for tags in ("tea", "coffee", "tea"):
+            assert not await client.pull("t", broadcast=True, tags=tags, wait=0)
+            await client.send("t", "tea", tag="tea")
+            await client.send("t", "coffee", tag="coffee")
+            batch = await client.pull("t", broadcast=True, tags=tags, wait=0)
+            assert [one.value for one in batch] == [tags]
+            await batch.ack()
+
+
+async def test_consumers_of_one_instance_that_state_other_tags_are_refused(
+    api: API, timed: InProcessBroker
+) -> None:
+    """They would share the messages of one instance, and one would get what the other wants."""
+    async with api.connect(timed.url) as client:
+        await client.admin.create_topic("t")
+        async with client.consume("t", broadcast=True, tags="tea") as deliveries:
+            with pytest.raises(ternmq.GroupSettingsMismatch, match="instance="):
+                await client.pull("t", broadcast=True, tags="coffee", wait=0)
+            assert not await client.pull("t", broadcast=True, instance="b", tags="coffee", wait=0)
+            assert not await client.pull("t", broadcast=True, wait=0)
+            await client.send("t", "tea", tag="tea")
+            assert (await anext(deliveries)).value == "tea"

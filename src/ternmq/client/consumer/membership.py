@@ -90,8 +90,7 @@ class Memberships(Member):
 
     def begin(self, source: Source) -> None:
         """Note that a consumer of the group begins."""
-        if not source.broadcast:
-            self._users[source.topic, source.group] += 1
+        self._users[source.topic, source.group] += 1
 
     def end(self, source: Source) -> bool:
         """Note that a consumer has stopped to pull; leave the group if it was the last one.

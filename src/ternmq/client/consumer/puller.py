@@ -12,6 +12,7 @@ from ternmq.client.connection.session import Session
 from ternmq.client.consumer.awake import Awake
 from ternmq.client.consumer.chunk import chunks_of
 from ternmq.client.consumer.deliveries import Leased
+from ternmq.client.consumer.instances import Instances
 from ternmq.client.consumer.lease import Lease
 from ternmq.client.consumer.membership import Memberships, rejoin
 from ternmq.client.consumer.ordering import OrderedRows
@@ -59,6 +60,7 @@ class Puller:
         self._making = making
         self._joined: dict[tuple[object, ...], tuple[tuple[int, int], control.GroupJoined]] = {}
         """By what was stated: ``_generation`` at the join, and its answer."""
+        self.instances = Instances()
         self.awake: Awake | None = None
 
     async def join(self, source: Source) -> control.GroupJoined:
@@ -71,6 +73,16 @@ class Puller:
         if self.awake is None:
             awake = Awake(self.session.loop, lambda: self.session.closed)
             self.awake = self.settler.awake = awake
+        if not source.broadcast:
+            return await self._join(source)
+        async with self.instances.joining(source):
+            if self.instances.changes(source):
+                self._forget_place(*source.stated[:2])
+            joined = await self._join(source)
+            self.instances.joined(source, joined.spec)
+            return joined
+
+    async def _join(self, source: Source) -> control.GroupJoined:
         known = self._joined.get(source.stated)
         if known is not None and known[0] == self._generation(source):
             source.group = known[1].group or source.group
@@ -148,7 +160,8 @@ class Puller:
         await self.session.control(Command.GROUP_LEAVE, asked, control.Nothing)
         self.memberships.left(topic, group)
 
-    def _forget_place(self, topic: str, group: str) -> None:
+    def _forget_place(self, topic: object, group: object) -> None:
+        """Forget the joins of a group, or of an instance, whatever was stated."""
         place = topic, group
         self._joined = {key: one for key, one in self._joined.items() if key[:2] != place}
 
@@ -171,11 +184,16 @@ class Puller:
 
     def begin(self, source: Source) -> None:
         """Note that a consumer of a joined group begins to pull."""
-        self.memberships.begin(source)
+        if source.broadcast:
+            self.instances.begin(source)
+        else:
+            self.memberships.begin(source)
 
     def end(self, source: Source) -> None:
         """Note that it pulls no more; the last one leaves a group with members."""
-        if self.memberships.end(source):
+        if source.broadcast:
+            self.instances.end(source)
+        elif self.memberships.end(source):
             self._forget_place(source.topic, source.group)
 
     async def pull(self, source: Source, max_messages: int, wait: float) -> Leased | None:
