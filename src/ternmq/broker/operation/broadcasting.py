@@ -38,6 +38,7 @@ from ternmq.model.specs import (
 from ternmq.model.types import DAY_US
 from ternmq.record.fact import control
 from ternmq.record.fact.facts import Cause
+from ternmq.wire.control.connection import short_name
 
 LOOKS: Final = 500
 """Instances looked at in a second; so a round over all of them takes up to 20 seconds."""
@@ -189,9 +190,9 @@ class Broadcasting:
         other = self._views.sessions.by_number.get(has.session)
         if other is not None and other.connected:
             name, topic = shown_instance(subscription.name), subscription.topic.name
+            client = short_name(other.info.client)
             raise InstanceTaken(
-                f"instance {name!r} of topic {topic!r} is client {other.info.client[:40]!r}, which "
-                "is connected"
+                f"instance {name!r} of topic {topic!r} is client {client!r}, which is connected"
             )
 
     def check_client(self, subscription: Subscription, session: int) -> None:

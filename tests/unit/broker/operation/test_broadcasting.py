@@ -319,6 +319,8 @@ def test_what_is_refused() -> None:
     joined(world, session, "a")
     with pytest.raises(InvalidRequest, match="which has no dead letters"):
         world.change("t", "$b.a", expired=SubscriptionSpec().expired)
+    with pytest.raises(InvalidRequest, match="which has no retries"):
+        world.change("t", "$b.a", retry=SubscriptionSpec().retry)
     with pytest.raises(ModeNotAllowed):
         world.change("t", "$b.a", mode=Mode.SHARED)
     world.group("t", "g")
