@@ -9,7 +9,7 @@ import pytest
 
 import ternmq
 from ternmq.testing import InProcessBroker
-from tests.asynchronous import until
+from tests.asynchronous import until, until_true
 from tests.integration.client_shapes import API
 from tests.integration.proxy import Proxy
 
@@ -122,3 +122,69 @@ async def test_consumers_of_one_instance_that_state_other_tags_are_refused(
             assert not await client.pull("t", broadcast=True, wait=0)
             await client.send("t", "tea", tag="tea")
             assert (await anext(deliveries)).value == "tea"
+
+
+async def test_an_instance_that_another_client_was_meanwhile_goes_on(
+    timed: InProcessBroker,
+) -> None:
+    async with (
+        Proxy(timed.port) as proxy,
+        ternmq.connect(proxy.url, instance="a") as one,
+        ternmq.connect(timed.url) as sender,
+    ):
+        await sender.admin.create_topic("t")
+        assert not await one.pull("t", broadcast=True, wait=0)
+        async with one.consume("t", broadcast=True) as deliveries:
+            for number in range(2):
+                proxy.refuse(on=True)
+                proxy.cut()
+                await until(lambda: one._session.link is None)
+                async with ternmq.connect(timed.url, instance="a") as other:
+                    await sender.send("t", f"other {number}")
+                    batch = await other.pull("t", broadcast=True, wait=5)
+                    assert [each.value for each in batch] == [f"other {number}"]
+                    await batch.ack()
+                proxy.refuse(on=False)
+                await sender.send("t", number)
+                if number:
+                    deliveries.stop()
+                    batch = await one.pull("t", broadcast=True, wait=5)
+                    assert [each.value for each in batch] == [number]
+                else:
+                    delivery = await asyncio.wait_for(anext(deliveries), 10)
+                    assert delivery.value == number
+                    await delivery.ack()
+
+
+async def test_an_instance_without_a_name_begins_when_its_client_is_back(
+    timed: InProcessBroker,
+) -> None:
+    """Also if its consumer is busy, and pulls nothing yet."""
+    async with (
+        Proxy(timed.port) as proxy,
+        ternmq.connect(proxy.url) as one,
+        ternmq.connect(timed.url) as sender,
+    ):
+        await sender.admin.create_topic("t")
+        async with one.consume("t", broadcast=True, max_in_flight=1) as deliveries:
+            await sender.send("t", "first")
+            delivery = await anext(deliveries)
+            proxy.refuse(on=True)
+            proxy.cut()
+            await until(lambda: one._session.link is None)
+            timed.clock.advance(seconds=60)  # the grace of its session, and its lease
+            await until_true(lambda: no_instance(sender))
+            proxy.refuse(on=False)
+            await one.admin.topics()
+            await until_true(lambda: an_instance(sender))
+            await sender.send("t", "second")
+            assert delivery.value == "first"
+            assert (await asyncio.wait_for(anext(deliveries), 10)).value == "second"
+
+
+async def no_instance(client: ternmq.Client) -> bool:
+    return (await client.admin.topic("t")).instances == 0
+
+
+async def an_instance(client: ternmq.Client) -> bool:
+    return (await client.admin.topic("t")).instances == 1

@@ -35,7 +35,7 @@ from ternmq.client.consumer.puller import LONGEST_WAIT, Puller, give_back, pull_
 from ternmq.client.content.codecs import Codecs
 from ternmq.client.content.validation import check_in_flight
 from ternmq.client.declaration.source import Source
-from ternmq.model.errors import InvalidRequest, NotOwner, TernMQError
+from ternmq.model.errors import InstanceTaken, InvalidRequest, NotOwner, TernMQError
 from ternmq.model.specs import Mode
 from ternmq.record.fact.facts import Outcome
 from ternmq.wire import bodies, control
@@ -302,9 +302,7 @@ class ConsumerEngine(Member):
             self._session.wake()
             return
         if self._puller.outdated(self.source):
-            if self._joining is None:
-                joining = self._join_anew(self._puller.join)
-                self._joining = self._session.loop.create_task(joining)
+            self._join_soon(self._puller.join)
             return
         pull = self._pull = _Pull(self, link)
         link.gather()
@@ -314,6 +312,10 @@ class ConsumerEngine(Member):
             pull.id = link.ask(Command.PULL, body, pull)
         finally:
             link.flush()
+
+    def _join_soon(self, join: Callable[[Source], Awaitable[control.GroupJoined]]) -> None:
+        if self._running and self._joining is None:
+            self._joining = self._session.loop.create_task(self._join_anew(join))
 
     async def _join_anew(self, join: Callable[[Source], Awaitable[control.GroupJoined]]) -> None:
         """Join the group again, at a broker that lost its data or its members, and continue."""
@@ -427,6 +429,10 @@ class ConsumerEngine(Member):
         if pull is not self._pull:
             return
         self._pull = None
+        if isinstance(error, InstanceTaken):
+            self._puller.forget(self.source)
+            self._join_soon(self._puller.join)  # the other client may be gone; else it says so
+            return
         self._stopped_by(error)
 
     def _stopped_by(self, error: TernMQError) -> None:
@@ -444,9 +450,7 @@ class ConsumerEngine(Member):
 
     def _join_again(self) -> None:
         self._paused = False
-        if self._running and self._joining is None:
-            joining = self._join_anew(self._puller.become_member)
-            self._joining = self._session.loop.create_task(joining)
+        self._join_soon(self._puller.become_member)
 
     def _go_on(self) -> None:
         self._paused = False
@@ -556,7 +560,13 @@ class ConsumerEngine(Member):
     # -- connections
 
     def opened(self, link: Link, *, resumed: bool) -> None:
-        """Pull over the new connection."""
+        """Pull over the new connection.
+
+        An instance without a name is joined at once, also if nothing is to be pulled yet: it begins
+        with the next message.
+        """
+        if self._puller.outdated(self.source):
+            self._join_soon(self._puller.join)
         self._pull_on()
 
     def closing(self) -> None:

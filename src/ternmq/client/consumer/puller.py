@@ -273,8 +273,13 @@ class Puller:
     ) -> None:
         """Do what lets the next pull succeed, if a refusal may pass; else raise it.
 
-        A group that has members by now is joined, the first time also if no time is left.
+        A group that has members by now is joined, the first time also if no time is left. So is an
+        instance that another client was meanwhile; if it still is, the join says so.
         """
+        if first and isinstance(error, InstanceTaken):
+            self.forget(source)
+            await self.join(source)
+            return
         left = until - self.session.loop.time()
         joins = isinstance(error, NotOwner)
         if not error.retriable or (left <= 0 and not (joins and first)):
