@@ -169,10 +169,12 @@ class Delivery:
                 return None
         queues, views = subscription.topic.queues, subscription.queues
         count, turns, turn = len(queues), subscription.level_turns, subscription.turn
+        owners = subscription.owners
+        if owners is not None and turns is not None:
+            turns = owners.turns(session, subscription.topic.spec.levels)
         order: Iterable[int]
         order = range(turn, turn + count) if turns is None else turns.queues(count)
         at = turn
-        owners = subscription.owners
         if owners is not None:
             order = owners.order(session, None if turns is None else list(order))
         try:

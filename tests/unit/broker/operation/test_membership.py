@@ -14,6 +14,7 @@ from ternmq.model.errors import (
     UnknownSession,
 )
 from ternmq.model.specs import Limits, Mode, SubscriptionSpec
+from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
 from tests.unit.broker.kit import SECOND, World, explore, offsets
 
@@ -345,3 +346,24 @@ def test_a_session_is_a_member_of_so_many_groups_and_those_that_are_gone_do_not_
     mine.update(dict.fromkeys(range(20_000, 20_000 + MEMBERSHIPS)))
     with pytest.raises(Busy, match="member of 1000 groups"):
         join(world, other)
+
+
+def test_the_lower_levels_of_each_member_have_their_turns() -> None:
+    """Members that pull one after the other: each sixteenth pull of them all is the other's."""
+    world = World()
+    world.topic("t", queues=2, levels=2)
+    world.group("t", "g", mode=Mode.OWNED)
+    sessions = [member(world), member(world)]
+    world.pass_time(SECOND)
+    assert owners(world) == [sessions[0]] * 2 + [sessions[1]] * 2
+    for queue in range(4):
+        rows = [Row(body=b"%d" % at, priority=queue % 2) for at in range(40)]
+        world.send("t", rows, queue=queue)
+    levels: dict[int, list[int]] = {session: [] for session in sessions}
+    for _ in range(32):
+        for session in sessions:
+            pulled = world.pull(session, "t", "g", 1)
+            assert pulled is not None
+            levels[session].append(pulled.queue % 2)
+            world.settle(session, "t", "g", pulled)
+    assert [of.count(0) for of in levels.values()] == [2, 2]
