@@ -200,7 +200,13 @@ class Delivery:
             ledger = self._ledger
             ledger.wakes.go_on(subscription)  # expired rows were recorded: something has changed
         except (CorruptJournal, DiskReadError):
-            subscription.turn = (at + 1) % count  # the other queues come before the next attempt
+            # The other queues come before the next attempt.
+            if turns is not None:
+                turns.passed(at)
+            elif owners is not None:
+                owners.took(session, at)
+            else:
+                subscription.turn = (at + 1) % count
             raise
         return None
 
