@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ternmq.broker.catalog.catalog import Queue, Subscription
+from ternmq.broker.catalog.levels import LevelTurns
 from ternmq.broker.clock.timers import Timer
 from ternmq.broker.delivery.allowance import allowance
 from ternmq.broker.delivery.cursors import move_cursor
@@ -200,13 +201,7 @@ class Delivery:
             ledger = self._ledger
             ledger.wakes.go_on(subscription)  # expired rows were recorded: something has changed
         except (CorruptJournal, DiskReadError):
-            # The other queues come before the next attempt.
-            if turns is not None:
-                turns.passed(at)
-            elif owners is not None:
-                owners.took(session, at)
-            else:
-                subscription.turn = (at + 1) % count
+            _passed(subscription, turns, session, at)
             raise
         return None
 
@@ -292,6 +287,16 @@ class Delivery:
                 move_cursor(self._ledger, now_us, progress, Move.FILTERED, progress.scan)
             progress.scan_since_us = 0
         return 1
+
+
+def _passed(subscription: Subscription, turns: LevelTurns | None, session: int, queue: int) -> None:
+    """Let the other queues come before one that cannot be read, at the next attempt."""
+    if turns is not None:
+        turns.passed(queue)
+    elif subscription.owners is not None:
+        subscription.owners.took(session, queue)
+    else:
+        subscription.turn = (queue + 1) % len(subscription.queues)
 
 
 def _anew(progress: Progress, runs: Sequence[LeasedRun]) -> int:

@@ -17,6 +17,7 @@ from ternmq.broker.catalog.catalog import Subscription
 from ternmq.broker.catalog.owners import NEVER, GroupMember, Owners
 from ternmq.broker.catalog.sessions import Session
 from ternmq.broker.clock.timers import Timer
+from ternmq.broker.delivery.allowance import switched_off
 from ternmq.broker.delivery.parking import Parking
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.broker.operation import assigner
@@ -201,7 +202,7 @@ class Membership:
         return (len(owners.of) + len(owners.members)) // _ASSIGN_WORK
 
     def _assign(self, subscription: Subscription, owners: Owners) -> None:
-        for session in owners.assign(_owners(subscription, owners)):
+        for session in owners.assign(self._owners(subscription, owners)):
             self._tell(subscription, owners, session)
         self._ledger.wakes.wake(subscription)
 
@@ -209,12 +210,17 @@ class Membership:
         queues = tuple(owners.members[session].queues)
         self.tell(Assigned(session, subscription.topic.name, subscription.name, queues))
 
-
-def _owners(subscription: Subscription, owners: Owners) -> list[int]:
-    count, spec = len(subscription.queues), subscription.spec
-    if spec.mode is Mode.EXCLUSIVE:
-        return assigner.exclusive(count, list(owners.members))
-    if spec.assign:
-        names = {number: one.name for number, one in owners.members.items()}
-        return assigner.configured(count, names, spec.assign)
-    return assigner.average(count, list(owners.members), owners.of)
+    def _owners(self, subscription: Subscription, owners: Owners) -> list[int]:
+        """Return the owner of each queue; a member that is switched off owns none."""
+        count, spec, members = len(subscription.queues), subscription.spec, owners.members
+        there = list(members)
+        if spec.offline:
+            there = [
+                one for one in there if not switched_off(self._ledger.views, subscription, one)
+            ]
+        if spec.mode is Mode.EXCLUSIVE:
+            return assigner.exclusive(count, there)
+        if spec.assign:
+            names = {number: members[number].name for number in there}
+            return assigner.configured(count, names, spec.assign)
+        return assigner.average(count, there, owners.of)

@@ -367,3 +367,30 @@ def test_the_lower_levels_of_each_member_have_their_turns() -> None:
             levels[session].append(pulled.queue % 2)
             world.settle(session, "t", "g", pulled)
     assert [of.count(0) for of in levels.values()] == [2, 2]
+
+
+@pytest.mark.parametrize("mode", [Mode.OWNED, Mode.EXCLUSIVE])
+def test_the_queues_of_a_member_that_is_switched_off_go_to_others(mode: Mode) -> None:
+    def scenario(world: World) -> None:
+        start(world, 2, mode)
+        one, other = world.join("bad-0000-secret"), world.join("good-000-secret")
+        join(world, one)
+        join(world, other)
+        world.pass_time(SECOND)
+        assert one in owners(world)
+        fill(world, 2, 2)
+        world.park(other, "t", "g")
+        if mode is Mode.EXCLUSIVE:
+            assert world.woken() == []
+        world.change("t", "g", offline=("bad-0000",))
+        assert owners(world) == [other] * 2
+        (woken,) = world.woken()
+        assert offsets(woken.reply) == [0, 1]
+        assert len(all_of(world, other)) == 1
+        assert world.pull(one, "t", "g") is None
+        world.change("t", "g", offline=())
+        assert one in owners(world)
+        world.change("t", "g", offline=("*",))
+        assert owners(world) == [0, 0]
+
+    explore(scenario)
