@@ -69,6 +69,9 @@ async def test_a_second_living_client_of_an_instance_is_refused(
         with pytest.raises(ternmq.InstanceTaken, match="instance 'a' of topic 't'") as refused:
             await values(other, instance="a")
         assert "TERNMQ_INSTANCE" in str(refused.value)
+        names = [found.client for found in await one.admin.clients()]
+        (shown,) = [name for name in names if f"is client '{name}'," in str(refused.value)]
+        assert len(shown) == 8  # who knows the whole name may take the session
         assert await values(other, instance="b") == []
     async with api.connect(timed.url) as later:
         assert await values(later, instance="a") == []

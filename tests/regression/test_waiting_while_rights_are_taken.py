@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ternmq.model.errors import Forbidden
+from ternmq.model.specs import Mode
 from ternmq.testing import broker
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
@@ -40,3 +41,27 @@ def test_nothing_is_handed_out() -> None:
             with pytest.raises(Forbidden):
                 shop.wait(read)
         assert admin.pull("orders", "billing").runs, "given back to others"
+
+
+def test_queues_of_who_may_not_consume_any_more_go_to_other_members() -> None:
+    """The session goes on, but each of its pulls is refused: its queues would wait for ever."""
+    settings = {"auth": True, "admin_token": _TOKEN}
+    with (
+        broker(settings=settings) as one,
+        RawClient(one.port, app="admin", token=_TOKEN) as admin,
+    ):
+        admin.create("orders")
+        token = _grant(admin, control.GrantInfo(right="consume"))
+        with RawClient(one.port, app="shop", token=token) as shop:
+            exclusive = control.GroupJoin(topic="orders", group="billing", mode=Mode.EXCLUSIVE)
+            shop.manage(Command.GROUP_JOIN, exclusive, control.GroupJoined)
+            admin.manage(Command.GROUP_JOIN, exclusive, control.GroupJoined)
+            admin.send("orders", "secret")
+            pull = admin.ask_pull("orders", "billing", wait_ms=600_000)
+            _grant(admin, control.GrantInfo(right="consume", topic="orders"))  # that still suffices
+            held = shop.pull("orders", "billing")
+            assert held.runs
+            _grant(admin, control.GrantInfo(right="produce"))
+            admin.call(Command.PING)
+            one.clock.advance(seconds=60)  # the lease of the former owner ends
+            assert bodies.unpack_delivery(admin.wait(pull)).runs

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ternmq.broker.gate.replies import PullReply, Reply
 from ternmq.broker.operation.membership import Assigned
 from ternmq.model.errors import NotOwner, TernMQError
@@ -112,24 +114,42 @@ class Members:
                 owners[queue] = session
         return owners
 
+    def _on(self) -> list[int]:
+        """Return the members that are not switched off, in the order in which they joined."""
+        broker = self.world.broker
+        off = broker.views.catalog.subscription(self.topic, self.group).spec.offline
+        sessions = broker.views.sessions.by_number
+        return [
+            one for one in self.told if one in sessions and sessions[one].info.client not in off
+        ]
+
+    @property
+    def anyone(self) -> bool:
+        """Whether a member is not switched off."""
+        return bool(self._on())
+
     def balanced(self) -> bool:
-        """Return whether all queues belong to members, and to each as many as is right."""
-        if not self.told:
+        """Return whether all queues belong to members that are on, to each as many as is right."""
+        there = self._on()
+        if any(queues for one, queues in self.told.items() if one not in there):
+            return False
+        if not there:
             return True
-        shares = sorted(map(len, self.told.values()))
+        shares = sorted(len(self.told[one]) for one in there)
         if self.mode is Mode.EXCLUSIVE:
-            return self.told[next(iter(self.told))] == set(range(self.queues))
+            return self.told[there[0]] == set(range(self.queues))
         return sum(shares) == self.queues and shares[-1] - shares[0] <= 1
 
     def _check_moves(self, now: list[int]) -> None:
         """No more queues left members that are still there than their new share is smaller."""
-        if self.mode is Mode.EXCLUSIVE or not self.told:
+        there = self._on()
+        if self.mode is Mode.EXCLUSIVE or not there:
             return
-        had = sorted([self.owners.count(one) for one in self.told], reverse=True)
-        quota, extra = divmod(self.queues, len(self.told))
+        had = sorted([self.owners.count(one) for one in there], reverse=True)
+        quota, extra = divmod(self.queues, len(there))
         must = sum(max(0, held - quota - (at < extra)) for at, held in enumerate(had))
         moved = sum(
-            before in self.told and before != after
+            before in there and before != after
             for before, after in zip(self.owners, now, strict=True)
         )
         if moved > must:
@@ -148,6 +168,41 @@ class Members:
                 f"session {session} got rows of queue {reply.queue}, and owns "
                 f"{self.told.get(session)}"
             )
+
+
+class Switch:
+    """An operator who switches members off, and on again."""
+
+    def __init__(self, world: World, members: Members, *, every_us: int) -> None:
+        self.world = world
+        self.members = members
+        self.every_us = every_us
+        world.restart_hooks.append(self._again)
+
+    def _again(self) -> None:
+        self.world.after(1 + self.world.chance.randrange(2 * self.every_us), self._act)
+
+    def _act(self) -> None:
+        self._again()
+        world, members = self.world, self.members
+        broker = world.broker
+        spec = broker.views.catalog.subscription(members.topic, members.group).spec
+        sessions = broker.views.sessions.by_number
+        names = sorted({sessions[one].info.client for one in members.told if one in sessions})
+        off = () if spec.offline or not names else (world.chance.choice(names),)
+        changed = msgspec.structs.replace(spec, offline=off)
+        reply = world.command(
+            lambda: broker.administration.change_subscription(
+                world.now_us(), members.topic, members.group, changed
+            )
+        )
+        if isinstance(reply, TernMQError):
+            return
+        world.hold(reply, lambda told: world.history.rely(world.disk.at, told.position))
+        members.look()
+        if not members.balanced():
+            raise Violation(f"{off} is switched off, the owners are {members.owners}")
+        world.reached("a member was switched off" if off else "a member was switched on")
 
 
 class MemberConsumer(Consumer):
@@ -182,7 +237,7 @@ class MemberConsumer(Consumer):
                 if self.token is not None and self.token in world.broker.parking.waiters:
                     raise Violation(f"session {session} left, and a pull of it waits")
                 self.members.look()
-                if member and self.members.told and 0 in self.members.owners:
+                if member and self.members.anyone and 0 in self.members.owners:
                     raise Violation(f"a member left: nobody owns all of {self.members.owners}")
                 world.reached("a member left its group")
         elif session not in self.members.told:

@@ -32,7 +32,7 @@ from tests.sim.filters import made, made_headers
 from tests.sim.instance_clients import InstanceClient, Passer, Watcher
 from tests.sim.levels import Ranked
 from tests.sim.medium import Medium
-from tests.sim.members import MemberConsumer, Members
+from tests.sim.members import MemberConsumer, Members, Switch
 from tests.sim.openers import APP, GROUP, Desk, Hasty, Keeper, Opener
 from tests.sim.operators import Operator
 from tests.sim.producers import Producer
@@ -1180,6 +1180,7 @@ def owned(seed: str) -> World:
     for at in range(6):
         members = second if at % 3 == 2 else first
         _client(world, MemberConsumer(world, members, f"c{at}", fail=0.2, vanish=0.12))
+    _client(world, Switch(world, first, every_us=60_000))
     _client(world, Operator(world, "t", "g", every_us=15_000, acts=(
         "retry_now", "delete", "reset", "skip")))  # fmt: skip
     return world

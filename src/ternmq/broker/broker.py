@@ -131,7 +131,7 @@ class Broker:
         self.operating = Operating(ledger, self.settling, self.administration, self.replaying)
         self.drains = Drains(ledger, self.leases, self.delivery)
         self.broadcasting = Broadcasting(
-            ledger, self.leases, self.administration, self.parking, now_us
+            ledger, self.leases, self.drains, self.administration, self.parking, now_us
         )
         self.clients = Clients(
             ledger, self.leases, self.drains, self.parking, self.membership, self.broadcasting

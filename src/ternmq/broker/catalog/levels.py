@@ -25,7 +25,7 @@ class LevelTurns:
         pulls: Number of pulls that got rows.
     """
 
-    __slots__ = ("_from_top", "_lower", "_turns", "pulls")
+    __slots__ = ("_from_top", "_lower", "_passed", "_turns", "pulls")
 
     def __init__(self, levels: int) -> None:
         self._from_top: Sequence[int] = range(levels - 1, -1, -1)
@@ -33,6 +33,8 @@ class LevelTurns:
         """The level at which the next pull begins that does not begin at the top."""
         self._turns = [0] * levels
         """For each level, the index of the queue that the next pull tries first."""
+        self._passed = -1
+        """The queue that the next pull tries last, since its rows could not be read; -1: none."""
         self.pulls = 0
 
     @property
@@ -48,10 +50,15 @@ class LevelTurns:
         """
         levels = len(self._turns)
         indexes = count // levels
+        passed = self._passed
         for level in self._order():
             turn = self._turns[level]
             for step in range(indexes):
-                yield (turn + step) % indexes * levels + level
+                number = (turn + step) % indexes * levels + level
+                if number != passed:
+                    yield number
+        if passed >= 0:
+            yield passed
 
     def _order(self) -> Sequence[int]:
         if self.from_top:
@@ -59,8 +66,13 @@ class LevelTurns:
         others = [level for level in reversed(self._from_top) if level != self._lower]
         return [self._lower, *others]
 
+    def passed(self, number: int) -> None:
+        """Note that rows of a queue cannot be read: until a pull gets rows, it is tried last."""
+        self._passed = number
+
     def took(self, number: int) -> None:
         """Count a pull that got rows of a queue."""
+        self._passed = -1
         levels = len(self._turns)
         if not self.from_top:
             self._lower = (self._lower + 1) % (levels - 1)

@@ -10,6 +10,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
+from ternmq.broker.catalog.levels import LevelTurns
+
 NOBODY: Final = 0
 """The owner of a queue that has none; sessions have numbers from 1 on."""
 NEVER: Final = -1
@@ -18,7 +20,7 @@ NEVER: Final = -1
 class GroupMember:
     """A session that joined the group and has not left it."""
 
-    __slots__ = ("label", "name", "queues", "turn", "unsaid")
+    __slots__ = ("label", "level_turns", "name", "queues", "turn", "unsaid")
 
     def __init__(self, name: str, client: str) -> None:
         self.name = name or client
@@ -29,6 +31,8 @@ class GroupMember:
         """Numbers of its queues, ascending."""
         self.turn = 0
         """Number of the queue that its next pull tries first."""
+        self.level_turns: LevelTurns | None = None
+        """The turns of its pulls on a topic with levels, in place of ``turn``; see ``turns``."""
         self.unsaid = True
         """Whether the member does not know its queues yet."""
 
@@ -62,6 +66,18 @@ class Owners:
     def owner(self, queue: int) -> int:
         """Return the session that owns a queue, or ``NOBODY``."""
         return self.of[queue] if queue < len(self.of) else NOBODY
+
+    def turns(self, session: int, levels: int) -> LevelTurns | None:
+        """Return the turns of a member on a topic with levels; None: it is no member.
+
+        They are its own: of pulls of all members, each sixteenth may always be that of another.
+        """
+        member = self.members.get(session)
+        if member is None:
+            return None
+        if member.level_turns is None:
+            member.level_turns = LevelTurns(levels)
+        return member.level_turns
 
     def order(self, session: int, order: Sequence[int] | None) -> list[int]:
         """Return the queues of a session in the order in which its pull tries them.

@@ -334,7 +334,10 @@ class CheckedPreparing:
         self._check_resolved(opened, settles=2 * size)
         prepare = _next(opened, session)
         prepare.settles = [fact]
-        return DoneReply(self._record(now_us, prepare))
+        reply = DoneReply(self._record(now_us, prepare))
+        if subscription.limited:
+            self._ledger.wakes.wake(subscription)  # the session has fewer rows now
+        return reply
 
     def _check_settles(self, opened: CheckedTransaction, count: int) -> None:
         """Refuse more settles and moves than may be undecided; all of them are in memory."""

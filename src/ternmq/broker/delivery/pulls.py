@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ternmq.broker.catalog.catalog import Queue, Subscription
+from ternmq.broker.catalog.levels import LevelTurns
 from ternmq.broker.clock.timers import Timer
 from ternmq.broker.delivery.allowance import allowance
 from ternmq.broker.delivery.cursors import move_cursor
@@ -170,10 +171,12 @@ class Delivery:
                 return None
         queues, views = subscription.topic.queues, subscription.queues
         count, turns, turn = len(queues), subscription.level_turns, subscription.turn
+        owners = subscription.owners
+        if owners is not None and turns is not None:
+            turns = owners.turns(session, subscription.topic.spec.levels)
         order: Iterable[int]
         order = range(turn, turn + count) if turns is None else turns.queues(count)
         at = turn
-        owners = subscription.owners
         if owners is not None:
             order = owners.order(session, None if turns is None else list(order))
         try:
@@ -199,7 +202,7 @@ class Delivery:
             ledger = self._ledger
             ledger.wakes.go_on(subscription)  # expired rows were recorded: something has changed
         except (CorruptJournal, DiskReadError):
-            subscription.turn = (at + 1) % count  # the other queues come before the next attempt
+            _passed(subscription, turns, session, at)
             raise
         return None
 
@@ -285,6 +288,16 @@ class Delivery:
                 move_cursor(self._ledger, now_us, progress, Move.FILTERED, progress.scan)
             progress.scan_since_us = 0
         return 1
+
+
+def _passed(subscription: Subscription, turns: LevelTurns | None, session: int, queue: int) -> None:
+    """Let the other queues come before one that cannot be read, at the next attempt."""
+    if turns is not None:
+        turns.passed(queue)
+    elif subscription.owners is not None:
+        subscription.owners.took(session, queue)
+    else:
+        subscription.turn = (queue + 1) % len(subscription.queues)
 
 
 def _anew(progress: Progress, runs: Sequence[LeasedRun]) -> int:

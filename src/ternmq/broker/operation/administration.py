@@ -342,6 +342,8 @@ def _check_broadcast(topic: TopicSpec, group: str, spec: SubscriptionSpec) -> No
             f"{group!r} is a broadcast instance, which has no dead letters: messages that expire "
             "are dropped"
         )
+    elif spec.retry.enabled:
+        raise InvalidRequest(f"{group!r} is a broadcast instance, which has no retries")
 
 
 def default_mode(topic: TopicSpec) -> Mode:

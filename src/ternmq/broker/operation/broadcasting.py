@@ -18,11 +18,12 @@ import msgspec
 
 from ternmq.broker.catalog.catalog import Subscription
 from ternmq.broker.clock.timers import Timer
-from ternmq.broker.delivery.leases import Leases
+from ternmq.broker.delivery.leases import ENDED_ROWS_A_TURN, Leases
 from ternmq.broker.delivery.parking import Parking
 from ternmq.broker.gate.replies import ValueReply
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.broker.operation.administration import Administration
+from ternmq.broker.operation.drains import Drains
 from ternmq.model.errors import Busy, InstanceTaken, UnknownSession
 from ternmq.model.specs import (
     INSTANCE_GROUPS,
@@ -37,6 +38,7 @@ from ternmq.model.specs import (
 from ternmq.model.types import DAY_US
 from ternmq.record.fact import control
 from ternmq.record.fact.facts import Cause
+from ternmq.wire.control.connection import short_name
 
 LOOKS: Final = 500
 """Instances looked at in a second; so a round over all of them takes up to 20 seconds."""
@@ -67,6 +69,7 @@ class Broadcasting:
     Args:
         ledger: The journal and what is computed from it.
         leases: Ends the leases of a client that was replaced.
+        drains: Ends those for which one turn does not suffice.
         administration: Makes, changes and removes groups.
         parking: Ends the pulls that wait for an instance that is removed.
         now_us: Broker time of the start.
@@ -77,14 +80,15 @@ class Broadcasting:
     """
 
     __slots__ = (
-        "_administration", "_last", "_leases", "_leaving", "_ledger", "_limits", "_parking",
-        "_spared_until_us", "_views", "removed",
+        "_administration", "_drains", "_last", "_leases", "_leaving", "_ledger", "_limits",
+        "_parking", "_spared_until_us", "_views", "removed",
     )  # fmt: skip
 
     def __init__(
         self,
         ledger: Ledger,
         leases: Leases,
+        drains: Drains,
         administration: Administration,
         parking: Parking,
         now_us: int,
@@ -93,6 +97,7 @@ class Broadcasting:
         self._views = ledger.views
         self._limits = ledger.limits
         self._leases = leases
+        self._drains = drains
         self._administration = administration
         self._parking = parking
         self._last = 0
@@ -152,15 +157,26 @@ class Broadcasting:
         if has.session != session:
             self.check_free(known, session)
             # Of a session that has ended, what it held is given back in any case.
-            there = has.session in self._views.sessions.by_number
-            for progress in known.queues if there else ():
-                self._leases.end(now_us, known, progress, Cause.SESSION, has.session)
+            if has.session in self._views.sessions.by_number:
+                self._end_leases(now_us, known, has.session)
         now = Instance(named=has.named, session=session, seen_us=now_us)
         spec = _with(msgspec.structs.replace(known.spec, instance=now), asked)
         if has.session != session or msgspec.structs.replace(spec, instance=has) != known.spec:
             self._administration.check_new_group(known.topic.spec, known.name, spec)
             return self._change(now_us, known, spec)
         return self._ledger.journal.end
+
+    def _end_leases(self, now_us: int, known: Subscription, session: int) -> None:
+        """Give back what the former client of an instance holds: some now, the rest in pieces."""
+        queues = [one for one in self._views.figures.leased_to(session) if one.group == known.group]
+        left, budget = deque(queues), ENDED_ROWS_A_TURN
+        while left and budget > 0:
+            ended = self._leases.end(now_us, known, left[0], Cause.SESSION, session, budget)
+            budget -= ended.work
+            if not ended.more:
+                left.popleft()
+        if left:
+            self._drains.begin_of(now_us, session, left)
 
     def check_free(self, subscription: Subscription, session: int) -> None:
         """Refuse a client of an instance that another client is; O(1).
@@ -174,9 +190,9 @@ class Broadcasting:
         other = self._views.sessions.by_number.get(has.session)
         if other is not None and other.connected:
             name, topic = shown_instance(subscription.name), subscription.topic.name
+            client = short_name(other.info.client)
             raise InstanceTaken(
-                f"instance {name!r} of topic {topic!r} is client {other.info.client[:40]!r}, which "
-                "is connected"
+                f"instance {name!r} of topic {topic!r} is client {client!r}, which is connected"
             )
 
     def check_client(self, subscription: Subscription, session: int) -> None:

@@ -1,6 +1,7 @@
 """Gives back leases of a session in pieces, without counting an attempt.
 
-A drain ends all leases of a session that left, or those that never reached its client. A session
+A drain ends all leases of a session that left, or those that never reached its client, or those of
+a broadcast instance that another client is now. A session
 may have leases of tens of thousands of group queues, so each turn ends some of them. Drains of
 sessions that left need no state of their own: their leases are those whose session does not exist.
 So a start finds them and continues.
@@ -9,7 +10,7 @@ So a start finds them and continues.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Final
 
 from ternmq.broker.clock.timers import Timer
@@ -73,6 +74,11 @@ class Drains:
         drain = Drain(session, deque(queues), kept, self._delivery.newest_lease)
         self._timers.set(now_us, Timer.DRAIN, drain)
         return drain
+
+    def begin_of(self, now_us: int, session: int, queues: Iterable[Progress]) -> None:
+        """Begin to give back the leases that a session has of some group queues only."""
+        drain = Drain(session, deque(queues), (), self._delivery.newest_lease)
+        self._timers.set(now_us, Timer.DRAIN, drain)
 
     def after_start(self, now_us: int) -> None:
         """Continue with the sessions that had left when the broker stopped.

@@ -1,10 +1,11 @@
 """Who is a member of a group whose queues belong to members, and when they are assigned again.
 
 A session becomes a member when it joins (GROUP_JOIN), and is one until it leaves (GROUP_LEAVE) or
-ends. The queues are assigned again a second after the last change of the members, at most three
-seconds after the first one; at once if a member leaves or no queue has an owner. Times are those of
-the broker, so it is deterministic. No record is written: the lock of a queue, which is recorded,
-keeps its order while it changes hands, and after a start of the broker the clients join again.
+ends, or its app may not consume any more. The queues are assigned again a second after the last
+change of the members, at most three seconds after the first one; at once if a member leaves or no
+queue has an owner. Times are those of the broker, so it is deterministic. No record is written: the
+lock of a queue, which is recorded, keeps its order while it changes hands, and after a start of the
+broker the clients join again.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ternmq.broker.catalog.catalog import Subscription
 from ternmq.broker.catalog.owners import NEVER, GroupMember, Owners
 from ternmq.broker.catalog.sessions import Session
 from ternmq.broker.clock.timers import Timer
+from ternmq.broker.delivery.allowance import switched_off
 from ternmq.broker.delivery.parking import Parking
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.broker.operation import assigner
@@ -117,6 +119,19 @@ class Membership:
             self._parking.dismiss_session(subscription, number)
             self._changed(now_us, subscription, owners, at_once=True)
 
+    def check_rights(self, now_us: int, app: str, may: Callable[[str, str], bool]) -> None:
+        """End the memberships of an app's sessions in groups that it may not consume any more.
+
+        O(sessions). ``may`` is called with the topic and the group.
+        """
+        for session in self._sessions.by_number.values():
+            if not session.memberships or session.info.app != app:
+                continue
+            for group in list(session.memberships):
+                known = self._catalog.groups.get(group)
+                if known is not None and not may(known.topic.name, known.name):
+                    self.leave(now_us, session.number, known)
+
     def session_over(self, now_us: int, session: Session, *, clean: bool) -> None:
         """End the memberships of a session that ends; ``clean``: its client said so."""
         for group in session.memberships:
@@ -187,7 +202,7 @@ class Membership:
         return (len(owners.of) + len(owners.members)) // _ASSIGN_WORK
 
     def _assign(self, subscription: Subscription, owners: Owners) -> None:
-        for session in owners.assign(_owners(subscription, owners)):
+        for session in owners.assign(self._owners(subscription, owners)):
             self._tell(subscription, owners, session)
         self._ledger.wakes.wake(subscription)
 
@@ -195,12 +210,17 @@ class Membership:
         queues = tuple(owners.members[session].queues)
         self.tell(Assigned(session, subscription.topic.name, subscription.name, queues))
 
-
-def _owners(subscription: Subscription, owners: Owners) -> list[int]:
-    count, spec = len(subscription.queues), subscription.spec
-    if spec.mode is Mode.EXCLUSIVE:
-        return assigner.exclusive(count, list(owners.members))
-    if spec.assign:
-        names = {number: one.name for number, one in owners.members.items()}
-        return assigner.configured(count, names, spec.assign)
-    return assigner.average(count, list(owners.members), owners.of)
+    def _owners(self, subscription: Subscription, owners: Owners) -> list[int]:
+        """Return the owner of each queue; a member that is switched off owns none."""
+        count, spec, members = len(subscription.queues), subscription.spec, owners.members
+        there = list(members)
+        if spec.offline:
+            there = [
+                one for one in there if not switched_off(self._ledger.views, subscription, one)
+            ]
+        if spec.mode is Mode.EXCLUSIVE:
+            return assigner.exclusive(count, there)
+        if spec.assign:
+            names = {number: members[number].name for number in there}
+            return assigner.configured(count, names, spec.assign)
+        return assigner.average(count, there, owners.of)

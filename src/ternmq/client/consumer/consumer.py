@@ -20,6 +20,7 @@ import contextlib
 import logging
 from asyncio import _get_running_loop as running_loop  # called for every message: raises nothing
 from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Final, Self
 
@@ -34,10 +35,10 @@ from ternmq.client.consumer.puller import LONGEST_WAIT, Puller, give_back, pull_
 from ternmq.client.content.codecs import Codecs
 from ternmq.client.content.validation import check_in_flight
 from ternmq.client.declaration.source import Source
-from ternmq.model.errors import InvalidRequest, NotOwner, TernMQError
+from ternmq.model.errors import InstanceTaken, InvalidRequest, NotOwner, TernMQError
 from ternmq.model.specs import Mode
 from ternmq.record.fact.facts import Outcome
-from ternmq.wire import bodies
+from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 
 log: Final = logging.getLogger("ternmq")
@@ -301,8 +302,7 @@ class ConsumerEngine(Member):
             self._session.wake()
             return
         if self._puller.outdated(self.source):
-            if self._joining is None:
-                self._joining = self._session.loop.create_task(self._join_anew())
+            self._join_soon(self._puller.join)
             return
         pull = self._pull = _Pull(self, link)
         link.gather()
@@ -313,10 +313,14 @@ class ConsumerEngine(Member):
         finally:
             link.flush()
 
-    async def _join_anew(self) -> None:
+    def _join_soon(self, join: Callable[[Source], Awaitable[control.GroupJoined]]) -> None:
+        if self._running and self._joining is None:
+            self._joining = self._session.loop.create_task(self._join_anew(join))
+
+    async def _join_anew(self, join: Callable[[Source], Awaitable[control.GroupJoined]]) -> None:
         """Join the group again, at a broker that lost its data or its members, and continue."""
         try:
-            joined = await self._puller.join(self.source)
+            joined = await join(self.source)
             self._keep_order(joined.spec.mode)
         except TernMQError as error:
             self._stopped_by(error)
@@ -425,6 +429,10 @@ class ConsumerEngine(Member):
         if pull is not self._pull:
             return
         self._pull = None
+        if isinstance(error, InstanceTaken):
+            self._puller.forget(self.source)
+            self._join_soon(self._puller.join)  # the other client may be gone; else it says so
+            return
         self._stopped_by(error)
 
     def _stopped_by(self, error: TernMQError) -> None:
@@ -432,7 +440,6 @@ class ConsumerEngine(Member):
         if error.retriable:
             self._paused = True
             if isinstance(error, NotOwner):
-                self._puller.forget(self.source)
                 self._session.loop.call_later(_PAUSE, self._join_again)
             else:
                 self._session.loop.call_later(_PAUSE, self._go_on)
@@ -443,8 +450,7 @@ class ConsumerEngine(Member):
 
     def _join_again(self) -> None:
         self._paused = False
-        if self._running and self._joining is None:
-            self._joining = self._session.loop.create_task(self._join_anew())
+        self._join_soon(self._puller.become_member)
 
     def _go_on(self) -> None:
         self._paused = False
@@ -554,7 +560,13 @@ class ConsumerEngine(Member):
     # -- connections
 
     def opened(self, link: Link, *, resumed: bool) -> None:
-        """Pull over the new connection."""
+        """Pull over the new connection.
+
+        An instance without a name is joined at once, also if nothing is to be pulled yet: it begins
+        with the next message.
+        """
+        if self._puller.outdated(self.source):
+            self._join_soon(self._puller.join)
         self._pull_on()
 
     def closing(self) -> None:

@@ -1,7 +1,9 @@
 """Memberships of groups of mode owned and exclusive: joins again, leaves, and says what is owned.
 
 The broker keeps members in memory. So a client joins its groups again over each new connection,
-before anything else is sent over it, and is told its queues then.
+before anything else is sent over it, and is told its queues then. It states no settings, and makes
+no group: one that was deleted or has another mode meanwhile stays as it is. It also repeats a leave
+that the broker has not confirmed, since a session that is resumed is still a member.
 """
 
 from __future__ import annotations
@@ -45,6 +47,11 @@ def member_name(instance: str) -> str:
     return _NOT_IN_NAMES.sub("-", instance or socket.gethostname())[:_LONGEST]
 
 
+def rejoin(topic: str, group: str, name: str) -> control.GroupJoin:
+    """Return the request by which a client becomes a member again, whatever the settings are."""
+    return control.GroupJoin(topic=topic, group=group, name=name, existing=True)
+
+
 class Memberships(Member):
     """The memberships of a client. Not thread-safe: call it from the client's loop.
 
@@ -60,14 +67,18 @@ class Memberships(Member):
         self.name = member_name(session.options.instance)
         self._session = session
         self._callbacks = callbacks
-        self._groups: dict[tuple[str, str], Source] = {}
-        """The groups that this client is a member of."""
+        self._groups: dict[tuple[str, str], None] = {}
+        """The groups that this client is a member of, by topic and name."""
+        self._leaving: dict[tuple[str, str], None] = {}
+        """The groups that it has left, until the broker confirms it."""
         self._users: Counter[tuple[str, str]] = Counter()
         """Consumers and loops over batches that run, of groups of all modes: a mode may change."""
 
     def joined(self, source: Source) -> None:
         """Note that the session has joined a group whose queues belong to members."""
-        self._groups[source.topic, source.group] = source
+        place = source.topic, source.group
+        self._groups[place] = None
+        self._leaving.pop(place, None)
 
     def forget(self, topic: str, group: str) -> None:
         """Note that the group has another mode now, or is gone."""
@@ -79,8 +90,7 @@ class Memberships(Member):
 
     def begin(self, source: Source) -> None:
         """Note that a consumer of the group begins."""
-        if not source.broadcast:
-            self._users[source.topic, source.group] += 1
+        self._users[source.topic, source.group] += 1
 
     def end(self, source: Source) -> bool:
         """Note that a consumer has stopped to pull; leave the group if it was the last one.
@@ -95,19 +105,38 @@ class Memberships(Member):
         del self._users[place]
         if place not in self._groups:
             return False
-        self.forget(*place)
+        self.leave(*place)
         link = self._session.link
         if link is not None and link.usable and not self._session.closed:
-            asked = control.GroupLeave(topic=source.topic, group=source.group)
-            link.ask(Command.GROUP_LEAVE, control.encode(asked), _Unawaited(source))
+            self._ask_leave(link, place)
         return True
 
+    def leave(self, topic: str, group: str) -> None:
+        """Note that the client leaves a group; the broker has not confirmed it."""
+        self.forget(topic, group)
+        self._leaving[topic, group] = None
+
+    def left(self, topic: str, group: str) -> None:
+        """Note that the broker has confirmed it."""
+        self._leaving.pop((topic, group), None)
+
     def opened(self, link: Link, *, resumed: bool) -> None:
-        """Join all groups again."""
-        del resumed  # the broker may have been restarted
-        for source in self._groups.values():
-            asked = source.join(self.name)
-            link.ask(Command.GROUP_JOIN, control.encode(asked), _Unawaited(source))
+        """Join all groups again; leave those again that were left without an answer."""
+        if not resumed:
+            self._leaving.clear()  # a new session is no member
+        for topic, group in self._groups:  # also if resumed: the broker may have been restarted
+            asked = rejoin(topic, group, self.name)
+            link.ask(
+                Command.GROUP_JOIN, control.encode(asked), _Unawaited(topic, group, self.forget)
+            )
+        for place in self._leaving:
+            self._ask_leave(link, place)
+
+    def _ask_leave(self, link: Link, place: tuple[str, str]) -> None:
+        asked = control.GroupLeave(topic=place[0], group=place[1])
+        link.ask(
+            Command.GROUP_LEAVE, control.encode(asked), _Unawaited(*place, self.left, self.left)
+        )
 
     def pushed(self, push: Push) -> None:
         """Report the queues that were assigned; forget a group without members."""
@@ -115,6 +144,11 @@ class Memberships(Member):
             changed = control.decode_answer(push.body, control.GroupChanged)
             if changed.gone or (changed.mode is not None and not changed.mode.assigns_queues):
                 self.forget(changed.topic, changed.group)
+            return
+        if push.command is Command.TOPIC_CHANGED:
+            topic = control.decode_answer(push.body, control.TopicChanged)
+            for place in [one for one in self._groups if topic.gone and one[0] == topic.topic]:
+                self.forget(*place)
             return
         if push.command is not Command.QUEUES_ASSIGNED:
             return
@@ -134,21 +168,38 @@ class Memberships(Member):
 class _Unawaited:
     """A GROUP_JOIN or GROUP_LEAVE that nobody waits for, as ``link.Asker``.
 
-    If it is refused, the next pull is refused with NotOwner or the reason.
+    If a join is refused, the next pull is refused with NotOwner or the reason.
+
+    Args:
+        topic: The topic.
+        group: The group.
+        refused: Called with both if the request is refused.
+        answered: Called with both if it is answered.
     """
 
-    __slots__ = ("_source",)
+    __slots__ = ("_answered", "_place", "_refused")
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(
+        self,
+        topic: str,
+        group: str,
+        refused: Callable[[str, str], None],
+        answered: Callable[[str, str], None] | None = None,
+    ) -> None:
+        self._place = topic, group
+        self._refused = refused
+        self._answered = answered
 
     def answered(self, body: bytes) -> None:
-        """Do nothing: a push says which queues are owned."""
+        """Note it. A push says which queues are owned."""
+        if self._answered is not None:
+            self._answered(*self._place)
 
     def refused(self, error: TernMQError) -> None:
-        """Log the refusal."""
-        source = self._source
-        log.debug("membership of group %s on %s: %s", source.group, source.topic, error)
+        """Note the refusal."""
+        topic, group = self._place
+        log.debug("membership of group %s on %s: %s", group, topic, error)
+        self._refused(topic, group)
 
     def lost(self) -> None:
-        """Do nothing: the next connection joins again; a session without one leaves in the end."""
+        """Do nothing: the request is repeated over the next connection."""

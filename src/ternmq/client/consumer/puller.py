@@ -12,8 +12,9 @@ from ternmq.client.connection.session import Session
 from ternmq.client.consumer.awake import Awake
 from ternmq.client.consumer.chunk import chunks_of
 from ternmq.client.consumer.deliveries import Leased
+from ternmq.client.consumer.instances import Instances
 from ternmq.client.consumer.lease import Lease
-from ternmq.client.consumer.membership import Memberships
+from ternmq.client.consumer.membership import Memberships, rejoin
 from ternmq.client.consumer.ordering import OrderedRows
 from ternmq.client.consumer.settler import Settler
 from ternmq.client.declaration.making import Making
@@ -59,6 +60,7 @@ class Puller:
         self._making = making
         self._joined: dict[tuple[object, ...], tuple[tuple[int, int], control.GroupJoined]] = {}
         """By what was stated: ``_generation`` at the join, and its answer."""
+        self.instances = Instances()
         self.awake: Awake | None = None
 
     async def join(self, source: Source) -> control.GroupJoined:
@@ -71,6 +73,16 @@ class Puller:
         if self.awake is None:
             awake = Awake(self.session.loop, lambda: self.session.closed)
             self.awake = self.settler.awake = awake
+        if not source.broadcast:
+            return await self._join(source)
+        async with self.instances.joining(source):
+            if self.instances.changes(source):
+                self._forget_place(*source.stated[:2])
+            joined = await self._join(source)
+            self.instances.joined(source, joined.spec)
+            return joined
+
+    async def _join(self, source: Source) -> control.GroupJoined:
         known = self._joined.get(source.stated)
         if known is not None and known[0] == self._generation(source):
             source.group = known[1].group or source.group
@@ -88,16 +100,19 @@ class Puller:
             raise
         source.group = joined.group or source.group
         source.check_joined(joined.spec)
+        self._note(source, joined)
+        if joined.created:
+            log.info("created group %s on topic %s, starting at %s", source.group, source.topic,
+                     joined.spec.start.value)  # fmt: skip
+        return joined
+
+    def _note(self, source: Source, joined: control.GroupJoined) -> None:
         self._joined[source.stated] = self._generation(source), joined
         if joined.spec.mode.assigns_queues:
             self.memberships.joined(source)
         else:
             self.memberships.forget(source.topic, source.group)
         self.settler.policies.joined(source.topic, source.group, joined.spec)
-        if joined.created:
-            log.info("created group %s on topic %s, starting at %s", source.group, source.topic,
-                     joined.spec.start.value)  # fmt: skip
-        return joined
 
     async def _suggested(self, topic: str, error: UnknownTopic) -> UnknownTopic:
         """Return the error with the name of an existing topic that is similar."""
@@ -139,27 +154,46 @@ class Puller:
             raise InvalidRequest(
                 f"a consumer of this client pulls for group {group!r} on {topic!r}: end it first"
             )
-        self.memberships.forget(topic, group)
+        self.memberships.leave(topic, group)
         self._forget_place(topic, group)
         asked = control.GroupLeave(topic=topic, group=group)
         await self.session.control(Command.GROUP_LEAVE, asked, control.Nothing)
+        self.memberships.left(topic, group)
 
-    def _forget_place(self, topic: str, group: str) -> None:
+    def _forget_place(self, topic: object, group: object) -> None:
+        """Forget the joins of a group, or of an instance, whatever was stated."""
         place = topic, group
         self._joined = {key: one for key, one in self._joined.items() if key[:2] != place}
 
-    async def join_anew(self, source: Source) -> control.GroupJoined:
-        """Join the group again: the session is no member of it any more."""
-        self.forget(source)
-        return await self.join(source)
+    async def become_member(self, source: Source) -> control.GroupJoined:
+        """Join a group again of which the session is no member.
+
+        The group may have another mode than is stated: it was changed while the client consumed.
+
+        Raises:
+            UnknownTopic, UnknownGroup: It was deleted meanwhile.
+        """
+        asked = rejoin(source.topic, source.group, self.memberships.name)
+        try:
+            joined = await self.session.control(Command.GROUP_JOIN, asked, control.GroupJoined)
+        except (UnknownGroup, UnknownTopic):
+            self.forget(source)
+            raise
+        self._note(source, joined)
+        return joined
 
     def begin(self, source: Source) -> None:
         """Note that a consumer of a joined group begins to pull."""
-        self.memberships.begin(source)
+        if source.broadcast:
+            self.instances.begin(source)
+        else:
+            self.memberships.begin(source)
 
     def end(self, source: Source) -> None:
         """Note that it pulls no more; the last one leaves a group with members."""
-        if self.memberships.end(source):
+        if source.broadcast:
+            self.instances.end(source)
+        elif self.memberships.end(source):
             self._forget_place(source.topic, source.group)
 
     async def pull(self, source: Source, max_messages: int, wait: float) -> Leased | None:
@@ -190,6 +224,7 @@ class Puller:
         until = loop.time() + wait
         patience = max(wait, session.options.timeout)
         connect_until = loop.time() + patience
+        refused = False
         while True:
             try:
                 link = await session.opened(max(0.0, connect_until - loop.time()), to_pull=True)
@@ -221,9 +256,8 @@ class Puller:
                     raise
                 continue
             except TernMQError as error:
-                if not error.retriable or loop.time() >= until:
-                    raise
-                await self._pause(source, error, until - loop.time())
+                await self._answer_to(error, source, until, first=not refused)
+                refused = True
                 continue
             finally:
                 ends.cancel()
@@ -234,11 +268,26 @@ class Puller:
             if session.draining:
                 continue
 
-    async def _pause(self, source: Source, error: TernMQError, left: float) -> None:
-        """Wait for a moment after a refusal that may pass."""
-        if isinstance(error, NotOwner):
-            await self.join_anew(source)
-        await asyncio.sleep(min(0.2, max(0.0, left)))
+    async def _answer_to(
+        self, error: TernMQError, source: Source, until: float, *, first: bool
+    ) -> None:
+        """Do what lets the next pull succeed, if a refusal may pass; else raise it.
+
+        A group that has members by now is joined, the first time also if no time is left. So is an
+        instance that another client was meanwhile; if it still is, the join says so.
+        """
+        if first and isinstance(error, InstanceTaken):
+            self.forget(source)
+            await self.join(source)
+            return
+        left = until - self.session.loop.time()
+        joins = isinstance(error, NotOwner)
+        if not error.retriable or (left <= 0 and not (joins and first)):
+            raise error
+        if joins:
+            await self.become_member(source)
+        if not (joins and first):
+            await asyncio.sleep(min(0.2, max(0.0, left)))
 
     def doubts(self, lease: Lease) -> bool:
         """Return whether a lease may have ended in a freeze. Callable from any thread."""

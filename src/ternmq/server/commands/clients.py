@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from ternmq.access import Authoriser, Secret, new_token, regrant, seal
@@ -200,10 +201,19 @@ class ClientCommands(ControlCommands):
             app = seal(asked.app, token, owner=asked.owner, grants=grants, now_us=made_us)
         else:
             app = regrant(known, asked.owner, grants)
-        reply = self._broker.administration.put_app(self._core.now_us(), app)
+        now = self._core.now_us()
+        reply = self._broker.administration.put_app(now, app)
+        self._broker.membership.check_rights(now, asked.app, partial(self._may_pull, asked.app))
         if known is not None and asked.new_token:
             self._close_all(asked.app, caller, "its app has another token")
         return control.AppToken(token=token.reveal()), reply.position
+
+    def _may_pull(self, app: str, topic: str, group: str) -> bool:
+        try:
+            self._authoriser.check(app, Command.PULL, topic, group)
+        except Forbidden:
+            return False
+        return True
 
     def delete_app(self, caller: Caller, asked: control.AppDelete) -> Answer:
         """APP_DELETE: remove an app and close its connections."""

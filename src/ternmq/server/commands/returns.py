@@ -87,7 +87,7 @@ class ReturnCommands:
         for drain in self._over:
             waiting = self._waiting.pop(drain, None)
             if waiting is None:
-                continue  # one of before the start
+                continue  # of before the start, or of an instance that was taken over
             caller, request, body = waiting
             if not caller.closed:
                 caller.unblock()

@@ -123,6 +123,8 @@ class TopicCommands(ControlCommands):
         broker, now = self._broker, self._core.now_us()
         catalog = broker.views.catalog
         check_name(asked.group)
+        if asked.existing:
+            catalog.subscription(asked.topic, asked.group)
         if asked.topic not in catalog.by_name:
             if not self._desk.settings.create_topics:
                 raise UnknownTopic(f"there is no topic {asked.topic!r}")

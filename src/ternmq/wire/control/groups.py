@@ -59,6 +59,10 @@ class GroupJoin(Body, frozen=True, kw_only=True):
     if_topic: bool = False
     """Only with the group ``$broadcast``: the join is refused (InvalidRequest) unless the topic is
     a broadcast topic."""
+    existing: bool = False
+    """A missing topic or group is not made, but refused (UnknownTopic, UnknownGroup): for a client
+    that joins again, over a new connection for example. A broker that does not know this field
+    makes them."""
 
 
 class GroupJoined(Body, frozen=True, kw_only=True):

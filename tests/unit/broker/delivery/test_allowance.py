@@ -8,6 +8,7 @@ from ternmq.broker.query.listings import Consumed, Listings
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.specs import Mode, SubscriptionSpec
 from ternmq.record.fact.facts import Outcome
+from tests.unit.broker.checkback.kit import Transacting
 from tests.unit.broker.kit import World, explore, offsets
 
 
@@ -105,3 +106,18 @@ def test_lists_show_what_a_client_consumes_and_whether_it_is_switched_off() -> N
         bad: [Consumed("t", "g", offline=True), Consumed("t", "h", offline=False)],
         good: [],
     }
+
+
+def test_rows_that_a_transaction_takes_over_make_room_for_a_waiting_pull() -> None:
+    world = Transacting()
+    one = start(world, concurrency=2)[0]
+    world.offer(one)
+    world.send("t", 4, queue=0)
+    held = world.pull(one, "t", "g", 4)
+    assert held is not None
+    assert offsets(held) == [0, 1]
+    world.park(one, "t", "g")
+    number = world.put(1, session=one).transaction
+    world.hold(number, one, "t", held)
+    (woken,) = world.woken()
+    assert offsets(woken.reply) == [2, 3]

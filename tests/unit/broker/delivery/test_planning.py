@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from ternmq.broker.delivery.planning import PATIENCE_US
 from ternmq.broker.operation.broadcasting import InstanceAsked
 from ternmq.broker.query.messages import Queries
+from ternmq.journal.index.tail import Places
 from ternmq.model.errors import CorruptJournal, DiskReadError
-from ternmq.model.specs import Exhausted, instance_group
+from ternmq.model.specs import Exhausted, Mode, instance_group
 from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
 from tests.unit.broker.delivery.test_expiry import check_restart, damage, dead
@@ -176,6 +177,39 @@ def test_other_queues_come_before_the_next_attempt() -> None:
         if pulled is not None:
             got.append(pulled.queue)
     assert got == [1]
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+@pytest.mark.parametrize("mode", [Mode.SHARED, Mode.OWNED])
+def test_a_queue_whose_index_cannot_be_read_does_not_keep_back_others(
+    mode: Mode, levels: int
+) -> None:
+    world = World()
+    world.topic("t", queues=2 // levels, levels=levels)
+    world.group("t", "g", mode=mode)
+    session = world.join()
+    found = world.broker.views.catalog.subscription("t", "g")
+    world.broker.membership.join(world.now, session, found)
+    for queue in range(2):
+        world.send("t", [Row(body=b"x", priority=queue if levels > 1 else 0)], queue=queue)
+    bad = levels - 1  # which is tried first
+    locate = world.broker.index.locate
+
+    def failing(topic: int, queue: int, *more: int) -> Places:
+        if queue == bad:
+            raise DiskReadError("damaged")
+        return locate(topic, queue, *more)
+
+    world.broker.index.locate = failing  # type: ignore[method-assign, assignment]
+    got: list[int] = []
+    for _ in range(3):
+        try:
+            pulled = world.pull(session, "t", "g")
+        except DiskReadError:
+            continue
+        if pulled is not None:
+            got.append(pulled.queue)
+    assert got == [1 - bad]
 
 
 def test_the_reason_says_what_cannot_be_read() -> None:

@@ -319,6 +319,8 @@ def test_what_is_refused() -> None:
     joined(world, session, "a")
     with pytest.raises(InvalidRequest, match="which has no dead letters"):
         world.change("t", "$b.a", expired=SubscriptionSpec().expired)
+    with pytest.raises(InvalidRequest, match="which has no retries"):
+        world.change("t", "$b.a", retry=SubscriptionSpec().retry)
     with pytest.raises(ModeNotAllowed):
         world.change("t", "$b.a", mode=Mode.SHARED)
     world.group("t", "g")
@@ -339,3 +341,28 @@ def test_a_broadcast_topic_has_instances_and_no_other_groups() -> None:
         world.group("t", "g")
     with pytest.raises(InvalidRequest, match="cannot be changed"):
         world.broker.administration.change_topic(world.now, TopicSpec(name="t"))
+
+
+def test_who_takes_an_instance_over_gets_all_that_the_former_client_held() -> None:
+    """One turn gives back 512 rows; the next ones go on, while the former session still lives."""
+
+    def scenario(world: World) -> None:
+        world.topic("t", queues=2)
+        one, other = world.join("one"), world.join("other")
+        joined(world, one, "a")
+        joined(world, one, "b")
+        for queue in (0, 1):
+            world.send("t", 700, queue=queue)
+        held = [pulled(world, one, "a", 100) for _ in range(14)]
+        assert sum(len(offsets(reply)) for reply in held if reply) == 1400
+        assert pulled(world, one, "b", 100) is not None
+        away(world, one)
+        joined(world, other, "a")
+        world.pass_time(SECOND)
+        again = [pulled(world, other, "a", 1000), pulled(world, other, "a", 1000)]
+        assert [offsets(reply) for reply in again if reply] == [list(range(700))] * 2
+        progress = world.broker.views.catalog.topic("t").by_group["$b.b"].queues[0]
+        assert progress.leased_rows == 100  # of another instance, whose client may come back
+        assert GRACE > 2 * SECOND
+
+    explore(scenario)

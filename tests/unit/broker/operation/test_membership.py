@@ -14,6 +14,7 @@ from ternmq.model.errors import (
     UnknownSession,
 )
 from ternmq.model.specs import Limits, Mode, SubscriptionSpec
+from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
 from tests.unit.broker.kit import SECOND, World, explore, offsets
 
@@ -345,3 +346,51 @@ def test_a_session_is_a_member_of_so_many_groups_and_those_that_are_gone_do_not_
     mine.update(dict.fromkeys(range(20_000, 20_000 + MEMBERSHIPS)))
     with pytest.raises(Busy, match="member of 1000 groups"):
         join(world, other)
+
+
+def test_the_lower_levels_of_each_member_have_their_turns() -> None:
+    """Members that pull one after the other: each sixteenth pull of them all is the other's."""
+    world = World()
+    world.topic("t", queues=2, levels=2)
+    world.group("t", "g", mode=Mode.OWNED)
+    sessions = [member(world), member(world)]
+    world.pass_time(SECOND)
+    assert owners(world) == [sessions[0]] * 2 + [sessions[1]] * 2
+    for queue in range(4):
+        rows = [Row(body=b"%d" % at, priority=queue % 2) for at in range(40)]
+        world.send("t", rows, queue=queue)
+    levels: dict[int, list[int]] = {session: [] for session in sessions}
+    for _ in range(32):
+        for session in sessions:
+            pulled = world.pull(session, "t", "g", 1)
+            assert pulled is not None
+            levels[session].append(pulled.queue % 2)
+            world.settle(session, "t", "g", pulled)
+    assert [of.count(0) for of in levels.values()] == [2, 2]
+
+
+@pytest.mark.parametrize("mode", [Mode.OWNED, Mode.EXCLUSIVE])
+def test_the_queues_of_a_member_that_is_switched_off_go_to_others(mode: Mode) -> None:
+    def scenario(world: World) -> None:
+        start(world, 2, mode)
+        one, other = world.join("bad-0000-secret"), world.join("good-000-secret")
+        join(world, one)
+        join(world, other)
+        world.pass_time(SECOND)
+        assert one in owners(world)
+        fill(world, 2, 2)
+        world.park(other, "t", "g")
+        if mode is Mode.EXCLUSIVE:
+            assert world.woken() == []
+        world.change("t", "g", offline=("bad-0000",))
+        assert owners(world) == [other] * 2
+        (woken,) = world.woken()
+        assert offsets(woken.reply) == [0, 1]
+        assert len(all_of(world, other)) == 1
+        assert world.pull(one, "t", "g") is None
+        world.change("t", "g", offline=())
+        assert one in owners(world)
+        world.change("t", "g", offline=("*",))
+        assert owners(world) == [0, 0]
+
+    explore(scenario)
