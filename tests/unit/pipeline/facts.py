@@ -127,13 +127,14 @@ class Facts:
         return pa.Table.from_pylist(self.rows, schema=KIND)
 
 
-def kept(facts: Facts, *, pieces=1, grace_us=BUCKET_US):
+def kept(facts: Facts, *, pieces=1, grace_us=BUCKET_US, groups=()):
     """Return the runs of facts, folded in so many pieces."""
     whole = facts.table()
     runs = KEPT.empty_table()
     step = -(-len(whole) // pieces) or 1
     for begin in range(0, len(whole), step):
-        runs = fold(runs, gather(whole.slice(begin, step), grace_us))
+        new = gather(whole.slice(begin, step), grace_us)
+        runs = fold(runs, new, [(7, one) for one in groups])
     return runs
 
 
@@ -141,7 +142,7 @@ def audited(
     facts: Facts, *, now=LATER, groups=(), archived: Archived | None = None, topics=None, **policy
 ) -> Judgement:
     rules = Policy(now, **policy)
-    return judge(kept(facts), rules, [(7, one) for one in groups], archived, topics)
+    return judge(kept(facts, groups=groups), rules, [(7, one) for one in groups], archived, topics)
 
 
 def rows(judgement, **wanted):

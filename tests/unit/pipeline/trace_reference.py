@@ -127,14 +127,16 @@ class Reference:
         else:
             row["state"] = AFTER[outcome]
             row["settled_by"] = event.get("transaction")
-            if outcome == "done" and cause in {"operator", "expired"}:
-                row["state"] = {"operator": "skipped", "expired": "expired"}[cause]
-            if outcome in {"retry", "dead", "held"} and cause != "operator":
+            told = outcome
+            if outcome == "done" and cause in {"operator", "expired", "failed"}:
+                told = {"operator": "skipped"}.get(cause, cause)
+                row["state"] = told
+            if told in {"retry", "dead", "held", "failed"} and cause != "operator":
                 row |= {"last_cause": cause, "last_reason": event.get("reason")}
                 row["failures"] = [
                     *row["failures"],
                     (event["time"], event["attempt"], event["client"],
-                     outcome, cause, event.get("reason")),
+                     told, cause, event.get("reason")),
                 ][-50:]  # fmt: skip
             if row["state"] == "done":
                 born, last = self.messages[place]["born"], row["last_delivered"]

@@ -151,6 +151,8 @@ class Stream:
         cause = self.chance.choice(
             ("consumer", "consumer", "time", "operator", "expired", "rejected")
         )
+        if outcome == "done" and self.chance.random() < 0.2:
+            cause = "failed"  # in a broadcast instance
         kind = "ended" if cause == "time" else "settled"
         states = {"leased"} if cause != "operator" else {"waiting", "dead"}
         for told in list(self.about(states)):

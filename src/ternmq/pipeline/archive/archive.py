@@ -178,6 +178,8 @@ class ArchiveJob:
         self._between = between
         self._told: dict[ArchivedQueue, int] = {}
         self._spread = False
+        self._broadcast: set[str] = set()
+        """Broadcast topics: they have no groups, so there is no position to commit."""
 
     def once(self, now_us: int) -> Done:
         """Archive everything that is there now; rows that arrive meanwhile wait for the next run.
@@ -227,6 +229,8 @@ class ArchiveJob:
         for info in self._source.topics(self._topics):
             if self._topics is None and info.spec.name.startswith("$"):
                 continue
+            if info.spec.broadcast:
+                self._broadcast.add(info.spec.name)
             for queue, one in enumerate(info.queues):
                 found[ArchivedQueue(info.spec.name, info.number, queue)] = one.first, one.next
         known = {place.topic for place in found}
@@ -315,7 +319,7 @@ class ArchiveJob:
         """Commit the archive's progress to the broker; it never goes back."""
         by_topic: dict[str, dict[int, int]] = {}
         for place, stop in stands.items():
-            if self._told.get(place) == stop:
+            if self._told.get(place) == stop or place.topic in self._broadcast:
                 continue
             by_topic.setdefault(place.topic, {})[place.queue] = stop
         for topic, places in sorted(by_topic.items()):

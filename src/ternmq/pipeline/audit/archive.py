@@ -15,9 +15,9 @@ from ternmq.pipeline.archive.columns import checksums
 from ternmq.pipeline.archive.commit import ArchivedQueue
 from ternmq.pipeline.archive.rewrite import may_have
 from ternmq.pipeline.audit.audit import Archived
-from ternmq.pipeline.audit.kept import KEPT, table
+from ternmq.pipeline.audit.kept import IN_QUEUES, KEPT, table
 from ternmq.pipeline.audit.policy import names_of
-from ternmq.pipeline.audit.runs import IN_QUEUES, merged
+from ternmq.pipeline.audit.runs import merged
 from ternmq.pipeline.audit.schema import BUCKET_US
 from ternmq.pipeline.audit.spans import Bools, Ints, factor
 from ternmq.pipeline.tables.datafile import DataFile

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ternmq.pipeline.audit.due import judge_due
+from ternmq.pipeline.audit.groups import watched
 from ternmq.pipeline.audit.judge import judge_stored
-from ternmq.pipeline.audit.kept import KEPT
-from ternmq.pipeline.audit.policy import Judged, Policy, Verdict, rows_of
-from ternmq.pipeline.audit.runs import OF_GROUPS, merged, placed
+from ternmq.pipeline.audit.kept import KEPT, OF_GROUPS
+from ternmq.pipeline.audit.policy import OWED, Judged, Policy, Verdict, rows_of
+from ternmq.pipeline.audit.runs import merged, placed
 from ternmq.pipeline.audit.schema import AUDIT, FINDINGS
 from ternmq.pipeline.audit.tiers import judge_archive, judge_groups
 from ternmq.pipeline.audit.transactions import decided
@@ -49,14 +50,16 @@ class Judgement:
     findings: pa.Table
 
 
-def fold(known: pa.Table, new: pa.Table) -> pa.Table:
+def fold(known: pa.Table, new: pa.Table, groups: Iterable[tuple[int, str]] = ()) -> pa.Table:
     """Merge known runs and new ones.
 
     Args:
         known: Known runs of all windows that the new ones may belong to. Facts of groups about
             rows that are neither known nor new are left out.
         new: As ``gather`` returns them.
+        groups: The existing groups: number of the topic, name of the group.
     """
+    new = pa.concat_tables([new, watched(new, groups)])
     of_groups = pc.and_(pc.is_in(new["kind"], pa.array(OF_GROUPS)), pc.is_null(new["bucket"]))
     rows = decided(pa.concat_tables([known, new.filter(pc.invert(of_groups))]))
     return merged(pa.concat_tables([rows, placed(new.filter(of_groups), rows)]))
@@ -95,7 +98,7 @@ def judge(
         if archived is not None:
             there = _of(archived.runs, bucket)
             found.add(judge_archive(bucket, mine, there, archived.stands, archived.excused, policy))
-        final = all(row["verdict"] is not Verdict.OPEN for row in found.rows)
+        final = not any(row["verdict"] is Verdict.OPEN or row.get(OWED) for row in found.rows)
         for row in found.rows:
             row["final"] = final
         rows.append(rows_of(AUDIT, found.rows, bucket))

@@ -6,7 +6,7 @@ windows that this touched, that are due now, or that were not final.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -97,7 +97,8 @@ class _Run:
         start = context.begin(known)
         hours, wanted = tables.open_hours(context.now_us)
         tables.load(hours)
-        touched, strange = self._folded(known, start, end)
+        groups = self._groups()
+        touched, strange = self._folded(known, start, end, groups)
         wanted |= touched
         if again := context.integer("again_hours"):
             since = context.now_us - again * 60 * _MINUTE_US
@@ -106,7 +107,7 @@ class _Run:
         # Names of deleted topics are kept for some time only: one without a name is deleted.
         topics = {one.number for one in context.bulk.catalog().topics.values() if not one.gone}
         policy = self._policy()
-        judged = self._judge(sorted(wanted), topics, policy)
+        judged = self._judge(sorted(wanted), groups, topics, policy)
         # A broker that has just started still delivers what was due while it was down.
         before_us = context.removing_us - self._keep_us
         tables.forget(before_us, topics, pending=policy.pending(max(0, before_us)))
@@ -121,7 +122,18 @@ class _Run:
 
     # -- folding
 
-    def _folded(self, known: int | None, start: int, end: int) -> tuple[set[int], list[str]]:
+    def _groups(self) -> list[tuple[int, str]]:
+        """Return the groups of users, without broadcast instances: topic's number, name."""
+        return [
+            (info.number, group)
+            for info in self._context.bulk.topics()
+            for group in info.groups
+            if not group.startswith("spark.")
+        ]
+
+    def _folded(
+        self, known: int | None, start: int, end: int, groups: Sequence[tuple[int, str]]
+    ) -> tuple[set[int], list[str]]:
         """Fold the journal up to ``end``; return the windows that new facts belong to."""
         tables, context = self._tables, self._context
         touched: set[int] = set()
@@ -140,7 +152,7 @@ class _Run:
             buckets = set(buckets_of(new))
             tables.load(hour_of(one) for one in buckets)
             before = tables.known
-            tables.remember(fold(before, new), stretch.stop, since_us)
+            tables.remember(fold(before, new, groups), stretch.stop, since_us)
             touched |= buckets
             context.reached(stretch.stop)
             context.progress(f"the journal up to {stretch.stop:,}")
@@ -185,17 +197,17 @@ class _Run:
             status.now_us - status.uptime_us,
         )
 
-    def _judge(self, buckets: list[int], topics: Container[int], policy: Policy) -> pa.Table:
+    def _judge(
+        self,
+        buckets: list[int],
+        groups: Sequence[tuple[int, str]],
+        topics: Container[int],
+        policy: Policy,
+    ) -> pa.Table:
         """Judge windows and store the verdicts; return the rows."""
-        context, tables = self._context, self._tables
+        tables = self._tables
         runs = tables.known
         runs = runs.filter(pc.is_in(runs["bucket"].cast(pa.int64()), pa.array(buckets, pa.int64())))
-        groups = [
-            (info.number, group)
-            for info in context.bulk.topics()
-            for group in info.groups
-            if not group.startswith("spark.")
-        ]
         judged = judge(runs, policy, groups, self._archived(runs, buckets), topics)
         tables.replace(judged, buckets)
         return judged.rows

@@ -12,6 +12,13 @@ from ternmq.pipeline.tables.numbers import ints
 
 KEPT: Final = pa.schema([one for one in RUNS.schema if one.name not in {"hour", "schema_version"}])
 """The columns of runs in memory."""
+OF_GROUPS: Final = (
+    "delivered", "settled", "passed", "dropped", "expired", "expired_dead", "expired_dropped",
+    "parked", "reached", "watched",
+)  # fmt: skip
+"""Kinds about rows of groups."""
+IN_QUEUES: Final = ("stored", "fulfilled")
+"""Kinds of rows that are messages of a queue."""
 OF_SCHEDULE: Final = ("owed", "fulfilled", "cancelled")
 """Kinds about scheduled rows in the windows in which they are due."""
 WHEN_DUE: Final = (*OF_SCHEDULE, "entries")

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,10 @@ from ternmq.pipeline.tables.spec import TableSpec
 
 Row = dict[str, Any]
 """A row of ``schema.AUDIT`` or ``FINDINGS``, without the columns that all rows have."""
+
+
+OWED: Final = "owed"
+"""Of a row that is not final, whatever its verdict: true. It is no column."""
 
 
 class Verdict(enum.StrEnum):

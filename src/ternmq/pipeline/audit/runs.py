@@ -20,9 +20,14 @@ kinds    | fill, besides bucket, topic and topic_number
 ``given_up``                 | producer_id, [sequence, until): given up, or reported as left out
 ``delivered``, ``settled``   | group, queue, [start, stop)
 ``passed``                   | the same: never meant for the group (filter, start of the group)
-``dropped``                  | the same: an operator took them from the group (skip, reset),
-                             | or they expired, and the group drops such messages
+``dropped``                  | the same: an operator took them from the group (skip, reset)
 ``expired``                  | the same: retention removed them before the group was done
+``expired_dead``             | the same: they expired, and became dead letters
+``expired_dropped``          | the same: they expired, and the group drops such messages; or they
+                             | were dead letters, and these were kept long enough
+``parked``                   | the same: they wait for another message of their key
+``reached``                  | the same: they are below the cursor that a delivery left
+``watched``                  | the same: the group existed when the audit read that they were stored
 ``scheduled``                | [start, stop) are entries; producer_id, sequence, late, position
 ``owed``                     | the same rows, in the windows in which they are due
 ``fulfilled``                | scheduled rows that became messages, in the same windows:
@@ -40,28 +45,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ternmq.pipeline.audit import transactions
-from ternmq.pipeline.audit.kept import KEPT, buckets, columns, due_buckets, table
+from ternmq.pipeline.audit import groups, transactions
+from ternmq.pipeline.audit.kept import (
+    IN_QUEUES,
+    KEPT,
+    OF_GROUPS,
+    buckets,
+    columns,
+    due_buckets,
+    table,
+)
 from ternmq.pipeline.audit.schema import BUCKET_US
 from ternmq.pipeline.audit.spans import Ints, Spans, factor, joined, sweep
 from ternmq.pipeline.tables.numbers import ints
 
 EVENTS: Final = (
     "position", "time", "kind", "topic_number", "topic", "queue", "group", "start", "stop", "rows",
-    "producer_id", "sequence", "born_time", "outcome", "cause", "cursor", "sent", "given_up",
-    "detail", "refers_to", "due", "entry",
+    "producer_id", "sequence", "born_time", "lease", "outcome", "cause", "cursor", "name", "sent",
+    "given_up", "detail", "refers_to", "due", "entry",
 )  # fmt: skip
 """The columns of ``format("ternmq.journal")`` that are read."""
-OF_GROUPS: Final = ("delivered", "settled", "passed", "dropped", "expired")
-IN_QUEUES: Final = ("stored", "fulfilled")
-"""Kinds of rows that are messages of a queue."""
 _FOLLOWING: Final = ("stored", "archived", "scheduled", "owed", "fulfilled")
 _AT_ONCE: Final = 200_000
 """Events gathered at a time."""
-_MOVES: Final = {
-    "filtered": "passed", "commit": "passed", "start": "passed",
-    "skip": "dropped", "reset": "dropped", "expired": "expired",
-}  # fmt: skip
 
 
 def gather(events: pa.Table | pa.RecordBatch, grace_us: int) -> pa.Table:
@@ -88,7 +94,7 @@ def gather(events: pa.Table | pa.RecordBatch, grace_us: int) -> pa.Table:
         _cancelled(events.filter(pc.equal(kinds, "cancelled"))),
         _left_out(events.filter(pc.equal(kinds, "duplicate"))),
         _counts(events.filter(pc.equal(kinds, "counts"))),
-        *_of_groups(events.filter(pc.is_valid(events["group"]))),
+        *groups.gathered(events),
     ]
     return merged(pa.concat_tables(found))
 
@@ -200,35 +206,6 @@ def _signed(number: int) -> int:
     return number - (1 << 64) if number >= 1 << 63 else number
 
 
-def _of_groups(events: pa.Table) -> Iterable[pa.Table]:
-    """Return the runs of rows that groups received, finished or passed over."""
-    kind, outcome = events["kind"], events["outcome"]
-    ended = pc.is_in(kind, pa.array(["settled", "ended"]))
-    over = pc.is_in(outcome, pa.array(["done", "dead"]))
-    # So are dead letters that were kept long enough; these are also settled before.
-    lapsed = pc.and_(pc.equal(outcome, "done"), pc.equal(events["cause"], "expired"))
-    lapsed = pc.fill_null(lapsed, False)
-    for name, chosen in (
-        ("delivered", pc.equal(kind, "pulled")),
-        ("passed", pc.equal(kind, "skipped")),
-        ("settled", pc.and_(pc.and_(ended, over), pc.invert(lapsed))),
-        ("dropped", pc.and_(ended, lapsed)),
-    ):
-        some = events.filter(chosen)
-        names = ("topic", "topic_number", "group", "queue", "start", "stop")
-        yield table(len(some), kind=name, **columns(some, *names))
-    moves = events.filter(pc.equal(kind, "cursor"))
-    for cause, name in _MOVES.items():
-        some = moves.filter(pc.equal(moves["cause"], cause))
-        yield table(
-            len(some),
-            kind=name,
-            start=np.zeros(len(some), np.int64),
-            stop=some["cursor"],
-            **columns(some, "topic", "topic_number", "group", "queue"),
-        )
-
-
 # -- joining runs --------------------------------------------------------------------------------
 
 
@@ -335,11 +312,17 @@ def placed(runs: pa.Table, stored: pa.Table) -> pa.Table:
     facts = Spans(space[len(stored) :], ints(runs["start"]), ints(runs["stop"]))
     sort, first = factor(_keys(runs, ("kind", "group")))
     names = stored.column_names
+    by_space = np.argsort(rows.space, kind="stable")
+    spaces = rows.space[by_space]
     parts = []
     for number, example in enumerate(first.tolist()):
-        pieces = sweep(rows, joined(facts.where(sort == number)))
+        mine = joined(facts.where(sort == number))
+        places = np.unique(mine.space)
+        low, high = (np.searchsorted(spaces, places, side).tolist() for side in ("left", "right"))
+        whole = np.concatenate([by_space[a:b] for a, b in zip(low, high, strict=True)])
+        pieces = sweep(rows.where(whole), mine)
         chosen = (pieces.depths[0] > 0) & (pieces.depths[1] > 0)
-        whose = stored.take(pa.array(pieces.run[chosen]))
+        whose = stored.take(pa.array(whole[pieces.run[chosen]]))
         parts.append(
             table(
                 len(whose),

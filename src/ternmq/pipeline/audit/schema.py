@@ -45,8 +45,9 @@ _DAY: Final = Column("day", pa.date32(), "day of `bucket`, in UTC")
 
 AUDIT: Final = TableSpec(
     name="audit",
-    # Version 3 has `scheduled`, `cancelled`, `pending`, `gone`.
-    version=3,
+    # Version 3 has `scheduled`, `cancelled`, `pending`, `gone`. Version 4 has `expired_dead` and
+    # `expired_dropped`; before, `settled` and `passed` had these messages.
+    version=4,
     columns=(
         _BUCKET,
         _TIER,
@@ -62,8 +63,8 @@ AUDIT: Final = TableSpec(
         Column(
             "final",
             pa.bool_(),
-            "true: no tier of the topic's window is `open`. The window is judged again only when "
-            "there are new facts about it",
+            "true: no tier of the topic's window is `open`, and no group owes messages. The window "
+            "is judged again only when there are new facts about it",
         ),
         _whole("producers", "number of producers"),
         _whole(
@@ -85,7 +86,11 @@ AUDIT: Final = TableSpec(
             "given_up",
             "messages whose send ended without an answer, as producers report; null without counts",
         ),
-        _whole("lost", "messages that were sent, and are not stored, delivered or archived"),
+        _whole(
+            "lost",
+            "messages that were sent, and are not stored or archived; in the tier `due`, are not "
+            "delivered; in the tier `group`, messages that the group passed over without a reason",
+        ),
         _whole("doubled", "messages that are there more than once"),
         _whole(
             "late",
@@ -97,13 +102,15 @@ AUDIT: Final = TableSpec(
             "messages that the group received; in the tier `due`, scheduled messages that were "
             "delivered to their queue",
         ),
-        _whole("settled", "messages that ended as done or dead"),
+        _whole("settled", "messages that ended as done or dead, without those that expired"),
         _whole(
             "passed",
             "messages that the group does not receive: excluded by its filter, stored before its "
             "start, skipped by an operator, or below a position that a bulk reader committed",
         ),
-        _whole("expired", "messages that were removed before the group received them"),
+        _whole("expired", "messages that retention removed before the group received them"),
+        _whole("expired_dead", "messages that expired, and became dead letters of the group"),
+        _whole("expired_dropped", "messages that expired, and that the group drops"),
         _whole("archived", "rows of the archive, copies included"),
         _whole("scheduled", "scheduled messages that are due in the window"),
         _whole("cancelled", "scheduled messages that were cancelled"),
@@ -175,17 +182,19 @@ FINDINGS: Final = TableSpec(
 
 RUNS: Final = TableSpec(
     name="audit_runs",
-    # Version 3 has `entry`, and the kinds of scheduled messages.
-    version=3,
+    # Version 3 has `entry`, and the kinds of scheduled messages. Version 4 has the same columns,
+    # and the kinds of messages that expired and of messages that a group may have passed over.
+    version=4,
     columns=(
         Column("bucket", INSTANT, "start of the window", null=True),
         Column(
             "kind",
             pa.string(),
             "`stored`, `left_out`, `counts`, `given_up`, `prepared`, and of groups `delivered`, "
-            "`settled`, `passed`, `dropped`, `expired`. Of scheduled messages: `scheduled` in the "
-            "window of their born time; `owed`, `cancelled` and `fulfilled` in the window in which "
-            "they are due",
+            "`settled`, `passed`, `dropped`, `expired`, `expired_dead`, `expired_dropped`, "
+            "`parked`, `reached`, `watched`. Of scheduled messages: `scheduled` in the window of "
+            "their born time; `owed`, `cancelled` and `fulfilled` in the window in which they are "
+            "due",
         ),
         Column("topic", pa.string(), "name of the topic", null=True),
         _whole("topic_number", "number of the topic"),

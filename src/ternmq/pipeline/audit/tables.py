@@ -68,18 +68,25 @@ class AuditTables:
         return {one.partition["hour"] for one in self._runs.files()}
 
     def open_hours(self, now_us: int) -> tuple[set[str], set[int]]:
-        """Return the hours and their windows whose verdict is not final, and that have begun."""
+        """Return the windows whose verdict is not final, and that have begun; and their hours.
+
+        The hours are also those of later windows with messages that groups receive already: the
+        clock of their sender is ahead. The facts of these groups must find them.
+        """
         hours = self.hours
         if self._audit.remembered(POSITION) != self.position:
             self.load(hours)
             return hours, {one for one in buckets_of(self.known) if one <= now_us}
         buckets: set[int] = set()
+        ahead: set[int] = set()
         for day in {hour[:10] for hour in hours}:
-            rows = self._audit.read(["bucket", "final"], day=day)
-            open_ones = rows.filter(pc.invert(rows["final"]))
-            buckets |= set(np.unique(ints(open_ones["bucket"])).tolist())
+            rows = self._audit.read(["bucket", "final", "tier"], day=day)
+            rows = rows.filter(pc.invert(rows["final"]))
+            buckets |= set(np.unique(ints(rows["bucket"])).tolist())
+            of_groups = rows.filter(pc.equal(rows["tier"], "group"))
+            ahead |= set(np.unique(ints(of_groups["bucket"])).tolist())
         buckets = {one for one in buckets if one <= now_us and hour_of(one) in hours}
-        return {hour_of(one) for one in buckets}, buckets
+        return {hour_of(one) for one in buckets | ahead} & hours, buckets
 
     def load(self, hours: Iterable[str]) -> None:
         """Load the runs of hours into ``known``."""

@@ -6,13 +6,15 @@ Both are compared with what is stored, by queue and offset; messages that differ
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ternmq.pipeline.audit.kept import table
+from ternmq.pipeline.audit.kept import IN_QUEUES, OF_GROUPS, table
 from ternmq.pipeline.audit.policy import (
+    OWED,
     Judged,
     Policy,
     Row,
@@ -23,9 +25,11 @@ from ternmq.pipeline.audit.policy import (
     names_of,
     worst,
 )
-from ternmq.pipeline.audit.runs import IN_QUEUES, OF_GROUPS
 from ternmq.pipeline.audit.spans import Bools, Ints, Pieces, Spans, factor, id_sums, sweep, totals
 from ternmq.pipeline.tables.numbers import ints
+
+_FINISHED: Final = ("settled", "passed", "expired", "expired_dead", "expired_dropped")
+"""Columns of rows that a group owes nothing of any more; those that are lost, it owes for ever."""
 
 
 class _Rows:
@@ -124,31 +128,40 @@ def judge_groups(
         if number in wanted:
             by_group.setdefault(group, set()).add(number)
     found = Judged()
-    early = policy.open(bucket_us)
     for group, numbers in sorted(by_group.items()):
         mine = runs.filter(pc.equal(runs["group"], group))
         some = stored.filter(pc.is_in(stored["topic_number"], pa.array(sorted(numbers))))
-        found.add(_judge_group(group, some, mine, policy, early=early))
+        found.add(_judge_group(bucket_us, group, some, mine, policy))
     return found
 
 
 def _judge_group(
-    group: str, stored: pa.Table, runs: pa.Table, policy: Policy, *, early: bool
+    bucket_us: int, group: str, stored: pa.Table, runs: pa.Table, policy: Policy
 ) -> Judged:
+    early = policy.open(bucket_us)
     kinds = runs["kind"]
     rows = _Rows(stored, *(runs.filter(pc.equal(kinds, kind)) for kind in OF_GROUPS))
     pieces = sweep(*rows.spans)
     there = pieces.depths[0] > 0
     run, some = pieces.run[there], pieces.spans.where(there)
-    delivered, settled, passed, dropped, expired = (depth[there] > 0 for depth in pieces.depths[1:])
-    done = settled | dropped | (passed & ~delivered)
-    gone = expired & ~done
+    of = dict(zip(OF_GROUPS, (depth[there] > 0 for depth in pieces.depths[1:]), strict=True))
+    delivered, settled = of["delivered"], of["settled"]
+    dead = of["expired_dead"] & ~settled
+    dropped = of["expired_dropped"] & ~settled & ~dead
+    ended = settled | dead | dropped
+    passed = (of["dropped"] | (of["passed"] & ~delivered)) & ~ended
+    gone = of["expired"] & ~ended & ~passed
+    lost = of["watched"] & of["reached"] & ~(ended | passed | gone | delivered | of["parked"])
+    lost &= policy.whole(bucket_us) and not early
     amounts = {
         "stored": rows.count(run, some, np.ones(len(run), np.bool_)),
         "delivered": rows.count(run, some, delivered),
         "settled": rows.count(run, some, settled),
-        "passed": rows.count(run, some, done & ~settled),
+        "passed": rows.count(run, some, passed),
         "expired": rows.count(run, some, gone),
+        "expired_dead": rows.count(run, some, dead),
+        "expired_dropped": rows.count(run, some, dropped),
+        "lost": rows.count(run, some, lost),
         "stored_sum": rows.sums(run, some),
         "delivered_sum": rows.sums(run[delivered], some.where(delivered)),
         "settled_sum": rows.sums(run[settled], some.where(settled)),
@@ -156,16 +169,21 @@ def _judge_group(
     found = Judged()
     for at in range(len(rows.topics)):
         row: Row = {name: int(values[at]) for name, values in amounts.items()}
-        owed = row["stored"] - row["settled"] - row["passed"] - row["expired"]
-        verdict = worst((early or owed, Verdict.OPEN), (row["expired"], Verdict.EXPIRED))
-        found.rows.append(
-            {"tier": "group", "group": group, **rows.topics.of(at), **row, "verdict": verdict}
+        owed = row["stored"] - sum(row[name] for name in _FINISHED)
+        verdict = worst(
+            (early, Verdict.OPEN),
+            (row["lost"], Verdict.LOST),
+            (owed, Verdict.OPEN),
+            (row["expired"], Verdict.EXPIRED),
         )
-    if not early and gone.any():
+        whose = {"tier": "group", "group": group, **rows.topics.of(at)}
+        found.rows.append({**whose, **row, "verdict": verdict, OWED: owed > 0})
+    if not early:
         whose = {"tier": "group", "group": group}
-        found.findings = rows.named(
-            "expired", run[gone], some.where(gone), policy.most_named, whose
-        )
+        for kind, chosen in (("lost", lost), ("expired", gone)):
+            found.findings += rows.named(
+                kind, run[chosen], some.where(chosen), policy.most_named, whose
+            )
     return found
 
 

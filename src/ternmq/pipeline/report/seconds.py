@@ -103,10 +103,11 @@ def _is(rows: pa.Table, state: str) -> npt.NDArray[np.bool_]:
 
 
 def _failures(rows: pa.Table) -> tuple[Ints, Ints]:
-    """Return when attempts failed that are retried, and when messages became dead letters."""
+    """Return when attempts failed that are retried, and when messages failed for the last time."""
     flat = pc.list_flatten(rows["failures"])
     times = pc.struct_field(flat, "time").cast(pa.int64()).to_numpy().astype(np.int64)
-    died = np.asarray(pc.equal(pc.struct_field(flat, "outcome"), "dead"), dtype=np.bool_)
+    last = pc.is_in(pc.struct_field(flat, "outcome"), pa.array(["dead", "failed"]))
+    died = np.asarray(last, dtype=np.bool_)
     return times[~died], times[died]
 
 

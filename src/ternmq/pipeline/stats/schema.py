@@ -18,7 +18,8 @@ _COUNTS: Final = {
     "done": "number of deliveries that ended as done",
     "released": "number of deliveries whose message was given back",
     "retried": "number of deliveries that failed, and are tried again",
-    "dead": "number of deliveries that ended as dead letters; includes held messages",
+    "dead": "number of deliveries that ended as dead letters; includes held messages and, in the "
+    "rows of a broadcast instance, messages that failed",
     "expired": "number of messages that expired and were dropped, and of dead letters whose "
     "retention was over",
     "skipped": "number of messages that a filter excluded, or that an operator skipped",

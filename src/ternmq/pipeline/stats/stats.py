@@ -25,8 +25,8 @@ _KINDS: Final = ("stored", "resolved", "pulled", "skipped", "settled", "ended")
 _STORED, _RESOLVED, _PULLED, _SKIPPED, _SETTLED, _ENDED = range(6)
 _OUTCOMES: Final = ("done", "retry", "released", "dead", "held")
 _DONE, _RETRY, _RELEASED, _DEAD, _HELD = range(5)
-_CAUSES: Final = ("operator", "expired")
-_OPERATOR, _EXPIRED = range(2)
+_CAUSES: Final = ("operator", "expired", "failed")
+_OPERATOR, _EXPIRED, _FAILED = range(3)
 _DECISIONS: Final = ("committed",)
 _COMMITTED: Final = 0
 _OF_DONE: Final = ("end_to_end", "handling")
@@ -58,7 +58,7 @@ def of_events(topic: str, events: pa.Table, done: pa.Table, begin: int) -> pa.Ta
         "done": ended & (cause < 0),
         "released": settled & (outcome == _RELEASED),
         "retried": settled & (outcome == _RETRY) & (cause != _OPERATOR),
-        "dead": settled & (outcome >= _DEAD),
+        "dead": (settled & (outcome >= _DEAD)) | (ended & (cause == _FAILED)),
         "expired": ended & (cause == _EXPIRED),
         "skipped": (kind == _SKIPPED) | (ended & (cause == _OPERATOR)),
     }

@@ -22,10 +22,12 @@ from ternmq.pipeline.trace.schema import (
     DEAD,
     DONE,
     EXPIRED,
+    FAILED,
     HELD,
     LEASED,
     RELEASED,
     SKIPPED,
+    STATES,
     STORED,
     WAITING,
 )
@@ -36,8 +38,10 @@ OF_GROUPS: Final = ("pulled", "skipped", "parked", "replayed", "cursor", "settle
 _OUTCOMES: Final = ("done", "retry", "dead", "released", "held")
 _DONE, _RETRY, _DEAD, _RELEASED, _HELD = range(5)
 _AFTER: Final = np.array([DONE, WAITING, DEAD, RELEASED, HELD], np.int32)
-_CAUSES: Final = ("consumer", "operator", "expired")
-_CONSUMER, _OPERATOR, _OLD = range(3)
+_CAUSES: Final = ("consumer", "operator", "expired", "failed")
+_CONSUMER, _OPERATOR, _OLD, _FAILED = range(4)
+_AS_FAILED: Final = pa.array([STATES[FAILED]])
+"""Outcome of a failure in a broadcast instance: the broker records the message as done."""
 _FACTS: Final = [
     "kind", "position", "time", "start", "stop", "cursor", "attempt", "round", "outcome", "cause",
     "app", "client", "reason", "group_number", "group", "transaction",
@@ -219,6 +223,7 @@ class Life:
         is_done = facts.outcome == _DONE
         after[is_done & (facts.by == _OPERATOR)] = SKIPPED
         after[is_done & (facts.by == _OLD)] = EXPIRED
+        after[is_done & (facts.by == _FAILED)] = FAILED
         after[kind == _PULLED] = LEASED
         after[kind == _SKIPPED] = SKIPPED
         after[kind == _PARKED] = WAITING
@@ -250,8 +255,11 @@ class Life:
 
     def _failed(self, facts: Facts, row: Numbers, ev: Numbers) -> None:
         failing = np.isin(facts.outcome, (_RETRY, _DEAD, _HELD)) & (facts.by != _OPERATOR)
+        in_instance = (facts.outcome == _DONE) & (facts.by == _FAILED)
+        failing |= in_instance
         if not failing.any():
             return
+        outcome = np.where(in_instance, self.words.codes(_AS_FAILED)[0], facts.told)
         which = failing[ev]
         row, ev = row[which], ev[which]
         self.lives.last_cause[row] = facts.cause[ev]
@@ -261,7 +269,7 @@ class Life:
             time=facts.time[ev],
             attempt=facts.attempt[ev],
             client=facts.client[ev],
-            outcome=facts.told[ev],
+            outcome=outcome[ev],
             cause=facts.cause[ev],
             reason=facts.reason[ev],
         )

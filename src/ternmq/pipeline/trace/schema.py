@@ -22,8 +22,10 @@ DONE: Final = 5
 DEAD: Final = 6
 SKIPPED: Final = 7
 EXPIRED: Final = 8
+FAILED: Final = 9
 STATES: Final = (
     "stored", "leased", "waiting", "released", "held", "done", "dead", "skipped", "expired",
+    "failed",
 )  # fmt: skip
 """Names, by number. States before ``done`` are open: they will still change."""
 
@@ -45,8 +47,9 @@ TRACE: Final = TableSpec(
     # Raise it if columns or bounds change, or if a program of before would write the table wrongly;
     # ``migration`` then converts tables file by file. See "a column of a table" in ARCHITECTURE.md.
     # Version 3 has the same columns as 2: queues share files, which programs of version 2 would
-    # take for files of one queue. Version 4 has `transaction` and `settled_by`.
-    version=4,
+    # take for files of one queue. Version 4 has `transaction` and `settled_by`. Version 5 has the
+    # same columns as 4, and the state `failed`, which programs of version 4 would take for open.
+    version=5,
     columns=(
         *PLACE,
         Column("group", pa.string(), "name of the group; null if no group receives it", null=True),
@@ -103,7 +106,8 @@ TRACE: Final = TableSpec(
             "for an operator. `done`. `dead`. `skipped`: a filter, a reset, a skip or an operator "
             "excluded it, or its group was deleted. `expired`: it expired and its group drops such "
             "messages, retention removed it before it was delivered, or the retention of a dead "
-            "letter was over",
+            "letter was over. `failed`: it failed in a broadcast instance, which has no retries "
+            "and no dead letters",
         ),
         Column("state_time", INSTANT, "time since which it has this state", null=True),
         Column(
@@ -130,7 +134,8 @@ TRACE: Final = TableSpec(
         Column(
             "failures",
             pa.list_(FAILURE),
-            "the newest 50, oldest first; `outcome` is `retry`, `dead` or `held`",
+            "the newest 50, oldest first; `outcome` is `retry`, `dead` or `held`, in a broadcast "
+            "instance `failed`",
             null=True,
         ),
         Column(

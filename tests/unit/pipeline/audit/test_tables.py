@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("deltalake", reason="needs the extra spark")
 
 from ternmq.model.errors import TableConflict
-from ternmq.pipeline.audit.audit import fold, judge
+from ternmq.pipeline.audit.audit import buckets_of, fold, judge
 from ternmq.pipeline.audit.policy import Policy
 from ternmq.pipeline.audit.runs import gather
 from ternmq.pipeline.audit.schema import AUDIT, BUCKET_US, FINDINGS, RUNS
@@ -88,6 +88,17 @@ def test_a_run_that_broke_off_before_it_judged_is_made_up_for(opened):
     assert again._audit.read(["verdict"]).to_pylist() == [{"verdict": "doubled"}]
     assert len(again._findings.read()) == 1
     assert opened().open_hours(NOON + 24 * HOUR) == (set(), set())
+
+
+def test_facts_of_groups_find_messages_of_a_sender_whose_clock_is_ahead(opened):
+    audit = opened()
+    born = NOON + 2 * HOUR
+    facts = Facts().stored(0, 3, 1, born=born).scheduled(1, 1, 4, NOON + 5 * HOUR, born=born)
+    learn(audit, facts, 100)
+    judged = judge(audit.known, Policy(NOON), [(7, "billing")])
+    audit.replace(judged, buckets_of(audit.known))
+    assert opened().open_hours(NOON) == ({hour_of(born)}, set())
+    assert opened().open_hours(born) == ({hour_of(born)}, {born})
 
 
 def test_other_ten_minutes_stay_as_they_are(opened):

@@ -47,7 +47,7 @@ GOLDEN_STATS_3 = GOLDEN.with_name("stats_v3.tar.xz")
 """The same statistics in version 3, which had no lateness."""
 LATENESS = ("lateness", *(f"lateness_{one}_us" for one in ("p50", "p90", "p99", "max")))
 NEW = {
-    "audit": ("scheduled", "cancelled", "pending", "gone"),
+    "audit": ("scheduled", "cancelled", "pending", "gone", "expired_dead", "expired_dropped"),
     "audit_runs": ("entry",),
     "trace": ("transaction", "settled_by"),
     **dict.fromkeys(("stats_minute", "stats_hour", "stats_day"), LATENESS),

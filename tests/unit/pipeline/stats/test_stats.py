@@ -41,7 +41,9 @@ def counted(events):
         elif kind in {"settled", "ended"}:
             name = {"retry": "retried", "held": "dead"}.get(outcome, outcome)
             if outcome == "done":
-                name = {"operator": "skipped", "expired": "expired"}.get(cause, "done")
+                name = {"operator": "skipped", "expired": "expired", "failed": "dead"}.get(
+                    cause, "done"
+                )
             if not (outcome == "retry" and cause == "operator"):
                 found[key] += Counter({name: rows})
     return {key: +counts for key, counts in found.items() if +counts}
