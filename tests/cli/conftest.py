@@ -20,6 +20,7 @@ from ternmq.cli import main
 from ternmq.cli.pipeline import priority
 from ternmq.cli.pipeline.priority import Priority
 from tests.black_box.process import DEADLINE, BrokerProcess
+from tests.cli.workers import Start, Worker
 
 _numbers = itertools.count(1)
 
@@ -145,6 +146,23 @@ def processes(environment: dict[str, str], tmp_path: Path) -> Processes:
 def topic() -> str:
     """A name that no other test has."""
     return f"topic-{next(_numbers)}"
+
+
+@pytest.fixture
+def start(processes: Processes, topic: str) -> Iterator[Start]:
+    """Write ``shop.py`` and start a worker of it."""
+    started: list[Worker] = []
+
+    def begin(code: str, *arguments: object) -> Worker:
+        (processes.folder / "shop.py").write_text(code.format(topic=topic))
+        started.append(Worker(processes, *arguments))
+        return started[-1]
+
+    yield begin
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.wait(DEADLINE)
 
 
 @pytest.fixture

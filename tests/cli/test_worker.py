@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from ternmq.cli.worker.processes import _Supervisor
 from ternmq.testing import broker
 from tests.black_box.process import DEADLINE, BrokerProcess, wait_until
 from tests.cli.conftest import Processes
+from tests.cli.workers import Start, begun
 
 QUICK = """
 import os, pathlib
@@ -123,57 +123,6 @@ OF_A_BLOCKING_CLIENT = IN_A_THREAD.replace("import ternmq\n", "import ternmq.syn
 )
 
 
-class Worker:
-    """A worker of ``shop:client``, and what it says."""
-
-    def __init__(self, processes: Processes, *arguments: object) -> None:
-        self.folder = processes.folder
-        self._log = self.folder / "log"
-        with self._log.open("wb") as log:
-            self.process = processes.start(
-                "worker", "shop:client", *arguments,
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
-            )  # fmt: skip
-
-    @property
-    def said(self) -> str:
-        return self._log.read_text()
-
-    def says(self, pattern: str, times: int = 1) -> list[str]:
-        """Wait until it has said something so often; return what was found."""
-        wait_until(
-            lambda: len(re.findall(pattern, self.said)) >= times, f"{pattern} in {self._log}"
-        )
-        return re.findall(pattern, self.said)
-
-    def has(self, name: str) -> None:
-        wait_until((self.folder / name).exists, name)
-
-    def end(self, number: int = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(DEADLINE)
-
-
-Start = Callable[..., Worker]
-
-
-@pytest.fixture
-def start(processes: Processes, topic: str) -> Iterator[Start]:
-    """Write ``shop.py`` and start a worker of it."""
-    started: list[Worker] = []
-
-    def begin(code: str, *arguments: object) -> Worker:
-        (processes.folder / "shop.py").write_text(code.format(topic=topic))
-        started.append(Worker(processes, *arguments))
-        return started[-1]
-
-    yield begin
-    for one in started:
-        if one.process.poll() is None:
-            one.process.kill()
-        one.process.wait(DEADLINE)
-
-
 def alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -184,12 +133,6 @@ def alive(pid: int) -> bool:
 
 def gone(*pids: int) -> None:
     wait_until(lambda: not any(alive(one) for one in pids), f"{pids} gone")
-
-
-def begun(worker: Worker, count: int = 1) -> list[int]:
-    """Wait until so many processes run their handlers; return their ids."""
-    worker.says(r"handler \w+: ", count)
-    return [int(one) for one in re.findall(r"worker shop:client, process (\d+)", worker.said)]
 
 
 def test_what_it_says(start: Start, client: ternmq.sync.Client, topic: str) -> None:

@@ -22,6 +22,7 @@ from ternmq.client.content.codecs import Codecs
 from ternmq.client.content.validation import drain_of
 from ternmq.client.handler.blocking import BlockingDelivery, Portal
 from ternmq.client.handler.composing import compose
+from ternmq.client.handler.counts import HandlerCounts
 from ternmq.client.handler.declarations import Declarations
 from ternmq.client.handler.draining import drain
 from ternmq.client.handler.handlers import Handler
@@ -59,6 +60,7 @@ class Serving:
     Attributes:
         handlers: Those that were started.
         hurry: Set when nothing is waited for any more; None before anything can be waited for.
+        counted: Whether the messages of handlers are counted; set it before ``serve``.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Serving:
     ) -> None:
         self.handlers: list[Handler] = []
         self.hurry: asyncio.Event | None = None
+        self.counted = False
         self._session = session
         self._options = session.options
         self._drain_timeout = session.options.drain_timeout
@@ -82,6 +85,7 @@ class Serving:
         self._offered = offered
         self._stop: asyncio.Event | None = None
         self._stopping = False
+        self._begun = False  # the handlers
         self._left: list[Running] | None = None
         self._portal: Portal | None = None
         self._run_begun = threading.Lock()
@@ -135,7 +139,9 @@ class Serving:
             raise InvalidRequest("no handlers are declared: use @client.handler(...)")
         middlewares = self._declarations.middlewares
         composed = [compose(one, middlewares) for one in self._declarations]
-        self.handlers = [Handler(one, self._codecs, self._threaded) for one in composed]
+        self.handlers = [
+            Handler(one, self._codecs, self._threaded, counted=self.counted) for one in composed
+        ]
         for handler in self.handlers:
             handler.check()
         self._session.bind()
@@ -153,6 +159,7 @@ class Serving:
                         await self._offered(self._options.timeout)
                     try:
                         if await self._with_broker(stop, self._start_handlers):
+                            self._begun = True
                             await self._run_handlers(stop)
                     except GroupSettingsMismatch:  # made meanwhile with other settings
                         await self._settle()  # its error names all that differs
@@ -232,6 +239,25 @@ class Serving:
         finally:
             told.cancel()
             failed.cancel()
+
+    # -- its state
+
+    def not_ready(self) -> str:
+        """Return why no handler gets messages now; empty if they do. Call it from the loop."""
+        session = self._session
+        if self._stopping or self._left is not None:
+            return "stopping"
+        if session.link is None:
+            return f"no connection to the broker at {self._options.address}"
+        if session.draining:
+            return f"the broker at {self._options.address} is about to stop"
+        return "" if self._begun else "starting"
+
+    def counts(self) -> list[HandlerCounts]:
+        """Return what each handler did, if they are counted. Call it from the loop."""
+        return [one.counts for one in self.handlers]
+
+    # -- its end
 
     def stop(self, *, at_once: bool) -> None:
         """End ``serve``, or the next one; callable from any thread."""

@@ -13,7 +13,7 @@ import click
 
 from ternmq.model.errors import InvalidName
 from ternmq.model.specs import check_group, check_name
-from ternmq.model.units import read_duration, read_size
+from ternmq.model.units import Address, read_address, read_duration, read_size
 
 _CLOCK: Final = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?\Z")
 _TIMES: Final = "14:30, 2026-01-31, 2026-01-31T14:30 or ...T14:30Z"
@@ -184,6 +184,10 @@ def _group(text: str) -> str:
         raise ValueError(f"cannot be the name of a group: {error.hint}") from error
 
 
+def _http(text: str) -> Address | None:
+    return None if text == "off" else read_address(text)
+
+
 DURATION: Final = _Type("duration", _duration)
 POSITIVE_DURATION: Final = _Type("duration", _positive_duration)
 SIZE: Final = _Type("size", read_size)
@@ -216,6 +220,8 @@ def check_span(since: datetime | None, until: datetime | None, *, ahead: bool = 
         )
 
 
+HTTP: Final = _Type("address", _http)
+"""Where a command listens for HTTP; None: nowhere."""
 PROPERTY: Final = _Type("name=value", read_property)
 NAME: Final = _Type("name", _name)
 GROUP: Final = _Type("name", _group)

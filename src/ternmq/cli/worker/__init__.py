@@ -1,1 +1,5 @@
-"""``ternmq worker``: ``worker``, ``processes`` (several), ``sources`` (reloading), ``logs``."""
+"""``ternmq worker``.
+
+Reading order: ``worker``, ``place`` (which broker), ``processes`` (several), ``sources``
+(reloading), ``reports``, ``board``, ``health`` and ``metrics`` (the health port), ``logs``.
+"""

@@ -12,6 +12,7 @@ handlers, and connects to no broker itself. Nothing is forked with connections o
   it had begun nothing.
 * Each process holds the reading end of a pipe, which ends when the supervisor is gone: then the
   process ends too.
+* With a health port, the supervisor answers for all: each process reports through another pipe.
 """
 
 from __future__ import annotations
@@ -23,13 +24,20 @@ import os
 import signal
 import sys
 import threading
+import time
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ternmq.cli.terminal.exits import ExitCode
 from ternmq.cli.worker import sources
+from ternmq.cli.worker.board import Board
+from ternmq.cli.worker.reports import REPORTS, Reader, Report
 from ternmq.client.connection.backoff import Backoff
 from ternmq.client.connection.connecting import INSTANCE
+
+if TYPE_CHECKING:
+    from ternmq.model.units import Address
 
 log: Final = logging.getLogger("ternmq")
 
@@ -62,14 +70,21 @@ def is_supervised() -> bool:
     return True
 
 
-def supervise(count: int, *, reload: bool) -> int:
-    """Run ``count`` processes of this command line until all are done; return the exit status."""
-    return asyncio.run(_Supervisor(count, Path.cwd() if reload else None).run())
+def supervise(count: int, *, reload: bool, http: Address | None) -> int:
+    """Run ``count`` processes of this command line until all are done; return the exit status.
+
+    Raises:
+        Failed: It cannot listen at ``http``; no process was started.
+    """
+    return asyncio.run(_Supervisor(count, Path.cwd() if reload else None, http).run())
 
 
 class _Supervisor:
-    def __init__(self, count: int, watched: Path | None) -> None:
+    def __init__(self, count: int, watched: Path | None, http: Address | None = None) -> None:
         self._count = count
+        self._http = http
+        self._board = Board(count)
+        self._readers: dict[int, Reader] = {}  # of reports, by number of the process
         self._watched = watched
         self._lifeline, self._held = os.pipe()
         self._children: set[asyncio.subprocess.Process] = set()
@@ -80,6 +95,14 @@ class _Supervisor:
 
     async def run(self) -> int:
         """Run until no process is left."""
+        if self._http is None:
+            return await self._run()
+        from ternmq.cli.worker.health import listening
+
+        async with listening(self._http, self._board):
+            return await self._run()
+
+    async def _run(self) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
@@ -106,11 +129,16 @@ class _Supervisor:
         if not self._told:
             number = signal.SIGTERM  # of all, it ends a process that still imports without a word
         self._told.append(number)
-        self._over.set()
+        self._end()
         self._pass_on(number if len(self._told) <= 2 else signal.SIGKILL)
         if len(self._told) == 2:
             # One that is frozen, or in C code that keeps the GIL, does not handle a signal.
             asyncio.get_running_loop().call_later(_AT_ONCE, self._pass_on, signal.SIGKILL)
+
+    def _end(self) -> None:
+        """Start no process any more."""
+        self._over.set()
+        self._board.stopping = True
 
     def _pass_on(self, number: int) -> None:
         for child in list(self._children):
@@ -127,10 +155,16 @@ class _Supervisor:
             began = loop.time()
             child = await self._start(number)
             self._children.add(child)
+            self._board.started(number, child.pid)
             if self._over.is_set():  # this one has received no signal yet
                 send(child, self._told[-1] if self._told else signal.SIGTERM)
             status = await self._wait(child, change)
             self._children.discard(child)
+            if (reader := self._readers.pop(number, None)) is not None:
+                reader.close()
+            how = f"signal {status - _SIGNAL_BASE}" if status > _SIGNAL_BASE else f"status {status}"
+            self._board.ended(number, f"ended with {how}", for_good=status == ExitCode.DONE
+                              and self._watched is None and not change.is_set())  # fmt: skip
             if self._over.is_set():
                 if status == ExitCode.KILLED:
                     self._status = status
@@ -139,7 +173,6 @@ class _Supervisor:
                 return
             if change.is_set():
                 continue
-            how = f"signal {status - _SIGNAL_BASE}" if status > _SIGNAL_BASE else f"status {status}"
             if self._watched is not None:
                 log.warning("process %d ended with %s: waiting for a change", child.pid, how)
                 await _either(self._over, change)
@@ -150,7 +183,7 @@ class _Supervisor:
                 return
             elif status in FOR_GOOD:
                 self._status = status
-                self._over.set()
+                self._end()
                 self._pass_on(signal.SIGTERM)
                 return
             else:
@@ -173,16 +206,29 @@ class _Supervisor:
         variables = {**os.environ, LIFELINE: str(self._lifeline)}
         if variables.get(INSTANCE) and self._count > 1:  # each is a broadcast instance of its own
             variables[INSTANCE] += f"-{number}"
-        return await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "ternmq",
-            *sys.argv[1:],
-            env=variables,
-            pass_fds=(self._lifeline,),
-            stdin=asyncio.subprocess.DEVNULL,
-            process_group=0,  # Ctrl-C is passed on once, not sent by the terminal too
-        )
+        passed = [self._lifeline]
+        if self._http is not None:
+            reading, writing = os.pipe()
+            self._readers[number] = Reader(reading, partial(self._reported, number))
+            variables[REPORTS] = str(writing)
+            passed.append(writing)
+        try:
+            return await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "ternmq",
+                *sys.argv[1:],
+                env=variables,
+                pass_fds=passed,
+                stdin=asyncio.subprocess.DEVNULL,
+                process_group=0,  # Ctrl-C is passed on once, not sent by the terminal too
+            )
+        finally:
+            for one in passed[1:]:
+                os.close(one)
+
+    def _reported(self, number: int, report: Report) -> None:
+        self._board.reported(number, report, time.monotonic())
 
     async def _wait(self, child: asyncio.subprocess.Process, change: asyncio.Event) -> int:
         """Return the status of a process; if the source changes, end it first."""

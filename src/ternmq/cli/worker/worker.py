@@ -7,6 +7,7 @@ import logging
 import os
 import pkgutil
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,26 +15,30 @@ from datetime import timedelta
 from itertools import dropwhile, takewhile
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import click
 
 import ternmq
 from ternmq.cli.commands import Command
-from ternmq.cli.reach.connection import CONTEXT, Where, connection_options, given_options, resolve
-from ternmq.cli.reach.parameters import DURATION, Whole
+from ternmq.cli.reach.connection import connection_options
+from ternmq.cli.reach.parameters import DURATION, HTTP, Whole
 from ternmq.cli.terminal.exits import ExitCode, Failed, Interrupted
 from ternmq.cli.terminal.problems import code_of, one_line, text_of
 from ternmq.cli.worker import logs
+from ternmq.cli.worker.place import told
 from ternmq.cli.worker.processes import is_supervised, supervise
+from ternmq.cli.worker.reports import Beat, Report, writer
 from ternmq.client.client import Client
-from ternmq.client.connection.connecting import APP, TOKEN, URL, options_of
 from ternmq.client.handler.lifespans import broken_of
 from ternmq.client.process import exiting
 from ternmq.model.errors import TernMQError, UnknownTopic
 from ternmq.model.printing import printable_lines
 from ternmq.model.version import __version__
 from ternmq.sync.client import Client as BlockingClient
+
+if TYPE_CHECKING:
+    from ternmq.model.units import Address
 
 log: Final = logging.getLogger("ternmq")
 
@@ -156,52 +161,6 @@ def _print_from(
     click.echo(printable_lines("".join(shown.format())), err=True, nl=False)
 
 
-def told(context: click.Context) -> Callable[[Client | BlockingClient], None]:
-    """Direct clients made from here on to the broker of the options; return a check of a client.
-
-    The context in use is ignored: what someone uses to look at brokers must not decide what is
-    consumed.
-
-    Raises:
-        click.UsageError: By the check: the code names another broker, app or token, and which of
-            the two is right cannot be known: handlers that ran at the wrong broker cannot be
-            undone. Or at once: an option does not apply to a worker.
-    """
-    given = given_options(context)
-    if "timeout" in given:
-        raise click.UsageError(
-            "--timeout does not apply to a worker: set it in the code, ternmq.connect(..., "
-            "timeout=...)"
-        )
-    named = given.get("context") or (None if "url" in given else os.environ.get(CONTEXT)) or None
-    place = Where(url=given.get("url"), app=given.get("app"), token=given.get("token"))
-    if named is not None:
-        place = resolve(place.url, place.app, place.token, named)
-    wanted = {URL: place.url, APP: place.app, TOKEN: place.token}
-    os.environ.update({name: value for name, value in wanted.items() if value is not None})
-
-    def check(client: Client | BlockingClient) -> None:
-        if all(value is None for value in wanted.values()):
-            return
-        meant = options_of(place.url, place.app, place.token, 1.0, 1.0)
-        made = client.options
-        address, other_address = str(made.address), str(meant.address)
-        here = f"the context {named}" if named is not None else "the command line"
-        for name, stated, same, one, other in (
-            ("address", None, address == other_address, address, other_address),
-            ("app", place.app, made.app == meant.app, repr(made.app), repr(meant.app)),
-            ("token", place.token, made.token == meant.token, "one value", "another"),
-        ):
-            if same or (place.url is None and stated is None):
-                continue  # not given here: the code decides, unless the broker is another one
-            raise click.UsageError(
-                f"the code sets the {name} to {one}, but {here} sets it to {other}: leave it out "
-                "of ternmq.connect(...), or do not set it here"
-            )
-
-    return check
-
-
 @click.command(cls=Command)
 @click.argument("target", metavar="MODULE:CLIENT")
 @click.option(
@@ -224,6 +183,13 @@ def told(context: click.Context) -> Callable[[Client | BlockingClient], None]:
     help="Restart when a .py file below the current folder changes; for development.",
 )
 @click.option(
+    "--http",
+    type=HTTP,
+    metavar="HOST:PORT",
+    help="Address of /livez, /readyz and /metrics, for all processes; `:8080`: every interface; "
+    "`off`: not served. Default: off.",
+)
+@click.option(
     "-v",
     "--verbose",
     count=True,
@@ -236,6 +202,7 @@ def worker(
     drain_timeout: timedelta | None,
     processes: int,
     reload: bool,
+    http: Address | None,
     verbose: int,
     quiet: bool,
     **connection: object,
@@ -264,13 +231,33 @@ def worker(
         numbered=supervised and (processes > 1 or reload),
     )
     if not supervised and (processes > 1 or reload):
-        return supervise(processes, reload=reload)
+        return supervise(processes, reload=reload, http=http)
+    if supervised or http is None:
+        return _work(target, check, drain_timeout, writer())
+    from ternmq.cli.worker.board import Board
+    from ternmq.cli.worker.health import beside
+
+    board = Board(1)
+    with beside(http, board):
+        board.started(1, os.getpid())
+        return _work(
+            target, check, drain_timeout, lambda one: board.reported(1, one, time.monotonic())
+        )
+
+
+def _work(
+    target: str,
+    check: Callable[[Client | BlockingClient], None],
+    drain_timeout: timedelta | None,
+    sink: Callable[[Report], None] | None,
+) -> int:
+    """Find the client and run its handlers; return the exit status. ``sink``: gets reports."""
     client = find(target)
     check(client)
     log.info("ternmq %s, worker %s, process %d", __version__, target, os.getpid())
     code = ExitCode.DONE
     try:
-        _run(client, None if drain_timeout is None else drain_timeout.total_seconds())
+        _run(client, None if drain_timeout is None else drain_timeout.total_seconds(), sink)
     except Interrupted:
         exiting.end_after_others(ExitCode.INTERRUPTED)
         raise
@@ -284,14 +271,21 @@ def worker(
     return code
 
 
-def _run(client: Client | BlockingClient, drain_timeout: float | None) -> None:
+def _run(
+    client: Client | BlockingClient,
+    drain_timeout: float | None,
+    sink: Callable[[Report], None] | None,
+) -> None:
     """Run a client's handlers; end even if some of them do not."""
     threads = _Threads()
     if isinstance(client, BlockingClient):
-        _run_blocking(client, threads, drain_timeout)
+        _run_blocking(client, threads, drain_timeout, sink)
         return
     runner = asyncio.Runner()
     runner.get_loop().set_default_executor(threads)
+    beat = None if sink is None else Beat(client.serving, sink)
+    if beat is not None:
+        beat.begin(runner.get_loop())
     try:
         runner.run(client.run(signals=True, drain_timeout=drain_timeout))
     except KeyboardInterrupt:
@@ -304,12 +298,23 @@ def _run(client: Client | BlockingClient, drain_timeout: float | None) -> None:
     except Exception as error:
         _leave(runner, threads, error)
         raise
+    if beat is not None:
+        beat.report()
     _leave(runner, threads, ExitCode.DONE)
 
 
-def _run_blocking(client: BlockingClient, threads: _Threads, drain_timeout: float | None) -> None:
-    loop = client.reach()[0].loop
+def _run_blocking(
+    client: BlockingClient,
+    threads: _Threads,
+    drain_timeout: float | None,
+    sink: Callable[[Report], None] | None,
+) -> None:
+    thread, engine = client.reach()
+    loop = thread.loop
     loop.call_soon_threadsafe(loop.set_default_executor, threads)
+    beat = None if sink is None else Beat(engine.serving, sink)
+    if beat is not None:
+        beat.begin(loop)
     try:
         client.run(signals=True, drain_timeout=drain_timeout)  # at its end, its loop has ended too
     except KeyboardInterrupt:
@@ -322,6 +327,8 @@ def _run_blocking(client: BlockingClient, threads: _Threads, drain_timeout: floa
     except Exception as error:
         _end_without(threads.unfinished, error)
         raise
+    if beat is not None:
+        beat.report()
     _end_without(threads.unfinished, ExitCode.DONE)
 
 

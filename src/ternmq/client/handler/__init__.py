@@ -2,8 +2,8 @@
 
 Reading order: ``declarations``, ``signature``, ``depends``, ``injection``, ``yielding``,
 ``lifespans``, ``middleware``, ``composing`` (all of these around one call), ``handlers`` (loops
-that call them), ``draining`` (the end), ``blocking`` (functions that run in threads), ``unawaited``
-(coroutines that nobody awaits).
+that call them), ``counts`` (what they did), ``draining`` (the end), ``blocking`` (functions that
+run in threads), ``unawaited`` (coroutines that nobody awaits).
 
 Invariant: an error is raised or logged, not both.
 """

@@ -23,6 +23,7 @@ from ternmq.client.consumer.running import Running, Threads, failure_of
 from ternmq.client.content import tracing
 from ternmq.client.content.codecs import Codecs
 from ternmq.client.handler.composing import Composed, around
+from ternmq.client.handler.counts import HandlerCounts, Tally
 from ternmq.client.handler.unawaited import raise_found, watch_begins
 from ternmq.model.errors import DecodeError, InvalidHandler
 from ternmq.model.policies import write_retry
@@ -50,6 +51,8 @@ class Handler:
         composed: Composed,
         codecs: Codecs,
         threaded: Callable[[Delivery], object],
+        *,
+        counted: bool = False,
     ) -> None:
         declared = composed.declared
         self._outside = composed.outside
@@ -67,6 +70,7 @@ class Handler:
         self._consumer: ConsumerEngine | None = None
         self._workers: list[asyncio.Task[None]] = []
         self._running: dict[Identity, Running] = {}  # by message
+        self._tally = Tally() if counted else None
 
     def check(self) -> None:
         """Check that bodies can be decoded to its parameter; all modules are imported by now.
@@ -123,6 +127,16 @@ class Handler:
         """The calls that run now."""
         return list(self._running.values())
 
+    @property
+    def counts(self) -> HandlerCounts:
+        """What it did; only of handlers that are counted. Call it from the client's loop."""
+        tally = self._tally or Tally()
+        running = len(self._running)
+        source = self.source
+        return HandlerCounts(
+            self.name, source.topic, source.group, tally.done(running), tally.failed, running
+        )
+
     def calls_caller(self) -> bool:
         """Return whether the caller is a call of this handler. Callable from any thread."""
         threads = self._threads
@@ -153,10 +167,11 @@ class Handler:
         worker = _current()
         function = self._function
         plain = self.is_async and not self._outside and not self._signature.delivery
-        async for delivery in consumer:
+        tally = self._tally
+        async for delivery in consumer if tally is None else tally.each(consumer):
             lease, message = delivery.lease, identity_of(delivery)
             if message in running:
-                running[message].came_again(delivery)
+                self._came_again(running[message], delivery)
                 continue
             value: object = None
             if body:
@@ -191,6 +206,11 @@ class Handler:
                 else:
                     lease.ack(offset)  # as ``conclude`` does
 
+    def _came_again(self, run: Running, delivery: Delivery) -> None:
+        run.came_again(delivery)
+        if self._tally is not None:
+            self._tally.begun -= 1  # it is the same message
+
     def _cancelled(self, run: Running, error: asyncio.CancelledError) -> None:
         """Re-raise it if the worker was cancelled; else the call has failed."""
         task = asyncio.current_task()
@@ -215,6 +235,8 @@ class Handler:
     def _ended(self, run: Running, error: BaseException | None) -> None:
         """Settle the message of a call that ended."""
         self._running.pop(identity_of(run.delivery), None)
+        if self._tally is not None:
+            self._tally.ended(error)
         if run.left:
             run.error = error
             run.ended()
@@ -224,6 +246,8 @@ class Handler:
     def _reject(self, delivery: Delivery, error: DecodeError) -> None:
         log.error("%r is rejected, it is a dead letter now: %s", delivery, error)
         delivery.settle_soon(Outcome.DEAD, f"{DECODE}: {error.args[0]}")
+        if self._tally is not None:
+            self._tally.ended(error)
 
     def _call_async(self, value: object, delivery: Delivery, run: Running) -> Awaitable[object]:
         del run

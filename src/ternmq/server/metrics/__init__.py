@@ -1,7 +1,6 @@
 """Metrics and health over HTTP.
 
-Reading order: ``metrics``, ``budgets`` and ``groups`` (their families), ``health`` with
-``http_port``.
+Reading order: ``metrics``, ``budgets`` and ``groups`` (their families), ``health``.
 
 Invariant: a scrape costs the loop a bounded time, however many groups there are.
 """

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from ternmq.broker.query.messages import Queries
+from ternmq.http.port import Answer, HttpPort
 from ternmq.journal.cache.cold import WouldBlock
 from ternmq.server.engine.engine import Core
 from ternmq.server.metrics.groups import GroupSeries
-from ternmq.server.metrics.http_port import Answer, HttpPort
 from ternmq.server.metrics.metrics import BrokerCollector
 from ternmq.server.telemetry.late_imports import Import, load_exposition
 

@@ -8,8 +8,8 @@ from http import HTTPStatus
 
 import pytest
 
-from ternmq.server.metrics import http_port
-from ternmq.server.metrics.http_port import Answer, HttpPort
+from ternmq.http import port as http_port
+from ternmq.http.port import Answer, HttpPort
 
 CLIENTS = "ternmq://127.0.0.1:1234"
 ELSEWHERE = b"400 Bad Request; clients of TernMQ connect to ternmq://127.0.0.1:1234\n"

@@ -1,11 +1,13 @@
 """HTTP for probes and scrapers: a few fixed paths, one answer a connection.
 
 Requests are GET or HEAD without a body; their headers are ignored. Probes and scrapers need no more
-of HTTP, and every broker saves the memory and the start-up time of a whole library. If more is
-needed one day (a body, a session, an upgrade), use a library instead of extending this file.
+of HTTP, and every broker and worker saves the memory and the start-up time of a whole library. If
+more is needed one day (a body, a session, an upgrade), use a library instead of extending this
+file.
 
-The second line of every answer is ``TernMQ-Clients: URL``, the address for clients. A TernMQ client
-that connects to this port by mistake is answered with 400, and can show its user that address.
+The second line of every answer of a broker is ``TernMQ-Clients: URL``, the address for clients. A
+TernMQ client that connects to this port by mistake is answered with 400, and can show its user that
+address.
 
 A peer has ``PATIENCE_S`` for the whole exchange and ``HEAD_BYTES`` for its request; there are at
 most ``MOST`` peers. Beyond that, a new peer replaces the one that has waited longest without
@@ -46,15 +48,17 @@ class Answer(NamedTuple):
 
 
 class HttpPort:
-    """Listens and answers. Not thread-safe: call it from the broker's loop.
+    """Listens and answers. Not thread-safe: call it from one loop.
 
     Args:
         paths: Path -> function that makes the answer; it may not raise anything but
             ``CancelledError``.
-        clients: The URL that clients of the broker connect to.
+        clients: The URL that clients of the broker connect to; empty: this is no broker's port.
     """
 
-    def __init__(self, paths: Mapping[str, Callable[[], Awaitable[Answer]]], clients: str) -> None:
+    def __init__(
+        self, paths: Mapping[str, Callable[[], Awaitable[Answer]]], clients: str = ""
+    ) -> None:
         self._paths = paths
         self._clients = clients
         self._peers: set[asyncio.Task[None]] = set()
@@ -66,7 +70,7 @@ class HttpPort:
         """Listen; return the port.
 
         Raises:
-            OSError: The broker cannot listen at the address.
+            OSError: It cannot listen at the address.
         """
         self._listener = await asyncio.start_server(self._serve, host, port, limit=HEAD_BYTES)
         return int(self._listener.sockets[0].getsockname()[1])
@@ -106,9 +110,10 @@ class HttpPort:
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         method, answer = await self._asked(reader)
+        clients = f"{CLIENTS}: {self._clients}\r\n" if self._clients else ""
         head = (
             f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n"
-            f"{CLIENTS}: {self._clients}\r\n"
+            f"{clients}"
             f"Content-Type: {answer.content_type}\r\n"
             f"Content-Length: {sum([len(piece) for piece in answer.body])}\r\n"
             "Allow: GET, HEAD\r\nConnection: close\r\n\r\n"
@@ -132,7 +137,7 @@ class HttpPort:
         """Read a request; return its method and the answer."""
         begin = await reader.readexactly(3)
         if not begin.isalpha():  # another protocol: its peer may wait without ever sending CRLF
-            told = f"; clients of TernMQ connect to {self._clients}"
+            told = f"; clients of TernMQ connect to {self._clients}" if self._clients else ""
             return b"", _refusal(HTTPStatus.BAD_REQUEST, told)
         try:
             rest = await reader.readuntil(b"\r\n\r\n")
