@@ -170,6 +170,7 @@ class Membership:
         if at_once:
             self._assign(subscription, owners)
             return
+        self._catalog.joined.note(subscription.group, owners)
         if owners.since_us == NEVER:
             owners.since_us = now_us
         owners.armed_us = min(now_us + self.settled_us, owners.since_us + self.longest_us)
@@ -187,7 +188,9 @@ class Membership:
         return (len(owners.of) + len(owners.members)) // _ASSIGN_WORK
 
     def _assign(self, subscription: Subscription, owners: Owners) -> None:
-        for session in owners.assign(_owners(subscription, owners)):
+        unsaid = owners.assign(_owners(subscription, owners))
+        self._catalog.joined.note(subscription.group, owners)
+        for session in unsaid:
             self._tell(subscription, owners, session)
         self._ledger.wakes.wake(subscription)
 
