@@ -81,6 +81,73 @@ def test_a_group_that_locks_queues(cli: CommandLine, filled: str) -> None:
     assert [one["offset"] for one in taken.lines] == list(range(10))
 
 
+def test_queues_are_assigned_to_consumers(cli: CommandLine, topic: str) -> None:
+    cli("topic", "create", topic, "--queues", 4)
+    entries = ("--assign", "0-1=billing-*", "--assign", "3=web-?")
+    cli("group", "create", topic, "sums", "--mode", "owned", *entries)
+
+    def assigned() -> object:
+        shown = cli("group", "show", topic, "sums", "--json").json
+        assert shown["mode"] == "owned"
+        return shown["assign"]
+
+    assert assigned() == ["0-1=billing-*", "3=web-?"]
+    assert "0-1=billing-* 3=web-?" in cli("group", "show", topic, "sums").out
+    # The queues of one pattern come together, each once; two patterns may name the same queue.
+    again = ("--assign", "2=a", "--assign", "0=b", "--assign", "0,2=a", "--assign", "0=b")
+    said = cli("group", "set", topic, "sums", *again).err
+    assert said == f"changed group sums on {topic}\n"
+    assert assigned() == ["0,2=a", "0=b"]
+    said = cli("group", "set", topic, "sums", *again).err
+    assert said == f"group sums on {topic} has these settings already\n"
+    cli("group", "set", topic, "sums", "--window", 50)
+    assert assigned() == ["0,2=a", "0=b"], "an option that is not named changes nothing"
+    cli("group", "set", topic, "sums", "--assign", "")
+    assert assigned() == []
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        (("4=a",), "has 2 queues, from 0 on: there is no queue 4 to assign to a"),
+        (("0=a", "1-2=b"), "there is no queue 2 to assign to b"),
+        (("0=a b",), "not a pattern of member names: 'a b'"),
+        (("0=",), "not a pattern of member names: ''"),
+        (("0",), "not an assignment: '0': write queues=member, such as 0-2,5=billing-*"),
+        (("=a",), "not an assignment: '=a'"),
+        (("1-0=a",), "not a range of queues: '1-0'"),
+        (tuple(f"0=m{n}" for n in range(257)), "assign has 257 entries: at most 256"),
+    ],
+)
+def test_assignments_that_cannot_be(
+    cli: CommandLine, topic: str, entries: tuple[str, ...], said: str
+) -> None:
+    """Nothing is made or changed."""
+    cli("topic", "create", topic, "--queues", 2)
+    options = [part for entry in entries for part in ("--assign", entry)]
+    made = cli("group", "create", topic, "sums", "--mode", "owned", *options, code=2)
+    assert said in made.err
+    assert cli("group", "list", topic, "--json").json == []
+    cli("group", "create", topic, "sums", "--mode", "owned", "--assign", "0=first")
+    assert said in cli("group", "set", topic, "sums", *options, code=2).err
+    shown = cli("group", "show", topic, "sums", "--json").json
+    assert shown["assign"] == ["0=first"]
+
+
+def test_only_groups_of_mode_owned_have_assignments(cli: CommandLine, topic: str) -> None:
+    cli("topic", "create", topic)
+    for mode in ("shared", "queue_lock", "exclusive"):
+        entry = ("--mode", mode, "--assign", "0=a")
+        said = cli("group", "create", topic, "sums", *entry, code=2).err
+        assert f"assign is for groups of mode owned: this one has mode {mode}" in said
+    cli("group", "create", topic, "sums", "--mode", "owned", "--assign", "0=a")
+    cli("group", "set", topic, "sums", "--mode", "exclusive")
+    shown = cli("group", "show", topic, "sums", "--json").json
+    assert (shown["mode"], shown["assign"]) == ("exclusive", [])
+    said = cli("group", "set", topic, "sums", "--assign", "0=a", code=2).err
+    assert "assign is for groups of mode owned" in said
+
+
 def test_deleting_a_group_that_is_consumed_says_that_it_is_made_again(
     cli: CommandLine, filled: str, client: ternmq.sync.Client
 ) -> None:
@@ -159,6 +226,24 @@ def test_clients_are_switched_off_and_on(
     assert said == f"no client is switched off for group billing on {filled}\n"
     held.ack()
     assert client.pull(filled, group="billing", wait=5)
+
+
+def test_clients_that_cannot_be_switched_off(cli: CommandLine, filled: str) -> None:
+    cli("group", "create", filled, "billing")
+    for entry in ("", "a name", "123456789", "a/b/c", "a*b", "*/"):
+        said = cli("client", "offline", filled, "billing", entry, code=2).err
+        assert "not the name of a client" in said
+    assert cli("group", "show", filled, "billing", "--json").json["offline"] == []
+    cli("client", "offline", filled, "none", "shop/*", code=4)
+    cli("client", "online", filled, "none", code=4)
+    cli("client", "offline", "no-topic", "billing", "shop/*", code=4)
+    cli("client", "offline", filled, "billing", "a", "b")
+    said = cli("client", "offline", filled, "billing", "a").err
+    assert cli("group", "show", filled, "billing", "--json").json["offline"] == ["a", "b"], said
+    many = [f"c{n}" for n in range(255)]
+    said = cli("client", "offline", filled, "billing", *many, code=2).err
+    assert "at most 256 entries of clients can be switched off, not 257" in said
+    assert cli("group", "show", filled, "billing", "--json").json["offline"] == ["a", "b"]
 
 
 def test_a_group_of_other_settings_is_told_of(cli: CommandLine, filled: str) -> None:

@@ -56,6 +56,38 @@ def test_a_held_key_is_listed_counted_and_cleared_when_it_goes_on() -> None:
         assert client.admin.status().alarms == 0
 
 
+def test_an_owner_that_takes_nothing_is_named_until_it_goes_on() -> None:
+    with broker() as one, ternmq.sync.connect(one.url, instance="billing-1") as client:
+        client.admin.create_topic("orders", queues=2)
+        client.admin.create_group("orders", "billing", mode="owned", assign={"billing-*": [0]})
+        client.send("orders", b"x", queue=0)
+        client.send("orders", b"y", queue=1)
+        (delivery,) = client.pull("orders", group="billing")
+        delivery.ack()
+        client.send("orders", b"z", queue=0)
+        wait_for(one, 11 * 60)
+        assert names(client) == [
+            ("owner-idle", "orders/billing"),
+            ("queue-unowned", "orders/billing"),
+        ]
+        texts = [alarm.text for alarm in client.admin.alarms()]
+        assert "queue 0: its owner billing-1/" in texts[0]
+        assert "queue 1, which belongs to nobody" in texts[1]
+        metrics = client.admin.status().metrics
+        assert metrics['ternmq_alarms{alarm="owner-idle"}'] == 1
+        assert (metrics["ternmq_members"], metrics["ternmq_unowned_queues"]) == (1, 1)
+        assert metrics['ternmq_group_unowned_queues{group="billing",topic="orders"}'] == 1
+        (delivery,) = client.pull("orders", group="billing")
+        delivery.ack()
+        client.admin.change_group("orders", "billing", assign={"billing-*": [0, 1]})
+        (delivery,) = client.pull("orders", group="billing")
+        delivery.ack()
+        wait_for(one, 14)
+        assert names(client) == []
+        metrics = client.admin.status().metrics
+        assert (metrics["ternmq_members"], metrics["ternmq_unowned_queues"]) == (1, 0)
+
+
 def test_a_gap_of_the_clock_is_an_alarm() -> None:
     with broker() as one, ternmq.sync.connect(one.url) as client:
         one.clock.jump_wall(hours=3)

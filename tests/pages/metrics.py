@@ -17,7 +17,8 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "Groups": (
         "groups", "group_lag", "group_leased", "group_ready", "group_retrying", "group_retries",
-        "group_dead",
+        "group_dead", "group_members", "group_unowned", "members", "unowned_", "offline_clients",
+        "broadcast_instances",
     ),
     "Disk and journal": (
         "sync", "last_sync", "group_commit", "journal_", "records", "state_", "moved_",

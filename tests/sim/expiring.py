@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ternmq.model.errors import InvalidRequest
-from ternmq.model.specs import LONGEST_US, Expired, SubscriptionSpec
+from ternmq.model.specs import LONGEST_US, Expired, Mode, SubscriptionSpec
 from ternmq.record.batch.batch import Row, encode
 from ternmq.record.fact import facts
 from ternmq.record.fact.facts import Cause, Outcome
@@ -65,8 +65,12 @@ class Expiries:
             return
         expires_us = self.expires_us(topic, stored[offset])
         row = group.rows.get(offset)
-        if row is None or row.parked:
+        if row is None:
             judged = deliveries == 1
+        elif row.parked:
+            # Behind a skip, a group that parks no rows any more takes them for replayed ones.
+            mode = topic.subscriptions[group.key[0]].spec.mode
+            judged = deliveries == 1 and (mode is Mode.ORDERED or offset >= group.given.since)
         else:
             judged = row.state == "waiting"
         if judged and expires_us <= record.time_us:
@@ -115,7 +119,8 @@ class Expiries:
         elif row is not None:
             if not row.parked:
                 raise Violation(f"{where}: {offset} is {row.state} and expires")
-            count("expired while parked")
+            ordered = spec.mode is Mode.ORDERED
+            count("expired while parked" if ordered else "expired while parked, before a switch")
         self._check_outcome(where, record, fact, group, spec, row)
         if not stored[offset].row().expiry_us:
             count("expired by its topic")

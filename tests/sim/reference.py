@@ -1076,9 +1076,10 @@ class Reference:
     def _switched(
         self, record: RawRecord, change: control.SubscriptionChanged, before: Mode
     ) -> None:
-        """A group has another mode: its rows are what they were, but none is parked any more.
+        """A group has another mode: its rows are what they were.
 
-        Rows that are leased wait for others of their lease only, until they are handed out again.
+        Rows that were parked wait for no other row any more, but were never handed out. Rows that
+        are leased wait for others of their lease only, until they are handed out again.
         """
         where, after = f"CONFIG at {record.position}", change.spec.mode
         self.count(f"switched from {before.value} to {after.value}")
@@ -1093,7 +1094,6 @@ class Reference:
                     self.count("parked row of a group that is not ordered any more")
                 if row.state == LEASED:
                     self.count("lease from before a switch")
-                row.parked = False
                 row.key = -row.lease if row.state == LEASED else 0
 
     def _drop(self, group: int, topic: int) -> None:

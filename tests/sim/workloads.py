@@ -1082,7 +1082,7 @@ def switching(seed: str) -> World:
     broker.checking.put_group(now, APP, ProducerGroupSpec(name=GROUP, without_checker=True))
     desk = Desk(world)
     _client(world, desk)
-    _client(world, Producer(world, "o", 11, keys=3, every_us=5_000))
+    _client(world, Brief(world, "o", 11, keys=3, every_us=5_000, brief=0.3, plain=1.0))
     _client(world, Producer(world, "t", 12, every_us=8_000))
     for at in range(4):
         _client(world, Consumer(

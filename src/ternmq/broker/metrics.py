@@ -36,6 +36,43 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
             len(views.catalog.instances),
             "Broadcast instances of all topics; limit `limits.instances`.",
         ),
+        (
+            "broadcast_instances_connected",
+            len(views.catalog.instances) - views.catalog.instances.left,
+            (
+                "Of `ternmq_broadcast_instances`, those whose client is connected, or within the"
+                " grace of its session."
+            ),
+        ),
+        (
+            "broadcast_instances_kept",
+            views.catalog.instances.left,
+            (
+                "Of `ternmq_broadcast_instances`, those whose client has left: their places are"
+                " kept for `limits.instance_kept`."
+            ),
+        ),
+        (
+            "members",
+            views.catalog.joined.members,
+            (
+                "Members of all groups of mode `owned` or `exclusive`; a client is a member of at"
+                " most 1,000 groups."
+            ),
+        ),
+        (
+            "unowned_queues",
+            views.catalog.joined.unowned,
+            "Queues of groups with members that belong to none of them.",
+        ),
+        (
+            "offline_clients",
+            views.catalog.offline_entries,
+            (
+                "Clients that are switched off, as `ternmq client offline` named them, of all"
+                " groups; at most 256 of each group."
+            ),
+        ),
         ("apps", len(views.catalog.apps), "Apps; limit `limits.apps`."),
         (
             "sessions",

@@ -65,6 +65,8 @@ def guarded(world: World) -> None:
         (views.gone, "entries"),
         (views.writers, "by_name"),
         (views.schedule, "topics"),
+        (views.catalog.joined, "_shares"),
+        (views.catalog.instances, "_session_of"),
     ]
     for owner, name in owners:
         setattr(owner, name, NoWalk(getattr(owner, name)))

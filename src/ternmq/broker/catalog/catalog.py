@@ -12,6 +12,7 @@ from typing import Final
 from ternmq.broker.catalog.filter import GroupFilter, filter_of
 from ternmq.broker.catalog.firsts import Firsts
 from ternmq.broker.catalog.instances import Instances
+from ternmq.broker.catalog.joined import JoinedGroups
 from ternmq.broker.catalog.levels import LevelTurns
 from ternmq.broker.catalog.owners import Owners
 from ternmq.broker.containers.sortedkeys import SortedKeys
@@ -290,9 +291,11 @@ class Catalog:
         "group_numbers",
         "groups",
         "instances",
+        "joined",
         "modes",
         "next_group",
         "next_topic",
+        "offline_entries",
         "queue_pages",
         "subscription_pages",
         "topic_names",
@@ -325,6 +328,9 @@ class Catalog:
         self.expiring_pages: dict[tuple[int, int], int] = {}
         """(page of topics, page of queues) -> newest record with rows that may expire."""
         self.instances = Instances()
+        self.joined = JoinedGroups()
+        self.offline_entries = 0
+        """Clients that are switched off, counted by the entries of all groups."""
         self.apps: dict[str, App] = {}
         self.app_pages: dict[int, int] = {}
         """Page of apps -> newest record that changed one in it."""
@@ -415,6 +421,7 @@ class Catalog:
             topic.forget_order()
             self.group_numbers.add(group)
             self.next_group = max(self.next_group, group + 1)
+            self.offline_entries += len(spec.offline)
             if spec.instance is not None:
                 self.instances.put(group, spec.instance)
         else:
@@ -423,7 +430,10 @@ class Catalog:
 
     def set_subscription(self, subscription: Subscription, spec: SubscriptionSpec) -> None:
         """Change the settings of a subscription."""
+        self.offline_entries += len(spec.offline) - len(subscription.spec.offline)
         subscription.set(spec, self.modes[spec.mode])
+        if subscription.owners is None:
+            self.joined.discard(subscription.group)
         if spec.instance is not None:
             self.instances.put(subscription.group, spec.instance)
 
@@ -433,6 +443,9 @@ class Catalog:
         self.groups.pop(group, None)
         self.group_numbers.discard(group)
         self.instances.discard(group)
+        self.joined.discard(group)
+        if subscription is not None:
+            self.offline_entries -= len(subscription.spec.offline)
         if subscription is not None and topic.by_group.get(subscription.name) is subscription:
             del topic.by_group[subscription.name]
             topic.forget_order()
@@ -441,9 +454,11 @@ class Catalog:
     def remove_subscriptions(self, topic: Topic) -> dict[int, Subscription]:
         """Remove all subscriptions of a topic, and return them by number."""
         gone = topic.subscriptions
-        for group in gone:
+        for group, one in gone.items():
             del self.groups[group]
             self.instances.discard(group)
+            self.joined.discard(group)
+            self.offline_entries -= len(one.spec.offline)
         self.group_numbers.discard_all(gone)
         topic.subscriptions, topic.by_group = {}, {}
         topic.forget_order()

@@ -14,13 +14,15 @@ class Instances:
     Not thread-safe: call it from the broker's loop.
     """
 
-    __slots__ = ("_by_session", "_numbers", "_session_of")
+    __slots__ = ("_by_session", "_numbers", "_session_of", "left")
 
     def __init__(self) -> None:
         self._numbers: SortedKeys[int] = SortedKeys()
         self._session_of: dict[int, int] = {}
         """Number of the group -> the session of its client; 0: none."""
         self._by_session: dict[int, dict[int, None]] = {}
+        self.left = 0
+        """Number of instances without a client: their places are kept for some days."""
 
     def __len__(self) -> int:
         return len(self._session_of)
@@ -32,6 +34,8 @@ class Instances:
         self._session_of[group] = instance.session
         if instance.session:
             self._by_session.setdefault(instance.session, {})[group] = None
+        else:
+            self.left += 1
 
     def discard(self, group: int) -> None:
         """Forget a group that is gone; any other number changes nothing."""
@@ -49,8 +53,10 @@ class Instances:
         return self._numbers.behind(group)
 
     def _leave(self, group: int) -> None:
-        session = self._session_of.get(group, 0)
-        if session:
+        session = self._session_of.get(group)
+        if session == 0:
+            self.left -= 1
+        elif session is not None:
             mine = self._by_session[session]
             del mine[group]
             if not mine:

@@ -63,6 +63,10 @@ class Owners:
         """Number of queues that belong to a member."""
         return sum([len(one.queues) for one in self.members.values()])
 
+    def unowned(self, count: int) -> int:
+        """Return how many of ``count`` queues belong to nobody. O(queues)."""
+        return count - len(self.of) + self.of.count(NOBODY)
+
     def owner(self, queue: int) -> int:
         """Return the session that owns a queue, or ``NOBODY``."""
         return self.of[queue] if queue < len(self.of) else NOBODY

@@ -104,18 +104,18 @@ class Expiry:
         self._batch = self._copies = None
         found: list[LeasedRun] = []
         below = queue.judged_below
-        failures, cursor = progress.failures, progress.cursor
-        parks = progress.mode.parks
+        failures = progress.failures
+        # Never handed out: the next rows of the queue, and those that were parked behind another of
+        # their key, also if the mode was changed since. In a mode that parks no rows, those below
+        # `since` were replayed: the group begins, or was told to go on, behind them.
+        first = 0 if progress.mode.parks else progress.given.since
         for start, stop, _, deliveries in sorted(runs):
             if start >= below:
                 break
-            # Never handed out: the next row of the queue, or parked behind another of its key.
-            fresh = deliveries == 1 and (parks or start >= cursor)
-            if fresh:
-                found += [
-                    (low, high, 0, 0)
-                    for low, high in self._over(now_us, queue, progress, start, min(stop, below))
-                ]
+            if deliveries == 1:
+                low, high = max(start, first), min(stop, below)
+                over = self._over(now_us, queue, progress, low, high)
+                found += [(*span, 0, 0) for span in over]
             elif failures.waiting_rows:
                 for offset in range(start, min(stop, below)):
                     row = failures.failure(offset)

@@ -15,6 +15,8 @@ Spans may contain rows that the group was not given: its filter passed over them
 parked behind a busy key until a reset. What a group commits itself (COMMIT) counts as given: it
 read it elsewhere. What it skipped does not, nor what is below its start.
 
+Of rows with an expiry, pulls also look at ``since`` (`delivery.expiry`).
+
 Values are immutable. CURSOR and REPLAY change them, pulls never do. In STATE they are entries of
 GIVEN. Deterministic, no I/O.
 """

@@ -24,10 +24,15 @@ NO_CHECKER: Final = "no-checker"
 """Transactions wait for a checker. Subject: the producer group."""
 EXPIRED_DROPPED: Final = "expired-dropped"
 """Expired rows are dropped, as there is no room for them. Subject: topic/group/queue."""
+OWNER_IDLE: Final = "owner-idle"
+"""Rows wait in a queue whose owner does nothing. Subject: topic/group."""
 PARKED: Final = "transaction-parked"
 """Nobody is asked about a transaction any more. Subject: its id."""
+UNOWNED: Final = "queue-unowned"
+"""Rows wait in a queue that belongs to no member of the group. Subject: topic/group."""
 NAMES: Final = (
-    CLOCK, DEAD_LETTERS, EXPIRED_DROPPED, HELD, DUE_UNREADABLE, DUE_NO_ROOM, NO_CHECKER, PARKED,
+    CLOCK, DEAD_LETTERS, EXPIRED_DROPPED, HELD, DUE_UNREADABLE, DUE_NO_ROOM, NO_CHECKER, OWNER_IDLE,
+    PARKED, UNOWNED,
 )  # fmt: skip
 MOST_TEXT: Final = 300
 """Most characters of a text; what is longer is cut."""

@@ -30,8 +30,12 @@ SETTLED_US: Final = SECOND_US
 LONGEST_US: Final = 3 * SECOND_US
 MEMBERSHIPS: Final = 1000
 """Most groups that a session is a member of."""
+_FEW: Final = 8
+"""Groups of a session that ends whose queues are assigned at once; those of more, in pieces."""
 _ASSIGN_WORK: Final = 16
 """Queues and members that count as one unit of work."""
+_ASSIGN_BASE: Final = 8
+"""Units of work of each group, whatever its size."""
 
 
 class Assigned(NamedTuple):
@@ -133,14 +137,22 @@ class Membership:
                     self.leave(now_us, session.number, known)
 
     def session_over(self, now_us: int, session: Session, *, clean: bool) -> None:
-        """End the memberships of a session that ends; ``clean``: its client said so."""
+        """End the memberships of a session that ends; ``clean``: its client said so.
+
+        If these are many, the queues are assigned by the timers of the groups, in pieces.
+        """
+        few = len(session.memberships) <= _FEW
         for group in session.memberships:
             subscription = self._catalog.groups.get(group)
             if subscription is None or subscription.owners is None:
                 continue
             owners = subscription.owners
             if owners.leave(session.number):
-                self._changed(now_us, subscription, owners, at_once=clean or not owners.held)
+                at_once = clean or not owners.held
+                if at_once and not few:
+                    self._arm(now_us, subscription, owners, now_us)
+                else:
+                    self._changed(now_us, subscription, owners, at_once=at_once)
         session.memberships.clear()
 
     def group_changed(self, subscription: Subscription) -> None:
@@ -185,10 +197,17 @@ class Membership:
         if at_once:
             self._assign(subscription, owners)
             return
+        since_us = now_us if owners.since_us == NEVER else owners.since_us
+        at_us = min(now_us + self.settled_us, since_us + self.longest_us)
+        self._arm(now_us, subscription, owners, at_us)
+
+    def _arm(self, now_us: int, subscription: Subscription, owners: Owners, at_us: int) -> None:
+        """Have the queues of a group assigned at a time, because its members changed."""
+        self._catalog.joined.note(subscription.group, owners)
         if owners.since_us == NEVER:
             owners.since_us = now_us
-        owners.armed_us = min(now_us + self.settled_us, owners.since_us + self.longest_us)
-        self._timers.set(owners.armed_us, Timer.ASSIGN, subscription)
+        owners.armed_us = at_us
+        self._timers.set(at_us, Timer.ASSIGN, subscription)
 
     def assign(self, now_us: int, due_us: int, subscription: Subscription, budget: int) -> int:
         """Assign the queues of a group, if it is time (timer ASSIGN); return the work units."""
@@ -199,10 +218,12 @@ class Membership:
         if self._catalog.groups.get(subscription.group) is not subscription:
             return 0
         self._assign(subscription, owners)
-        return (len(owners.of) + len(owners.members)) // _ASSIGN_WORK
+        return _ASSIGN_BASE + (len(owners.of) + len(owners.members)) // _ASSIGN_WORK
 
     def _assign(self, subscription: Subscription, owners: Owners) -> None:
-        for session in owners.assign(self._owners(subscription, owners)):
+        unsaid = owners.assign(self._owners(subscription, owners))
+        self._catalog.joined.note(subscription.group, owners)
+        for session in unsaid:
             self._tell(subscription, owners, session)
         self._ledger.wakes.wake(subscription)
 

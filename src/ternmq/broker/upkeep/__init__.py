@@ -6,7 +6,7 @@ STATE set is written), ``fulfilling`` (scheduled rows that are due) with ``dueba
 ``copied`` and ``owedcopies``, ``schedulecopies``, ``preparedcopies`` (what is copied before),
 ``pinned`` (what keeps that segment) and ``removal``; ``refreshing``; ``expiring`` (rows of groups
 that nobody pulls); ``alarming`` (what needs a
-person).
+person) with ``ownerwatch``.
 
 Invariants: a piece of work ends within about a millisecond; what it changes is recorded first.
 """

@@ -24,11 +24,14 @@ from ternmq.broker.ledger.alarms import (
     DUE_NO_ROOM,
     HELD,
     NO_CHECKER,
+    OWNER_IDLE,
     PARKED,
+    UNOWNED,
     Alarms,
 )
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.broker.upkeep.fulfilling import Fulfilling
+from ternmq.broker.upkeep.ownerwatch import OwnerWatch
 from ternmq.model.errors import JournalFull
 from ternmq.model.types import SECOND_US
 from ternmq.model.words import counted, lasting, verb
@@ -51,13 +54,16 @@ class Alarming:
             the wall clock.
     """
 
-    __slots__ = ("_alarms", "_asking", "_fulfilling", "_gone_since", "_ledger", "clock_gap_us")
+    __slots__ = (
+        "_alarms", "_asking", "_fulfilling", "_gone_since", "_ledger", "_watch", "clock_gap_us"
+    )  # fmt: skip
 
     def __init__(self, ledger: Ledger, fulfilling: Fulfilling, asking: Asking) -> None:
         self._ledger = ledger
         self._asking = asking
         self._fulfilling = fulfilling
         self._alarms = Alarms(ledger)
+        self._watch = OwnerWatch(ledger)
         self._gone_since: dict[AlarmKey, int] = {}
         """Open alarms whose reason is gone -> since when."""
         self.clock_gap_us = 0
@@ -68,6 +74,7 @@ class Alarming:
         If the journal has no room for one, a later call finds the same reasons again.
         """
         done = 0
+        self._watch.step(now_us)
         try:
             for key in self._over(now_us):
                 self._gone_since.pop(key, None)
@@ -122,7 +129,10 @@ class Alarming:
                 AlarmKey(HELD, self._subject(progress)),
                 "a message failed for good and is held: the later ones of its ordering key wait",
             )
-
+        for subject, text in self._watch.idle.items():
+            yield AlarmKey(OWNER_IDLE, subject), text
+        for subject, text in self._watch.unowned.items():
+            yield AlarmKey(UNOWNED, subject), text
         for group, count in islice(self._asking.unchecked(now_us), LOOKS):
             text = f"no checker of producer group {group} has been connected for an hour"
             yield (
@@ -160,6 +170,10 @@ class Alarming:
             return self._find(key.subject) in figures.many_dead
         if key.name == HELD:
             return self._find(key.subject) in figures.with_held
+        if key.name == OWNER_IDLE:
+            return key.subject in self._watch.idle
+        if key.name == UNOWNED:
+            return key.subject in self._watch.unowned
         if key.name == NO_CHECKER:
             return self._asking.waits(now_us, key.subject)
         if key.name == PARKED:

@@ -206,8 +206,8 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
 @click.option(
     "--mode",
     type=_MODE,
-    help="Mode: shared, ordered or queue_lock. It applies from the next pull on; to ordered only "
-    "while no message is leased, ready or waiting for a retry.",
+    help="Mode: shared, ordered, queue_lock, owned or exclusive. It applies from the next pull on; "
+    "to ordered only while no message is leased, ready or waiting for a retry.",
 )
 @click.option(
     "--concurrency",

@@ -46,6 +46,15 @@ FAMILIES: Final = (
         " in a queue with more than 4,096 of them, at least 4,096 are counted.",
     ),
     Family("ternmq_group_dead_letters", "gauge", ("topic", "group"), "Dead letters."),
+    Family(
+        "ternmq_group_members", "gauge", ("topic", "group"),
+        "Members of a group of mode `owned` or `exclusive`; other groups have no series.",
+    ),
+    Family(
+        "ternmq_group_unowned_queues", "gauge", ("topic", "group"),
+        "Queues of a group of mode `owned` or `exclusive` that belong to no member; other groups"
+        " have no series.",
+    ),
 )  # fmt: skip
 """The families, in the order in which they are written."""
 
@@ -106,7 +115,7 @@ class GroupSeries:
         return True
 
     def _write(self, one: Subscription, standing: Standing) -> None:
-        delivered, settled, lag, leased, ready, retrying, due, dead = self._pieces
+        delivered, settled, lag, leased, ready, retrying, due, dead, members, unowned = self._pieces
         # Names of topics and groups have no character that would have to be escaped.
         labels = f'group="{one.name}"'
         behind = f'topic="{one.topic.name}"}}'
@@ -123,6 +132,11 @@ class GroupSeries:
         retrying.append(f"ternmq_group_retrying{{{labels},{behind} {standing.waiting}\n")
         due.append(f"ternmq_group_retries_due{{{labels},{behind} {standing.due}\n")
         dead.append(f"ternmq_group_dead_letters{{{labels},{behind} {standing.dead}\n")
+        owners = one.owners
+        if owners is not None:
+            free = owners.unowned(len(one.queues))
+            members.append(f"ternmq_group_members{{{labels},{behind} {len(owners.members)}\n")
+            unowned.append(f"ternmq_group_unowned_queues{{{labels},{behind} {free}\n")
 
     def _end_piece(self) -> None:
         for lines, chunks in zip(self._pieces, self._chunks, strict=True):
@@ -157,6 +171,11 @@ def series_of(queries: Queries, one: Subscription) -> dict[str, float]:
         f"ternmq_group_retries_due{{{labels},{topic}}}": standing.due,
         f"ternmq_group_dead_letters{{{labels},{topic}}}": standing.dead,
     }
+    owners = one.owners
+    if owners is not None:
+        values[f"ternmq_group_members{{{labels},{topic}}}"] = len(owners.members)
+        free = owners.unowned(len(one.queues))
+        values[f"ternmq_group_unowned_queues{{{labels},{topic}}}"] = free
     counts = one.counts
     if counts is not None:
         values[f"ternmq_delivered_total{{{labels},{topic}}}"] = counts.delivered

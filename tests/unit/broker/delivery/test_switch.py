@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from ternmq.broker.gate.replies import PullReply
 from ternmq.model.errors import GroupBusy, InvalidRequest, ModeNotAllowed
-from ternmq.model.specs import Exhausted, Mode, RetryPolicy
+from ternmq.model.specs import Exhausted, Mode, RetryPolicy, Start
+from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
-from tests.unit.broker.kit import SECOND, STEADY, World, explore, offsets
+from tests.unit.broker.kit import (
+    SECOND,
+    STEADY,
+    World,
+    difference,
+    explore,
+    offsets,
+    portrait,
+)
 
 HOLD = RetryPolicy(first_us=SECOND, factor=1.0, cap_us=SECOND, jitter=0.0, attempts=1,
                    exhausted=Exhausted.HOLD)  # fmt: skip
@@ -212,3 +223,103 @@ def test_the_rows_that_are_parked_in_ordered_groups_are_counted() -> None:
     world.change("t", "g", mode=Mode.SHARED)
     figures.settle()
     assert (figures.most_parked(), figures.most_ready()) == (0, 2)
+
+
+# -- rows that expire meanwhile --------------------------------------------------------------------
+
+
+def send_expiring(world: World, keys: str, seconds: str) -> None:
+    """Store one row for each key, which expires after so many seconds; 0: never."""
+    rows = [
+        Row(
+            body=f"{key}{at}".encode(),
+            ordering_key=key,
+            expiry_us=world.now + int(after) * SECOND if int(after) else 0,
+        )
+        for at, (key, after) in enumerate(zip(keys, seconds, strict=True))
+    ]
+    world.send("t", rows)
+
+
+def dead(world: World) -> dict[int, tuple[int, int]]:
+    """Return offset -> (attempt, deliveries) of the dead letters."""
+    failed = world.progress("t", "g").failures.failed(dead=True, after=-1)
+    return {one.offset: (one.attempt, one.deliveries) for one in failed}
+
+
+def each_state(scenario: Callable[[World], None]) -> None:
+    """Run a scenario with sets of STATE from different moments on; a start finds the same state.
+
+    Not with reads that block: a pull that has recorded expired rows ends there, without rows.
+    """
+    for begin in (None, 1, 3, 5, 7, 9):
+        world = World(state_from=begin)
+        scenario(world)
+        before = portrait(world.broker.views)
+        world.restart(gap_us=0)
+        assert difference(before, portrait(world.broker.views)) == [], begin
+
+
+def become_member(world: World, session: int) -> None:
+    found = world.broker.views.catalog.subscription("t", "g")
+    world.run(lambda: world.broker.membership.join(world.now, session, found))
+
+
+@pytest.mark.parametrize("mode", [Mode.SHARED, Mode.QUEUE_LOCK, Mode.OWNED, Mode.EXCLUSIVE])
+def test_parked_rows_that_expire_are_not_handed_out_in_the_new_mode(mode: Mode) -> None:
+    def scenario(world: World) -> None:
+        session = start(world, Mode.ORDERED)
+        send_expiring(world, "aaab", "0250")
+        head = pull(world, session, 1)
+        other = pull(world, session, 1)
+        assert offsets(other) == [3]  # rows of a are parked meanwhile
+        world.change("t", "g", mode=mode)
+        become_member(world, session)
+        world.pass_time(3 * SECOND)
+        world.settle(session, "t", "g", head)
+        world.settle(session, "t", "g", other)
+        assert world.drain(session, "t", "g") == [2]
+        assert dead(world) == {1: (0, 0)}
+
+    each_state(scenario)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (Mode.ORDERED, Mode.SHARED),
+        (Mode.ORDERED, Mode.QUEUE_LOCK),
+        (Mode.ORDERED, Mode.OWNED),
+        (Mode.QUEUE_LOCK, Mode.SHARED),
+        (Mode.SHARED, Mode.EXCLUSIVE),
+    ],
+)
+def test_rows_that_expire_before_their_retry_are_not_tried_again_in_the_new_mode(
+    before: Mode, after: Mode
+) -> None:
+    def scenario(world: World) -> None:
+        session = start(world, before, retry=STEADY)
+        send_expiring(world, "ab", "20")
+        first = pull(world, session, 1)
+        assert offsets(first) == [0]
+        world.settle(session, "t", "g", first, Outcome.RETRY, reason="no")
+        world.change("t", "g", mode=after)
+        become_member(world, session)
+        world.pass_time(3 * SECOND)
+        assert world.drain(session, "t", "g") == [1]
+        assert dead(world) == {0: (1, 1)}
+
+    each_state(scenario)
+
+
+def test_rows_replayed_from_before_the_group_began_are_not_judged_after_a_switch() -> None:
+    """Of them, too, no delivery is known; an operator wants them."""
+    world = World()
+    world.topic("t", ordered=True)
+    send_expiring(world, "ab", "11")
+    world.group("t", "g", mode=Mode.SHARED, start=Start.LATEST)
+    session = world.join()
+    world.run(lambda: world.broker.operating.replay(world.now, session, "t", "g", {0: [(0, 2)]}))
+    world.change("t", "g", mode=Mode.QUEUE_LOCK)
+    world.pass_time(2 * SECOND)
+    assert world.drain(session, "t", "g") == [0, 1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from ternmq.broker.gate.replies import PullReply
@@ -394,3 +396,29 @@ def test_the_queues_of_a_member_that_is_switched_off_go_to_others(mode: Mode) ->
         assert owners(world) == [0, 0]
 
     explore(scenario)
+
+
+def test_queues_of_a_session_with_many_groups_are_assigned_in_pieces() -> None:
+    world = World()
+    groups = 200
+    sessions = [world.join() for _ in range(2)]
+    for number in range(groups):
+        world.topic(f"t{number}")
+        world.group(f"t{number}", "g", mode=Mode.OWNED)
+        found = world.broker.views.catalog.subscription(f"t{number}", "g")
+        for session in sessions:
+            world.broker.membership.join(world.now, session, found)
+    world.pass_time(SECOND)
+    told: list[Assigned] = []
+    world.broker.membership.tell = told.append
+    world.leave(sessions[0])
+    pieces = [len(told)]
+    while world.broker.tick(world.now):
+        pieces.append(len(told))
+    pieces.append(len(told))
+    assert pieces[0] == 0
+    assert max(after - before for before, after in pairwise(pieces)) <= 60
+    assert pieces[-1] == groups, "all of them, and at once"
+    assert {one.session for one in told} == {sessions[1]}
+    joined = world.broker.views.catalog.joined
+    assert (joined.members, joined.unowned) == (groups, 0)

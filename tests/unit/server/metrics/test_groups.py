@@ -6,6 +6,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ternmq.broker.query.messages import Queries
+from ternmq.model.assignments import Assignment
+from ternmq.model.specs import Mode
 from ternmq.record.fact.facts import Outcome
 from ternmq.server.metrics import groups as group_series
 from ternmq.server.metrics.groups import FAMILIES, GroupSeries, series_of
@@ -117,7 +119,37 @@ def test_it_says_how_groups_stand() -> None:
     }
     told = series_of(Queries(world.broker.ledger), one)
     assert sorted(told.values()) == [0, 0, 0, 0, 2, 2, 3, 7]
-    assert {name.partition("{")[0] for name in told} == {one.name for one in FAMILIES}
+    of_members = {"ternmq_group_members", "ternmq_group_unowned_queues"}
+    assert {name.partition("{")[0] for name in told} == {one.name for one in FAMILIES} - of_members
+
+
+def test_of_groups_with_members_it_says_how_many_and_which_queues_belong_to_nobody() -> None:
+    world = World()
+    world.topic("t", queues=5)
+    world.group("t", "none", mode=Mode.OWNED)
+    assign = (Assignment((0, 1), "billing*"), Assignment((4,), "web*"))
+    world.group("t", "some", mode=Mode.OWNED, assign=assign)
+    world.group("t", "shared")
+    some = world.broker.views.catalog.subscription("t", "some")
+    for name in ("billing-1", "billing-2"):
+        session = world.join()
+        world.broker.membership.join(world.now, session, some, name)
+    queries = Queries(world.broker.ledger)
+    series = GroupSeries(queries, 100)
+    assert not series.step()
+    lines = [line for line in b"".join(series.text()).decode().splitlines() if line[0] != "#"]
+    shown = dict(line.rsplit(" ", 1) for line in lines)
+    assert {
+        name: value for name, value in shown.items() if "members" in name or "owned" in name
+    } == {
+        'ternmq_group_members{group="none",topic="t"}': "0",
+        'ternmq_group_members{group="some",topic="t"}': "2",
+        'ternmq_group_unowned_queues{group="none",topic="t"}': "5",
+        'ternmq_group_unowned_queues{group="some",topic="t"}': "3",
+    }
+    told = series_of(queries, some)
+    assert told['ternmq_group_members{group="some",topic="t"}'] == 2
+    assert told['ternmq_group_unowned_queues{group="some",topic="t"}'] == 3
 
 
 def test_a_retry_that_is_due_counts_until_a_consumer_fetches_it() -> None:
