@@ -1,8 +1,8 @@
 """Finds queues of groups with members in which messages wait and nobody takes them.
 
-Two things need a person. The owner of a queue takes and settles nothing: its program hangs, or it
-is switched off. Or a queue belongs to nobody, although the group has members: no assignment of the
-group fits one of them. Both are said of a group once they have lasted for ``IDLE_US``.
+Two things need a person. The owner of a queue takes and settles nothing: its program hangs. Or a
+queue belongs to nobody, although the group has members: they are switched off, or no assignment of
+the group fits one of them. Both are said of a group once they have lasted for ``IDLE_US``.
 
 Nothing is counted while messages pass. A look compares what a queue shows (its owner, the cursor,
 what is owed) with what it showed before; a queue that shows the same although rows wait stands
@@ -129,10 +129,11 @@ class OwnerWatch:
                 self._next[progress] = seen
         subject = f"{subscription.topic.name}/{subscription.name}"
         if still and len(self._found_idle) < MOST_FOUND:
-            text = self._idle_text(subscription, owners, still)
+            text = _idle_text(owners, still)
             self._found_idle.setdefault(subject, text)
         if unowned and len(self._found_unowned) < MOST_FOUND:
-            self._found_unowned.setdefault(subject, _unowned_text(unowned))
+            text = self._unowned_text(subscription, owners, unowned)
+            self._found_unowned.setdefault(subject, text)
 
     def _waits(self, progress: Progress, next_offset: int) -> bool:
         """Return whether rows wait that the owner of the queue would get, or could settle."""
@@ -147,14 +148,17 @@ class OwnerWatch:
         full = failed + failures.dead_rows >= self._ledger.limits.failures
         return progress.cursor < next_offset and not full
 
-    def _idle_text(self, subscription: Subscription, owners: Owners, queues: list[int]) -> str:
-        session = owners.owner(queues[0])
-        member = owners.members[session].label
-        if switched_off(self._ledger.views, subscription, session):
-            why = f"its owner {member} is switched off (`ternmq client online`)"
+    def _unowned_text(self, subscription: Subscription, owners: Owners, queues: list[int]) -> str:
+        views = self._ledger.views
+        off = [one for one in owners.members if switched_off(views, subscription, one)]
+        if len(off) == len(owners.members):
+            why = "all members of the group are switched off (`ternmq client online`)"
         else:
-            why = f"its owner {member} has taken and settled none of it for 10 minutes"
-        return f"messages wait in queue {queues[0]}{_others(queues)}: {why}"
+            why = "no assignment of the group fits one of its members"
+            why += " that is not switched off" if off else ""
+        return (
+            f"messages wait in queue {queues[0]}{_others(queues)}, which belongs to nobody: {why}"
+        )
 
 
 def _shown(owner: int, progress: Progress) -> _Shown:
@@ -169,10 +173,11 @@ def _shown(owner: int, progress: Progress) -> _Shown:
     )
 
 
-def _unowned_text(queues: list[int]) -> str:
+def _idle_text(owners: Owners, queues: list[int]) -> str:
+    member = owners.members[owners.owner(queues[0])].label
     return (
-        f"messages wait in queue {queues[0]}{_others(queues)}, which belongs to nobody: no "
-        "assignment of the group fits one of its members"
+        f"messages wait in queue {queues[0]}{_others(queues)}: its owner {member} has taken and "
+        "settled none of it for 10 minutes"
     )
 
 

@@ -134,14 +134,15 @@ def test_the_next_owner_has_its_own_ten_minutes() -> None:
     assert len(opened(world)) == 1
 
 
-def test_an_owner_that_is_switched_off_is_named_as_such() -> None:
+def test_the_alarm_says_that_all_members_are_switched_off() -> None:
     world = World()
     start(world, offline=("c",))
     member(world, "web")
     world.send("t", 5)
     seconds(world, IDLE_S + 5)
-    (text,) = opened(world).values()
-    assert text.endswith("its owner web/c is switched off (`ternmq client online`)")
+    ((key, text),) = opened(world).items()
+    assert key == (UNOWNED, "t/g")
+    assert text.endswith("all members of the group are switched off (`ternmq client online`)")
     world.change("t", "g", mode=Mode.OWNED, lease_us=HOUR_US, paused=True)
     seconds(world, CALM_S + 3)
     assert not opened(world), "a group that is paused gets nothing"
