@@ -300,7 +300,10 @@ class Session:
         try:
             return await asyncio.wait_for(waiter, timeout)
         except TimeoutError:
-            raise none_in_time(self.options.address, self.failure) from self.failure
+            failure = self.failure
+            # The error of the last attempt would say the same once more: its cause is shown.
+            cause = None if failure is None else failure.__cause__
+            raise none_in_time(self.options.address, failure) from cause
         finally:
             self._waiters.discard(waiter)
 
