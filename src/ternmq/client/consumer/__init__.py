@@ -6,8 +6,7 @@ much is pulled ahead) and ``chunk`` (a batch as it arrived, and a row of it); ``
 without I/O), ``settler``, ``settles``; ``keeper`` (extends leases from a thread of its own) and
 ``awake`` (whether the process was frozen); ``running`` (a handler under way); ``concluding`` (how
 the processing of a delivery ends); failures: ``learning`` (retry policies), ``telling`` (log
-texts); ``membership`` (groups whose queues belong to members) and ``instances`` (of broadcast);
-``reading`` (without a group).
+texts); ``membership`` (groups whose queues belong to members); ``reading`` (without a group).
 
 Invariants: a delivery is settled once; a lease without a holder is released; a message is not
 given back while a handler runs on it; nothing is begun whose lease is over.
