@@ -12,11 +12,11 @@ from ternmq.client.connection.session import Session
 from ternmq.client.consumer.awake import Awake
 from ternmq.client.consumer.chunk import chunks_of
 from ternmq.client.consumer.deliveries import Leased
-from ternmq.client.consumer.instances import Instances
 from ternmq.client.consumer.lease import Lease
 from ternmq.client.consumer.membership import Memberships, rejoin
 from ternmq.client.consumer.ordering import OrderedRows
 from ternmq.client.consumer.settler import Settler
+from ternmq.client.declaration.instances import Instances
 from ternmq.client.declaration.making import Making
 from ternmq.client.declaration.source import Source
 from ternmq.model.errors import (
