@@ -384,8 +384,14 @@ class Admin(pickling.NotPickled):
     async def switch_off(self, topic: str | Topic, group: str, *clients: str) -> SubscriptionSpec:
         """Deliver no more messages of a group to some clients; see ``change_group``, ``offline``.
 
-        A pull of such a client gets nothing. What it has it may still settle.
+        A pull of such a client gets nothing. What it has it may still settle. An entry that fits
+        no client now is stored too: it may fit clients that come later.
+
+        Raises:
+            InvalidRequest: No client is named.
         """
+        if not clients:
+            raise InvalidRequest("switch_off needs at least one client, such as '1f3a77c0'")
         has = (await self.group(topic, group)).spec.offline
         return await self.change_group(topic, group, offline=[*has, *clients])
 
