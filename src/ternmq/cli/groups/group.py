@@ -106,7 +106,10 @@ async def create(
     start: str | None,
     assign: tuple[str, ...],
 ) -> None:
-    """Create a group on a topic. A consumer also creates its group if it does not exist."""
+    """Create a group on a topic. A consumer also creates its group if it does not exist.
+
+    `ternmq group set` changes the other settings, such as --concurrency, --expired and --retry.
+    """
     await client.admin.topic(topic)
     if await group_of(client, topic, group) is not None:
         raise Failed(f"group {group!r} consumes {topic!r} already; `ternmq group set` changes it")
