@@ -103,10 +103,10 @@ def test_queues_are_assigned_to_consumers(cli: CommandLine, topic: str) -> None:
     assert said == f"group sums on {topic} has these settings already\n"
     cli("group", "set", topic, "sums", "--window", 50)
     assert assigned() == ["0,2=a", "0=b"], "an option that is not named changes nothing"
-    said = cli("group", "set", topic, "sums", "--mode", "shared").err.splitlines()
-    assert said[0] == f"changed group sums on {topic}"
-    assert "its assignment of queues is removed" in said[1]
-    _, *lost = shlex.split(said[1][said[1].index(" add ") :])
+    done, note = cli("group", "set", topic, "sums", "--mode", "shared").err.splitlines()
+    assert done == f"changed group sums on {topic}"
+    assert "its assignment of queues is removed" in note
+    _, *lost = shlex.split(note[note.index(" add ") :])
     cli("group", "set", topic, "sums", "--mode", "owned", *lost)
     assert assigned() == ["0,2=a", "0=b"], "the command that the note shows"
     assert "removed" not in cli("group", "set", topic, "sums", "--assign", "").err

@@ -337,7 +337,8 @@ class Admin(pickling.NotPickled):
             concurrency: Most messages that one client has at one time, in all queues; 0: no limit.
             offline: The clients that get no messages, by the beginning of their names that lists
                 show, or as ``APP/CLIENT``; either may end in ``*``. Empty: none is switched off.
-            assign: As for ``create_group``; empty: the members own equally many queues.
+            assign: As for ``create_group``; empty: the members own equally many queues. A change
+                from mode ``owned`` to another mode removes it.
 
         Raises:
             UnknownTopic, UnknownGroup: There is no such topic or group.
