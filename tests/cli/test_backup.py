@@ -312,8 +312,10 @@ def test_what_a_killed_one_left_is_replaced_but_not_that_of_a_living_one(tmp_pat
     assert not unfinished.exists()
 
 
-def test_a_damaged_journal_makes_no_backup_unless_it_is_wanted(tmp_path: Path) -> None:
-    data, target = tmp_path / "data", tmp_path / "copy"
+def test_a_damaged_journal_makes_no_backup_unless_it_is_wanted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, target = tmp_path / "my data", tmp_path / "a copy"
     with broker(disk=RealDisk(data)) as one, ternmq.sync.connect(one.url) as client:
         receipt = client.send("orders", b"precious" * 100)
         client.send("orders", b"x")
@@ -325,11 +327,14 @@ def test_a_damaged_journal_makes_no_backup_unless_it_is_wanted(tmp_path: Path) -
             file.write(b"P")
         done = run(one.url, data, target)
         assert done.returncode == 8
-        assert "no backup was made: the copy is damaged; `ternmq journal verify" in done.stderr
-        assert not list(tmp_path.glob("copy*"))
+        verify = f"`ternmq journal verify '{data}'`"
+        assert f"no backup was made: the copy is damaged; {verify} shows" in done.stderr
+        assert not list(tmp_path.glob("a copy*"))
         arguments = ["--url", one.url, "backup", str(data), str(target), "--no-verify"]
+        capsys.readouterr()
         assert main.run(arguments) == 0
         assert target.exists()
+        assert f"`ternmq journal verify '{target}'` checks it" in capsys.readouterr().out
 
 
 def test_a_file_that_is_removed_before_it_is_copied_begins_it_again(

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import re
+import shlex
 from typing import Any, cast
 
 import msgspec
@@ -102,8 +103,15 @@ def test_queues_are_assigned_to_consumers(cli: CommandLine, topic: str) -> None:
     assert said == f"group sums on {topic} has these settings already\n"
     cli("group", "set", topic, "sums", "--window", 50)
     assert assigned() == ["0,2=a", "0=b"], "an option that is not named changes nothing"
-    cli("group", "set", topic, "sums", "--assign", "")
+    done, note = cli("group", "set", topic, "sums", "--mode", "shared").err.splitlines()
+    assert done == f"changed group sums on {topic}"
+    assert "its assignment of queues is removed" in note
+    _, *lost = shlex.split(note[note.index(" add ") :])
+    cli("group", "set", topic, "sums", "--mode", "owned", *lost)
+    assert assigned() == ["0,2=a", "0=b"], "the command that the note shows"
+    assert "removed" not in cli("group", "set", topic, "sums", "--assign", "").err
     assert assigned() == []
+    assert "removed" not in cli("group", "set", topic, "sums", "--mode", "shared").err
 
 
 @pytest.mark.parametrize(
@@ -220,6 +228,15 @@ def test_clients_are_switched_off_and_on(
     cli("client", "offline", filled, "billing", "a name", code=2)
     said = cli("client", "offline", filled, "billing", "shop/*").err
     assert f"{name}, shop/*" in said
+    assert "no client is named shop/* now: `ternmq client list` lists them\n" in said
+    part = cli("client", "offline", filled, "billing", name[:4], "nonsense", f"{name[:4]}*").err
+    lists = "now: `ternmq client list` lists them"
+    whole = f"; for all clients whose names begin with {name[:4]}, write '{name[:4]}*'"
+    assert part.splitlines()[1:] == [
+        f"no client is named {name[:4]} {lists}{whole}",
+        f"no client is named nonsense {lists}",
+    ]
+    cli("client", "online", filled, "billing", name[:4], "nonsense", f"{name[:4]}*")
     said = cli("client", "online", filled, "billing", name).err
     assert said == f"still switched off for group billing on {filled}: shop/*\n"
     said = cli("client", "online", filled, "billing").err
@@ -653,10 +670,28 @@ def test_broadcast_instances(cli: CommandLine, topic: str) -> None:
     assert (listed["group"], listed["mode"]) == ("$b.web-1", "broadcast")
     assert "broadcast" in cli("group", "show", topic, "$b.web-1").out
     assert cli("topic", "show", topic, "--json").json["instances"] == 1
-    assert "broadcast topic" in cli("consume", topic, "-g", "g", "--wait", "0s", code=2).err
+    said = cli("consume", topic, "-g", "g", "--wait", "0s", code=2).err
+    assert said.endswith("its consumers are instances, which name no group\n")
+    for none in (cli("group", "list", topic).err, cli("group", "lag", topic).err):
+        has = f"topic {topic} has no groups, but 1 broadcast instance; "
+        assert none == has + f"`ternmq group list {topic} --broadcast` lists them\n"
+    for command in (
+        ("deadletter", "list"), ("deadletter", "export"), ("deadletter", "delete", "--all"),
+        ("deadletter", "redrive", "--all"), ("retry", "list"), ("retry", "now", "--all"),
+    ):  # fmt: skip
+        said = cli(*command[:2], topic, "$b.web-1", *command[2:], code=2).err
+        assert "'$b.web-1' is a broadcast instance: instances have no retries" in said
+    said = cli("group", "replay", topic, "$b.web-1", "--since", "1h", code=2).err
+    assert "'$b.web-1' is a broadcast instance: instances have no retries" in said
+    said = cli("group", "pause", topic, "$b.web-1").err
+    resume = shlex.split(said[said.index("`") + 1 : said.rindex("`")])
+    assert resume == ["ternmq", "group", "resume", topic, "$b.web-1"]
+    assert "'$b.web-1'" in said, "a shell expands what is not quoted"
+    cli(*resume[1:])
     assert cli("topic", "set", topic, "--broadcast", code=2).err
     cli("group", "delete", topic, "$b.web-1", "--yes")
     assert cli("group", "list", topic, "--broadcast", "--json").json == []
+    assert "its consumers are instances, and it has none now" in cli("group", "lag", topic).err
     other = f"{topic}-plain"
     cli("topic", "create", other)
     assert "no broadcast topic" in cli("consume", other, "--wait", "0s", code=2).err

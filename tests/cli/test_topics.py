@@ -30,6 +30,20 @@ def test_a_topic_is_made_listed_shown_changed_and_deleted(cli: CommandLine, topi
     assert topic not in cli("topic", "list").out
 
 
+def test_a_topic_whose_messages_do_not_expire(cli: CommandLine, topic: str) -> None:
+    def expires() -> object:
+        return cli("topic", "show", topic, "--json").json["expires_s"]
+
+    for given, seconds in (("10m", 600), ("0", 0), ("0s", 0)):
+        cli("topic", "create", topic, "--expires", given)
+        assert expires() == seconds
+        cli("topic", "set", topic, "--expires", "5m")
+        assert expires() == 300
+        cli("topic", "set", topic, "--expires", given)
+        assert expires() == seconds
+        cli("topic", "delete", topic, "--yes")
+
+
 def test_an_ordered_topic(cli: CommandLine, topic: str) -> None:
     cli("topic", "create", topic, "--ordered")
     assert cli("topic", "show", topic, "--json").json["ordered"] is True

@@ -91,6 +91,8 @@ async def test_what_a_mode_does_not_allow_is_refused(api: API, timed: InProcessB
         with pytest.raises(ternmq.InvalidRequest, match="takes no tag filter"):
             await change("t", "g", mode="queue_lock")
         await change("t", "g", mode="queue_lock", tags="")
+        with pytest.raises(ternmq.InvalidRequest, match="switch_off needs at least one client"):
+            await client.admin.switch_off("t", "g")
         with pytest.raises(ternmq.InvalidRequest, match="mode"):
             await change("t", "g", mode="locked")
         with pytest.raises(ternmq.InvalidRequest, match="offline is a list of clients"):

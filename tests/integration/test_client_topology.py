@@ -322,6 +322,11 @@ async def test_an_app_without_a_right_is_told_the_smallest_one_first(
                 "if these topics exist, `ternmq app set mailer --grant produce:parcels "
                 "--grant consume:bills:b` is enough; otherwise run "
             )
+            client = ternmq.connect(one.url, app="mailer", token=token)
+            client.handler(ternmq.Topic("rates", broadcast=True))(mail)
+            with pytest.raises(ternmq.TopologyMismatch) as told:
+                await client.run()
+            assert "--grant 'consume:rates:$broadcast'` is enough" in told.value.hint
 
 
 async def test_what_is_possible_is_not_told_as_a_problem(real: InProcessBroker) -> None:

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from shlex import quote
 from typing import Final
 
 import msgspec
@@ -234,7 +235,7 @@ class Topology:
         lacking = [grant for grant, said in zip(asked, refusals or (), strict=False) if said]
         if not lacking:
             return ""
-        grants = " ".join([f"--grant {grant}" for grant in lacking])
+        grants = " ".join([f"--grant {quote(grant)}" for grant in lacking])
         there = verb(len(lacking), "the topic exists", "these topics exist")
         return f"if {there}, `ternmq app set {admin.app} {grants}` is enough; otherwise "
 

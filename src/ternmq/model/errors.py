@@ -91,7 +91,6 @@ class ModeNotAllowed(InvalidRequest):
     """The consume mode does not fit the topic."""
 
     code = 105
-    hint = "mode ordered needs an ordered topic"
 
 
 class TopicNotOrdered(InvalidRequest):

@@ -90,6 +90,22 @@ def check_group(name: object, what: str = "group") -> str:
     return check_name(name, what)
 
 
+def check_failing(name: object, what: str = "group") -> str:
+    """Return the name of a group that can have retries, dead letters and replays: no instance.
+
+    Raises:
+        InvalidName: There can be no such group.
+        InvalidRequest: It is a broadcast instance.
+    """
+    found = check_group(name, what)
+    if found.startswith(INSTANCE_GROUPS):
+        raise InvalidRequest(
+            f"{found!r} is a broadcast instance: instances have no retries, no dead letters and no "
+            "replay"
+        )
+    return found
+
+
 def check_query_id(query_id: str) -> str:
     """Return the query id of a transaction if it is allowed.
 

@@ -13,6 +13,7 @@ from ternmq.broker.catalog.filter import check as check_filter
 from ternmq.broker.catalog.filter import filter_of
 from ternmq.broker.delivery.parking import Parking
 from ternmq.broker.gate.replies import DoneReply, ValueReply
+from ternmq.broker.group.mode import GroupMode
 from ternmq.broker.ledger.factkinds import CONFIG
 from ternmq.broker.ledger.ledger import Ledger
 from ternmq.broker.operation.membership import Membership
@@ -185,6 +186,7 @@ class Administration:
         subscription = self._views.catalog.subscription(topic_name, group)
         # Which client an instance is, only joins decide.
         spec = replace(spec, instance=subscription.spec.instance)
+        _check_stays_unfiltered(self._views.catalog.modes[spec.mode], subscription, spec)
         self._check_subscription(subscription.topic.spec, group, spec)
         filter_of(spec)
         if spec.tags != subscription.spec.tags:
@@ -245,7 +247,10 @@ class Administration:
         _check_broadcast(topic, group, spec)
         mode = self._views.catalog.modes[spec.mode]
         if mode.ordered_topics_only and not topic.ordered:
-            raise ModeNotAllowed(f"topic {topic.name!r} is not ordered")
+            raise ModeNotAllowed(
+                f"topic {topic.name!r} is not ordered: mode {spec.mode.value} needs an ordered "
+                "topic"
+            )
         if not mode.filters and spec.tags.strip() not in {"", "*"}:
             raise InvalidRequest(
                 f"group {group!r} keeps the order of topic {topic.name!r}, so it takes no tag "
@@ -316,6 +321,30 @@ class Administration:
             app: App that requests it.
         """
         return self.record(now_us, control.ClockAccepted(before_us, app))
+
+
+def _check_stays_unfiltered(
+    rules: GroupMode, subscription: Subscription, spec: SubscriptionSpec
+) -> None:
+    """Refuse a mode that keeps an order if the group has a filter that the change leaves.
+
+    Raises:
+        InvalidRequest.
+    """
+    before, topic = subscription.spec, subscription.topic.spec
+    possible = topic.ordered or not rules.ordered_topics_only
+    if rules.filters or not possible or spec.mode is before.mode:
+        return
+    for kind, option, has, wants in (
+        ("tag", "tags", before.tags, spec.tags),
+        ("header", "filter", before.filter, spec.filter),
+    ):
+        if wants == has and has.strip() not in {"", "*"}:
+            raise InvalidRequest(
+                f"group {subscription.name!r} on topic {topic.name!r} has a {kind} "
+                f"filter, and mode {spec.mode.value} takes no {kind} filter: remove the filter in "
+                f"the same change (--{option} '' on the command line, {option}='' in code)"
+            )
 
 
 def _check_broadcast(topic: TopicSpec, group: str, spec: SubscriptionSpec) -> None:

@@ -16,6 +16,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -105,9 +106,9 @@ def backup(data: Path, target: Path, verify: bool, as_json: bool, **_connection:
             raise Failed(f"no backup was made: files of {data} are removed faster than copied")
         if verify and inspected(copy).damage:
             raise Failed(
-                f"no backup was made: the copy is damaged; `ternmq journal verify {data}` shows "
-                "whether the journal is damaged, too; --no-verify makes a backup without this "
-                "check",
+                "no backup was made: the copy is damaged; `ternmq journal verify "
+                f"{quote(str(data))}` shows whether the journal is damaged, too; --no-verify makes "
+                "a backup without this check",
                 ExitCode.UNSOUND,
             )
         files.sync(copy)
@@ -149,7 +150,8 @@ def _tell(target: Path, size: int, status: Status, *, verified: bool, as_json: b
             }
         )
         return
-    state = "sound" if verified else f"not checked; `ternmq journal verify {target}` checks it"
+    verify = f"`ternmq journal verify {quote(str(target))}`"
+    state = "sound" if verified else f"not checked; {verify} checks it"
     output.details(
         [
             ("backup", str(target)),

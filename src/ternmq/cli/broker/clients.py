@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from shlex import quote
+
 import click
 
 from ternmq.cli.commands import Group
@@ -10,6 +13,8 @@ from ternmq.cli.reach.connection import administers
 from ternmq.cli.reach.parameters import NAME
 from ternmq.cli.terminal import output
 from ternmq.client.admin.admin_client import AdminClient
+from ternmq.model.errors import Forbidden
+from ternmq.model.offline import CLIENT_SHOWN, is_offline
 from ternmq.wire.control import ClientInfo, ConsumedGroup
 
 
@@ -105,6 +110,11 @@ async def offline(client: AdminClient, topic: str, group: str, clients: tuple[st
     """
     spec = await client.admin.switch_off(topic, group, *clients)
     output.note(f"switched off for group {group} on {topic}: {', '.join(spec.offline)}")
+    with contextlib.suppress(Forbidden):
+        found = await client.admin.clients()
+        for entry in dict.fromkeys(clients):
+            if not any(is_offline([entry], one.app, one.client) for one in found):
+                output.note(_fits_none(entry))
 
 
 @client.command()
@@ -121,6 +131,14 @@ async def online(client: AdminClient, topic: str, group: str, clients: tuple[str
         if left
         else f"no client is switched off for group {group} on {topic}"
     )
+
+
+def _fits_none(entry: str) -> str:
+    """Return the note on an entry that names no client of the broker."""
+    name = entry.rpartition("/")[2]
+    part = not name.endswith("*") and len(name) < CLIENT_SHOWN
+    whole = f"; for all clients whose names begin with {name}, write {quote(f'{entry}*')}"
+    return f"no client is named {entry} now: `ternmq client list` lists them" + whole * part
 
 
 def _consumed(one: ConsumedGroup) -> str:

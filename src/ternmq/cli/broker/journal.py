@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final
 
 import click
@@ -239,7 +240,7 @@ def verify(data: Path, as_json: bool) -> None:
             _show_damage(found)
         raise Failed(
             f"durable data is damaged: restore the file from a replica or a backup, or "
-            f"`ternmq journal repair {data}`",
+            f"`ternmq journal repair {quote(str(data))}`",
             ExitCode.UNSOUND,
         )
 

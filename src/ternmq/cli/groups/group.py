@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from datetime import timedelta
+from shlex import quote
 from typing import Any, Final, TypeVar
 
 import click
 
 from ternmq.cli.commands import Group
-from ternmq.cli.groups.group_lag import lag
+from ternmq.cli.groups.group_lag import lag, no_groups
 from ternmq.cli.groups.group_places import reset, skip
 from ternmq.cli.groups.group_replay import replay
 from ternmq.cli.reach.arguments import group_argument, topic_argument
@@ -105,7 +106,10 @@ async def create(
     start: str | None,
     assign: tuple[str, ...],
 ) -> None:
-    """Create a group on a topic. A consumer also creates its group if it does not exist."""
+    """Create a group on a topic. A consumer also creates its group if it does not exist.
+
+    `ternmq group set` changes the other settings, such as --concurrency, --expired and --retry.
+    """
     await client.admin.topic(topic)
     if await group_of(client, topic, group) is not None:
         raise Failed(f"group {group!r} consumes {topic!r} already; `ternmq group set` changes it")
@@ -127,8 +131,7 @@ async def create(
 @administers
 async def list_(client: AdminClient, topic: str | None, broadcast: bool, as_json: bool) -> None:
     """List the groups of a topic, or of all topics."""
-    if topic is not None:
-        await client.admin.topic(topic)
+    known = None if topic is None else await client.admin.topic(topic)
     found = await client.admin.groups(topic, broadcast=broadcast)
     if as_json:
         output.document([plain(one) for one in found])
@@ -149,8 +152,7 @@ async def list_(client: AdminClient, topic: str | None, broadcast: bool, as_json
             )
             for one in found
         ],
-        f"{output.none_of('groups', client.admin.app)}; a consumer creates one, or "
-        "`ternmq group create`",
+        no_groups(client.admin.app, known),
         spare=("mode", "tags", "members", "dead", "ready"),
     )
 
@@ -313,11 +315,18 @@ async def set_(
         now = RetryPolicy.of(before.retry)
         own["retry"] = changed = dataclasses.replace(now, **changes)
         off = not changed.enabled and bool(_OF_RETRIES & changes.keys())
-    if await client.admin.change_group(topic, group, **own) == before:
+    after = await client.admin.change_group(topic, group, **own)
+    if after == before:
         done = f"group {group} on {topic} has these settings already"
     else:
         done = f"changed group {group} on {topic}"
     output.note(done + (f"; {_RETRY_IS_OFF}" if off else ""))
+    if before.assign and not after.assign and not assign:
+        lost = " ".join([f"--assign {quote(write_assignment(one))}" for one in before.assign])
+        output.note(
+            "its assignment of queues is removed, because only groups of mode owned have one; to "
+            f"assign the queues again when the mode is owned, add {lost}"
+        )
     if policy["exhausted"] == Exhausted.HOLD.value:
         info = await client.admin.group(topic, group)
         if not info.spec.mode.keeps_order:
@@ -369,7 +378,9 @@ def _policy(
 async def pause(client: AdminClient, topic: str, group: str) -> None:
     """Pause delivery to a group, until it is resumed."""
     await client.admin.pause_group(topic, group)
-    output.note(f"paused group {group} on {topic}; `ternmq group resume {topic} {group}` ends it")
+    output.note(
+        f"paused group {group} on {topic}; `ternmq group resume {topic} {quote(group)}` ends it"
+    )
 
 
 @group.command()

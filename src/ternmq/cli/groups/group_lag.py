@@ -23,7 +23,7 @@ from ternmq.cli.terminal.page import Page, Part, lay_out
 from ternmq.client.admin.admin_client import AdminClient
 from ternmq.model.specs import Exhausted
 from ternmq.model.words import counted, verb
-from ternmq.wire.control import GroupInfo, HoldInfo
+from ternmq.wire.control import GroupInfo, HoldInfo, TopicInfo
 
 COLUMNS: Final = (
     "topic", "group", "lag", "ready", "leased", "retrying", "dead", "members", "state",
@@ -110,10 +110,11 @@ async def lag(
     if interval is not None and not watch:
         raise click.UsageError("--interval is for --watch", click.get_current_context())
     between = (interval or _INTERVAL).total_seconds()
+    known: TopicInfo | None = None
     if topic is not None and group is not None:
         await client.admin.group(topic, group)
     elif topic is not None:
-        await client.admin.topic(topic)
+        known = await client.admin.topic(topic)
     rates = Rates()
     noted: set[tuple[str, str]] = set()
     with Screen(watch and not as_json) as screen:
@@ -137,13 +138,23 @@ async def lag(
                 output.table(("time", *columns), rows, header=turn == 0)
             else:
                 spare = _SPARE_OF_QUEUES if by_queue else spare_of(found)
-                none = f"{output.none_of('groups', client.admin.app)}; a consumer creates one"
-                output.table(columns, rows, none, spare=spare)
+                output.table(columns, rows, no_groups(client.admin.app, known), spare=spare)
             notes = _unasked(found)
             for name, text in notes.items():
                 if name not in noted:
                     output.folded_note(text)
             noted = set(notes)
+
+
+def no_groups(app: str, topic: TopicInfo | None) -> str:
+    """Return the text for an empty list of groups, of all topics or of one."""
+    if topic is not None and (topic.spec.broadcast or topic.instances):
+        name, count = topic.spec.name, topic.instances
+        has = f"topic {name} has no groups, but {counted(count, 'broadcast instance')}"
+        if not count:
+            return f"{name} is a broadcast topic: its consumers are instances, and it has none now"
+        return f"{has}; `ternmq group list {name} --broadcast` lists them"
+    return f"{output.none_of('groups', app)}; a consumer creates one, or `ternmq group create`"
 
 
 async def _live(

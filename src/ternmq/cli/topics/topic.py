@@ -76,10 +76,10 @@ def topic() -> None:
 @click.option(
     "--expires",
     "expires_after",
-    type=POSITIVE_DURATION,
+    type=DURATION,
     metavar="DURATION",
-    help="How long after it was stored a message may be delivered for the first time. Default: no "
-    "limit.",
+    help="How long after it was stored a message may be delivered for the first time; 0s: no "
+    "limit. Default: no limit.",
 )
 @click.option(
     "--broadcast",

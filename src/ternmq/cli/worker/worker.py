@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from itertools import dropwhile, takewhile
 from pathlib import Path
+from shlex import quote
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
@@ -378,7 +379,8 @@ def _shown(error: Exception, target: str = "MODULE:CLIENT") -> ExitCode:
     if isinstance(error, TernMQError):
         if isinstance(error, UnknownTopic):
             error.hint = (
-                f"if the program declares it (ternmq.Topic), `ternmq apply {target}` creates it; "
+                "if the program declares it (ternmq.Topic), "
+                f"`ternmq apply {quote(target)}` creates it; "
                 "else `ternmq topic create` does; `ternmq topic list` shows the existing topics"
             )
         logs.tell_end(text_of(error))

@@ -337,7 +337,8 @@ class Admin(pickling.NotPickled):
             concurrency: Most messages that one client has at one time, in all queues; 0: no limit.
             offline: The clients that get no messages, by the beginning of their names that lists
                 show, or as ``APP/CLIENT``; either may end in ``*``. Empty: none is switched off.
-            assign: As for ``create_group``; empty: the members own equally many queues.
+            assign: As for ``create_group``; empty: the members own equally many queues. A change
+                from mode ``owned`` to another mode removes it.
 
         Raises:
             UnknownTopic, UnknownGroup: There is no such topic or group.
@@ -384,8 +385,14 @@ class Admin(pickling.NotPickled):
     async def switch_off(self, topic: str | Topic, group: str, *clients: str) -> SubscriptionSpec:
         """Deliver no more messages of a group to some clients; see ``change_group``, ``offline``.
 
-        A pull of such a client gets nothing. What it has it may still settle.
+        A pull of such a client gets nothing. What it has it may still settle. An entry that fits
+        no client now is stored too: it may fit clients that come later.
+
+        Raises:
+            InvalidRequest: No client is named.
         """
+        if not clients:
+            raise InvalidRequest("switch_off needs at least one client, such as '1f3a77c0'")
         has = (await self.group(topic, group)).spec.offline
         return await self.change_group(topic, group, offline=[*has, *clients])
 

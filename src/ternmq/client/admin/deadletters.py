@@ -23,7 +23,7 @@ from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.client.handler.unawaited import looked_after
 from ternmq.client.process import pickling
 from ternmq.model.errors import InvalidName, InvalidRequest, LeaseExpired
-from ternmq.model.specs import check_name
+from ternmq.model.specs import check_failing
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 from ternmq.wire.control import FailedCounts, RowStanding
@@ -63,13 +63,13 @@ class DeadLetters(pickling.NotPickled):
         self, topic: str | Topic, group: str, *, queue: int | None = None
     ) -> AsyncIterator[FailedMessage]:
         """Iterate over a group's dead letters, by offset. Read-only."""
-        return self._browse(name_of(topic), check_name(group, "group"), queue, dead=True)
+        return self._browse(name_of(topic), check_failing(group), queue, dead=True)
 
     def waiting(
         self, topic: str | Topic, group: str, *, queue: int | None = None
     ) -> AsyncIterator[FailedMessage]:
         """Iterate over the messages that wait for a retry, or are held, by offset."""
-        return self._browse(name_of(topic), check_name(group, "group"), queue, dead=False)
+        return self._browse(name_of(topic), check_failing(group), queue, dead=False)
 
     async def get(
         self, topic: str | Topic, group: str, offset: int, *, queue: int | None = None
@@ -80,7 +80,7 @@ class DeadLetters(pickling.NotPickled):
             InvalidRequest: The topic has several queues, and ``queue`` is missing.
         """
         topic = name_of(topic)
-        check_name(group, "group")
+        check_failing(group)
         offset = _offset(offset)
         queue = await queue_meant(self._session, topic, queue)
         for dead in (False, True):
@@ -109,7 +109,7 @@ class DeadLetters(pickling.NotPickled):
             MessageNotFound: The queue has no message at this offset, and never had one.
         """
         topic = name_of(topic)
-        check_name(group, "group")
+        check_failing(group)
         offset = _offset(offset)
         queue = await queue_meant(self._session, topic, queue)
         asked = control.FailedList(
@@ -211,7 +211,7 @@ class DeadLetters(pickling.NotPickled):
         self, topic: str, group: str, query: FailedQuery | None, *of: FailedState
     ) -> FailedSearch:
         query = check_query(FailedQuery() if query is None else query)
-        group = check_name(group, "group")
+        group = check_failing(group)
         return FailedSearch(self._session, topic, group, query, query.select(*of))
 
     async def _newest(
@@ -432,7 +432,7 @@ class DeadLetters(pickling.NotPickled):
     ) -> list[Chosen]:
         """Send a command for the named messages; return those that it did not apply to."""
         topic = name_of(topic)
-        check_name(group, "group")
+        check_failing(group)
         missing: list[Chosen] = []
         for at, named in (await by_queue(self._session, topic, offsets, queue)).items():
             rows = list(named)
@@ -488,7 +488,7 @@ class DeadLetters(pickling.NotPickled):
                 back before the error stay so. Let the group consume, then repeat.
         """
         topic = name_of(topic)
-        check_name(group, "group")
+        check_failing(group)
         flag("dry_run", dry_run)
         most = _piece(rate, _REDRIVEN)
         if offsets is None and to is not None:  # checked there

@@ -12,7 +12,7 @@ from ternmq.client.connection.session import Session
 from ternmq.client.content.validation import check_id, flag, span_us, time_us, whole, wholes
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.model.errors import InvalidRequest, ReplayTooLarge
-from ternmq.model.specs import check_name
+from ternmq.model.specs import check_failing
 from ternmq.model.words import counted
 from ternmq.wire import control
 from ternmq.wire.commands import Command
@@ -61,7 +61,7 @@ class Replay:
     ) -> Replayed:
         """Replay messages as ``Client.replay``."""
         topic = name_of(topic)
-        check_name(group, "group")
+        check_failing(group)
         flag("dry_run", dry_run)
         if queue is not None:
             whole("queue", queue)

@@ -185,11 +185,20 @@ def test_held_rows_stay_held() -> None:
 def test_what_a_mode_does_not_allow_is_refused() -> None:
     world = World()
     start(world, Mode.SHARED, ordered=False, tags="a")
-    with pytest.raises(InvalidRequest, match="takes no tag filter"):
+    has = (
+        "group 'g' on topic 't' has a {} filter, and mode {} takes no .* filter: remove the filter"
+    )
+    with pytest.raises(InvalidRequest, match=has.format("tag", "queue_lock") + ".*tags=''"):
         world.change("t", "g", mode=Mode.QUEUE_LOCK)
+    with pytest.raises(InvalidRequest, match="takes no tag filter: leave the tags out"):
+        world.change("t", "g", mode=Mode.QUEUE_LOCK, tags="b")
     world.change("t", "g", mode=Mode.SHARED, tags="", filter="a = 1")
-    with pytest.raises(InvalidRequest, match="takes no header filter"):
-        world.change("t", "g", mode=Mode.QUEUE_LOCK)
+    with pytest.raises(InvalidRequest, match=has.format("header", "exclusive") + ".*filter=''"):
+        world.change("t", "g", mode=Mode.EXCLUSIVE)
+    with pytest.raises(InvalidRequest, match="takes no header filter: leave the filter out"):
+        world.change("t", "g", mode=Mode.QUEUE_LOCK, filter="a = 2")
+    with pytest.raises(ModeNotAllowed, match="topic 't' is not ordered: mode ordered needs an ord"):
+        world.change("t", "g", mode=Mode.ORDERED)
     with pytest.raises(ModeNotAllowed):
         world.change("t", "g", mode=Mode.ORDERED, filter="")
     world.change("t", "g", mode=Mode.QUEUE_LOCK, filter="")
