@@ -899,9 +899,13 @@ class Client(pickling.NotPickled):
 
         It is called in the client's event loop with an ``AssignedQueues``, for every group of mode
         owned or exclusive that the client consumes, when its queues change and after each join. It
-        must return soon. An exception is logged.
+        must return soon, and cannot be an ``async def``: to await something, it starts a task. An
+        exception is logged.
+
+        Raises:
+            InvalidHandler: It is no function of one argument, or it would have to be awaited.
         """
-        self._declarations.on_assigned.append(function)
+        self._declarations.add_on_assigned(function)
         return function
 
     def read(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from typing import Final
 
 from ternmq.client.content.validation import choose, flag, lease_us_of, text, whole
 from ternmq.client.declaration.policy import RetryPolicy, spec_of
 from ternmq.model.assignments import Assignment, check_assignments
 from ternmq.model.errors import GroupSettingsMismatch, InvalidRequest
 from ternmq.model.header_filter import check_header_filter, same_header_filter
+from ternmq.model.printing import quoted
 from ternmq.model.specs import (
     BROADCAST_GROUP,
     Mode,
@@ -20,6 +22,18 @@ from ternmq.model.specs import (
 )
 from ternmq.model.tag_filter import check_filter, tags_of
 from ternmq.wire import control
+
+_ASSIGN: Final = (
+    "assign is a dict of patterns of member names, each with a list of queue numbers, such as "
+    '{"billing-*": [0, 1]}'
+)
+
+
+def _queues_of(member: str, queues: object) -> list[int]:
+    if isinstance(queues, str | bytes | Mapping) or not isinstance(queues, Iterable):
+        kind = type(queues).__name__
+        raise InvalidRequest(f"the queues of {quoted(member)} are a list, not {kind}")
+    return [whole(f"a queue of {quoted(member)}", one) for one in queues]
 
 
 def check_tags(tags: object) -> str:
@@ -52,14 +66,13 @@ def assignments_of(assign: Mapping[str, Sequence[int]]) -> tuple[Assignment, ...
         InvalidRequest: It is no such mapping, or an entry is not allowed.
     """
     if not isinstance(assign, Mapping):
-        raise InvalidRequest(
-            "assign is a dict of patterns of member names and numbers of queues, such as "
-            f'{{"billing-*": [0, 1]}}, not {type(assign).__name__}'
-        )
+        raise InvalidRequest(f"{_ASSIGN}, not {type(assign).__name__}")
     made: list[Assignment] = []
     for member, queues in assign.items():
-        text("assign", member)
-        numbers = [whole("assign", one) for one in queues]
+        try:
+            numbers = _queues_of(text("a pattern", member), queues)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{_ASSIGN}: {error.args[0]}") from None
         made.append(Assignment(tuple(sorted(set(numbers))), member))
     check_assignments(made)
     return tuple(made)

@@ -162,15 +162,7 @@ class Declarations:
         name = f"checker {name_of_function(function)}"
         if not callable(function):
             raise InvalidHandler(f"a checker is a function, not {article(type(function).__name__)}")
-        found = parameters_of(function, name)
-        places = [one for one in found if one.kind in _BY_PLACE]
-        needed = [
-            one
-            for one in found
-            if one.default is one.empty and one.kind not in {one.VAR_POSITIONAL, one.VAR_KEYWORD}
-        ]
-        starred = any(one.kind is one.VAR_POSITIONAL for one in found)
-        if not (places or starred) or len(needed) > 1 or (needed and needed[0] not in places):
+        if not _take_one(parameters_of(function, name)):
             raise InvalidHandler(
                 f"{name} is called with one argument, the transaction: its parameters do not fit"
             )
@@ -182,6 +174,54 @@ class Declarations:
                 f"producer group {group!r} has a checker: {place_of(other.function)}; a client has "
                 "one for each group"
             )
-        called = getattr(function, "__call__", function)  # noqa: B004 - of an instance
-        is_async = makes_coroutines(function) or makes_coroutines(called)
-        self.checkers[group] = Checker(function, is_async)
+        self.checkers[group] = Checker(function, _is_async(function))
+
+    def add_on_assigned(self, function: Function) -> None:
+        """Declare a function that is called when queues are assigned to the client.
+
+        Raises:
+            InvalidHandler: It cannot be called with the queues, or it would have to be awaited.
+        """
+        name = f"on_assigned function {name_of_function(function)}"
+        if not callable(function):
+            raise InvalidHandler(
+                f"on_assigned takes a function, not {article(type(function).__name__)}"
+            )
+        if _is_async(function):
+            raise InvalidHandler(
+                f"{name} is an `async def`, and would not be awaited: make it a `def`; it is "
+                "called in the client's event loop and may start a task there: "
+                "asyncio.create_task(...)"
+            )
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise InvalidHandler(f"{name} is a generator, which would not run: make it a `def`")
+        try:
+            fits = _take_one(inspect.signature(function).parameters.values())
+        except (NameError, TypeError, ValueError):
+            fits = True  # of a function in C, or with annotations that nobody needs here
+        if not fits:
+            raise InvalidHandler(
+                f"{name} is called with one argument, the AssignedQueues: its parameters do not fit"
+            )
+        self.on_assigned.append(function)
+
+
+def _take_one(parameters: Iterable[inspect.Parameter]) -> bool:
+    """Return whether a function with these parameters can be called with one argument."""
+    found = list(parameters)
+    places = [one for one in found if one.kind in _BY_PLACE]
+    needed = [
+        one
+        for one in found
+        if one.default is one.empty and one.kind not in {one.VAR_POSITIONAL, one.VAR_KEYWORD}
+    ]
+    starred = any(one.kind is one.VAR_POSITIONAL for one in found)
+    if not (places or starred) or len(needed) > 1:
+        return False
+    return not needed or needed[0] in places
+
+
+def _is_async(function: Function) -> bool:
+    """Return whether a call returns a coroutine; also of an object that can be called."""
+    called = getattr(function, "__call__", function)  # noqa: B004 - of an instance
+    return makes_coroutines(function) or makes_coroutines(called)
