@@ -180,6 +180,44 @@ async def test_an_instance_takes_no_retry_policy(api: API, timed: InProcessBroke
         assert not spec.retry.enabled
 
 
+async def test_two_handlers_with_an_instance_each_get_every_message(
+    api: API, timed: InProcessBroker
+) -> None:
+    got: set[tuple[str, int]] = set()
+    client = api.connect(timed.url, instance="web")
+
+    def declare(name: str, instance: str | None) -> None:
+        if api.blocking:
+
+            def handle(number: int) -> None:
+                got.add((name, number))
+
+            client.handler("t", broadcast=True, instance=instance)(handle)
+        else:
+
+            async def handle_async(number: int) -> None:
+                got.add((name, number))
+
+            client.handler("t", broadcast=True, instance=instance)(handle_async)
+
+    declare("own", None)
+    declare("cache", "web-cache")
+    async with api.connect(timed.url) as sender:
+        await sender.admin.create_topic("t")
+        running = asyncio.ensure_future(client.run(signals=False))
+
+        async def joined() -> bool:
+            return bool((await sender.admin.topic("t")).instances == 2)
+
+        try:
+            await until_true(joined)
+            await sender.send("t", 7)
+            await until(lambda: got == {("own", 7), ("cache", 7)})
+        finally:
+            client.stop()
+            await running
+
+
 async def test_a_session_that_ended_is_joined_again(api: API, timed: InProcessBroker) -> None:
     """The broker forgot the client: a named instance keeps its place, with the new session."""
     async with api.connect(timed.url, instance="a") as client, api.connect(timed.url) as sender:

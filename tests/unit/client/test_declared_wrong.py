@@ -66,7 +66,13 @@ def overridden(client: ternmq.Client) -> None:
         (given(tags="a", mode="ordered"), "states a tag filter and mode ordered.*mode=.shared"),
         (given(tags="a", mode="queue_lock"), "a tag filter and mode queue_lock.*mode=.shared"),
         (given(filter="a = 1", mode="queue_lock"), "a header filter and mode queue_lock.*shared"),
-        (given(mode="locked"), "mode"),
+        (
+            given(mode="Owned"),
+            "'Owned': it is one of shared, ordered, queue_lock, owned, exclusive$",
+        ),
+        (given(mode="broadcast"), "mode broadcast is not for groups.*broadcast=True in place of"),
+        (given(mode=ternmq.Mode.BROADCAST), "mode broadcast is not for groups"),
+        (given(group=None, broadcast=False), "with broadcast=False states group=; if it is a bro"),
         (given(tags=3), "tags is a str, not int"),
         (given(filter="a = b"), "not a filter: 'a = b'; column 5: expected a value"),
         (given(filter="a = 1", mode="ordered"), "states a header filter and mode ordered"),
@@ -87,6 +93,22 @@ def overridden(client: ternmq.Client) -> None:
 def test_a_mistake_is_an_error_where_it_is_declared(mistake: Mistake, says: str) -> None:
     with pytest.raises(ternmq.InvalidRequest, match=says):
         mistake(ternmq.connect("ternmq://127.0.0.1:1"))
+
+
+@pytest.mark.parametrize("instance", [None, "a"])
+def test_two_handlers_of_one_broadcast_instance(instance: str | None) -> None:
+    client = ternmq.connect("ternmq://127.0.0.1:1", instance="web")
+    client.handler("p", broadcast=True, instance=instance)(lambda body: None)
+    client.handler("p", broadcast=True, instance="b")(lambda body: None)
+    client.handler("p", group="g")(lambda body: None)
+    name = instance or "web"
+    with pytest.raises(ternmq.InvalidHandler) as caught:
+        client.handler("p", broadcast=True, instance=name)(lambda body: None)
+    said = str(caught.value)
+    assert f"has a broadcast handler for instance '{name}' of this client" in said
+    assert "an instance= of its own" in said
+    assert "group" not in said
+    assert "share" not in said
 
 
 async def waits(assigned: ternmq.AssignedQueues) -> None: ...

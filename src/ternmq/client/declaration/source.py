@@ -59,6 +59,21 @@ def check_headers(expression: object) -> str:
     return given
 
 
+def mode_of(mode: Mode | str) -> Mode:
+    """Return the mode that a group may be given.
+
+    Raises:
+        InvalidRequest: There is no such mode, or only broadcast instances have it.
+    """
+    if mode is Mode.BROADCAST or (isinstance(mode, str) and mode == Mode.BROADCAST.value):
+        raise InvalidRequest(
+            "mode broadcast is not for groups: a consumer states broadcast=True in place of group= "
+            "and mode="
+        )
+    known = [one for one in Mode if one is not Mode.BROADCAST]
+    return choose("mode", Mode, mode, known)
+
+
 def assignments_of(assign: Mapping[str, Sequence[int]]) -> tuple[Assignment, ...]:
     """Return the entries of ``assign``: patterns of member names, each with numbers of queues.
 
@@ -139,7 +154,7 @@ class Source:
         self.tags = tags
         if tags is not None:
             check_tags(tags)
-        self.mode = None if mode is None else choose("mode", Mode, mode)
+        self.mode = None if mode is None else mode_of(mode)
         if self.mode is not None and self.mode.keeps_order and tags_of(tags or "") is not None:
             raise InvalidRequest(
                 f"group {group!r} on topic {topic!r} states a tag filter and mode "
@@ -213,6 +228,11 @@ class Source:
             )
 
     @property
+    def place(self) -> tuple[str, str, str]:
+        """The topic, the group and the instance: a client has one handler for each place."""
+        return self.topic, BROADCAST_GROUP if self.broadcast else self.group, self.instance
+
+    @property
     def stated(self) -> tuple[object, ...]:
         """All that is stated; identifies a join."""
         named = (BROADCAST_GROUP, self.instance) if self.broadcast else self.group
@@ -233,7 +253,11 @@ def _check_broadcast(
     if broadcast is not None:
         flag("broadcast", broadcast)
     if group is None and broadcast is False:
-        raise InvalidRequest(f"a consumer of topic {topic!r} states group=, or broadcast=True")
+        raise InvalidRequest(
+            f"a consumer of topic {topic!r} with broadcast=False states group=; if it is a "
+            "broadcast instance, as all consumers of a broadcast topic are, leave out "
+            "broadcast=False"
+        )
     if group is not None and (broadcast or instance is not None):
         raise InvalidRequest(
             f"group {group!r} on topic {topic!r} is no broadcast instance: leave out "

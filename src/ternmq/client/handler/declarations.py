@@ -70,7 +70,7 @@ class Checker:
 
 
 class Declarations:
-    """The handlers of one client, in the order of declaration; one for each topic and group.
+    """The handlers of one client, in the order of declaration; one for each ``Source.place``.
 
     Attributes:
         topics: Declared topics, by name.
@@ -84,7 +84,7 @@ class Declarations:
         self.middlewares = Middlewares()
         self.checkers: dict[str, Checker] = {}
         self.on_assigned: list[OnAssigned] = []
-        self._by_place: dict[tuple[str, str], Declaration] = {}
+        self._by_place: dict[tuple[str, str, str], Declaration] = {}
 
     def __iter__(self) -> Iterator[Declaration]:
         return iter(self._by_place.values())
@@ -128,7 +128,7 @@ class Declarations:
 
         Raises:
             InvalidHandler: It cannot be called with a message, or there is another handler for that
-                topic and group.
+                topic and group, or broadcast instance.
             InvalidRequest: ``concurrency`` or ``max_in_flight`` is out of its bounds.
         """
         if not 1 <= whole("concurrency", concurrency) <= _MOST_CONCURRENT:
@@ -140,15 +140,22 @@ class Declarations:
         # time.
         plan_of(signature.name, signature.injected, is_async=signature.is_async, overrides={})
         declared = Declaration(function, signature, source, concurrency, max_in_flight)
-        place = (source.topic, source.group)
-        other = self._by_place.get(place)
+        other = self._by_place.get(source.place)
+        if other is not None and source.broadcast:
+            name = f"instance {source.instance!r}" if source.instance else "the instance"
+            raise InvalidHandler(
+                f"topic {source.topic!r} has a broadcast handler for {name} of this client: "
+                f"{place_of(other.function)}; {place_of(function)} would be the same instance, and "
+                "each message goes to one of them. Call both from one handler, or give the second "
+                "an instance= of its own"
+            )
         if other is not None:
             raise InvalidHandler(
                 f"topic {source.topic!r} has a handler for group {source.group!r}: "
                 f"{place_of(other.function)}; with {place_of(function)} each would get a share of "
                 "the messages. Call both from one handler, or give the second a group of its own"
             )
-        self._by_place[place] = declared
+        self._by_place[source.place] = declared
         return declared
 
     def add_checker(self, function: Function, group: str) -> None:
