@@ -249,6 +249,36 @@ async def test_an_instance_is_removed_seven_days_after_its_client_left(
         await until_true(gone)
 
 
+async def test_an_instance_belongs_to_its_client_until_that_is_closed(
+    api: API, timed: InProcessBroker
+) -> None:
+    async with api.connect(timed.url, instance="a") as one, api.connect(timed.url) as other:
+        await one.admin.create_topic("t")
+        assert await values(one) == []
+        for group in ("$b.a", "$broadcast"):
+            with pytest.raises(ternmq.InvalidRequest, match="its client until the client is clo"):
+                await one.leave("t", group=group)
+        with pytest.raises(ternmq.InstanceTaken):
+            await values(other, instance="a")
+        await one.close()
+        assert await values(other, instance="a") == []
+
+
+async def test_waits_of_the_testing_kit_for_an_instance(timed: InProcessBroker) -> None:
+    async with ternmq.connect(timed.url, instance="a") as client:
+        await client.admin.create_topic("t", broadcast=True)
+        assert not await client.pull("t", wait=0)
+        await client.send("t", 1)
+        with pytest.raises(TimeoutError, match="lag 1"):
+            await asyncio.to_thread(timed.wait_idle, "t", "$b.a", timeout=0)
+        batch = await client.pull("t", wait=0)
+        await batch[0].retry(reason="busy")
+        await asyncio.to_thread(timed.wait_idle, "t", "$b.a")
+        for group in ("$b.a", "$b-7"):
+            with pytest.raises(ternmq.InvalidRequest, match="done at once: wait_idle waits"):
+                timed.wait_failed("t", group, timeout=0)
+
+
 async def test_what_a_consumer_states_wrongly(api: API, timed: InProcessBroker) -> None:
     async with api.connect(timed.url) as client:
         await client.admin.create_topic("t")

@@ -14,6 +14,7 @@ from ternmq.model.header_filter import check_header_filter, same_header_filter
 from ternmq.model.printing import quoted
 from ternmq.model.specs import (
     BROADCAST_GROUP,
+    INSTANCE_GROUPS,
     Mode,
     Start,
     SubscriptionSpec,
@@ -91,6 +92,21 @@ def assignments_of(assign: Mapping[str, Sequence[int]]) -> tuple[Assignment, ...
         made.append(Assignment(tuple(sorted(set(numbers))), member))
     check_assignments(made)
     return tuple(made)
+
+
+def check_left(group: object) -> str:
+    """Return the name of a group that a client can leave.
+
+    Raises:
+        InvalidName: It is no name.
+        InvalidRequest: It is that of a broadcast instance, which belongs to its client.
+    """
+    if isinstance(group, str) and group.startswith((BROADCAST_GROUP, *INSTANCE_GROUPS)):
+        raise InvalidRequest(
+            f"{quoted(group)} is a broadcast instance, which belongs to its client until the "
+            "client is closed: it cannot be left before"
+        )
+    return check_name(group, "group")
 
 
 class Source:
