@@ -668,7 +668,13 @@ def test_broadcast_instances(cli: CommandLine, topic: str) -> None:
     assert cli("group", "list", topic, "--json").json == []
     (listed,) = cli("group", "list", topic, "--broadcast", "--json").json
     assert (listed["group"], listed["mode"]) == ("$b.web-1", "broadcast")
-    assert "broadcast" in cli("group", "show", topic, "$b.web-1").out
+    shown = cli("group", "show", topic, "$b.web-1").out
+    assert "broadcast" in shown
+    assert "none: a failed message is done for this instance" in shown
+    for retried in (("--retry",), ("--exhausted", "hold")):
+        refused = cli("group", "set", topic, "$b.web-1", *retried, code=2)
+        assert "takes no retry policy" in refused.err
+        assert not refused.out
     assert cli("topic", "show", topic, "--json").json["instances"] == 1
     said = cli("consume", topic, "-g", "g", "--wait", "0s", code=2).err
     assert said.endswith("its consumers are instances, which name no group\n")

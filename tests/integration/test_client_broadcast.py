@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import ternmq
+from ternmq.client.consumer.telling import DONE_ALL_HERE, DONE_HERE
 from ternmq.model.specs import SubscriptionSpec
 from ternmq.testing import InProcessBroker
 from tests.asynchronous import until, until_true
@@ -21,6 +22,11 @@ async def values(client: Any, **stated: Any) -> list[object]:
     if batch:
         await batch.ack()
     return found
+
+
+def fail(error: Exception) -> None:
+    """Raise an error."""
+    raise error
 
 
 async def test_each_instance_gets_every_message_sent_since_it_came(
@@ -77,7 +83,10 @@ async def test_a_second_living_client_of_an_instance_is_refused(
         assert await values(later, instance="a") == []
 
 
-async def test_a_failing_handler_is_called_once(api: API, timed: InProcessBroker) -> None:
+async def test_a_failing_handler_is_called_once(
+    api: API, timed: InProcessBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "ternmq")
     calls: list[int] = []
     client = api.connect(timed.url)
 
@@ -117,6 +126,93 @@ async def test_a_failing_handler_is_called_once(api: API, timed: InProcessBroker
             (queue,) = group.queues
             assert (queue.waiting, queue.dead, queue.leased, queue.ready) == (0, 0, 0, 0)
             assert calls == [7]
+            assert "retry: none: a failed message is done for this instance" in caplog.text
+            assert f"failed, {DONE_HERE}" in caplog.text
+            assert "it is a dead letter now" not in caplog.text
+        finally:
+            client.stop()
+            await running
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["delivery", "batch"])
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ternmq.Retry("busy"), "asked for a retry, but a broadcast instance has no retries: "),
+        (ternmq.Reject("bad"), "rejected, "),
+        (ValueError("boom"), "failed"),
+    ],
+    ids=["retry", "reject", "error"],
+)
+async def test_the_log_says_that_a_failed_message_is_done_for_the_instance(
+    timed: InProcessBroker,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    told: str,
+    alone: bool,
+) -> None:
+    async with ternmq.connect(timed.url, instance="a") as client:
+        await client.admin.create_topic("t", broadcast=True)
+        assert not await client.pull("t", wait=0)
+        await client.send_many("t", [1, 2])
+        batch = await client.pull("t", wait=0)
+        async with batch[0].process() if alone else batch.process():
+            fail(error)
+        assert told in caplog.text
+        assert (DONE_HERE if alone else DONE_ALL_HERE) in caplog.text
+        assert "dead letter" not in caplog.text
+        (queue,) = (await client.admin.group("t", "$b.a")).queues
+        assert (queue.dead, queue.waiting) == (0, 0)
+
+
+async def test_an_instance_takes_no_retry_policy(api: API, timed: InProcessBroker) -> None:
+    async with api.connect(timed.url, instance="a") as client:
+        await client.admin.create_topic("t", broadcast=True)
+        assert not await client.pull("t", wait=0)
+        for wrong in (
+            ternmq.RetryPolicy(attempts=3),
+            ternmq.RetryPolicy(enabled=False, attempts=3),
+            ternmq.RetryPolicy(enabled=False, exhausted=ternmq.Exhausted.HOLD),
+        ):
+            with pytest.raises(ternmq.InvalidRequest, match="takes no retry policy"):
+                await client.admin.change_group("t", "$b.a", retry=wrong)
+        spec = await client.admin.change_group("t", "$b.a", lease=5)
+        assert not spec.retry.enabled
+
+
+async def test_two_handlers_with_an_instance_each_get_every_message(
+    api: API, timed: InProcessBroker
+) -> None:
+    got: set[tuple[str, int]] = set()
+    client = api.connect(timed.url, instance="web")
+
+    def declare(name: str, instance: str | None) -> None:
+        if api.blocking:
+
+            def handle(number: int) -> None:
+                got.add((name, number))
+
+            client.handler("t", broadcast=True, instance=instance)(handle)
+        else:
+
+            async def handle_async(number: int) -> None:
+                got.add((name, number))
+
+            client.handler("t", broadcast=True, instance=instance)(handle_async)
+
+    declare("own", None)
+    declare("cache", "web-cache")
+    async with api.connect(timed.url) as sender:
+        await sender.admin.create_topic("t")
+        running = asyncio.ensure_future(client.run(signals=False))
+
+        async def joined() -> bool:
+            return bool((await sender.admin.topic("t")).instances == 2)
+
+        try:
+            await until_true(joined)
+            await sender.send("t", 7)
+            await until(lambda: got == {("own", 7), ("cache", 7)})
         finally:
             client.stop()
             await running
@@ -151,6 +247,36 @@ async def test_an_instance_is_removed_seven_days_after_its_client_left(
             return not (await client.admin.topic("t")).instances
 
         await until_true(gone)
+
+
+async def test_an_instance_belongs_to_its_client_until_that_is_closed(
+    api: API, timed: InProcessBroker
+) -> None:
+    async with api.connect(timed.url, instance="a") as one, api.connect(timed.url) as other:
+        await one.admin.create_topic("t")
+        assert await values(one) == []
+        for group in ("$b.a", "$broadcast"):
+            with pytest.raises(ternmq.InvalidRequest, match="its client until the client is clo"):
+                await one.leave("t", group=group)
+        with pytest.raises(ternmq.InstanceTaken):
+            await values(other, instance="a")
+        await one.close()
+        assert await values(other, instance="a") == []
+
+
+async def test_waits_of_the_testing_kit_for_an_instance(timed: InProcessBroker) -> None:
+    async with ternmq.connect(timed.url, instance="a") as client:
+        await client.admin.create_topic("t", broadcast=True)
+        assert not await client.pull("t", wait=0)
+        await client.send("t", 1)
+        with pytest.raises(TimeoutError, match="lag 1"):
+            await asyncio.to_thread(timed.wait_idle, "t", "$b.a", timeout=0)
+        batch = await client.pull("t", wait=0)
+        await batch[0].retry(reason="busy")
+        await asyncio.to_thread(timed.wait_idle, "t", "$b.a")
+        for group in ("$b.a", "$b-7"):
+            with pytest.raises(ternmq.InvalidRequest, match="done at once: wait_idle waits"):
+                timed.wait_failed("t", group, timeout=0)
 
 
 async def test_what_a_consumer_states_wrongly(api: API, timed: InProcessBroker) -> None:

@@ -51,7 +51,7 @@ from ternmq.client.content.validation import (
 from ternmq.client.declaration.changes import Change
 from ternmq.client.declaration.making import Making
 from ternmq.client.declaration.policy import RetryPolicy
-from ternmq.client.declaration.source import Source
+from ternmq.client.declaration.source import Source, check_left
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.client.handler.declarations import Declarations
 from ternmq.client.handler.depends import Provider
@@ -74,7 +74,7 @@ from ternmq.client.transaction.decision import Decision
 from ternmq.client.transaction.steps import outcome_of
 from ternmq.client.transaction.transaction import Parts, Transaction
 from ternmq.model.errors import ClientClosed, InvalidRequest, UnsentMessages
-from ternmq.model.specs import Mode, Start, check_name
+from ternmq.model.specs import Mode, Start
 
 F = TypeVar("F", bound=Function)
 A = TypeVar("A", bound=OnAssigned)
@@ -888,20 +888,25 @@ class Client(pickling.NotPickled):
 
         Raises:
             UnknownTopic, UnknownGroup: There is no such topic or group.
-            InvalidRequest: A consumer of this client still pulls for the group.
+            InvalidRequest: A consumer of this client still pulls for the group, or it is that of a
+                broadcast instance, which belongs to the client until it is closed.
         """
         name = self._declarations.name_of(topic)
         self._session.bind()
-        await self._puller.leave(name, check_name(group, "group"))
+        await self._puller.leave(name, check_left(group))
 
     def on_assigned(self, function: A) -> A:
         """Call a function with each change of the queues that this client owns; a decorator.
 
         It is called in the client's event loop with an ``AssignedQueues``, for every group of mode
         owned or exclusive that the client consumes, when its queues change and after each join. It
-        must return soon. An exception is logged.
+        must return soon, and cannot be an ``async def``: to await something, it starts a task. An
+        exception is logged.
+
+        Raises:
+            InvalidHandler: It is no function of one argument, or it would have to be awaited.
         """
-        self._declarations.on_assigned.append(function)
+        self._declarations.add_on_assigned(function)
         return function
 
     def read(

@@ -35,7 +35,7 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
         """Raise InvalidRequest if it has no queues, not in order, or a pattern that fits none."""
         if not self.queues or any(not 0 <= one < _MOST_QUEUES for one in self.queues):
             raise InvalidRequest(
-                f"an assignment names queues 0 to {_MOST_QUEUES - 1}, such as 0-2,5=billing-*"
+                f"an assignment names one queue or more, each of them 0 to {_MOST_QUEUES - 1}"
             )
         if list(self.queues) != sorted(set(self.queues)):
             raise InvalidRequest("the queues of an assignment are named once, in ascending order")

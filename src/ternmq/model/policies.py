@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from ternmq.model.specs import RetryPolicy
+from ternmq.model.specs import Mode, RetryPolicy, SubscriptionSpec
 from ternmq.model.units import write_duration
 from ternmq.model.words import counted
+
+
+def write_retry_of(spec: SubscriptionSpec) -> str:
+    """Return the effective policy of a group, or what happens in a broadcast instance, as text."""
+    if spec.mode is Mode.BROADCAST:
+        return "none: a failed message is done for this instance, and is no dead letter"
+    return write_retry(spec.policy)
 
 
 def write_retry(policy: RetryPolicy) -> str:

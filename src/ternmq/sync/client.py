@@ -506,9 +506,14 @@ class Client(pickling.NotPickled):
     def on_assigned(self, function: A) -> A:
         """Call a function with the queues that this client owns, in the client's own thread.
 
-        See ``ternmq.Client.on_assigned``.
+        It must not call this client, whose calls would wait for themselves: hand what it is given
+        to another thread, by a ``queue.SimpleQueue`` for example. See
+        ``ternmq.Client.on_assigned``.
+
+        Raises:
+            InvalidHandler: It is no function of one argument, or an ``async def``.
         """
-        self._declarations.on_assigned.append(function)
+        self._declarations.add_on_assigned(function)
         return function
 
     def read(

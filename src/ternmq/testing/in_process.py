@@ -22,7 +22,7 @@ from ternmq.client.process import pickling
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.disk.port import Disk
 from ternmq.model.errors import InvalidRequest
-from ternmq.model.specs import check_group
+from ternmq.model.specs import INSTANCE_GROUPS, check_group
 from ternmq.model.types import HOUR_US
 from ternmq.model.words import article
 from ternmq.server.app import Server
@@ -252,7 +252,7 @@ class InProcessBroker(pickling.NotPickled):
 
         Args:
             topic: The topic, by name or as declared.
-            group: The group.
+            group: The group; ``$b.web-1`` for the broadcast instance ``web-1``.
             timeout: In the machine's time: seconds, or a timedelta.
 
         Raises:
@@ -289,10 +289,15 @@ class InProcessBroker(pickling.NotPickled):
             TimeoutError: There are fewer by then; the text has the group's state.
             RuntimeError: The broker does not run.
             InvalidName: A name is not valid.
-            InvalidRequest: ``timeout`` is not a time, or ``messages`` not a number above 0.
+            InvalidRequest: ``timeout`` is not a time, ``messages`` not a number above 0, or the
+                group that of a broadcast instance, where a failed message is done at once.
         """
         name, patience = name_of(topic), seconds_of("timeout", timeout)
-        check_group(group)
+        if check_group(group).startswith(INSTANCE_GROUPS):
+            raise InvalidRequest(
+                f"{group!r} is a broadcast instance, where a message that fails is done at once: "
+                "wait_idle waits for it"
+            )
         check_positive("messages", messages)
         self._wait(lambda core: groups.wait_failed(core, name, group, messages, patience))
 

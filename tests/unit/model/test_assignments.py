@@ -41,7 +41,7 @@ def test_what_is_read(text: str, queues: tuple[int, ...], member: str, again: st
         ("0-=a", "not an assignment"),
         ("12345=a", "not an assignment"),
         ("2-1=a", "not a range of queues: '2-1'"),
-        ("4096=a", "an assignment names queues 0 to 4095"),
+        ("4096=a", "an assignment names one queue or more, each of them 0 to 4095"),
         ("0=", "not a pattern of member names"),
         ("0=a b", "not a pattern of member names"),
         ("0=[ab]", "not a pattern of member names"),

@@ -184,6 +184,7 @@ class Administration:
             GroupBusy: The new mode is ordered, and the group is owed rows.
         """
         subscription = self._views.catalog.subscription(topic_name, group)
+        _check_instance_retry(group, subscription.spec, spec)
         # Which client an instance is, only joins decide.
         spec = replace(spec, instance=subscription.spec.instance)
         _check_stays_unfiltered(self._views.catalog.modes[spec.mode], subscription, spec)
@@ -373,6 +374,19 @@ def _check_broadcast(topic: TopicSpec, group: str, spec: SubscriptionSpec) -> No
         )
     elif spec.retry.enabled:
         raise InvalidRequest(f"{group!r} is a broadcast instance, which has no retries")
+
+
+def _check_instance_retry(group: str, has: SubscriptionSpec, spec: SubscriptionSpec) -> None:
+    """Refuse another retry policy of a broadcast instance, whatever it says.
+
+    Raises:
+        InvalidRequest.
+    """
+    if has.instance is not None and spec.retry != has.retry:
+        raise InvalidRequest(
+            f"{group!r} is a broadcast instance, which has no retries and no dead letters: it "
+            "takes no retry policy"
+        )
 
 
 def default_mode(topic: TopicSpec) -> Mode:

@@ -32,7 +32,7 @@ from ternmq.client.admin.admin_client import AdminClient
 from ternmq.client.declaration.policy import RetryPolicy
 from ternmq.model import specs
 from ternmq.model.assignments import read_assignment, write_assignment
-from ternmq.model.policies import write_retry
+from ternmq.model.policies import write_retry_of
 from ternmq.model.specs import Exhausted, Expired, Mode, Start
 from ternmq.model.units import write_duration
 from ternmq.model.words import counted, verb
@@ -178,7 +178,7 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
             ("tags", spec.tags),
             ("filter", spec.filter),
             ("start", spec.start.value),
-            ("retry", write_retry(spec.policy)),
+            ("retry", write_retry_of(spec)),
             ("lease", write_duration(spec.lease_us)),
             ("window", spec.window),
             *([("concurrency", spec.concurrency)] if spec.concurrency else []),

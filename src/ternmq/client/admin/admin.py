@@ -29,7 +29,13 @@ from ternmq.client.content.validation import (
 )
 from ternmq.client.declaration.policy import RetryPolicy, spec_of
 from ternmq.client.declaration.redeclaring import Redeclaring
-from ternmq.client.declaration.source import Source, assignments_of, check_headers, check_tags
+from ternmq.client.declaration.source import (
+    Source,
+    assignments_of,
+    check_headers,
+    check_tags,
+    mode_of,
+)
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.client.declaration.topic import spec_of as topic_spec_of
 from ternmq.client.handler.unawaited import looked_after
@@ -365,7 +371,7 @@ class Admin(pickling.NotPickled):
             "window": window,
             "paused": paused,
             "expired": None if expired is None else choose("expired", Expired, expired),
-            "mode": None if mode is None else choose("mode", Mode, mode),
+            "mode": None if mode is None else mode_of(mode),
             "concurrency": concurrency,
             "offline": off,
             "assign": None if assign is None else assignments_of(assign),

@@ -13,6 +13,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ternmq.client.consumer.telling import (
+    DONE_ALL_HERE,
+    DONE_HERE,
     fate_of,
     last_attempt,
     last_fate_of,
@@ -112,18 +114,20 @@ def conclude(delivery: Processed, error: BaseException | None, *, reraise: bool 
     outcome, delay, reason = verdict_of(error)
     said = f": {reason}" if reason else ""
     unless = ", unless its lease has ended" if over_by_time(lease) else ""
-    if isinstance(error, Reject):
+    if isinstance(error, Reject) and lease.broadcast:
+        log.warning("%r is rejected, %s%s%s", delivery, DONE_HERE, unless, said)
+    elif isinstance(error, Reject):
         log.warning("%r is a dead letter now%s: rejected%s", delivery, unless, said)
     elif isinstance(error, Retry):
-        if last_attempt(lease.policy, delivery.attempt):
-            fate = last_fate_of(lease.policy, delivery.attempt)
+        if lease.broadcast or last_attempt(lease.policy, delivery.attempt):
+            fate = last_fate_of(lease, delivery.attempt)
             log.warning("%r asked for a retry, but %s%s%s", delivery, fate, unless, said)
         elif lease.policy is None:  # it may be a dead letter, and nothing else would show that
             log.warning(
-                "%r asked for a retry: %s%s", delivery, fate_of(None, delivery.attempt), said
+                "%r asked for a retry: %s%s", delivery, fate_of(lease, delivery.attempt), said
             )
     elif over:
-        fate = fate_of(lease.policy, delivery.attempt)
+        fate = fate_of(lease, delivery.attempt)
         log.error("%r failed, %s%s", delivery, fate, unless, exc_info=where(error))
     delivery.settle_soon(outcome, reason, delay)
     return over
@@ -164,12 +168,14 @@ class Rest:
         lost: Number of those whose lease had ended.
         last: Number of those held for which it was the last attempt, as far as is known.
         unsure: Whether a lease of those held is past its end.
+        broadcast: Whether they are those of a broadcast instance.
     """
 
     held: int
     lost: int
     last: int
     unsure: bool
+    broadcast: bool = False
 
     @property
     def but(self) -> str:
@@ -196,6 +202,8 @@ def tell_all(batch: object, rest: Rest, error: BaseException, *, over: bool) -> 
         elif over and not isinstance(error, Retry | Reject):
             log.error("%r failed after all of them were settled or lost", batch,
                       exc_info=where(error))  # fmt: skip
+    elif rest.broadcast:
+        _tell_done_here(batch, rest, error, said, over=over)
     elif isinstance(error, Reject):
         log.warning("%r are dead letters now%s: rejected%s", batch, rest.but, said)
     elif isinstance(error, Retry):
@@ -207,6 +215,19 @@ def tell_all(batch: object, rest: Rest, error: BaseException, *, over: bool) -> 
             "%r failed: they are retried by the retry policy, or are dead letters now if it was "
             "the last attempt%s", batch, rest.but, exc_info=where(error),
         )  # fmt: skip
+
+
+def _tell_done_here(
+    batch: object, rest: Rest, error: BaseException, said: str, *, over: bool
+) -> None:
+    """Log how the processing of a batch of a broadcast instance failed."""
+    if isinstance(error, Reject):
+        log.warning("%r are rejected, and %s%s%s", batch, DONE_ALL_HERE, rest.but, said)
+    elif isinstance(error, Retry):
+        log.warning("%r asked for a retry, but a broadcast instance has no retries: they %s%s%s",
+                    batch, DONE_ALL_HERE, rest.but, said)  # fmt: skip
+    elif over:
+        log.error("%r failed: they %s%s", batch, DONE_ALL_HERE, rest.but, exc_info=where(error))
 
 
 def verdict_of(error: BaseException) -> tuple[Outcome, float | timedelta | None, str]:

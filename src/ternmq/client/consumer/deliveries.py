@@ -389,6 +389,7 @@ def _rest_of(deliveries: Deliveries, held: list[_Held], lost: int) -> Rest:
         lost=lost,
         last=sum(last_attempt(one.lease.policy, one.attempt) for one in left),
         unsure=any(over_by_time(lease) for lease, _ in held),
+        broadcast=any(lease.broadcast for lease, _ in held),
     )
 
 

@@ -31,7 +31,7 @@ from ternmq.client.consumer.lease import Lease
 from ternmq.client.consumer.running import Running
 from ternmq.client.consumer.settler import Settler
 from ternmq.client.consumer.settles import extended, extension
-from ternmq.client.consumer.telling import fate_of
+from ternmq.client.consumer.telling import dead_fate_of, fate_of
 from ternmq.client.process import exiting
 from ternmq.model.errors import (
     ConnectionLost,
@@ -62,7 +62,6 @@ ENDED: Final = "the worker stopped while the handler ran"
 """Reason of an attempt that was cut short by the end of its process."""
 _SETTLED: Final = {
     Outcome.DONE: "its message is acked",
-    Outcome.DEAD: "its message is a dead letter now",
     Outcome.RELEASED: "its message is given back",
 }
 """The fate of a message whose handler outlived its client, for the log."""
@@ -85,7 +84,10 @@ def _settle_of(run: Running) -> _Settle:
     outcome, delay, reason = (
         (Outcome.DONE, None, "") if run.error is None else verdict_of(run.error)
     )
-    fate = fate_of(lease.policy, held.attempt) if outcome is Outcome.RETRY else _SETTLED[outcome]
+    if outcome is Outcome.RETRY:
+        fate = fate_of(lease, held.attempt)
+    else:
+        fate = dead_fate_of(lease) if outcome is Outcome.DEAD else _SETTLED[outcome]
     settle = bodies.Settle(
         lease.topic,
         lease.group,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ternmq.client.content.causes import UNSAID
 from ternmq.model.errors import AlreadySettled, LeaseExpired
-from ternmq.model.specs import RetryPolicy
+from ternmq.model.specs import INSTANCE_GROUPS, RetryPolicy
 from ternmq.record.fact.facts import Outcome
 from ternmq.wire.bodies import LastFailure
 
@@ -152,6 +152,11 @@ class Lease:
     def policy(self) -> RetryPolicy | None:
         """The group's retry policy; None: not known. Call it from the client's loop."""
         return self.settler.policies.of(self.topic, self.group)
+
+    @property
+    def broadcast(self) -> bool:
+        """Whether it is a lease of a broadcast instance, where a failed message is done."""
+        return self.group.startswith(INSTANCE_GROUPS)
 
     def last_reason(self, offset: int) -> str:
         """Return why the previous attempt at a row failed; "" if none did, or if unknown."""

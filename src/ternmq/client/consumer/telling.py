@@ -20,13 +20,24 @@ LIBRARY: Final = str(Path(__file__).parents[2]) + "/"
 _Info = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
+DONE_HERE: Final = "its failure is recorded, and the message is done for this broadcast instance"
+"""The fate of a message that failed in an instance, or was rejected."""
+
+
+DONE_ALL_HERE: Final = "are done for this broadcast instance, with their failure recorded"
+"""The fate of the messages of a batch, after "they" or "and"."""
+
+
 def last_attempt(policy: RetryPolicy | None, attempt: int) -> bool:
     """Return whether the group's policy has no attempt after this one, as far as is known."""
     return policy is not None and (not policy.enabled or attempt >= policy.attempts)
 
 
-def fate_of(policy: RetryPolicy | None, attempt: int) -> str:
-    """Return the fate of a failed message, for the log; ``policy`` is the group's, if known."""
+def fate_of(lease: Lease, attempt: int) -> str:
+    """Return the fate of a failed message, for the log."""
+    if lease.broadcast:
+        return DONE_HERE
+    policy = lease.policy
     if policy is None:  # it was just changed: a request for it is under way
         return f"attempt {attempt}: the retry policy decides what happens to it"
     if last_attempt(policy, attempt):
@@ -34,10 +45,18 @@ def fate_of(policy: RetryPolicy | None, attempt: int) -> str:
     return f"{_count(policy, attempt)}: it is retried by the retry policy"
 
 
-def last_fate_of(policy: RetryPolicy | None, attempt: int) -> str:
+def last_fate_of(lease: Lease, attempt: int) -> str:
     """Return the fate of a message after its last attempt, and why, for the log."""
+    if lease.broadcast:
+        return f"a broadcast instance has no retries: {DONE_HERE}"
+    policy = lease.policy
     assert policy is not None, "else nobody knows which attempt is the last"
     return f"{_count(policy, attempt)} was the last: {_end(policy)}"
+
+
+def dead_fate_of(lease: Lease) -> str:
+    """Return the fate of a message that is rejected, for the log."""
+    return DONE_HERE if lease.broadcast else "it is a dead letter now"
 
 
 def over_by_time(lease: Lease) -> bool:

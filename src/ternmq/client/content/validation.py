@@ -47,8 +47,10 @@ def check_topic(name: object) -> str:
 E = TypeVar("E", bound=enum.Enum)
 
 
-def choose(what: str, kind: type[E], value: E | str) -> E:
+def choose(what: str, kind: type[E], value: E | str, known: Iterable[E] | None = None) -> E:
     """Return the member of an enum that a value names.
+
+    ``known``: those that the text of the error lists; None: all.
 
     Raises:
         InvalidRequest: There is none; the text lists them.
@@ -56,10 +58,10 @@ def choose(what: str, kind: type[E], value: E | str) -> E:
     try:
         return kind(value)
     except ValueError as error:
-        known = ", ".join([str(one.value) for one in kind])
+        listed = ", ".join([str(one.value) for one in (kind if known is None else known)])
         given: object = value
         told = f"{given!r:.80}" if isinstance(given, str) else f"of type {type(given).__name__}"
-        raise InvalidRequest(f"{what} {told}: it is one of {known}") from error
+        raise InvalidRequest(f"{what} {told}: it is one of {listed}") from error
 
 
 def whole(what: str, number: object) -> int:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from typing import Final
 
 from ternmq.client.content.validation import choose, flag, lease_us_of, text, whole
 from ternmq.client.declaration.policy import RetryPolicy, spec_of
 from ternmq.model.assignments import Assignment, check_assignments
 from ternmq.model.errors import GroupSettingsMismatch, InvalidRequest
 from ternmq.model.header_filter import check_header_filter, same_header_filter
+from ternmq.model.printing import quoted
 from ternmq.model.specs import (
     BROADCAST_GROUP,
+    INSTANCE_GROUPS,
     Mode,
     Start,
     SubscriptionSpec,
@@ -20,6 +23,18 @@ from ternmq.model.specs import (
 )
 from ternmq.model.tag_filter import check_filter, tags_of
 from ternmq.wire import control
+
+_ASSIGN: Final = (
+    "assign is a dict of patterns of member names, each with a list of queue numbers, such as "
+    '{"billing-*": [0, 1]}'
+)
+
+
+def _queues_of(member: str, queues: object) -> list[int]:
+    if isinstance(queues, str | bytes | Mapping) or not isinstance(queues, Iterable):
+        kind = type(queues).__name__
+        raise InvalidRequest(f"the queues of {quoted(member)} are a list, not {kind}")
+    return [whole(f"a queue of {quoted(member)}", one) for one in queues]
 
 
 def check_tags(tags: object) -> str:
@@ -45,6 +60,21 @@ def check_headers(expression: object) -> str:
     return given
 
 
+def mode_of(mode: Mode | str) -> Mode:
+    """Return the mode that a group may be given.
+
+    Raises:
+        InvalidRequest: There is no such mode, or only broadcast instances have it.
+    """
+    if mode is Mode.BROADCAST or (isinstance(mode, str) and mode == Mode.BROADCAST.value):
+        raise InvalidRequest(
+            "mode broadcast is not for groups: a consumer states broadcast=True in place of group= "
+            "and mode="
+        )
+    known = [one for one in Mode if one is not Mode.BROADCAST]
+    return choose("mode", Mode, mode, known)
+
+
 def assignments_of(assign: Mapping[str, Sequence[int]]) -> tuple[Assignment, ...]:
     """Return the entries of ``assign``: patterns of member names, each with numbers of queues.
 
@@ -52,17 +82,31 @@ def assignments_of(assign: Mapping[str, Sequence[int]]) -> tuple[Assignment, ...
         InvalidRequest: It is no such mapping, or an entry is not allowed.
     """
     if not isinstance(assign, Mapping):
-        raise InvalidRequest(
-            "assign is a dict of patterns of member names and numbers of queues, such as "
-            f'{{"billing-*": [0, 1]}}, not {type(assign).__name__}'
-        )
+        raise InvalidRequest(f"{_ASSIGN}, not {type(assign).__name__}")
     made: list[Assignment] = []
     for member, queues in assign.items():
-        text("assign", member)
-        numbers = [whole("assign", one) for one in queues]
+        try:
+            numbers = _queues_of(text("a pattern", member), queues)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{_ASSIGN}: {error.args[0]}") from None
         made.append(Assignment(tuple(sorted(set(numbers))), member))
     check_assignments(made)
     return tuple(made)
+
+
+def check_left(group: object) -> str:
+    """Return the name of a group that a client can leave.
+
+    Raises:
+        InvalidName: It is no name.
+        InvalidRequest: It is that of a broadcast instance, which belongs to its client.
+    """
+    if isinstance(group, str) and group.startswith((BROADCAST_GROUP, *INSTANCE_GROUPS)):
+        raise InvalidRequest(
+            f"{quoted(group)} is a broadcast instance, which belongs to its client until the "
+            "client is closed: it cannot be left before"
+        )
+    return check_name(group, "group")
 
 
 class Source:
@@ -126,7 +170,7 @@ class Source:
         self.tags = tags
         if tags is not None:
             check_tags(tags)
-        self.mode = None if mode is None else choose("mode", Mode, mode)
+        self.mode = None if mode is None else mode_of(mode)
         if self.mode is not None and self.mode.keeps_order and tags_of(tags or "") is not None:
             raise InvalidRequest(
                 f"group {group!r} on topic {topic!r} states a tag filter and mode "
@@ -200,6 +244,11 @@ class Source:
             )
 
     @property
+    def place(self) -> tuple[str, str, str]:
+        """The topic, the group and the instance: a client has one handler for each place."""
+        return self.topic, BROADCAST_GROUP if self.broadcast else self.group, self.instance
+
+    @property
     def stated(self) -> tuple[object, ...]:
         """All that is stated; identifies a join."""
         named = (BROADCAST_GROUP, self.instance) if self.broadcast else self.group
@@ -220,7 +269,11 @@ def _check_broadcast(
     if broadcast is not None:
         flag("broadcast", broadcast)
     if group is None and broadcast is False:
-        raise InvalidRequest(f"a consumer of topic {topic!r} states group=, or broadcast=True")
+        raise InvalidRequest(
+            f"a consumer of topic {topic!r} with broadcast=False states group=; if it is a "
+            "broadcast instance, as all consumers of a broadcast topic are, leave out "
+            "broadcast=False"
+        )
     if group is not None and (broadcast or instance is not None):
         raise InvalidRequest(
             f"group {group!r} on topic {topic!r} is no broadcast instance: leave out "

@@ -104,7 +104,9 @@ class Portal:
         if here is self.loop:
             raise ClientError(
                 "a blocking call was made in the client's own event loop, where `async def` "
-                "handlers run: make the handler `def`, or call it by `await asyncio.to_thread(...)`"
+                "handlers, and functions that on_assigned or queue= is given, run: make the "
+                "handler a `def`, call it by `await asyncio.to_thread(...)`, or let another thread "
+                "call it"
             )
 
     def _result(self, future: Future[T]) -> T:

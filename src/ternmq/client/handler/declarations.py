@@ -70,7 +70,7 @@ class Checker:
 
 
 class Declarations:
-    """The handlers of one client, in the order of declaration; one for each topic and group.
+    """The handlers of one client, in the order of declaration; one for each ``Source.place``.
 
     Attributes:
         topics: Declared topics, by name.
@@ -84,7 +84,7 @@ class Declarations:
         self.middlewares = Middlewares()
         self.checkers: dict[str, Checker] = {}
         self.on_assigned: list[OnAssigned] = []
-        self._by_place: dict[tuple[str, str], Declaration] = {}
+        self._by_place: dict[tuple[str, str, str], Declaration] = {}
 
     def __iter__(self) -> Iterator[Declaration]:
         return iter(self._by_place.values())
@@ -128,7 +128,7 @@ class Declarations:
 
         Raises:
             InvalidHandler: It cannot be called with a message, or there is another handler for that
-                topic and group.
+                topic and group, or broadcast instance.
             InvalidRequest: ``concurrency`` or ``max_in_flight`` is out of its bounds.
         """
         if not 1 <= whole("concurrency", concurrency) <= _MOST_CONCURRENT:
@@ -140,15 +140,22 @@ class Declarations:
         # time.
         plan_of(signature.name, signature.injected, is_async=signature.is_async, overrides={})
         declared = Declaration(function, signature, source, concurrency, max_in_flight)
-        place = (source.topic, source.group)
-        other = self._by_place.get(place)
+        other = self._by_place.get(source.place)
+        if other is not None and source.broadcast:
+            name = f"instance {source.instance!r}" if source.instance else "the instance"
+            raise InvalidHandler(
+                f"topic {source.topic!r} has a broadcast handler for {name} of this client: "
+                f"{place_of(other.function)}; {place_of(function)} would be the same instance, and "
+                "each message goes to one of them. Call both from one handler, or give the second "
+                "an instance= of its own"
+            )
         if other is not None:
             raise InvalidHandler(
                 f"topic {source.topic!r} has a handler for group {source.group!r}: "
                 f"{place_of(other.function)}; with {place_of(function)} each would get a share of "
                 "the messages. Call both from one handler, or give the second a group of its own"
             )
-        self._by_place[place] = declared
+        self._by_place[source.place] = declared
         return declared
 
     def add_checker(self, function: Function, group: str) -> None:
@@ -162,15 +169,7 @@ class Declarations:
         name = f"checker {name_of_function(function)}"
         if not callable(function):
             raise InvalidHandler(f"a checker is a function, not {article(type(function).__name__)}")
-        found = parameters_of(function, name)
-        places = [one for one in found if one.kind in _BY_PLACE]
-        needed = [
-            one
-            for one in found
-            if one.default is one.empty and one.kind not in {one.VAR_POSITIONAL, one.VAR_KEYWORD}
-        ]
-        starred = any(one.kind is one.VAR_POSITIONAL for one in found)
-        if not (places or starred) or len(needed) > 1 or (needed and needed[0] not in places):
+        if not _take_one(parameters_of(function, name)):
             raise InvalidHandler(
                 f"{name} is called with one argument, the transaction: its parameters do not fit"
             )
@@ -182,6 +181,54 @@ class Declarations:
                 f"producer group {group!r} has a checker: {place_of(other.function)}; a client has "
                 "one for each group"
             )
-        called = getattr(function, "__call__", function)  # noqa: B004 - of an instance
-        is_async = makes_coroutines(function) or makes_coroutines(called)
-        self.checkers[group] = Checker(function, is_async)
+        self.checkers[group] = Checker(function, _is_async(function))
+
+    def add_on_assigned(self, function: Function) -> None:
+        """Declare a function that is called when queues are assigned to the client.
+
+        Raises:
+            InvalidHandler: It cannot be called with the queues, or it would have to be awaited.
+        """
+        name = f"on_assigned function {name_of_function(function)}"
+        if not callable(function):
+            raise InvalidHandler(
+                f"on_assigned takes a function, not {article(type(function).__name__)}"
+            )
+        if _is_async(function):
+            raise InvalidHandler(
+                f"{name} is an `async def`, and would not be awaited: make it a `def`; it is "
+                "called in the client's event loop and may start a task there: "
+                "asyncio.create_task(...)"
+            )
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise InvalidHandler(f"{name} is a generator, which would not run: make it a `def`")
+        try:
+            fits = _take_one(inspect.signature(function).parameters.values())
+        except (NameError, TypeError, ValueError):
+            fits = True  # of a function in C, or with annotations that nobody needs here
+        if not fits:
+            raise InvalidHandler(
+                f"{name} is called with one argument, the AssignedQueues: its parameters do not fit"
+            )
+        self.on_assigned.append(function)
+
+
+def _take_one(parameters: Iterable[inspect.Parameter]) -> bool:
+    """Return whether a function with these parameters can be called with one argument."""
+    found = list(parameters)
+    places = [one for one in found if one.kind in _BY_PLACE]
+    needed = [
+        one
+        for one in found
+        if one.default is one.empty and one.kind not in {one.VAR_POSITIONAL, one.VAR_KEYWORD}
+    ]
+    starred = any(one.kind is one.VAR_POSITIONAL for one in found)
+    if not (places or starred) or len(needed) > 1:
+        return False
+    return not needed or needed[0] in places
+
+
+def _is_async(function: Function) -> bool:
+    """Return whether a call returns a coroutine; also of an object that can be called."""
+    called = getattr(function, "__call__", function)  # noqa: B004 - of an instance
+    return makes_coroutines(function) or makes_coroutines(called)

@@ -20,13 +20,14 @@ from ternmq.client.consumer.consumer import ConsumerEngine
 from ternmq.client.consumer.delivery import Delivery, Identity, identity_of
 from ternmq.client.consumer.puller import Puller
 from ternmq.client.consumer.running import Running, Threads, failure_of
+from ternmq.client.consumer.telling import dead_fate_of
 from ternmq.client.content import tracing
 from ternmq.client.content.codecs import Codecs
 from ternmq.client.handler.composing import Composed, around
 from ternmq.client.handler.counts import HandlerCounts, Tally
 from ternmq.client.handler.unawaited import raise_found, watch_begins
 from ternmq.model.errors import DecodeError, InvalidHandler
-from ternmq.model.policies import write_retry
+from ternmq.model.policies import write_retry_of
 from ternmq.model.words import article
 from ternmq.record.fact.facts import Outcome
 
@@ -84,8 +85,8 @@ class Handler:
                 self._codecs.check(signature.kind)
             except TypeError as error:
                 raise InvalidHandler(
-                    f"handler {self.name} cannot receive a body: {error}; every message would be "
-                    f"a dead letter"
+                    f"handler {self.name} cannot receive a body: {error}; every message would "
+                    f"{'fail' if self.source.broadcast else 'be a dead letter'}"
                 ) from error
 
     # -- start and end
@@ -109,7 +110,7 @@ class Handler:
             "handler %s: topic=%s group=%s mode=%s concurrency=%d%s; retry: %s%s", self.name,
             self.source.topic, self.source.group, joined.spec.mode.value, self.concurrency,
             " (max_in_flight allows no more)" if self._limited else "",
-            write_retry(joined.spec.policy), "; the group is paused" if joined.spec.paused else "",
+            write_retry_of(joined.spec), "; the group is paused" if joined.spec.paused else "",
         )  # fmt: skip
         self._consumer = consumer
         self._workers = [
@@ -244,7 +245,8 @@ class Handler:
             run.conclude(error)
 
     def _reject(self, delivery: Delivery, error: DecodeError) -> None:
-        log.error("%r is rejected, it is a dead letter now: %s", delivery, error)
+        fate = dead_fate_of(delivery.lease)
+        log.error("%r is rejected, %s: %s", delivery, fate, error)
         delivery.settle_soon(Outcome.DEAD, f"{DECODE}: {error.args[0]}")
         if self._tally is not None:
             self._tally.ended(error)
