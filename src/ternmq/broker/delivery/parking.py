@@ -238,10 +238,12 @@ class Parking:
         Call it again until it returns none.
 
         Raises:
-            WouldBlock: no pull is over, and a group waits for a read: run the job and call again.
-                A group does not wait for the read of another group, and none loses its turn.
+            WouldBlock: no pull is over, nothing was recorded, and a group waits for a read: run the
+                job and call again. A group does not wait for the read of another group, and none
+                loses its turn.
         """
         waiting: WouldBlock | None = None
+        begin = self._journal.end
         for subscription in list(self._awake):
             if len(self._over) >= OVER:
                 break
@@ -266,8 +268,8 @@ class Parking:
             waiter = self.waiters.get(token)
             assert waiter is not None
             self._finish(waiter, None)
-        if waiting is not None and not self._over:
-            raise waiting
+        if waiting is not None and not self._over and self._journal.end == begin:
+            raise waiting  # else the next call raises it; expired rows may have been recorded
         return [self._over.pop(token) for token in list(islice(self._over, OVER))]
 
     def _serve(self, now_us: int, subscription: Subscription) -> None:

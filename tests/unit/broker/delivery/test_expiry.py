@@ -801,3 +801,38 @@ def test_a_sweep_has_an_end_in_each_second(world: World, monkeypatch: pytest.Mon
     for _ in range(20):
         world.run(partial(world.broker.expiring.step, world.now, lambda: False))
     assert 1900 <= world.progress("t", "g").cursor < 2500
+
+
+def test_a_group_that_waits_for_a_read_is_told_of_after_what_others_recorded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that raises WouldBlock has changed nothing."""
+    world.topic("u")
+    world.group("u", "g")
+    session = world.join()
+    world.change("t", "g", paused=True)
+    world.send("t", rows(world, 1))
+    world.pass_time(2 * SECOND)
+    world.park(session, "t", "g")
+    token = world.park(session, "u", "g")
+    world.change("t", "g", paused=False)
+    world.send("u", 1)
+    slow, locate = [True], world.broker.index.locate
+    topic = world.broker.views.catalog.topic("u").number
+
+    def once(*where: int) -> Places:
+        if slow and where[0] == topic:
+            raise WouldBlock(Nothing())
+        return locate(*where)
+
+    monkeypatch.setattr(world.broker.index, "locate", once)
+    end = world.broker.journal.end
+    assert world.broker.woken_pulls(world.now) == []
+    assert world.broker.journal.end > end, "the expired row is recorded"
+    assert world.broker.next_deadline_us() == 0, "at once"
+    end = world.broker.journal.end
+    with pytest.raises(WouldBlock):
+        world.broker.woken_pulls(world.now)
+    assert world.broker.journal.end == end
+    slow.clear()
+    assert [one.token for one in world.broker.woken_pulls(world.now)] == [token]
