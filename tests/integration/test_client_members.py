@@ -89,8 +89,9 @@ async def test_a_client_does_not_make_a_deleted_topic_again_when_it_comes_back(
         await two.admin.delete_topic("t")
         proxy.refuse(on=False)
         await one.admin.topics()
+        opened = one.stats().connections_opened
         proxy.cut()
-        await until(lambda: one._session.link is None)
+        await until(lambda: one.stats().connections_opened > opened)
         await one.admin.topics()
         assert await two.admin.topics() == []
 

@@ -61,7 +61,7 @@ async def test_queues_are_shared_among_members_who_come_and_leave(
         assert not await two.pull("t", group="g", wait=0)
         timed.clock.advance(seconds=1)
         await until(lambda: owned(told["two"]) == (3, 4))
-        assert owned(told["one"]) == (0, 1, 2)
+        await until(lambda: owned(told["one"]) == (0, 1, 2))
         assert not await three.pull("t", group="g", wait=0)
         timed.clock.advance(seconds=1)
         await until(lambda: owned(told["three"]) == (2,))
