@@ -456,9 +456,9 @@ class Catalog:
         gone = topic.subscriptions
         for group, one in gone.items():
             del self.groups[group]
-            self.instances.discard(group)
-            self.joined.discard(group)
             self.offline_entries -= len(one.spec.offline)
+        self.instances.discard_all(gone)
+        self.joined.discard_all(gone)
         self.group_numbers.discard_all(gone)
         topic.subscriptions, topic.by_group = {}, {}
         topic.forget_order()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ternmq.broker.containers.sortedkeys import SortedKeys
 from ternmq.model.specs import Instance
@@ -43,6 +43,11 @@ class Instances:
             self._leave(group)
             self._numbers.discard(group)
             del self._session_of[group]
+
+    def discard_all(self, groups: Mapping[int, object]) -> None:
+        """Forget those of these groups that are instances."""
+        for group in self._session_of.keys() & groups.keys():
+            self.discard(group)
 
     def of_session(self, session: int) -> list[int]:
         """Return the numbers of the groups whose client has this session, oldest first."""

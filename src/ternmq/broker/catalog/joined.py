@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ternmq.broker.catalog.owners import Owners
@@ -55,6 +55,11 @@ class JoinedGroups:
             self._numbers.discard(group)
             self.members -= share.members
             self.unowned -= share.unowned
+
+    def discard_all(self, groups: Mapping[int, object]) -> None:
+        """Forget those of these groups that have members."""
+        for group in self._shares.keys() & groups.keys():
+            self.discard(group)
 
     def from_on(self, group: int) -> Iterator[int]:
         """Yield the numbers from one on, ascending. Not valid after a change."""

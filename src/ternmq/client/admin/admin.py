@@ -397,9 +397,9 @@ class Admin(pickling.NotPickled):
         Raises:
             InvalidRequest: No client is named.
         """
+        has = (await self.group(topic, group)).spec.offline
         if not clients:
             raise InvalidRequest("switch_off needs at least one client, such as '1f3a77c0'")
-        has = (await self.group(topic, group)).spec.offline
         return await self.change_group(topic, group, offline=[*has, *clients])
 
     async def switch_on(self, topic: str | Topic, group: str, *clients: str) -> SubscriptionSpec:
