@@ -37,6 +37,8 @@ _SINGLES: Final = 20_000
 _PENDING: Final = 1_000_000
 _MANY: Final = 10_000_000
 _SPREAD_DAYS: Final = 600
+_BURST: Final = 100_000
+_BURST_OF: Final = 1000
 
 
 def singles(settings: Settings) -> Figures:
@@ -66,19 +68,48 @@ def singles(settings: Settings) -> Figures:
             watches["cancel_us"].stop(len(sequences))
             rig.turn()
         rig.now_us = due_us + count
-        left = broker.views.schedule.rows
-        more = True
-        while more:
-            before = broker.fulfilling.fulfilled_rows
-            watches["fulfil_us"].start()
-            more = broker.tick(rig.now_us)
-            watches["fulfil_us"].stop(broker.fulfilling.fulfilled_rows - before)
-            rig.turn(passed_us=0)
-        if broker.fulfilling.fulfilled_rows != left:
-            raise RuntimeError(f"{broker.fulfilling.fulfilled_rows} of {left} rows were delivered")
+        _fulfil(rig, watches["fulfil_us"])
         rig.close()
         thaw()
     return {name: watch.each_us() for name, watch in watches.items()}
+
+
+def _fulfil(rig: Rig, watch: Stopwatch) -> None:
+    """Deliver all that is due, and measure the time of a row."""
+    broker = rig.broker
+    left = broker.views.schedule.rows
+    more = True
+    while more:
+        before = broker.fulfilling.fulfilled_rows
+        watch.start()
+        more = broker.tick(rig.now_us)
+        watch.stop(broker.fulfilling.fulfilled_rows - before)
+        rig.turn(passed_us=0)
+    if broker.fulfilling.fulfilled_rows != left:
+        raise RuntimeError(f"{broker.fulfilling.fulfilled_rows} of {left} rows were delivered")
+
+
+def burst(settings: Settings) -> Figures:
+    """Deliver messages of batches of 1,000 that are due within a second, in any order."""
+    chance = random.Random(4)
+    producer = Producer(_TOPIC)
+    count = settings.scaled(_BURST, 2000)
+    begin_us = START_US + 600 * SECOND_US
+    watch = Stopwatch()
+    with folder(settings) as path:
+        rig = Rig(path, _OPTIONS)
+        rig.topic(_TOPIC, ["g"])
+        for _ in range(0, count, _BURST_OF):
+            times = [begin_us + chance.randrange(SECOND_US) for _ in range(_BURST_OF)]
+            batch = producer.rows([Row(body=b"x" * 100, due_us=one) for one in times])
+            rig.broker.send(rig.now_us, _TOPIC, batch)
+            rig.turn()
+        freeze()
+        rig.now_us = begin_us + SECOND_US
+        _fulfil(rig, watch)
+        rig.close()
+        thaw()
+    return {"fulfil_us": watch.each_us()}
 
 
 def _schedule(rig: Rig, count: int, *, due: bool) -> None:
@@ -156,6 +187,13 @@ MEASUREMENTS: Final = (
         singles,
         (Target("schedule_us", 10.0), Target("cancel_us", 8.0), Target("fulfil_us", 15.0)),
         {"block": _BLOCK, "body_bytes": 1024, "messages": _SINGLES},
+    ),
+    Measurement(
+        "scheduled-burst",
+        "deliver messages of batches of 1,000, due within a second in any order",
+        burst,
+        (),
+        {"messages": _BURST, "batch": _BURST_OF, "body_bytes": 100},
     ),
     Measurement(
         "scheduled-1000000",
