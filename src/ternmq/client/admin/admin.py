@@ -411,9 +411,10 @@ class Admin(pickling.NotPickled):
         has = (await self.group(topic, group)).spec.offline
         for one in clients:
             if one not in has:
-                listed = ", ".join(has) or "no client"
+                listed = ", ".join(has) or "none"
                 raise InvalidRequest(
-                    f"{quoted(one)} is not switched off for group {group!r}: {listed} is"
+                    f"{quoted(one)} is not switched off for group {group!r}; clients that are "
+                    f"switched off: {listed}"
                 )
         left = [one for one in has if clients and one not in clients]
         return await self.change_group(topic, group, offline=left)
