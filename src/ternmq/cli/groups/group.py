@@ -257,8 +257,8 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
 @click.option(
     "--exhausted",
     type=_EXHAUSTED,
-    help="What happens to a message after its last attempt: dead letter, or hold (in every mode "
-    "except shared).",
+    help="What happens to a message after its last attempt: dead letter, or hold. Hold has "
+    "no effect in mode shared: the message becomes a dead letter.",
 )
 @click.option(
     "--retry-expires",

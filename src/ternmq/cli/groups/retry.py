@@ -36,7 +36,8 @@ retry.add_command(
     listing(
         "List messages that wait for a retry or are held, with their last failure.\n\n"
         "A group with the setting `--exhausted hold` holds a message after its last attempt, until "
-        "you run `retry now` or `retry delete`. Groups of mode shared cannot have this setting.",
+        "you run `retry now` or `retry delete`. In groups of mode shared, the setting has no "
+        "effect.",
         dead=False,
     )
 )

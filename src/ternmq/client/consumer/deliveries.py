@@ -199,7 +199,9 @@ class Deliveries(pickling.NotPickled, Sequence[Delivery]):
         reason: object = "",
         delay: float | timedelta | None = None,
     ) -> None:
-        """Have them delivered again after a delay, or by the retry policy. See ``ack``.
+        """Report failures: they are delivered again after a delay, or as the retry policy says.
+
+        See ``ack``.
 
         The reason is kept with each, as text; see ``Retry``.
         """
