@@ -80,7 +80,7 @@ _LOCAL: Final = "127.0.0.1"
 @click.option(
     "--health-port",
     metavar="[HOST:]PORT",
-    help="Address to serve /livez, /readyz and /metrics of the jobs. Default: do not serve; "
+    help="Serve /livez, /readyz and /metrics of the jobs at this address. Default: nowhere; "
     f"default host: {_LOCAL}.",
 )
 @click.option(

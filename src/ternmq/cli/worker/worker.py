@@ -187,8 +187,8 @@ def _print_from(
     "--http",
     type=HTTP,
     metavar="HOST:PORT",
-    help="Address to serve /livez, /readyz and /metrics of all processes; `:8080`: every "
-    "interface; `off`: do not serve. Default: off.",
+    help="Serve /livez, /readyz and /metrics of all processes at this address; `:8080`: on every "
+    "interface; `off`: nowhere. Default: off.",
 )
 @click.option(
     "-v",

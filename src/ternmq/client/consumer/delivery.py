@@ -124,8 +124,8 @@ class Delivery(StoredMessage):
     def lost(self) -> bool:
         """Whether this consumer lost it without settling it: it is delivered again.
 
-        Its lease ended; or, in a batch of an ordered group, an earlier message of its ordering key
-        was retried or released (with mode queue_lock: of its queue).
+        Its lease ended; or, in a batch of a group that keeps an order, an earlier message of its
+        ordering key (in a mode that locks queues: of its queue) was retried or released.
         """
         return self._lease is not None and (self._lease.lost or self.offset in self._lease.gone)
 

@@ -485,14 +485,14 @@ class Transaction(pickling.NotPickled):
     # -- settling ---------------------------------------------------------------------------------
 
     async def ack(self, delivery: Settled) -> None:
-        """Ack a delivery when the transaction commits; returns when this intention is stored.
+        """Ack a delivery when the transaction commits; returns when this is stored.
 
         Until the transaction is decided, no consumer gets the message, however long that takes.
         After a roll back, the message is delivered again, and no attempt is counted. The delivery
         counts as settled in this client: a handler that returns does not settle it a second time.
-        In an ordered group, settle the later messages of its ordering key (with mode queue_lock: of
-        its queue) in the same transaction: after a roll back, those that are not settled are
-        delivered again behind it.
+        In a group that keeps an order, settle the later messages of its ordering key (in a mode
+        that locks queues: of its queue) in the same transaction: after a roll back, those that are
+        not settled are delivered again behind it.
 
         If an earlier message of its ordering key fails before the commit, or the group is reset or
         replays it, the message leaves the transaction: the commit applies to the rest, and the
