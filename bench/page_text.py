@@ -63,15 +63,15 @@ not wait for a sync.
 
 The brokers differ in these points. If a broker answers acknowledgements (TernMQ, Redis, NATS,
 Kafka's `commitSync`), the consumer waits for the answer. AMQP has no such answers, and RocketMQ's
-consumers report their offset to the broker every 5 s. In `end-to-end`, no consumer waits for them
-before the next message. *Syncs each* is the number of syncs of the broker's process (`fsync`,
-`fdatasync`, `msync`, `sync_file_range`) per message, counted by `perf` while a load runs,
-including its first part. Java compiles programs while they run: with a longer load, Kafka and
-RocketMQ would have better figures. Python clients of Kafka, NATS and RocketMQ are not measured,
-and neither are clusters. The other brokers have further features, and have been used in production
-for many years; TernMQ has not. If a load has a fixed number of messages (`bulk`, `consume`, and
-the load before memory and disk are read), slower brokers get fewer messages, so that each broker
-works for some seconds (`shares` in the results file).
+consumers report their offset to the broker every 5 s. In `end-to-end`, no consumer waits for such
+an answer before it takes the next message. *Syncs each* is the number of syncs of the broker's
+process (`fsync`, `fdatasync`, `msync`, `sync_file_range`) per message, counted by `perf` while a
+load runs, including its first part. Java compiles programs while they run: with a longer load,
+Kafka and RocketMQ would have better figures. Python clients of Kafka, NATS and RocketMQ are not
+measured, and neither are clusters. The other brokers have further features, and have been used in
+production for many years; TernMQ has not. If a load has a fixed number of messages (`bulk`,
+`consume`, and the load before memory and disk are read), slower brokers get fewer messages, so that
+each broker works for some seconds (`shares` in the results file).
 
 """
 

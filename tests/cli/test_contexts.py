@@ -69,12 +69,14 @@ def test_an_app_of_the_environment_that_a_context_overrules_is_said(
     assert cli("broker", "status").err == ""
     monkeypatch.setenv("TERNMQ_APP", "web")
     said = cli("broker", "status").err
-    assert said == "TERNMQ_APP is not read: context here says which broker; asking as nobody\n"
+    assert said == (
+        "TERNMQ_APP is not read, because context here names the broker; connecting without an app\n"
+    )
     monkeypatch.setenv("TERNMQ_TOKEN", "secret")
     said = cli("broker", "status").err
-    assert said.startswith("TERNMQ_APP and TERNMQ_TOKEN are not read: context here says")
+    assert said.startswith("TERNMQ_APP and TERNMQ_TOKEN are not read, because context here")
     monkeypatch.delenv("TERNMQ_APP")
-    assert cli("broker", "status").err.startswith("TERNMQ_TOKEN is not read: context here says")
+    assert cli("broker", "status").err.startswith("TERNMQ_TOKEN is not read, because context here")
     assert "secret" not in said
 
 

@@ -39,17 +39,14 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         (
             "broadcast_instances_connected",
             len(views.catalog.instances) - views.catalog.instances.left,
-            (
-                "Of `ternmq_broadcast_instances`, those whose client is connected, or within the"
-                " grace of its session."
-            ),
+            "Broadcast instances whose client is connected, or within the grace of its session.",
         ),
         (
             "broadcast_instances_kept",
             views.catalog.instances.left,
             (
-                "Of `ternmq_broadcast_instances`, those whose client has left: their places are"
-                " kept for `limits.instance_kept`."
+                "Broadcast instances whose client has left: their places are kept for"
+                " `limits.instance_kept`."
             ),
         ),
         (
@@ -63,14 +60,14 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         (
             "unowned_queues",
             views.catalog.joined.unowned,
-            "Queues of groups with members that belong to none of them.",
+            "Queues that belong to no member, although their group has members.",
         ),
         (
             "offline_clients",
             views.catalog.offline_entries,
             (
-                "Clients that are switched off, as `ternmq client offline` named them, of all"
-                " groups; at most 256 of each group."
+                "Names and patterns of clients that are switched off (`ternmq client offline`), of"
+                " all groups; at most 256 of each group."
             ),
         ),
         ("apps", len(views.catalog.apps), "Apps; limit `limits.apps`."),
@@ -232,7 +229,10 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         (
             "holds_blocking",
             int(moving.judging.blocked_by_hold and broker.ledger.room.blocked),
-            "1: sends are refused, as the disk is at its limit and a hold keeps the oldest file.",
+            (
+                "1: sends are refused, because the disk is at its limit and a hold keeps the"
+                " oldest file."
+            ),
         ),
         (
             "gone_names",
@@ -242,7 +242,10 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         (
             "sends_blocked",
             int(broker.ledger.room.blocked),
-            "1: sends are refused, as the disk is at its limit and the oldest file must be kept.",
+            (
+                "1: sends are refused, because the disk is at its limit and the oldest file must"
+                " be kept."
+            ),
         ),
     ]
     counters = [
@@ -306,7 +309,10 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         (
             "unreadable_scheduled_rows",
             broker.fulfilling.unreadable_rows,
-            "Scheduled messages that were given up when they were due, as they cannot be read.",
+            (
+                "Scheduled messages that the broker gave up when they were due, because it cannot"
+                " read them."
+            ),
         ),
         (
             "copied_scheduled_rows",

@@ -25,9 +25,9 @@ name of the command:
 
 {connection}
 
-At its end, a command that sent messages reports their number to the broker, and a command that
+Before it ends, a command that sent messages reports their number to the broker, and a command that
 received messages settles the last ones. This takes another request. So if the broker does not
-answer, the command lasts up to twice the timeout, plus 3 s to disconnect.
+answer, the command takes up to twice the timeout, plus 3 s to disconnect.
 
 A command takes the address of the broker from the first of these places that has one:
 
@@ -52,11 +52,11 @@ file can read it.
 ## Values
 
 * Durations: `250ms`, `90s`, `10m`, `1h30m`, `7d`. Sizes: `512B`, `4KiB`, `1MiB`, `1GiB`.
-* Times: a duration such as `10m` or `-10m` means this long ago; with `delay list`, `10m` means this
-  long from now, and `-10m` is refused;
-  `14:30` is a time of today; `2026-01-31`, `2026-01-31T14:30` and `2026-01-31T14:30:00Z` are a
-  date, or a date and a time. A time without a time zone is in the time zone of the machine. A range
-  begins at `--since` and ends before `--until`. Commands print times in UTC.
+* Times: `10m` or `-10m` means 10 minutes ago (with `delay list`, `10m` means 10 minutes from now,
+  and `-10m` is refused); `14:30` is a time of today; `2026-01-31`, `2026-01-31T14:30` and
+  `2026-01-31T14:30:00Z` are a date, or a date and a time. A time without a time zone is in the time
+  zone of the machine. A range begins at `--since` and ends before `--until`. Commands print times
+  in UTC.
 * Names: 1 to 127 characters of `A-Z a-z 0-9 . _ -`.
 * Offsets: `7`. If a command accepts several offsets, also a range: `10-12`.
 
@@ -64,10 +64,10 @@ file can read it.
 
 A command prints its result on standard output, and everything else on standard error. In a
 terminal, tables have colours and bold text (`NO_COLOR` turns the colours off). If a table is wider
-than the terminal, it leaves out some columns, and shortens long values (`…`). In a pipe, a table
-has plain columns and a header, so that `awk` and `sort` can read it. An empty value is printed as
-`-`. Only the last column can contain blanks. In the other columns a blank is printed as `_`, so
-`team shop` and `team_shop` look the same. Scripts that need the exact values use `--json`.
+than the terminal, some columns are left out, and long values are shortened (`…`). In a pipe, a
+table has plain columns and a header, so that `awk` and `sort` can read it. An empty value is
+printed as `-`. Only the last column can contain blanks. In the other columns a blank is printed as
+`_`, so `team shop` and `team_shop` look the same. Scripts that need the exact values use `--json`.
 
 `--json` prints one JSON document. Commands that print streams (`tail`, `consume`, `send`, lists of
 messages, `group lag`, `top`) print one object per line instead. In JSON, times are in ISO 8601 and
@@ -78,13 +78,15 @@ In JSON, a message has its body in the field `body`. A JSON body is printed as i
 (numbers, blanks and repeated names are not changed), and a text body as a string. Any other body,
 and JSON that some readers refuse (`1e999`), is in the field `body_base64`. JSON that has several
 lines, or blanks around it, is in both fields: in `body` without these blanks, and in `body_base64`
-as it was stored. `send --json-in` stores the JSON text in `body` without changes. If a line has
-both fields, it stores `body_base64`; if the two fields differ, it refuses the line. So a script
-that changes `body` must delete `body_base64`. The fields of a message's place and history (`topic`,
+as it was stored.
+
+`send --json-in` stores the JSON text in `body` without changes. If a line has both fields, the
+command stores `body_base64`; if the two fields differ, it refuses the line. So a script that
+changes `body` must delete `body_base64`. The fields of a message's place and history (`topic`,
 `queue`, `offset`, `stored_at`, `attempt` ...) are ignored, whatever they contain: TOPIC and
-`--queue` select where the message goes. `--priority` replaces the `priority` of each line:
-`--priority 0` sends lines of a topic with levels to a topic without levels. The other options
-apply to lines that lack the field; the headers of `--header` are added.
+`--queue` select where the message goes. `--priority` replaces the `priority` of each line: to send
+lines of a topic with levels to a topic without levels, use `--priority 0`. Any other option applies
+only to lines without the field; the headers of `--header` are added to those of the line.
 
 ## Exit status
 

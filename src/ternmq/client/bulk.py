@@ -152,7 +152,7 @@ class Bulk:
                 wanted = [name for name in wanted if name > after]
 
     def ranges(self, topics: Sequence[RangesAsk]) -> list[TopicRanges]:
-        """Return the ends of many queues, offsets at a time, and where to stop, in one request.
+        """Return, in one request, the ends of many queues, offsets for a time, and where to stop.
 
         Topics come in the requested order; one that does not exist has the number 0 and no queues.
         """
@@ -340,7 +340,7 @@ class Bulk:
     # -- progress
 
     def commit(self, topic: str | Topic, group: str, places: Mapping[int, int]) -> dict[int, int]:
-        """Commit a group's progress (queue -> next offset); it only grows.
+        """Commit a group's progress (queue -> next offset); the progress never moves back.
 
         If the group is missing, it is created, and starts at earliest. Durable at return.
 

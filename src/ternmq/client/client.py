@@ -283,30 +283,32 @@ class Client(pickling.NotPickled):
             topic: The topic.
             body: Bytes, str, or a value that a codec can encode.
             key: Text by which it can be looked up.
-            ordering_key: Names the order it belongs to, on ordered topics. A topic that this
-                message creates is ordered.
+            ordering_key: On ordered topics: messages with the same ordering key are delivered one
+                after the other. A topic that this message creates is ordered.
             tag: Its kind within the topic, for filters.
             headers: Properties.
             content_type: Type of the body; by default derived from the body's type.
             id: An id of the application's own: a second message with this id is not stored; its
                 receipt is marked ``duplicate``. An empty text is refused.
             queue: Its queue: the number of a queue, or a function that takes the message (as a
-                ``Message``) and the numbers of the topic's queues, and returns one of them; it may
-                be called again when the topic is changed. None: messages of one key share a queue,
-                as long as the number of queues stays the same; without a key, each batch goes to
-                the next queue. Ordered topics use the queue of the ordering key, and refuse others.
-                On topics with levels, only the queues of its priority count.
+                ``Message``) and the numbers of the topic's queues, and returns one of them; the
+                function may be called again when the topic is changed. None: messages of one key
+                share a queue, as long as the number of queues stays the same; without a key, each
+                batch goes to the next queue. Ordered topics use the queue of the ordering key, and
+                refuse others. On topics with levels, only the queues of its priority are used.
             deliver_after: Deliver it only after so many seconds, or a timedelta, of at most 731
-                days; 0 or less: at once. It counts from this call, by the broker's clock, and is
-                late by a round trip at most. Its receipt has ``due_at`` and no offset; ``cancel``
-                takes it back before it is due.
+                days; 0 or less: at once. The delay counts from this call, by the broker's clock;
+                the message is late by a round trip at most. Its receipt has ``due_at`` and no
+                offset; ``cancel`` cancels it before it is due.
             deliver_at: Deliver it only at this time, a datetime with a time zone; if the time is
                 over, at once.
             priority: Its level, from 0 to one less than the topic's ``levels``; messages of a
                 higher level are delivered first. Only topics with levels take one that is not 0.
-            expires_after: How long it may be delivered for the first time, in seconds, or a
-                timedelta, more than 0: then it expires. It counts from this call, or from when the
-                message is due if that is later, by the broker's clock. None: as the topic says.
+            expires_after: Time after which it expires, in seconds or as a timedelta, more than 0:
+                from then on, it is neither delivered for the first time nor retried. The time
+                counts from this call, or from when the message is due if that is later, by the
+                broker's clock. If the topic has such a time, too, the earlier end counts. None:
+                only the time of the topic counts.
             timeout: Seconds in all; None: the client's ``timeout``.
 
         Raises:
@@ -506,9 +508,9 @@ class Client(pickling.NotPickled):
             deliver_after: Delay of the messages that state none themselves; see ``send``. They all
                 have the same due time.
             deliver_at: Likewise.
-            priority: Priority of messages that do not say it themselves; see ``send``. Messages of
+            priority: Priority of messages that state none themselves; see ``send``. Messages of
                 different priorities are stored in batches of their own.
-            expires_after: How long messages live that do not say it themselves; see ``send``.
+            expires_after: ``expires_after`` of messages that state none themselves; see ``send``.
             return_errors: Return an exception in the place of each message that was not stored,
                 instead of raising.
 
@@ -584,11 +586,12 @@ class Client(pickling.NotPickled):
             timeout: Seconds in all for each batch; by default the client's ``timeout``.
 
         Raises:
-            TransactionDecided: It is committed: the only thing left is to repeat the commit.
+            TransactionDecided: The transaction is committed: only the commit can be repeated.
             TransactionTooOld: It may have been committed.
             TransactionTooLarge, WriterTaken, TernMQError: The broker refused it.
             CannotConnect: There was no connection in time.
-            ConnectionLost: No answer came in time. What was stored is dropped by the commit.
+            ConnectionLost: No answer came in time. The commit drops batches that are stored and
+                not listed.
         """
         topic = self._declarations.name_of(topic)
         return await self._transactions.prepare(
@@ -677,7 +680,8 @@ class Client(pickling.NotPickled):
                 number: at most 255 bytes, without control characters. The checker gets it.
             on_error: What an exception in the block does: ``rollback``, or ``check``, which leaves
                 the decision to the checker, for work whose outcome is not certain then. An error
-                of the transaction's own calls rolls back in any case: something is missing in it.
+                of the transaction's own calls rolls back in any case, because the transaction is
+                then incomplete.
             check_after: Time until the checker is asked first, 1 second to 1 hour; None: 60 s, or
                 as the producer group says.
             timeout: Seconds in all for each call of the transaction; None: the client's
@@ -697,7 +701,7 @@ class Client(pickling.NotPickled):
         Raises:
             UnknownTransaction: There never was one, or its decision is no longer in the journal.
             ProducerGroupTaken: It belongs to another app.
-            InvalidRequest: It is no such id.
+            InvalidRequest: The id is not valid.
         """
         self._session.bind()
         return await outcome_of(self._session, id)
@@ -760,7 +764,8 @@ class Client(pickling.NotPickled):
     ) -> Deliveries:
         """Return messages for a group, at most ``max_messages``; waits until there is one.
 
-        They are of one queue. If a topic has several, the next call returns those of another.
+        All messages of a call are from one queue. If the topic has several queues, the next call
+        returns messages of another queue.
 
         Args:
             topic: The topic.
@@ -773,11 +778,12 @@ class Client(pickling.NotPickled):
             mode: ``shared``, ``ordered``, ``queue_lock``, ``owned`` or ``exclusive``; None: the
                 group's.
             start: Where a new group begins, ``earliest`` or ``latest``; None: the group's.
-            broadcast: True: this process is an instance of its own, which gets every message sent
-                from now on; one that fails is not tried again. None: as the topic says, if no group
-                is named.
-            instance: Name of the instance, whose place the broker keeps for 7 days after it left;
-                None: that of the client, empty: it has none, and is new at each start.
+            broadcast: True: this process is a broadcast instance, which gets every message that is
+                sent from now on; a message that fails is not retried. None: if no group is named,
+                as the topic says.
+            instance: Name of the broadcast instance; the broker keeps its place for 7 days after it
+                left. None: the instance name of the client. Empty: no name; the instance is new at
+                each start.
 
         Returns:
             The deliveries; empty, and false, if none came in time.
@@ -785,7 +791,7 @@ class Client(pickling.NotPickled):
         Raises:
             UnknownTopic, Forbidden, GroupSettingsMismatch, CannotConnect.
             GroupPaused: The group was paused all the time of ``wait``.
-            InstanceTaken: Another client that is connected has the instance.
+            InstanceTaken: Another connected client uses this instance name.
             ClientClosed: The client is closed, or was closed while this waited.
         """
         topic = self._declarations.name_of(topic)
@@ -882,9 +888,9 @@ class Client(pickling.NotPickled):
         """Leave a group of mode owned or exclusive: its queues go to other members at once.
 
         Consumers, handlers and ``consume_batches`` leave by themselves when they end, and a client
-        that closes leaves all its groups; after ``pull``, this call leaves. Messages in hand are
-        still to be settled: no other member gets messages of their queues before. The next call
-        joins again. No effect on groups of other modes.
+        that closes leaves all its groups; after ``pull``, this call leaves. Settle the messages
+        that the client still holds: until then, no other member gets messages of their queues. The
+        next ``pull`` or ``consume`` joins again. No effect on groups of other modes.
 
         Raises:
             UnknownTopic, UnknownGroup: There is no such topic or group.
@@ -1073,8 +1079,8 @@ class Client(pickling.NotPickled):
         """Run a generator that yields once around ``run``; a decorator.
 
         The code before the ``yield`` runs before ``run`` connects, and before any handler. The code
-        after it runs when the last handler has ended, while the client can still send. It receives
-        the client if it has a parameter.
+        after it runs when the last handler has ended, while the client can still send. The
+        generator receives the client if it has a parameter.
 
         Raises:
             InvalidHandler: The function is not such a generator.
@@ -1138,7 +1144,7 @@ class Client(pickling.NotPickled):
     def stop(self, *, at_once: bool = False) -> None:
         """End ``run``: no handler is called any more. Callable from any thread.
 
-        If called before ``run``, it ends ``run`` as soon as that begins.
+        If it is called before ``run``, ``run`` ends as soon as it begins.
 
         Args:
             at_once: Do not wait for running handlers: cancel them.

@@ -170,13 +170,13 @@ class GroupSettingsMismatch(RefusedError):
 
 
 class GroupBusy(RefusedError):
-    """The group is owed messages, and its mode cannot become ordered while it is."""
+    """The mode cannot become ordered while messages are leased, ready or waiting for a retry."""
 
     code = 117
     hint = (
-        "pause it (`ternmq group pause`) until its consumers have settled what they have; if "
-        "messages are left that wait for a retry, resume it until they are done, or delete them "
-        "with `ternmq retry delete`"
+        "pause the group (`ternmq group pause`), and wait until its consumers have settled the "
+        "messages that they hold; if messages wait for a retry, resume the group until they are "
+        "done, or delete them with `ternmq retry delete`"
     )
 
 
@@ -274,7 +274,7 @@ class GroupPaused(RefusedError):
 
 
 class NotOwner(RefusedError):
-    """The queue belongs to another member of the group, or the client is no member of it."""
+    """The queue belongs to another member of the group, or the client has not joined the group."""
 
     code = 148
     retriable = True
@@ -282,7 +282,7 @@ class NotOwner(RefusedError):
 
 
 class InstanceTaken(RefusedError):
-    """Another client that is connected is this broadcast instance of the topic."""
+    """Another connected client uses this instance name on the topic."""
 
     code = 149
     hint = "give each process an instance name of its own: `instance=` or TERNMQ_INSTANCE"
@@ -636,8 +636,9 @@ class ClientForked(ClientError):
 
     code = 406
     hint = (
-        "in this process, connect or open it again: what was opened before the fork belongs to the "
-        "parent process; a client of ternmq.sync may be used in both"
+        "connect or open again in this process: clients, batches and transactions that were opened "
+        "before the fork belong to the parent process; a client of ternmq.sync can be used in both "
+        "processes"
     )
 
 

@@ -9,19 +9,19 @@ import msgspec
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """A message is stored.
+    """The result of a send: the place of a stored message.
 
     Attributes:
         topic: Name of the topic.
         queue: Number of the queue; of a duplicate whose ``offset`` is None it may be another queue,
             and of a scheduled message it is not known yet.
         offset: Offset in the queue; None on topics of durability ``fast``, for a scheduled message,
-            and for a duplicate if the offset of the first one is not known.
+            and for a duplicate if the offset of the first message is not known.
         durable: The message survives a power cut; False on topics of durability ``fast``, which are
             synced within 100 ms.
-        duplicate: The message was stored before; ``offset`` is that of the first one.
+        duplicate: The message was stored before; ``offset`` is that of the first message.
         producer: Number of the client that stored it; 0 for a duplicate of an ``id=``, because the
-            client of the first one is not known.
+            client of the first message is not known.
         sequence: Number of the message among those of that client; 0 if ``producer`` is 0.
         broker_group: The broker group that stored it; empty for a single broker.
         application_id: The ``id=`` that was given.

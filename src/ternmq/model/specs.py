@@ -156,8 +156,8 @@ class Mode(enum.Enum):
     QUEUE_LOCK = "queue_lock"
     """The messages of each queue are delivered one after another, to one consumer at a time."""
     OWNED = "owned"
-    """The same, and each queue belongs to one member of the group, which alone gets its messages.
-    """
+    """The same, and each queue belongs to one member of the group, the only one that gets its
+    messages."""
     EXCLUSIVE = "exclusive"
     """The same, and all queues belong to one member: the one that joined first."""
     BROADCAST = "broadcast"
@@ -193,7 +193,7 @@ class Exhausted(enum.Enum):
     DEAD_LETTER = "dead-letter"
     HOLD = "hold"
     """The message blocks its ordering key, or its queue, until an operator retries or deletes it
-    (groups of every mode but shared)."""
+    (in groups of mode shared: it becomes a dead letter)."""
 
 
 class Expired(enum.Enum):
@@ -228,7 +228,8 @@ class TopicSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.queues * self.levels
 
     expires_us: int = 0
-    """How long after it was stored a message may be delivered for the first time; 0: no limit."""
+    """Time after which a message expires, counted from when it was stored: from then on, it is
+    neither delivered for the first time nor retried. 0: no limit."""
     broadcast: bool = False
     """Its consumers are broadcast instances, each of which gets every message; it has no other
     groups. It never changes."""
@@ -282,8 +283,8 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     attempts: int = 16
     exhausted: Exhausted = Exhausted.DEAD_LETTER
     expires_us: int = 0
-    """How long after it was stored a row is tried again: a failure whose next try would come later
-    is the last. 0: no limit."""
+    """Time after which a row is no longer retried, counted from when it was stored: if the next
+    attempt would be later, the failure is the last one. 0: no limit."""
 
     def check(self) -> RetryPolicy:
         """Return self, or raise InvalidRequest naming the field."""
@@ -340,7 +341,8 @@ class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """Clients that are switched off: their pulls get nothing; see ``model.offline``."""
     assign: tuple[Assignment, ...] = ()
     """For mode owned: which members own which queues. Of several entries for a queue, the first
-    that fits a member counts; a queue that fits none waits. Empty: the members own equally many."""
+    that matches a member counts; a queue that no entry gives to a member waits. Empty: the queues
+    are divided equally among the members."""
     instance: Instance | None = None
     """Of mode broadcast: the instance; None with all other modes."""
 

@@ -49,7 +49,8 @@ _LIMIT_ABOUT: Final = {
         "Messages of one group and queue that wait behind another message of their ordering key."
     ),
     "replay_rows": "Messages of one queue that wait for redelivery to a group because of a replay.",
-    "replay_keyed_rows": "The same, for an ordered group.",
+    "replay_keyed_rows": "Messages of one queue that wait for redelivery to an ordered group "
+    "because of a replay.",
     "failures": "Messages of one group and queue that wait for a retry, or are dead letters.",
     "dead_letter_us": "How long dead letters are kept.",
     "transactions": "Undecided named transactions.",
@@ -67,7 +68,8 @@ _LIMIT_ABOUT: Final = {
         "each message that is retried or rejected as 3, and each call that does this as 7 more: "
         "they take longer at the commit."
     ),
-    "prepared_settles": "The same of all undecided transactions.",
+    "prepared_settles": "Ranges of messages that all undecided transactions together may settle, "
+    "counted as for `limits.transaction_settles`.",
     "transaction_due_rows": "Messages with due times in one transaction.",
     "producer_groups": "Producer groups. The last tenth is for apps that have less than their fair "
     "share.",

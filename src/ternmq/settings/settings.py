@@ -83,7 +83,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = Address(LOOPBACK, PORT)
     http: Annotated[
         Address | None,
-        About("Address of /metrics, /livez and /readyz, on loopback only; `off`: not served."),
+        About(
+            "Loopback address at which the broker serves /livez, /readyz and /metrics; `off`: "
+            "nowhere."
+        ),
     ] = Address(LOOPBACK, PORT + 1)
     metrics_groups: Annotated[
         int,

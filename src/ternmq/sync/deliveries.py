@@ -95,7 +95,7 @@ class Deliveries(pickling.NotPickled, Sequence[BlockingDelivery]):
         reason: object = "",
         delay: float | timedelta | None = None,
     ) -> None:
-        """Have them delivered again."""
+        """Report failures: they are delivered again."""
         self._portal.call(self._deliveries.retry(rows, reason=reason, delay=delay))
 
     def reject(self, rows: Iterable[int] | None = None, *, reason: object = "") -> None:

@@ -75,7 +75,7 @@ class Transaction(pickling.NotPickled):
     rollback = blocking(engine.Transaction.rollback)
 
     def ack(self, delivery: Settled) -> None:
-        """Have a delivery done when the transaction commits."""
+        """Ack a delivery when the transaction commits."""
         self._portal.call(self._transaction.ack(_engine(delivery)))
 
     def retry(
@@ -85,11 +85,11 @@ class Transaction(pickling.NotPickled):
         *,
         reason: object = "",
     ) -> None:
-        """Have a delivery tried again after the commit."""
+        """Retry a delivery after the commit."""
         self._portal.call(self._transaction.retry(_engine(delivery), delay, reason=reason))
 
     def reject(self, delivery: Settled, reason: object = "") -> None:
-        """Have a delivery become a dead letter when the transaction commits."""
+        """Make a delivery a dead letter when the transaction commits."""
         self._portal.call(self._transaction.reject(_engine(delivery), reason))
 
 

@@ -107,10 +107,10 @@ class ManualClock:
         """Let time pass; returns when everything that came due is done.
 
         That is: every retry, lease and scheduled message that was due was processed at its time,
-        the messages that connected consumers got for it are settled, and checkers have answered
-        what the broker asked them about transactions (or two seconds of real time have passed: a
-        handler may rightly hold a message for longer). Do not call it in the
-        client's own event loop while its consumers must work:
+        the messages that the broker then delivered to connected consumers are settled, and checkers
+        have answered the broker's questions about transactions. The call waits for consumers and
+        checkers for at most two seconds of real time, because a handler may rightly hold a message
+        for longer. Do not call it in the client's own event loop while its consumers must work:
         ``await asyncio.to_thread(clock.advance, hours=2)``.
 
         Delays (``deliver_after``) of clients in this process count by this clock; those of clients
@@ -130,7 +130,7 @@ class ManualClock:
 
         Raises:
             InvalidRequest: A value is not a duration; the total is negative, since time does not go
-                back, or reaches beyond the year 9999.
+                back, or the time would be beyond the year 9998.
         """
         us = _us_of(delta, days, hours, minutes, seconds, milliseconds)
         if us < 0:
@@ -152,9 +152,9 @@ class ManualClock:
         """Set the machine's wall clock ahead, or back, while no time passes.
 
         A running broker does not follow a jump of more than five seconds: nothing comes due early
-        or late. ``ternmq clock accept`` (``client.admin.accept_clock``) lets it follow. A start
-        believes a wall clock up to 90 days ahead of the last record (setting ``start_jump``).
-        Returns when the broker has read the clock.
+        or late. ``ternmq clock accept`` (``client.admin.accept_clock``) lets it follow. At its
+        start, the broker accepts a wall clock that is up to 90 days ahead of the last record
+        (setting ``start_jump``). Returns when the broker has read the clock.
 
         Args:
             delta: How far ahead, added to the others; negative: back.

@@ -289,8 +289,8 @@ class InProcessBroker(pickling.NotPickled):
             TimeoutError: There are fewer by then; the text has the group's state.
             RuntimeError: The broker does not run.
             InvalidName: A name is not valid.
-            InvalidRequest: ``timeout`` is not a time, ``messages`` not a number above 0, or the
-                group that of a broadcast instance, where a failed message is done at once.
+            InvalidRequest: ``timeout`` is not a time, ``messages`` is not a number above 0, or the
+                group is a broadcast instance, in which a failed message is done at once.
         """
         name, patience = name_of(topic), seconds_of("timeout", timeout)
         if check_group(group).startswith(INSTANCE_GROUPS):

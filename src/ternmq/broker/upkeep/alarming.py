@@ -127,7 +127,10 @@ class Alarming:
         for progress in _some(figures.with_held):
             yield (
                 AlarmKey(HELD, self._subject(progress)),
-                "a message failed for good and is held: the later ones of its ordering key wait",
+                (
+                    "a message failed for good and is held: later messages of its ordering key, or "
+                    "of its queue if the group locks queues, wait"
+                ),
             )
         for subject, text in self._watch.idle.items():
             yield AlarmKey(OWNER_IDLE, subject), text

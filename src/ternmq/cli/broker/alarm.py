@@ -50,9 +50,9 @@ async def list_(client: AdminClient, as_json: bool) -> None:
 async def clear(client: AdminClient, name: str, subject: str) -> None:
     """Clear an alarm, named as `ternmq alarm list` shows it.
 
-    The broker clears an alarm itself when its reason has been gone for 10 seconds. Only alarms
-    about messages that could not be read stay until you clear them. While the reason of an alarm
-    lasts, the broker raises it again.
+    The broker clears an alarm itself when its reason has been gone for 10 seconds. Only the alarms
+    `due-unreadable` and `expired-dropped` stay until you clear them. If you clear an alarm whose
+    reason still exists, the broker raises it again.
     """
     named = f"{name} {subject}".rstrip()
     if not await client.admin.clear_alarm(name, subject):

@@ -37,10 +37,12 @@ async def apply(client: Client, target: str, dry_run: bool, as_json: bool) -> No
     """Create and change topics and groups as declared on a client.
 
     Topics are declared with `client.declare(ternmq.Topic(...))`, groups by handlers. Topics and
-    groups that are not declared, and settings that are not stated, stay as they are. `apply` cannot
-    reduce the number of queues, change it at all on an ordered topic, change whether a topic is
-    ordered, its levels, or the start of a group: if a declaration requires this, nothing is
-    changed. It changes the mode of a group, which a worker that starts does not.
+    groups that are not declared, and settings that are not stated, stay as they are.
+
+    `apply` cannot reduce the number of queues of a topic, and cannot change it at all if the topic
+    is ordered. It cannot change whether a topic is ordered, the levels of a topic, or the start of
+    a group. If a declaration requires one of these changes, nothing is changed. `apply` can change
+    the mode of a group; a worker cannot.
 
     `apply` uses the address, app and token of the command line, never those in the program. The app
     needs the right `manage` on the topics and groups that are created or changed. This is checked

@@ -28,10 +28,11 @@ def broker() -> None:
 async def status(client: AdminClient, metrics: bool, as_json: bool) -> None:
     """Show version, uptime, journal, connections, and the numbers of stored and open messages.
 
-    `journal` is the size of all its files, and the room that sends can still use. `oldest file`
-    shows what keeps the oldest of these files on the disk, and for how long this has been the
-    cause. The broker removes the files in order, so the newer files wait, too. `open messages` are
-    the messages that were delivered to a group and are not done, in all groups together.
+    `journal` shows the size of all journal files, and the space that sends can still use. `oldest
+    file` shows the reason why the oldest journal file is still on the disk, and how long this has
+    been the reason. The broker removes the files in order, so the newer files wait, too. `open
+    messages` counts the messages that were delivered to a group and are not done, in all groups
+    together.
     """
     found = await client.admin.status()
     if as_json:

@@ -43,8 +43,8 @@ async def list_(
     connection is `away`. The broker keeps its session and its leases for a short time (10s by
     default, setting `limits.session_grace`), so that it can reconnect and continue. `away for` is
     the time since its last connection ended, or since the broker started, if that was later.
-    `consumes` lists the groups of which the client has messages, or waits for some; `(off)` behind
-    a group means that the client is switched off for it.
+    `consumes` lists the groups whose messages the client holds or waits for; `(off)` after a group
+    means that the client is switched off for it.
     """
     if topic is not None and away:
         raise click.UsageError(
@@ -101,12 +101,12 @@ async def list_(
 @click.argument("clients", metavar="CLIENT...", nargs=-1, required=True)
 @administers
 async def offline(client: AdminClient, topic: str, group: str, clients: tuple[str, ...]) -> None:
-    """Switch clients off for a group: they get no more messages of it, the others continue.
+    """Switch clients off for a group: they receive no more of its messages; the others continue.
 
     CLIENT is a name as `ternmq client list` shows it, or APP/CLIENT. Either part may end in *:
-    'billing/*' means all clients of app billing. What a client has already, it may still settle.
-    The setting is kept until `ternmq client online`, also if the broker restarts. A program that is
-    started again is a new client, with another name.
+    'billing/*' means all clients of app billing. A client may still settle the messages that it
+    already holds. It stays switched off until `ternmq client online`, also if the broker restarts.
+    A program that is started again is a new client, with another name.
     """
     spec = await client.admin.switch_off(topic, group, *clients)
     output.note(f"switched off for group {group} on {topic}: {', '.join(spec.offline)}")
@@ -123,7 +123,11 @@ async def offline(client: AdminClient, topic: str, group: str, clients: tuple[st
 @click.argument("clients", metavar="[CLIENT...]", nargs=-1)
 @administers
 async def online(client: AdminClient, topic: str, group: str, clients: tuple[str, ...]) -> None:
-    """Switch clients on again, as they were named to `offline`; without CLIENT, all of them."""
+    """Switch clients on again for a group.
+
+    CLIENT is the name or pattern that was given to `ternmq client offline`. Without CLIENT, all
+    clients are switched on.
+    """
     spec = await client.admin.switch_on(topic, group, *clients)
     left = ", ".join(spec.offline)
     output.note(

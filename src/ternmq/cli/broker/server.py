@@ -104,7 +104,7 @@ def _greeting(welcome: str, settings: Settings) -> str:
 @click.option(
     "--http",
     metavar="HOST:PORT",
-    help="Loopback address of /metrics, /livez and /readyz; `off`: not served. Default: "
+    help="Serve /livez, /readyz and /metrics at this loopback address; `off`: nowhere. Default: "
     "127.0.0.1:7118.",
 )
 @click.option(
@@ -154,7 +154,7 @@ def serve(
 @click.option(
     "--http",
     metavar="HOST:PORT",
-    help="Loopback address of /metrics, /livez and /readyz; `off`: not served. Default: "
+    help="Serve /livez, /readyz and /metrics at this loopback address; `off`: nowhere. Default: "
     "127.0.0.1:7118.",
 )
 def dev(data: str | None, listen: str | None, http: str | None) -> None:

@@ -109,8 +109,10 @@ def listing(about: str, *, dead: bool) -> click.Command:
     @group_argument()
     @click.option("--queue", type=QUEUE, help="Only this queue.")
     @query_options(dead=dead)
-    @click.option("--newest-first", is_flag=True, help="Show those first that failed last.")
-    @click.option("--count", is_flag=True, help="Only show how many there are.")
+    @click.option(
+        "--newest-first", is_flag=True, help="Sort by the time of the last failure, newest first."
+    )
+    @click.option("--count", is_flag=True, help="Only show the number of messages.")
     @click.option(
         "-n",
         "--limit",
@@ -132,7 +134,7 @@ def listing(about: str, *, dead: bool) -> click.Command:
     ) -> None:
         if count and (newest_first or limit is not None):
             raise click.UsageError(
-                "--count only shows how many there are: leave out --newest-first and --limit",
+                "--count only shows the number of messages: leave out --newest-first and --limit",
                 click.get_current_context(),
             )
         limit = _SHOWN if limit is None else limit
@@ -304,12 +306,13 @@ async def _show_row(
 def deleting(about: str, *, dead: bool) -> click.Command:
     """Return the command ``delete``: of dead letters, or of messages that wait."""
     what = "dead letter" if dead else "message"
+    all_ = "dead letters" if dead else "messages that wait for a retry or are held"
 
     @click.command("delete", cls=Command, help=about)
     @topic_argument()
     @group_argument()
     @click.argument("offsets", metavar="[OFFSET]...", nargs=-1)
-    @click.option("--all", "everything", is_flag=True, help="Select all of them.")
+    @click.option("--all", "everything", is_flag=True, help=f"Select all {all_}.")
     @click.option(
         "--queue",
         type=QUEUE,

@@ -87,8 +87,8 @@ def group() -> None:
     "on an ordered topic, else shared.",
 )
 @_assign(
-    "Of a group of mode owned: queues and the consumers that own them, such as "
-    "'0-2,5=billing-*'; may be repeated. Default: the consumers own equally many."
+    "Only in mode owned: queues and the consumers that own them, such as '0-2,5=billing-*'. May "
+    "be repeated. Default: the queues are divided equally among the consumers."
 )
 @click.option(
     "--start",
@@ -208,13 +208,15 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
 @click.option(
     "--mode",
     type=_MODE,
-    help="Mode: shared, ordered, queue_lock, owned or exclusive. It applies from the next pull on; "
-    "to ordered only while no message is leased, ready or waiting for a retry.",
+    help="Mode of the group, from the next pull on; `ternmq group create --help` explains the "
+    "modes. A group can become ordered only while none of its messages is leased, ready or "
+    "waiting for a retry.",
 )
 @click.option(
     "--concurrency",
     type=Whole(min=0),
-    help="Maximum number of messages that one client has at one time, in all queues; 0: no limit.",
+    help="Maximum number of messages that one client holds at the same time, in all queues "
+    "together; 0: no limit.",
 )
 @click.option(
     "--tags",
@@ -255,15 +257,15 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
 @click.option(
     "--exhausted",
     type=_EXHAUSTED,
-    help="What happens to a message after its last attempt: dead letter, or hold (groups "
-    "of every mode but shared).",
+    help="What happens to a message after its last attempt: dead letter, or hold. Hold has "
+    "no effect in mode shared: the message becomes a dead letter.",
 )
 @click.option(
     "--retry-expires",
     type=DURATION,
     metavar="DURATION",
-    help="How long after it was stored a message is retried: a failure whose next attempt would "
-    "come later is the last; 0s: no limit.",
+    help="Time after which a message is no longer retried, counted from when it was stored. If "
+    "the next attempt would be later, the failure is the last one. 0s: no limit.",
 )
 @click.option(
     "--expired",
@@ -272,9 +274,9 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
     "drop.",
 )
 @_assign(
-    "Of a group of mode owned: queues and the consumers that own them, such as "
-    "'0-2,5=billing-*'; may be repeated, and replaces the former ones; '': the consumers own "
-    "equally many."
+    "Only in mode owned: queues and the consumers that own them, such as '0-2,5=billing-*'. May "
+    "be repeated. Replaces the whole assignment; '': the queues are divided equally among the "
+    "consumers."
 )
 @unchangeable(
     "--start",
@@ -298,7 +300,8 @@ async def set_(
 ) -> None:
     """Change settings of a group on a topic. Other settings stay as they are.
 
-    Consumers go on, and no message is lost. Messages that a consumer has stay with it.
+    Consumers continue during the change, and no message is lost. A message that a consumer holds
+    stays leased to it.
     """
     own = given(
         tags=tags, filter=filter, lease=lease, window=window, expired=expired, mode=mode,
@@ -401,9 +404,9 @@ async def resume(client: AdminClient, topic: str, group: str) -> None:
 async def delete(client: AdminClient, topic: str, group: str, yes: bool) -> None:
     """Delete a group from a topic, with its position and its unfinished messages.
 
-    Stop its consumers first: one that runs ends with an error (a worker with exit status 4), and
-    one that starts later creates the group again. The new group starts with the oldest message that
-    is kept, unless the consumer states another start.
+    Stop the consumers of the group first. A consumer that still runs ends with an error (a worker:
+    with exit status 4). A consumer that starts later creates the group again; the new group starts
+    with the oldest message that is kept, unless the consumer states another start.
     """
     info = await client.admin.group(topic, group)
     if info.members:

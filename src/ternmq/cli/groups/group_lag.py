@@ -105,7 +105,7 @@ async def lag(
 
     With --watch, the column `left` estimates the time until no message waits: `done` if none waits,
     `grows` if the number increases, `unchanged` if it does not change. In a terminal, the groups
-    with the most waiting messages come first, and the space bar shows those that do not fit.
+    with the most waiting messages come first, and the space bar shows the groups that do not fit.
     """
     if interval is not None and not watch:
         raise click.UsageError("--interval is for --watch", click.get_current_context())

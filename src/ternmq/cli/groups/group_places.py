@@ -46,7 +46,7 @@ class _To(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3
 @click.option(
     "--offset",
     type=OFFSET,
-    help="New position: the next offset to deliver, of one queue (--queue).",
+    help="New position in one queue (--queue): the next offset to deliver.",
 )
 @click.option("--queue", type=QUEUE, help="Only this queue.")
 @click.option("--dry-run", is_flag=True, help="Only show what would happen.")
@@ -157,7 +157,7 @@ def _plain(info: GroupInfo, one: ResetQueue) -> dict[str, object]:
 async def skip(
     client: AdminClient, topic: str, group: str, offset: int, queue: int | None, yes: bool
 ) -> None:
-    """Skip messages that a group has not read, up to an offset.
+    """Skip messages that a group has not read: all messages of a queue below an offset.
 
     A skip never moves the group back.
     """

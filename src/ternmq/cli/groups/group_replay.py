@@ -81,11 +81,11 @@ async def replay(
     Other groups do not receive them. The command shows a preview and asks for confirmation first.
     Attempts are counted from 1.
 
-    The preview counts the messages that would be delivered again; those that the group has not
-    read yet, which it receives anyway; and those that are no longer kept, or that the group's
-    filter excludes. If you run the command again with --yes, it counts again: `--since 10m` is then
-    a later time than in the first run. Give the time that the preview shows to replay exactly the
-    same messages.
+    The preview counts four kinds of messages: messages that would be delivered again; messages
+    that the group has not read yet, and receives anyway; messages that are no longer kept; and
+    messages that the group's filter excludes. If you run the command again with --yes, it counts
+    again: `--since 10m` is then a later time than in the first run. To replay exactly the same
+    messages, give the time that the preview shows.
     """  # fmt: skip
     context = click.get_current_context()
     timed = since is not None or until is not None

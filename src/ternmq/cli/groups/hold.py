@@ -50,7 +50,9 @@ async def list_(client: AdminClient, as_json: bool) -> None:
 @hold.command("set")
 @click.argument("name", type=NAME)
 @click.argument("position", type=OFFSET)
-@click.option("--note", default="", metavar="TEXT", help="Purpose of the hold, for lists.")
+@click.option(
+    "--note", default="", metavar="TEXT", help="Purpose of the hold; `hold list` shows it."
+)
 @click.option(
     "--back", is_flag=True, help="Allow moving the hold back, as far as the journal reaches."
 )

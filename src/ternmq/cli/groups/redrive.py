@@ -35,15 +35,18 @@ _PIECE = 1000
 @topic_argument()
 @group_argument()
 @click.argument("offsets", metavar="[OFFSET]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Select all of them.")
+@click.option("--all", "everything", is_flag=True, help="Select all dead letters.")
 @click.option(
-    "--reason", metavar="TEXT", help="Select those whose last failure reason contains this text."
+    "--reason",
+    metavar="TEXT",
+    help="Select dead letters whose last failure has a reason that contains this text.",
 )
 @click.option(
     "--fingerprint",
     "cause",
     metavar="ID",
-    help="Select those with this failure cause, as `ternmq pipeline report` shows it.",
+    help="Select dead letters whose last failure has this fingerprint; `ternmq pipeline report` "
+    "shows the fingerprints.",
 )
 @click.option(
     "--queue",
@@ -54,14 +57,14 @@ _PIECE = 1000
     "--rate",
     type=Real(min=0, min_open=True),
     metavar="NUMBER",
-    help="Maximum number to redrive per second. Default: no limit.",
+    help="Maximum number of dead letters per second. Default: no limit.",
 )
 @query_options(dead=True)
 @click.option(
     "--to",
     metavar="TOPIC",
-    help="Send them to this topic instead, as new messages with the header ternmq-redriven, and "
-    "delete each dead letter when its message is stored.",
+    help="Send the dead letters to this topic instead, as new messages with the header "
+    "ternmq-redriven. Each dead letter is deleted when its new message is stored.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 @yes_option
@@ -86,8 +89,9 @@ async def redrive(
     """Deliver dead letters to their group again. Other groups do not receive them.
 
     With --to, all groups of the other topic receive them. Select dead letters by offset (7), range
-    (10-12) or place (1/7), or with options. Attempts are counted from 1; the earlier failures stay
-    recorded. --reason and --fingerprint read all dead letters; the other options need not.
+    (10-12) or place (1/7), by options, or use --all. Attempts are counted from 1; the earlier
+    failures stay recorded. With --reason or --fingerprint, the command reads all dead letters of
+    the group to find the ones that match.
     """  # fmt: skip
     wanted = reason if reason is not None else cause
     check_one(

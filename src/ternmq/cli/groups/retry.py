@@ -35,9 +35,9 @@ def retry() -> None:
 retry.add_command(
     listing(
         "List messages that wait for a retry or are held, with their last failure.\n\n"
-        "A group that keeps an order (every mode but shared), with `--exhausted hold`, holds "
-        "a message after its last attempt, until "
-        "`retry now` or `retry delete`.",
+        "A group with the setting `--exhausted hold` holds a message after its last attempt, until "
+        "you run `retry now` or `retry delete`. In groups of mode shared, the setting has no "
+        "effect.",
         dead=False,
     )
 )
@@ -58,7 +58,12 @@ retry.add_command(
 @topic_argument()
 @group_argument()
 @click.argument("offsets", metavar="[OFFSET]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Select all that wait or are held.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Select all messages that wait for a retry or are held.",
+)
 @click.option(
     "--queue",
     type=QUEUE,

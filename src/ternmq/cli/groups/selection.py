@@ -69,19 +69,19 @@ def query_options(*, dead: bool) -> Callable[[Any], Any]:
                 "--since",
                 type=WHEN,
                 metavar="TIME",
-                help="Only those that failed last at or after this time: 10m (ago), 14:30, "
-                "2026-01-31T14:30Z.",
+                help="Only messages whose last failure was at or after this time: 10m (ago), "
+                "14:30, 2026-01-31T14:30Z.",
             ),
             click.option(
                 "--until",
                 type=WHEN,
                 metavar="TIME",
-                help="Only those that failed last before this time.",
+                help="Only messages whose last failure was before this time.",
             ),
             click.option(
-                "--attempts", type=COUNT, help="Only those with at least this many attempts."
+                "--attempts", type=COUNT, help="Only messages with at least this many attempts."
             ),
-            click.option("--key", metavar="KEY", help="Only those with this key."),
+            click.option("--key", metavar="KEY", help="Only messages with this key."),
             click.option(
                 "--id",
                 "id_",
@@ -94,7 +94,7 @@ def query_options(*, dead: bool) -> Callable[[Any], Any]:
                 click.option(
                     "--state",
                     type=click.Choice(["waiting", "held"]),
-                    help="Only those that wait for a retry, or only those that are held.",
+                    help="Only messages that wait for a retry, or only messages that are held.",
                 )
             )
         made: Any = command
@@ -109,7 +109,8 @@ rate_option = click.option(
     "--rate",
     type=Real(min=0, min_open=True),
     metavar="NUMBER",
-    help="With a selection: maximum number per second. Default: no limit.",
+    help="With --all, or with options that select messages: maximum number of messages per second. "
+    "Default: no limit.",
 )
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 

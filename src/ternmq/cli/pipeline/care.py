@@ -27,7 +27,7 @@ _SHOWN: Final = 20
     "--topic",
     type=NAME,
     metavar="TOPIC",
-    help="Only this topic; files that it shares with others are not joined.",
+    help="Only this topic; files that also contain other topics are not joined.",
 )
 @click.option(
     "--keep-days",

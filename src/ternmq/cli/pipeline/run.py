@@ -80,7 +80,8 @@ _LOCAL: Final = "127.0.0.1"
 @click.option(
     "--health-port",
     metavar="[HOST:]PORT",
-    help=f"Serve /livez, /readyz and /metrics on this port. Default host: {_LOCAL}.",
+    help="Serve /livez, /readyz and /metrics of the jobs at this address. Default: nowhere; "
+    f"default host: {_LOCAL}.",
 )
 @click.option(
     "--priority",

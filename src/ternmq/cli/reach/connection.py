@@ -115,10 +115,10 @@ def resolve(url: str | None, app: str | None, token: str | None, context: str | 
         of_context = {APP: app, TOKEN: token}
         unread = [one for one in of_context if environ.get(one) not in {None, "", of_context[one]}]
         if unread:
-            as_whom = f"asking as its app {app}" if app else "asking as nobody"
+            as_whom = f"connecting as its app {app}" if app else "connecting without an app"
             told = (
-                f"{' and '.join(unread)} {verb(len(unread), 'is', 'are')} not read: context {name} "
-                f"says which broker; {as_whom}"
+                f"{' and '.join(unread)} {verb(len(unread), 'is', 'are')} not read, because "
+                f"context {name} names the broker; {as_whom}"
             )
             click.echo(printable(told), err=True)
     return Where(url=found.url, app=app, token=token, source=f"context {name}", tables=found.tables)

@@ -127,7 +127,8 @@ def plain(one: CheckedTransaction) -> dict[str, object]:
 @click.option(
     "--jitter",
     type=Real(min=0, max=1, max_open=True),
-    help="Part of each pause that is random, 0 to below 1. New groups: 0.1.",
+    help="Random variation of each pause, 0 to below 1: 0.2 is up to 20 % more or less. New "
+    "groups: 0.1.",
 )
 @click.option(
     "--attempts",

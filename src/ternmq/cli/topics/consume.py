@@ -33,8 +33,8 @@ _LONG_S: Final = 60.0
 @click.option(
     "--broadcast",
     is_flag=True,
-    help="Consume as a broadcast instance, without a group: it gets every message that is sent "
-    "from now on. On a broadcast topic this is the default.",
+    help="Consume as a broadcast instance, without a group: the instance receives every message "
+    "that is sent from now on. On a broadcast topic this is the default.",
 )
 @click.option(
     "--instance",

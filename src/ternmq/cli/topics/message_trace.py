@@ -173,7 +173,7 @@ async def trace(
     `waits for a consumer`: it was returned, or its retry is due. `waits behind offset N of its
     ordering key`: offset N must be done first. `waits for a retry`: it failed, and its retry is not
     due yet. `held`: its last attempt failed, and its ordering key waits for an operator. `dead`: it
-    is a dead letter. `not for this group`: the group's tag filter excludes it. `done or skipped`:
+    is a dead letter. `not for this group`: the group's filter excludes it. `done or skipped`:
     the group does not receive it any more. It was acked, deleted as a dead letter, skipped by a
     reset, or stored before the group's start; the broker does not record which.
 

@@ -56,8 +56,8 @@ _BEHIND: Final = "it and the lines after it were not sent"
 @click.option(
     "--json-in",
     is_flag=True,
-    help="Read messages as JSON, as `tail --json` prints them (body, key, tag, headers ...), "
-    "or dead letters from `deadletter export`, which are sent without their own id.",
+    help="Read messages as JSON: lines of `tail --json` (body, key, tag, headers ...), or of "
+    "`deadletter export`. Exported dead letters are sent without their own ids.",
 )
 @click.option("-k", "--key", default="", help="Key by which the messages can be looked up.")
 @click.option(
@@ -107,8 +107,9 @@ _BEHIND: Final = "it and the lines after it were not sent"
     "expires_after",
     type=POSITIVE_DURATION,
     metavar="DURATION",
-    help="How long the messages may be delivered for the first time, such as 10m; it counts from "
-    "now, or from when they are due. Default: as the topic says.",
+    help="Time after which the messages expire, such as 10m, counted from now, or from when they "
+    "are due. An expired message is neither delivered for the first time nor retried. If the "
+    "topic has a limit too, the earlier time counts.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Do not print what was stored.")
 @output.ndjson_option

@@ -78,8 +78,8 @@ def topic() -> None:
     "expires_after",
     type=DURATION,
     metavar="DURATION",
-    help="How long after it was stored a message may be delivered for the first time; 0s: no "
-    "limit. Default: no limit.",
+    help="Time after which messages expire, counted from when they were stored. An expired message "
+    "is neither delivered for the first time nor retried. 0s: no limit. Default: no limit.",
 )
 @click.option(
     "--broadcast",
@@ -228,8 +228,8 @@ async def show(client: AdminClient, topic: str, as_json: bool) -> None:
     "expires_after",
     type=DURATION,
     metavar="DURATION",
-    help="How long after it was stored a message may be delivered for the first time; 0s: no "
-    "limit.",
+    help="Time after which messages expire, counted from when they were stored. An expired message "
+    "is neither delivered for the first time nor retried. 0s: no limit.",
 )
 @unchangeable(
     "--ordered",

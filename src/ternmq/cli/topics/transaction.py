@@ -222,7 +222,7 @@ async def resolve(
 @click.argument("id_", metavar="ID")
 @administers
 async def check(client: AdminClient, id_: str) -> None:
-    """Ask the checkers about an undecided transaction again, from the first question on.
+    """Start the check-back of an undecided transaction again, with the first question.
 
     Use it for a parked transaction after its checker was repaired.
     """

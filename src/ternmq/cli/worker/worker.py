@@ -187,8 +187,8 @@ def _print_from(
     "--http",
     type=HTTP,
     metavar="HOST:PORT",
-    help="Address of /livez, /readyz and /metrics, for all processes; `:8080`: every interface; "
-    "`off`: not served. Default: off.",
+    help="Serve /livez, /readyz and /metrics of all processes at this address; `:8080`: on every "
+    "interface; `off`: nowhere. Default: off.",
 )
 @click.option(
     "-v",
@@ -216,11 +216,11 @@ def worker(
     context in use is ignored.
 
     On SIGTERM, Ctrl-C or SIGHUP (the terminal was closed), the worker stops pulling, returns
-    messages that were not started, and waits for running handlers. It logs those that still run
-    after the drain timeout, and ends. A second SIGTERM or Ctrl-C ends it at once. With --processes,
-    a process that has not ended 3 s after the second signal is killed. Without --processes, a
-    handler in C code that keeps the GIL delays both signals until it returns; SIGKILL ends such a
-    worker.
+    messages that were not started, and waits for running handlers. After the drain timeout, it logs
+    the handlers that still run, and ends. A second SIGTERM or Ctrl-C ends it at once. With
+    --processes, a process that has not ended 3 s after the second signal is killed. Without
+    --processes, a handler in C code that keeps the GIL delays both signals until it returns;
+    SIGKILL ends such a worker.
     """  # fmt: skip
     del connection
     check = told(click.get_current_context())

@@ -134,8 +134,9 @@ class Admin(pickling.NotPickled):
                 key, and keep no order by it. Otherwise they are refused.
             levels: Number of levels of priority, 1 to 8, of a topic that is not ordered. Messages
                 of a higher level are delivered first. It cannot be changed.
-            expires_after: How long after it was stored a message may be delivered for the first
-                time, in seconds or as a timedelta; None or 0: for ever.
+            expires_after: Time after which a message expires, counted from when it was stored, in
+                seconds or as a timedelta: from then on, it is neither delivered for the first time
+                nor retried. None or 0: it never expires.
             broadcast: Its consumers are broadcast instances: they name no group, and each gets
                 every message. It cannot be changed.
 
@@ -290,9 +291,11 @@ class Admin(pickling.NotPickled):
             start: Where it begins, ``earliest`` or ``latest``.
             retry: When failed messages are delivered again.
             lease: How long messages are leased, in seconds or as a timedelta; 0.1 s to a day.
-            assign: For mode ``owned``: patterns of member names, each with the numbers of its
-                queues, such as ``{"billing-*": [0, 1]}``; the first that fits a member counts, and
-                a queue that fits none waits. None: the members own equally many.
+            assign: For mode ``owned``: patterns of member names, each with the numbers of the
+                queues that such a member owns, such as ``{"billing-*": [0, 1]}``. If several
+                patterns have the same queue, the first that matches a member counts. A queue that
+                no pattern gives to a member waits. None: the queues are divided equally among the
+                members.
 
         Raises:
             GroupSettingsMismatch: The group exists with other settings.
@@ -326,7 +329,7 @@ class Admin(pickling.NotPickled):
     ) -> SubscriptionSpec:
         """Change settings of a group on a topic; None leaves one unchanged.
 
-        All of them apply from the next pull on. Messages that a consumer has stay with it.
+        All of them apply from the next pull on. A message that a consumer holds stays leased to it.
 
         Args:
             topic: The topic.
@@ -340,11 +343,13 @@ class Admin(pickling.NotPickled):
             expired: What becomes of messages that expire before the group received them:
                 ``dead-letter`` or ``drop``.
             mode: ``shared``, ``ordered``, ``queue_lock``, ``owned`` or ``exclusive``.
-            concurrency: Most messages that one client has at one time, in all queues; 0: no limit.
-            offline: The clients that get no messages, by the beginning of their names that lists
-                show, or as ``APP/CLIENT``; either may end in ``*``. Empty: none is switched off.
-            assign: As for ``create_group``; empty: the members own equally many queues. A change
-                from mode ``owned`` to another mode removes it.
+            concurrency: Most messages that one client holds at the same time, in all queues
+                together; 0: no limit.
+            offline: Clients that get no messages: the beginning of the client's name, as
+                ``clients`` shows it, or ``APP/CLIENT``; either part may end in ``*``. Empty: no
+                client is switched off.
+            assign: As for ``create_group``; empty: the queues are divided equally among the
+                members. A change from mode ``owned`` to another mode removes the assignment.
 
         Raises:
             UnknownTopic, UnknownGroup: There is no such topic or group.
@@ -391,8 +396,8 @@ class Admin(pickling.NotPickled):
     async def switch_off(self, topic: str | Topic, group: str, *clients: str) -> SubscriptionSpec:
         """Deliver no more messages of a group to some clients; see ``change_group``, ``offline``.
 
-        A pull of such a client gets nothing. What it has it may still settle. An entry that fits
-        no client now is stored too: it may fit clients that come later.
+        A pull of such a client gets nothing. The client may still settle the messages that it
+        holds. An entry that matches no client now is stored, too: it may match later clients.
 
         Raises:
             InvalidRequest: No client is named.
@@ -411,9 +416,10 @@ class Admin(pickling.NotPickled):
         has = (await self.group(topic, group)).spec.offline
         for one in clients:
             if one not in has:
-                listed = ", ".join(has) or "no client"
+                listed = ", ".join(has) or "none"
                 raise InvalidRequest(
-                    f"{quoted(one)} is not switched off for group {group!r}: {listed} is"
+                    f"{quoted(one)} is not switched off for group {group!r}; clients that are "
+                    f"switched off: {listed}"
                 )
         left = [one for one in has if clients and one not in clients]
         return await self.change_group(topic, group, offline=left)
@@ -720,10 +726,10 @@ class Admin(pickling.NotPickled):
             commit: Commit; False: roll back.
 
         Returns:
-            Whether it was decided now; False: the same was decided before.
+            Whether it was decided now; False: the same decision was made before.
 
         Raises:
-            TransactionDecided: The other was decided before.
+            TransactionDecided: The opposite decision was made before.
             UnknownTransaction: There never was one, or its decision is no longer in the journal.
         """
         flag("commit", commit)
@@ -732,7 +738,7 @@ class Admin(pickling.NotPickled):
         return not done.repeated
 
     async def check_transaction(self, id: str) -> None:  # noqa: A002
-        """Have the checkers asked about an undecided transaction again, even if it is parked.
+        """Start the check-back of an undecided transaction again, even if it is parked.
 
         Raises:
             TransactionDecided, UnknownTransaction: There is nothing to ask.
@@ -756,7 +762,7 @@ class Admin(pickling.NotPickled):
         then: Literal["park", "roll-back", "commit"] | None = None,
         without_checker: bool | None = None,
     ) -> None:
-        """Make a producer group, or change it; what is None stays, or has its default.
+        """Make a producer group, or change it; None: unchanged, or for a new group the default.
 
         Transactions that are open follow the new settings from their next question on.
 
@@ -766,7 +772,7 @@ class Admin(pickling.NotPickled):
             first: Time from the opening of a transaction to the first question; 60 s.
             factor: Factor by which each pause between questions is longer than the one before; 1.5.
             cap: Longest pause; 10 minutes.
-            jitter: Part of each pause that is random, 0 to below 1; 0.1.
+            jitter: Random variation of each pause, up and down, 0 to below 1; 0.1.
             attempts: Maximum number of questions about a transaction; 15.
             give_up: Time from opening after which no more questions are asked; a day.
             then: What happens to a transaction after that: ``park`` (an operator must decide it),
@@ -924,8 +930,9 @@ class Admin(pickling.NotPickled):
     async def clear_alarm(self, name: str, subject: str = "") -> bool:
         """Clear an alarm; return whether it was open.
 
-        The broker clears alarms itself when their reason is gone, except ``due-unreadable``. One
-        whose reason lasts is raised again within a second or two.
+        The broker clears an alarm itself when its reason is gone, except ``due-unreadable`` and
+        ``expired-dropped``. If the reason still exists, the broker raises the alarm again within a
+        second or two.
 
         Args:
             name: Its name, such as ``due-unreadable``.

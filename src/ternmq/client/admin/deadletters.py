@@ -165,21 +165,22 @@ class DeadLetters(pickling.NotPickled):
         newest_first: bool = False,
         limit: int | None = None,
     ) -> AsyncIterator[FailedMessage]:
-        """Iterate over the failed messages that a query names. Read-only.
+        """Iterate over the failed messages that match a query. Read-only.
 
-        For a query by state and attempts, the broker reads no file. For one by time it reads when
-        messages failed that wait, for one by key or id the messages.
+        For a query by state and attempts, the broker reads no file. For a query by time, it reads
+        the times of failures of waiting messages; for a query by key or id, it reads the messages.
 
         Args:
             topic: The topic.
             group: The group.
             query: Which messages; None: all that have failed.
             queue: Only this queue.
-            newest_first: Those that failed last come first; otherwise by queue and offset.
+            newest_first: Sorted by the time of the last failure, newest first; otherwise by queue
+                and offset.
             limit: Most messages. With ``newest_first`` at most 1,000, and 100 by default.
 
         Raises:
-            InvalidRequest: The query or the limit is none.
+            InvalidRequest: The query or the limit is not valid.
         """
         topic = name_of(topic)
         search = self._search(topic, group, query, *STATES)
@@ -202,7 +203,7 @@ class DeadLetters(pickling.NotPickled):
         *,
         queue: int | None = None,
     ) -> FailedCounts:
-        """Return the number of failed messages that a query names, by state: see ``matching``."""
+        """Return the number of failed messages that match a query, by state: see ``matching``."""
         topic = name_of(topic)
         search = self._search(topic, group, query, *STATES)
         return await search.count(await self._queues(topic, queue))
@@ -251,10 +252,10 @@ class DeadLetters(pickling.NotPickled):
         rate: float | None = None,
         dry_run: bool = False,
     ) -> list[FailedOutcome]:
-        """Deliver the messages at once that a query names, and that wait or are held.
+        """Retry at once the messages that match a query and wait for a retry or are held.
 
-        Each is judged again when it is retried: one that failed again meanwhile, or that is handled
-        now, stays as it is if it does not match any more.
+        The broker compares each message with the query again just before the retry. A message that
+        no longer matches, because it failed again or is handled now, stays as it is.
 
         Args:
             topic: The topic.
@@ -268,7 +269,7 @@ class DeadLetters(pickling.NotPickled):
             The outcome of each that was found.
 
         Raises:
-            InvalidRequest: The query is none, or asks for dead letters.
+            InvalidRequest: The query is not valid, or asks for dead letters.
         """
         return await self._act(
             control.FailedRetry, topic, group, query, queue, rate, "waiting", "held",
@@ -285,7 +286,7 @@ class DeadLetters(pickling.NotPickled):
         rate: float | None = None,
         dry_run: bool = False,
     ) -> list[FailedOutcome]:
-        """Remove the failed messages from the group that a query names: see ``retry_matching``."""
+        """Remove the failed messages that match a query from the group: see ``retry_matching``."""
         return await self._act(
             control.FailedDelete, topic, group, query, queue, rate, *STATES, dry_run=dry_run
         )
@@ -301,7 +302,7 @@ class DeadLetters(pickling.NotPickled):
         rate: float | None = None,
         dry_run: bool = False,
     ) -> list[Redriven]:
-        """Deliver the dead letters that a query names to their group again, or to another topic.
+        """Deliver the dead letters that match a query to their group again, or to another topic.
 
         Args:
             topic: The topic.
@@ -316,7 +317,7 @@ class DeadLetters(pickling.NotPickled):
             The outcome of each that was found.
 
         Raises:
-            InvalidRequest: The query is none, or asks for messages that are not dead.
+            InvalidRequest: The query is not valid, or asks for messages that are not dead letters.
             ReplayTooLarge: As ``redrive``.
         """
         topic = name_of(topic)

@@ -20,7 +20,8 @@ class FailedMessage:
         attempts: Number of attempts.
         deliveries: Number of deliveries.
         when: When it is delivered again, or when it became a dead letter. None: it is held.
-        held: Whether it waits for an operator, and the later messages of its ordering key with it.
+        held: Whether it waits for an operator; later messages of its ordering key, or of its queue
+            if the group locks queues, wait, too.
         failures: Its failures, oldest first. If the consumer gave no reason, ``reason`` is
             ``the lease ended`` or ``the consumer was gone``.
         message: Its content; None if it is no longer kept.
@@ -55,7 +56,7 @@ class FailedOutcome:
     Attributes:
         queue: Number of its queue.
         offset: Its offset there.
-        done: Whether it was done (or, dry, would be); False: it did not match any more.
+        done: Whether it was done (in a dry run: would be done); False: it no longer matched.
     """
 
     queue: int

@@ -24,9 +24,9 @@ class FailedQuery:
 
     Attributes:
         states: ``waiting``, ``held``, ``dead``; empty: every state that the call is about.
-        since: They failed last at or after this time.
-        until: They failed last before this time.
-        attempts: At least as many attempts were made.
+        since: Their last failure was at or after this time.
+        until: Their last failure was before this time.
+        attempts: At least this number of attempts was made.
         key: They have this key.
         id: The message with this id: of a receipt, or of the application's own.
     """

@@ -35,8 +35,8 @@ class Redriven:
     Attributes:
         queue: Number of its queue.
         offset: Its offset there.
-        done: Whether it is delivered again or stored in the other topic (or, dry, would be). False:
-            it is no dead letter, or see ``error``.
+        done: Whether it is delivered again or stored in the other topic (in a dry run: would be).
+            False: it is not a dead letter, or see ``error``.
         receipt: Of the message in the other topic; its ``duplicate`` is true if an earlier redrive
             had sent it. None: it is redriven to its group, nothing was done, or it is a dry run.
         error: Why it could not be sent to the other topic; it stays a dead letter.

@@ -24,7 +24,7 @@ _EVER: Final = 2**63 - 1
 
 @dataclass(slots=True, frozen=True)
 class Replayed:
-    """What a replay did, or (dry) would do.
+    """What a replay did, or would do (in a dry run).
 
     Attributes:
         again: Messages that are delivered again.

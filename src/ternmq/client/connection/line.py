@@ -59,9 +59,9 @@ class BulkOptions:
 
     Attributes:
         url: Address of the broker, as for ``ternmq.connect``; it may contain app and token. Empty:
-            from the environment, as for ``ternmq.connect``; likewise the next two.
-        app: The app; empty if the broker requires none.
-        token: Its secret; it is never shown.
+            from the environment, as for ``ternmq.connect``.
+        app: The app. Empty: from the url or the environment, else no app.
+        token: Token of the app; it is never shown. Empty: from the url or the environment.
         timeout: Longest time for an answer, in addition to the wait that was requested. Times are
             seconds, or are given as timedeltas.
         connect_timeout: Most time for one attempt to connect.

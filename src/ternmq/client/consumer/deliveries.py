@@ -63,9 +63,10 @@ class Deliveries(pickling.NotPickled, Sequence[Delivery]):
     Process ``bodies``, or iterate over the deliveries; then settle all that is left with one call,
     or some by their indexes (``rows``). Iteration settles nothing.
 
-    In an ordered group, retrying or releasing a message also gives up the later ones of its
-    ordering key (with mode queue_lock: of its queue), since they must not be processed before it:
-    they are ``lost``, need no settle, and iteration leaves out those that are lost by then.
+    In a group that keeps an order, retrying or releasing a message also gives up the later messages
+    of its ordering key (in a mode that locks queues: of its queue), because they must not be
+    processed before it. These messages are ``lost`` and need no settle, and iteration leaves out
+    those that are lost by then.
 
     Iteration ends before a message whose lease has ended, as after a time in which the process was
     frozen. Messages of other leases that it did not reach are given back.
@@ -199,7 +200,9 @@ class Deliveries(pickling.NotPickled, Sequence[Delivery]):
         reason: object = "",
         delay: float | timedelta | None = None,
     ) -> None:
-        """Have them delivered again after a delay, or by the retry policy. See ``ack``.
+        """Report failures: they are delivered again after a delay, or as the retry policy says.
+
+        See ``ack``.
 
         The reason is kept with each, as text; see ``Retry``.
         """

@@ -96,9 +96,9 @@ class Delivery(StoredMessage):
     def maybe_redelivered(self) -> bool:
         """Whether it was delivered before, or may have been.
 
-        A delivery is not synced to the disk before it is made. So after a crash of the broker, all
-        messages that were stored then and not done are marked. Messages that come again after a
-        replay or a reset of the group are marked, too.
+        The broker may deliver a message before the record of the delivery is on the disk. So after
+        a crash of the broker, all messages that were stored before the crash and are not done are
+        marked. Messages that come again after a replay or a reset of the group are marked, too.
         """
         return self._chunk.suspect or self._chunk.deliveries > 1
 
@@ -124,8 +124,8 @@ class Delivery(StoredMessage):
     def lost(self) -> bool:
         """Whether this consumer lost it without settling it: it is delivered again.
 
-        Its lease ended; or, in a batch of an ordered group, an earlier message of its ordering key
-        was retried or released (with mode queue_lock: of its queue).
+        Its lease ended; or, in a batch of a group that keeps an order, an earlier message of its
+        ordering key (in a mode that locks queues: of its queue) was retried or released.
         """
         return self._lease is not None and (self._lease.lost or self.offset in self._lease.gone)
 
@@ -156,7 +156,9 @@ class Delivery(StoredMessage):
         await lease.settler.heard(told)
 
     async def retry(self, delay: float | timedelta | None = None, *, reason: object = "") -> None:
-        """Have it delivered again after a delay, or by the retry policy. Raises as ``ack``.
+        """Report a failure: it is delivered again after a delay, or as the retry policy says.
+
+        Raises as ``ack``.
 
         The reason is kept with the message, as text; see ``Retry``.
         """

@@ -14,7 +14,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Lifetime:
-    """How long a message may be delivered for the first time; messages of one call share one.
+    """Time after which a message expires; messages of one call share one.
 
     It begins when the application sends the message, or when the message is due if that is later.
     Broker time at that moment is known only when there is a connection.

@@ -20,7 +20,8 @@ class Message:
     Attributes:
         body: Bytes, str, or a value that a codec can encode (see ``codecs``).
         key: Text by which it can be looked up.
-        ordering_key: Names the order it belongs to, on ordered topics.
+        ordering_key: On ordered topics: messages with the same ordering key are delivered one after
+            the other.
         tag: Its kind within the topic, for filters.
         headers: Properties.
         content_type: Type of the body; by default derived from the body's type.

@@ -27,8 +27,8 @@ class RetryPolicy:
         jitter: Share of a delay that is random, up and down; 0 to below 1.
         attempts: Attempts in all, the first included; 1 to 65,000.
         exhausted: What happens to a message after its last attempt.
-        expires: How long after it was stored a message is tried again: a failure whose next
-            attempt would come later is the last. None: no limit.
+        expires: Time after which a message is no longer retried, counted from when it was stored:
+            if the next attempt would be later, the failure is the last one. None: no limit.
     """
 
     enabled: bool

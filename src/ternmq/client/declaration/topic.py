@@ -23,8 +23,8 @@ class Topic:
         ignore_ordering_keys: Of a topic that is not ordered: take messages with an ordering key.
         levels: Number of levels of priority, 1 to 8; ``queues`` is the number of each level. It
             never changes, and ordered topics have one level.
-        expires_after: How long after it was stored a message may be delivered for the first time;
-            0: for ever.
+        expires_after: Time after which a message expires, counted from when it was stored: from
+            then on, it is neither delivered for the first time nor retried. 0: it never expires.
         broadcast: Its consumers are broadcast instances, which name no group; each of them gets
             every message. It never changes.
     """

@@ -349,7 +349,7 @@ class BlockingDelivery(pickling.NotPickled):
         self._portal.call(self._delivery.ack())
 
     def retry(self, delay: float | timedelta | None = None, *, reason: object = "") -> None:
-        """Have it delivered again."""
+        """Report a failure: it is delivered again."""
         self._portal.call(self._delivery.retry(delay, reason=reason))
 
     def reject(self, reason: object = "") -> None:

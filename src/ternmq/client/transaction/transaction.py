@@ -386,10 +386,10 @@ class Transaction(pickling.NotPickled):
             topic: The topic.
             messages: ``Message`` (without ``id``), or bare bodies.
             queue: Queue of messages that do not name one; see ``Client.send``.
-            deliver_after: When messages are delivered that do not say it themselves.
+            deliver_after: Delay of messages that state none themselves.
             deliver_at: Likewise.
-            priority: Priority of messages that do not say it themselves.
-            expires_after: How long messages live that do not say it themselves; see
+            priority: Priority of messages that state none themselves.
+            expires_after: ``expires_after`` of messages that state none themselves; see
                 ``Client.send``.
             timeout: Seconds in all; None: the transaction's.
         """
@@ -485,16 +485,17 @@ class Transaction(pickling.NotPickled):
     # -- settling ---------------------------------------------------------------------------------
 
     async def ack(self, delivery: Settled) -> None:
-        """Have a delivery done when the transaction commits; returns when that is stored.
+        """Ack a delivery when the transaction commits; returns when this is stored.
 
-        Until the decision nobody gets it, however long that takes. After a roll back it is
-        delivered again, and this counts no attempt. The delivery counts as settled in this client:
-        a handler that returns does not settle it a second time. In an ordered group, settle the
-        later messages of its ordering key (with mode queue_lock: of its queue) in the same
-        transaction: after a roll back, those that are not settled are delivered again behind it.
+        Until the transaction is decided, no consumer gets the message, however long that takes.
+        After a roll back, the message is delivered again, and no attempt is counted. The delivery
+        counts as settled in this client: a handler that returns does not settle it a second time.
+        In a group that keeps an order, settle the later messages of its ordering key (in a mode
+        that locks queues: of its queue) in the same transaction: after a roll back, those that are
+        not settled are delivered again behind it.
 
         If an earlier message of its ordering key fails before the commit, or the group is reset or
-        replays it, the message leaves the transaction: the commit holds for the rest, and the
+        replays it, the message leaves the transaction: the commit applies to the rest, and the
         message is delivered again.
 
         Args:
@@ -516,14 +517,14 @@ class Transaction(pickling.NotPickled):
         *,
         reason: object = "",
     ) -> None:
-        """Have a delivery tried again after the commit, by the retry policy or after ``delay``.
+        """Retry a delivery after the commit, as the retry policy says or after ``delay``.
 
         The delay begins at the commit. See ``ack``; the reason is kept as with ``Delivery.retry``.
         """
         await self._settle(delivery, Outcome.RETRY, reason, delay)
 
     async def reject(self, delivery: Settled, reason: object = "") -> None:
-        """Have a delivery become a dead letter when the transaction commits; see ``ack``."""
+        """Make a delivery a dead letter when the transaction commits; see ``ack``."""
         await self._settle(delivery, Outcome.DEAD, reason)
 
     async def _settle(
@@ -627,7 +628,7 @@ class Transaction(pickling.NotPickled):
         return await self._decide(commit=True)
 
     async def rollback(self) -> None:
-        """Roll back: none of it happens; what it was to settle is delivered again.
+        """Roll back: no message becomes visible; deliveries that it settles are delivered again.
 
         The rest of the block may go on, without the transaction.
 

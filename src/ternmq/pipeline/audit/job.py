@@ -49,7 +49,7 @@ class AuditJob:
         Setting(
             "again_hours",
             0,
-            "Number of last hours whose windows are judged again, even final ones.",
+            "Number of hours before the run: windows in this time are judged again, even if final.",
         ),
         Setting("bodies", False, "Check the checksum of every body in the archive."),
         Setting(

@@ -16,8 +16,9 @@ class AlarmInfo(Body, frozen=True, kw_only=True):
     """An open alarm."""
 
     name: str
-    """What it is about: `clock`, `dead-letters`, `held`, `due-unreadable`, `due-no-room`,
-    `no-checker`, `transaction-parked`; other versions have others."""
+    """What it is about: `clock`, `dead-letters`, `expired-dropped`, `held`, `due-unreadable`,
+    `due-no-room`, `no-checker`, `owner-idle`, `queue-unowned`, `transaction-parked`; other versions
+    have others."""
     subject: str = ""
     """What it concerns: a topic, or topic/group/queue. Empty: the broker."""
     text: str = ""

@@ -155,7 +155,7 @@ class ProducerGroupPut(Body, frozen=True, kw_only=True):
     cap_us: Duration = 600_000_000
     """Longest pause between two questions."""
     jitter: Annotated[float, Meta(ge=0, le=1)] = 0.1
-    """Part of each pause that is random."""
+    """Random variation of each pause, up and down, as a part of the pause."""
     attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] = 15
     """Maximum number of questions about a transaction."""
     give_up_us: Duration = 86_400_000_000

@@ -44,8 +44,8 @@ class GroupJoin(Body, frozen=True, kw_only=True):
     1,024 characters. None: not checked; a new group gets every message. A broker that does not know
     this field ignores it: compare ``spec`` of the answer."""
     assign: tuple[Assignment, ...] | None = None
-    """For mode owned: which members own which queues. None: not checked; in a new group the members
-    own equally many."""
+    """For mode owned: which members own which queues. None: not checked; in a new group the queues
+    are divided equally among the members."""
     member: bool = True
     """Whether the session becomes a member of a group of mode owned or exclusive, which gets queues
     of its own: false if it only makes or checks the group. In other modes it has no effect."""
