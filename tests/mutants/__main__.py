@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.mutants import report
-from tests.mutants.patch import Patch, PatchError, load, reader, refreshed
+from tests.mutants.patch import WORKLOAD, Patch, PatchError, load, reader, refreshed
 from tests.mutants.trial import Result, Verdict, attempt, simulator
 
 FOLDER = Path(__file__).parent
@@ -84,13 +84,17 @@ def run(
     path: Path | None,
 ) -> int:
     """Try all mutants, ``at_once`` at a time; return the exit code."""
-    command = simulator(seconds, seed)
+
+    def tried(patch: Patch | None) -> Result:
+        kinds = patch.field(WORKLOAD) if patch is not None else ""
+        return attempt(ROOT, patch, simulator(seconds, seed, kinds), seconds)
+
     todo: list[Patch | None] = [*patches]
     if control:
         todo.insert(0, None)
     results: list[Result] = []
     with ThreadPoolExecutor(max_workers=at_once) as pool:
-        for one in pool.map(lambda patch: attempt(ROOT, patch, command, seconds), todo):
+        for one in pool.map(tried, todo):
             results.append(one)
             print(report.row(one), flush=True)
             if one.verdict in (Verdict.BROKEN, Verdict.HUNG):

@@ -18,6 +18,9 @@ CONTEXT_LINES: Final = 3
 FUZZ_LINES: Final = 2
 """Context lines at each end of a hunk that may differ when a patch is applied."""
 FIELDS: Final = ("Mutant", "Breaks", "Noticed")
+"""What the comment block of each patch says."""
+WORKLOAD: Final = "Workload"
+"""The field with the simulator's kinds that find the mutant; without it, all kinds run in turn."""
 _HUNK: Final = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 
@@ -80,7 +83,7 @@ class Patch:
         inside = False
         for line in self.comments:
             head = line.partition(":")[0]
-            if head in FIELDS:
+            if head in FIELDS or head == WORKLOAD:
                 inside = head == name
             if inside:
                 found.append(line.removeprefix(f"{name}:").strip())

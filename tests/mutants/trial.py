@@ -82,11 +82,19 @@ def plant(patch: Patch, to: Path) -> None:
         (to / path).write_text(text, encoding="utf-8")
 
 
-def simulator(seconds: float, seed: int) -> list[str]:
-    """Return the command that runs the simulator in the current folder."""
+def simulator(seconds: float, seed: int, kinds: str = "") -> list[str]:
+    """Return the command that runs the simulator in the current folder.
+
+    Args:
+        seconds: How long.
+        seed: The seed of the first case.
+        kinds: Kinds of workloads, separated by commas; empty: all in turn.
+    """
+    chosen = ["--kinds", kinds] if kinds else []
     return [
         sys.executable, "-m", "tests.sim", "run",
         "--jobs", str(os.cpu_count() or 1), "--seconds", f"{seconds:g}", "--seed", str(seed),
+        *chosen,
     ]  # fmt: skip
 
 

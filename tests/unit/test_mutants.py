@@ -13,8 +13,19 @@ import pytest
 
 from tests.mutants import __main__ as command
 from tests.mutants import report
-from tests.mutants.patch import FIELDS, Patch, PatchError, load, parse, patched, reader, refreshed
+from tests.mutants.patch import (
+    FIELDS,
+    WORKLOAD,
+    Patch,
+    PatchError,
+    load,
+    parse,
+    patched,
+    reader,
+    refreshed,
+)
 from tests.mutants.trial import CONTROL, Result, Verdict, attempt, copy_tree, judge, plant
+from tests.sim.run import ROTATION
 
 ROOT = Path(__file__).parents[2]
 PATCHES = load(ROOT / "tests/mutants")
@@ -72,6 +83,27 @@ def test_mutant_fits_the_tree_and_changes_what_it_says(patch):
         for line in {*gone, *come}:
             count = come.count(line) - gone.count(line)
             assert after.count(line) - before.count(line) == count, line
+
+
+def test_workloads_that_mutants_name_are_kinds_of_the_simulator():
+    named = [kind for patch in PATCHES for kind in patch.field(WORKLOAD).split(",") if kind]
+    assert named
+    assert set(named) <= set(ROTATION)
+
+
+def test_a_mutant_is_tried_with_the_workload_that_it_names(monkeypatch):
+    tried = []
+
+    def attempted(root, patch, command, seconds):
+        tried.append(command[command.index("--kinds") + 1 :] if "--kinds" in command else [])
+        return Result("some", Verdict.CAUGHT, 0.0, "")
+
+    monkeypatch.setattr(command, "attempt", attempted)
+    with_one = only(DIFF.replace("# Noticed: thus", "# Noticed: thus\n# Workload: owned,locked"))
+    assert with_one.field("Noticed") == "thus"
+    options = {"seconds": 1.0, "seed": 1, "at_once": 1, "control": False, "path": None}
+    assert command.run([only(DIFF), with_one], **options) == 0
+    assert tried == [[], ["owned,locked"]]
 
 
 @pytest.mark.parametrize("patch", PATCHES, ids=[patch.name for patch in PATCHES])
