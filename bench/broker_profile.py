@@ -35,6 +35,9 @@ from runner import RESULTS
 
 _READ_BYTES: Final = 350_000_000
 """A second, at most: what a group that reads a backlog wants to find."""
+_REDRIVEN_PER_S: Final = 10_000
+_HANDLED_PER_S: Final = 8_000
+FAILURE_CLIENTS: Final = Path(__file__).with_name("failures_clients.py")
 _RUN: Final = """
 import cProfile, signal, sys, time
 from ternmq.cli.main import main
@@ -88,10 +91,22 @@ def backlog(url: str, seconds: float) -> Figures:
         return client(url, "live", SCALE_CLIENTS, seconds=seconds)
 
 
+def redrive(url: str, seconds: float) -> Figures:
+    """Load: dead letters of 100-byte messages, redriven at full rate."""
+    count = int(_REDRIVEN_PER_S * seconds)
+    return client(url, "redrive", FAILURE_CLIENTS, count=count, begin_us=0)
+
+
+def poison(url: str, seconds: float) -> Figures:
+    """Load: a handler of 100-byte messages, of which one in a hundred always fails."""
+    count = int(_HANDLED_PER_S * seconds)
+    return client(url, "poisoned", FAILURE_CLIENTS, count=count, every=100)
+
+
 LOADS: Final[dict[str, Callable[[str, float], Figures]]] = {
     "sends-256": sends, "sends-1": send_alone, "send-many": send_many, "send-soon": send_soon,
     "pull": pull, "process": process, "hot-topic": hot_topic,
-    "backlog": backlog,
+    "backlog": backlog, "redrive": redrive, "poison": poison,
 }  # fmt: skip
 BACKLOG: Final = {"pull": 110_000, "process": 35_000}
 """Messages a second that a load wants to find."""
@@ -117,6 +132,11 @@ def profile(name: str, seconds: float) -> str:
             if name == "backlog":
                 size = int(_READ_BYTES * (seconds + 3))
                 client(url, "make_backlog", SCALE_CLIENTS, size=size, groups=1)
+            if name == "redrive":
+                count = int(_REDRIVEN_PER_S * seconds)
+                client(url, "prepare", FAILURE_CLIENTS)
+                client(url, "fill", FAILURE_CLIENTS, count=count)
+                client(url, "fail", FAILURE_CLIENTS, count=count, dead=1000)
             one.send_signal(signal.SIGUSR1)
             figures = LOADS[name](url, seconds)
             one.send_signal(signal.SIGUSR2)

@@ -40,6 +40,14 @@ async def prepare(url: str) -> Figures:
     return {}
 
 
+async def fill(url: str, count: int) -> Figures:
+    """Send messages to the topic that ``prepare`` made."""
+    async with ternmq.connect(url) as client:
+        for first in range(0, count, 1000):
+            await client.send_many(TOPIC, [b"x" * 100] * min(1000, count - first))
+    return {}
+
+
 async def fail(url: str, count: int, dead: int) -> Figures:
     """Let all messages fail: of each thousand the first ``dead`` for good, the others wait."""
     began = time.perf_counter()
@@ -139,6 +147,12 @@ async def poison(url: str, count: int, every: int) -> Figures:
     return {"kept": beside / calm, "poisoned_per_s": beside, "calm_per_s": calm}
 
 
+async def poisoned(url: str, count: int, every: int) -> Figures:
+    """Handle messages of which one in ``every`` always fails."""
+    logging.getLogger("ternmq").setLevel(logging.CRITICAL)
+    return {"handled_per_s": await _handled_per_s(url, "poisoned", count, every)}
+
+
 async def _handled_per_s(url: str, topic: str, count: int, every: int) -> float:
     """Return how many messages a second a handler has done; those that fail do not count."""
     policy = ternmq.RetryPolicy(first=1.0, cap=1.0, jitter=0, attempts=POISON_ATTEMPTS)
@@ -177,4 +191,4 @@ async def _handled_per_s(url: str, topic: str, count: int, every: int) -> float:
 
 
 if __name__ == "__main__":
-    main_of(prepare, fail, query, redrive, live, poison)
+    main_of(prepare, fill, fail, query, redrive, live, poison, poisoned)

@@ -139,18 +139,21 @@ class Replaying:
         """
         plan = ReplayPlan(progress)
         reader = _Reader(self._ledger, subscription, queue, progress)
-        for offset in sorted(set(offsets)):
-            row = progress.failures.dead_letter(offset)
-            if row is None:
+        named = sorted(set(offsets))
+        dead = progress.failures.dead_deliveries(named)
+        most = self._most_runs()
+        for offset in named:
+            deliveries = dead.get(offset)
+            if deliveries is None:
                 plan.refused.append(offset)
-            elif plan.rest or reader.full() or len(plan.runs) >= self._most_runs():
+            elif plan.rest or reader.full() or len(plan.runs) >= most:
                 plan.rest.append((offset, offset + 1))
             else:
                 reader.rows -= 1
                 if reader.keyed:
                     plan.hashes.append(reader.hash_of(offset))
                 # One that expired was never handed out; it is not judged again.
-                plan.runs.append((offset, offset + 1, 1, max(row.deliveries, 1)))
+                plan.runs.append((offset, offset + 1, 1, max(deliveries, 1)))
         plan.runs = merge(plan.runs)
         self._check(plan)
         return plan

@@ -119,6 +119,26 @@ class FailureRows:
         for at in range(low, high):
             yield self._row(at)
 
+    def positions_in(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Return offsets in ``[start, stop)`` and positions of their failures' records."""
+        low, high = self._bounds(start, stop)
+        base = self.base
+        offsets = [base + relative for relative in self.relative[low:high]]
+        return zip(offsets, [one >> 16 for one in self.references[low:high]], strict=True)
+
+    def deliveries_in(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Return offsets in ``[start, stop)`` and how often their rows were delivered."""
+        low, high = self._bounds(start, stop)
+        base = self.base
+        offsets = [base + relative for relative in self.relative[low:high]]
+        return zip(offsets, self.deliveries[low:high], strict=True)
+
+    def offsets_from(self, start: int, limit: int) -> list[int]:
+        """Return the offsets from ``start`` on, at most ``limit``."""
+        low = bisect_left(self.relative, max(start - self.base, 0))
+        base = self.base
+        return [base + relative for relative in self.relative[low : low + limit]]
+
     def __iter__(self) -> Iterator[Failure]:
         for at in range(len(self.relative)):
             yield self._row(at)

@@ -11,7 +11,7 @@ the record of their newest failure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Final
 
@@ -99,8 +99,7 @@ class FailureStore:
             rows = self.waiting.get(key)
             if rows is not None:
                 if keep_history:
-                    for row in rows.span(start, stop):
-                        self.history[row.offset] = row.position
+                    self.history.update(rows.positions_in(start, stop))
                 if rows.due:
                     fetched = rows.due_in(start, stop)
                     rows.due -= fetched
@@ -113,8 +112,7 @@ class FailureStore:
             rows = self.dead.get(key)
             if rows is not None:
                 if keep_history:
-                    for row in rows.span(start, stop):
-                        self.history[row.offset] = row.position
+                    self.history.update(rows.positions_in(start, stop))
                 self.dead_rows -= rows.remove(start, stop)
                 if not len(rows):
                     del self.dead[key]
@@ -256,6 +254,30 @@ class FailureStore:
         """Return the row if it is dead."""
         rows = self.dead.get(offset >> SHARD_BITS)
         return rows.get(offset) if rows is not None else None
+
+    def dead_deliveries(self, offsets: Sequence[int]) -> dict[int, int]:
+        """Return how often dead rows were delivered, by offset.
+
+        Args:
+            offsets: Ascending. Rows that are not dead are left out; dead rows of the same shards
+                that are not among them may be in the result.
+        """
+        found: dict[int, int] = {}
+        for key in sorted({offset >> SHARD_BITS for offset in offsets}):
+            rows = self.dead.get(key)
+            if rows is not None:
+                found.update(rows.deliveries_in(offsets[0], offsets[-1] + 1))
+        return found
+
+    def dead_offsets(self, *, after: int, limit: int) -> list[int]:
+        """Return the offsets of dead rows behind an offset, at most ``limit``."""
+        found: list[int] = []
+        for key in sorted(self.dead):
+            if len(found) >= limit:
+                break
+            if (key + 1) << SHARD_BITS > after + 1:
+                found += self.dead[key].offsets_from(after + 1, limit - len(found))
+        return found
 
     def failed(self, *, dead: bool, after: int) -> Iterator[Failure]:
         """Yield the dead or the waiting rows behind an offset; do not change them meanwhile."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 from ternmq.broker.catalog.catalog import Catalog, Queue, Topic
@@ -349,8 +348,7 @@ class Queries:
             UnknownTopic, UnknownGroup, UnknownQueue.
         """
         _, _, progress = self._progress(topic_name, group, number)
-        rows = progress.failures.failed(dead=True, after=after)
-        return [row.offset for row in islice(rows, limit)]
+        return progress.failures.dead_offsets(after=after, limit=limit)
 
     def last_failures(self, topic_name: str, group: str, reply: PullReply) -> LastFailures:
         """Return an object that finds how earlier attempts at the rows of a pull ended.

@@ -61,9 +61,17 @@ def test_questions(some: list[Failure], start: int, stop: int, now_us: int) -> N
     progress = build(some)
     model = {row.offset: row for row in some}
     assert progress.get(start) == model.get(start)
-    assert list(progress.span(start, stop)) == [
-        model[at] for at in sorted(model) if start <= at < stop
+    inside = [model[at] for at in sorted(model) if start <= at < stop]
+    assert list(progress.span(start, stop)) == inside
+    assert list(progress.positions_in(start, stop)) == [
+        (one.offset, one.position) for one in inside
     ]
+    assert list(progress.deliveries_in(start, stop)) == [
+        (one.offset, one.deliveries) for one in inside
+    ]
+    behind = [at for at in sorted(model) if at >= start]
+    for limit in (1, 3, 100):
+        assert progress.offsets_from(start, limit) == behind[:limit]
     assert progress.until(now_us) == [at for at in sorted(model) if model[at].when_us <= now_us]
     later = [row.when_us for row in model.values() if row.when_us > now_us]
     assert progress.later_us(now_us) == (min(later) if later else None)
