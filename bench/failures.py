@@ -128,7 +128,7 @@ def poison(settings: Settings) -> Figures:
         )
 
 
-BESIDE_S: Final = 2.0
+BESIDE_S: Final = 1.0
 """Length of the traffic beside a redrive: shorter than the redrive, so that all of it is beside."""
 SUITE: Final = Suite(
     Path(__file__),
