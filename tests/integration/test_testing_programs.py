@@ -91,3 +91,67 @@ def test_ternmq_itself_is_not_imported_anew(ternmq_import: Callable[[str], Modul
     with pytest.raises(ValueError, match="of the program that is tested"):
         ternmq_import("ternmq.sync")
     assert sys.modules["ternmq"] is ternmq
+
+
+@pytest.mark.parametrize("run", ["worker.client.run()", "asyncio.run(worker.client.run())"])
+def test_a_worker_ends_with_a_test_that_fails(
+    program: str,
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    run: str,
+) -> None:
+    """Else its thread would keep pytest from ending."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    if "asyncio" in run:
+        clients = "import ternmq\nclient = ternmq.connect()\n"
+        (tmp_path / program / "clients.py").write_text(clients)
+        worker = PROGRAM["worker.py"].replace("def bill", "async def bill")
+        worker = worker.replace("client.send", "await client.send")
+        (tmp_path / program / "worker.py").write_text(worker)
+    pytester.makepyfile(
+        test_it=f"""
+        import asyncio
+        import threading
+        import ternmq.sync
+
+        def test_it(ternmq_import, ternmq_broker):
+            worker = ternmq_import("imported_shop.worker")
+            threading.Thread(target=lambda: {run}).start()
+            with ternmq.sync.connect() as other:
+                other.send("orders", 1)
+            ternmq_broker.wait_idle("orders", "billing")
+            assert worker.done == [2]
+        """
+    )
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", timeout=60)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*assert [[]1] == [[]2]*"])
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("import no_such_package", "No module named 'no_such_package'"),
+        ("from imported_shop.clients import nothing", "cannot import name 'nothing'"),
+    ],
+)
+def test_what_a_module_cannot_import_is_named(
+    program: str,
+    ternmq_import: Callable[[str], ModuleType],
+    tmp_path: Path,
+    text: str,
+    error: str,
+) -> None:
+    (tmp_path / program / "broken.py").write_text(text)
+    with pytest.raises(ImportError, match=error):
+        ternmq_import(f"{program}.broken")
+
+
+def test_a_name_that_is_not_that_of_a_module(
+    program: str, ternmq_import: Callable[[str], ModuleType]
+) -> None:
+    with pytest.raises(ModuleNotFoundError, match=rf"{program}\.nothing"):
+        ternmq_import(f"{program}.nothing")
+    with pytest.raises(TypeError, match=r"web\.order is a function; name a module"):
+        ternmq_import(f"{program}.web.order")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import pkgutil
+import importlib
 import sys
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Self
 
+import ternmq
 from ternmq.client.connection.connecting import APP, TOKEN, URL
 from ternmq.client.process.forking import watched
 from ternmq.model.errors import ClientError
@@ -31,26 +32,35 @@ class Programs:
         self._monkeypatch = monkeypatch
         self._before: dict[str, dict[str, ModuleType]] = {}
         """By package: its modules as they were imported before."""
-        self._open: list[Client] = []
+        self._open: list[Client | ternmq.Client] = []
 
     def __enter__(self) -> Self:
         self._monkeypatch.setenv(URL, self._broker.url)
         for name in (APP, TOKEN):
             self._monkeypatch.delenv(name, raising=False)
-        self._open = watched(Client)
+        self._open = [*watched(Client), *watched(ternmq.Client)]
         return self
 
     def load(self, name: str) -> ModuleType:
-        """Import a module; the first of its package has the whole package imported again."""
+        """Import a module; the first of its package has the whole package imported again.
+
+        Raises:
+            ValueError, TypeError: The name is not that of a module of the program.
+            ImportError: The module cannot be imported, or one that it imports.
+        """
         package = name.partition(".")[0]
         if package == "ternmq":
             raise ValueError("name a module of the program that is tested, not ternmq")
         if package not in self._before:
             self._before[package] = _taken_out(package)
-        found = pkgutil.resolve_name(name)
-        if not isinstance(found, ModuleType):
-            raise TypeError(f"{name} is a {type(found).__name__}; name a module")
-        return found
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            owner, _, last = name.rpartition(".")
+            if error.name == name and hasattr(sys.modules.get(owner), last):
+                found = getattr(sys.modules[owner], last)
+                raise TypeError(f"{name} is a {type(found).__name__}; name a module") from error
+            raise
 
     def __exit__(
         self,
@@ -66,21 +76,28 @@ class Programs:
                 sys.modules.update(before)
 
     def _close(self) -> None:
-        """Close the clients that the program left open.
+        """Close the clients that the program left open, and end ``run`` of asyncio clients.
 
         Raises:
             ClientError: Messages of ``send_soon`` were not stored.
         """
         failed: list[ClientError] = []
         for client in watched(Client):
-            port = client.options.address.port
-            if port == self._broker.port and client not in self._open:
+            if self._is_new(client):
                 try:
                     client.close()
                 except ClientError as error:
                     failed.append(error)
+        for running in watched(ternmq.Client):
+            if self._is_new(running):
+                # Its event loop may run in another thread, which would never end.
+                running.stop(at_once=True)
         if failed:
             raise failed[0]
+
+    def _is_new(self, client: Client | ternmq.Client) -> bool:
+        """Return whether a client of this broker was made since the fixture began."""
+        return client.options.address.port == self._broker.port and client not in self._open
 
 
 def _taken_out(package: str) -> dict[str, ModuleType]:
