@@ -213,6 +213,25 @@ def test_where_a_module_asked_the_broker_in_vain_is_said(processes: Processes) -
     assert process.returncode == 4
 
 
+@pytest.mark.parametrize("option", [True, False])
+@pytest.mark.parametrize("command", ["apply", "worker"])
+def test_a_wrong_address_is_no_mistake_of_the_program(
+    processes: Processes, command: str, *, option: bool
+) -> None:
+    code = "import ternmq\n\nclient = ternmq.connect()\n"
+    (processes.folder / "right.py").write_text(code)
+    wrong = "http://127.0.0.1:1"
+    if not option:
+        processes.environment["TERNMQ_URL"] = wrong
+    given = ["--url", wrong] if option else []
+    ended = processes.run(*given, command, "right:client", code=2)
+    assert wrong in ended.err
+    assert "right.py" not in ended.err
+    (processes.folder / "right.py").write_text(code.replace("()", "('http://127.0.0.1:2')"))
+    processes.environment.pop("TERNMQ_URL", None)
+    assert "right.py, line 3:" in processes.run(command, "right:client", code=2).err
+
+
 @pytest.mark.parametrize(
     ("target", "said"),
     [

@@ -700,6 +700,9 @@ def test_broadcast_instances(cli: CommandLine, topic: str) -> None:
     assert "its consumers are instances, and it has none now" in cli("group", "lag", topic).err
     other = f"{topic}-plain"
     cli("topic", "create", other)
-    assert "no broadcast topic" in cli("consume", other, "--wait", "0s", code=2).err
+    said = cli("consume", other, "--wait", "0s", code=2).err
+    assert "no broadcast topic: state a group, or consume it as a broadcast instance" in said
     assert cli("consume", other, "--broadcast", "--wait", "0s").out == ""
-    assert cli("consume", other, "-g", "g", "--broadcast", "--wait", "0s", code=2).err
+    for of_instance in (["--broadcast"], ["--instance", "a"]):
+        said = cli("consume", other, "-g", "g", *of_instance, "--wait", "0s", code=2).err
+        assert f"give only one of --group and {of_instance[0]}" in said

@@ -93,6 +93,31 @@ def test_ternmq_itself_is_not_imported_anew(ternmq_import: Callable[[str], Modul
     assert sys.modules["ternmq"] is ternmq
 
 
+def test_a_worker_that_the_test_made_ends_with_a_test_that_fails(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(
+        test_it="""
+        import threading
+        import ternmq.sync
+
+        def test_it(ternmq_broker):
+            worker = ternmq.sync.connect(ternmq_broker.url)
+
+            @worker.handler("orders", group="billing")
+            def bill(number: int) -> None: ...
+
+            threading.Thread(target=worker.run).start()
+            with ternmq.sync.connect(ternmq_broker.url) as other:
+                other.send("orders", 1)
+            ternmq_broker.wait_idle("orders", "billing")
+            assert [] == [2]
+        """
+    )
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", timeout=60)
+    result.assert_outcomes(failed=1)
+
+
 @pytest.mark.parametrize("run", ["worker.client.run()", "asyncio.run(worker.client.run())"])
 def test_a_worker_ends_with_a_test_that_fails(
     program: str,

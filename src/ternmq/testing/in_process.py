@@ -14,11 +14,12 @@ from typing import Final, Self
 import numpy  # noqa: F401, ICN001 - not by a thread of the broker, in the middle of a test that forks
 
 from ternmq.broker.group.lease import LEASE_BITS, LEASE_LIMIT
-from ternmq.client.client import leases_of
+from ternmq.client.client import Client, leases_of
 from ternmq.client.content.broker_time import moved_clocks
 from ternmq.client.content.validation import check_positive, seconds_of
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.client.process import pickling
+from ternmq.client.process.forking import watched
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.disk.port import Disk
 from ternmq.model.errors import InvalidRequest
@@ -28,6 +29,7 @@ from ternmq.model.words import article
 from ternmq.server.app import Server
 from ternmq.server.engine.engine import Core
 from ternmq.settings import Mode, load
+from ternmq.sync.client import Client as BlockingClient
 from ternmq.testing import groups
 from ternmq.testing.clock import ManualClock
 
@@ -202,8 +204,19 @@ class InProcessBroker(pickling.NotPickled):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._end_runs()
         self.stop()
         moved_clocks.pop(self.port, None)  # not earlier: its clients may wait for a restart
+
+    def _end_runs(self) -> None:
+        """End ``run`` of all its clients: else the thread of a worker would wait for it for ever.
+
+        A test that failed did not stop its worker.
+        """
+        clients: list[BlockingClient | Client] = [*watched(BlockingClient), *watched(Client)]
+        for client in clients:
+            if client.options.address.port == self.port:
+                client.stop(at_once=True)
 
     def _work(self) -> None:
         try:
@@ -476,7 +489,8 @@ def broker(
         disk: Disk of its journal; None: in memory.
 
     Yields:
-        The broker: ``url``, ``clock``, ``restart()``.
+        The broker: ``url``, ``clock``, ``restart()``. At the end of the block, ``run`` of clients
+        in this process that are connected to it ends, too.
     """
     one = InProcessBroker(clock=ManualClock() if manual else None, settings=settings, disk=disk)
     with one:

@@ -51,8 +51,7 @@ def ternmq_import(
 
     ``TERNMQ_URL`` names the test's broker, so ``ternmq.connect()`` without an address in the module
     connects to it. Modules of the same top-level package are imported again with it, and are
-    removed when the test ends. Clients of ``ternmq.sync`` that are still open then are closed, and
-    asyncio clients that still ``run`` are stopped.
+    removed when the test ends; clients of ``ternmq.sync`` that are still open then are closed.
     """
     from ternmq.testing.programs import Programs
 

@@ -7,7 +7,6 @@ import sys
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Self
 
-import ternmq
 from ternmq.client.connection.connecting import APP, TOKEN, URL
 from ternmq.client.process.forking import watched
 from ternmq.model.errors import ClientError
@@ -32,13 +31,13 @@ class Programs:
         self._monkeypatch = monkeypatch
         self._before: dict[str, dict[str, ModuleType]] = {}
         """By package: its modules as they were imported before."""
-        self._open: list[Client | ternmq.Client] = []
+        self._open: list[Client] = []
 
     def __enter__(self) -> Self:
         self._monkeypatch.setenv(URL, self._broker.url)
         for name in (APP, TOKEN):
             self._monkeypatch.delenv(name, raising=False)
-        self._open = [*watched(Client), *watched(ternmq.Client)]
+        self._open = watched(Client)
         return self
 
     def load(self, name: str) -> ModuleType:
@@ -76,28 +75,21 @@ class Programs:
                 sys.modules.update(before)
 
     def _close(self) -> None:
-        """Close the clients that the program left open, and end ``run`` of asyncio clients.
+        """Close the clients that the program left open.
 
         Raises:
             ClientError: Messages of ``send_soon`` were not stored.
         """
         failed: list[ClientError] = []
         for client in watched(Client):
-            if self._is_new(client):
+            port = client.options.address.port
+            if port == self._broker.port and client not in self._open:
                 try:
                     client.close()
                 except ClientError as error:
                     failed.append(error)
-        for running in watched(ternmq.Client):
-            if self._is_new(running):
-                # Its event loop may run in another thread, which would never end.
-                running.stop(at_once=True)
         if failed:
             raise failed[0]
-
-    def _is_new(self, client: Client | ternmq.Client) -> bool:
-        """Return whether a client of this broker was made since the fixture began."""
-        return client.options.address.port == self._broker.port and client not in self._open
 
 
 def _taken_out(package: str) -> dict[str, ModuleType]:

@@ -106,6 +106,12 @@ async def consume(
     """
     if raw and as_json:
         raise click.UsageError("give only one of --raw and --json", click.get_current_context())
+    if group is not None and (broadcast or instance is not None):
+        other = "--broadcast" if broadcast else "--instance"
+        raise click.UsageError(
+            f"give only one of --group and {other}: a broadcast instance has no group",
+            click.get_current_context(),
+        )
     printer = Printer(as_json=as_json, raw=raw)
     if no_ack:
         most = _LOOK if most is None else most

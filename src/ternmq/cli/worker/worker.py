@@ -31,6 +31,7 @@ from ternmq.cli.worker.place import told
 from ternmq.cli.worker.processes import is_supervised, supervise
 from ternmq.cli.worker.reports import Beat, Report, writer
 from ternmq.client.client import Client
+from ternmq.client.connection.connecting import options_of
 from ternmq.client.handler.lifespans import broken_of
 from ternmq.client.process import exiting
 from ternmq.model.errors import TernMQError, UnknownTopic
@@ -90,9 +91,9 @@ def find(target: str) -> Client | BlockingClient:
             f"module {module!r} has no {name!r}" if unnamed else f"{target!r} is not MODULE:CLIENT"
         ) from error
     except TernMQError as error:
-        # Show the application's line that caused it.
+        # Show the application's line that caused it, unless the address from outside did.
         own = takewhile(lambda one: not one.filename.startswith(_LIBRARY), _own_frames(error))
-        for frame in list(own)[-1:]:
+        for frame in [] if _of_environment(error) else list(own)[-1:]:
             click.echo(
                 f"importing {module!r} failed in {frame.filename}, line {frame.lineno}:", err=True
             )
@@ -110,6 +111,15 @@ def find(target: str) -> Client | BlockingClient:
             "module that is one, such as client = ternmq.connect(...)"
         )
     return found
+
+
+def _of_environment(error: TernMQError) -> bool:
+    """Whether ``connect()`` without arguments raises this error: for an option or a variable."""
+    try:
+        options_of(None, None, None, 1.0, 1.0)
+    except TernMQError as same:
+        return str(same) == str(error)
+    return False
 
 
 def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:

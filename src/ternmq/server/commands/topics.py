@@ -191,8 +191,8 @@ class TopicCommands(ControlCommands):
             broker.administration.create_topic(now, made)
         if asked.if_topic and not catalog.topic(asked.topic).spec.broadcast:
             raise InvalidRequest(
-                f"topic {asked.topic!r} is no broadcast topic: a consumer of it states its group, "
-                "or broadcast=True"
+                f"topic {asked.topic!r} is no broadcast topic: state a group, or consume it as a "
+                "broadcast instance"
             )
         settings = InstanceAsked(asked.tags, asked.filter, asked.lease_us)
         reply = broker.broadcasting.join(now, caller.session, asked.topic, asked.instance, settings)
