@@ -229,7 +229,7 @@ def test_a_wrong_address_is_no_mistake_of_the_program(
     assert "right.py" not in ended.err
     (processes.folder / "right.py").write_text(code.replace("()", "('http://127.0.0.1:2')"))
     processes.environment.pop("TERNMQ_URL", None)
-    assert "right.py, line 3:" in processes.run(command, "right:client", code=2).err
+    assert "right.py, line 3:" in processes.run("worker", "right:client", code=2).err
 
 
 @pytest.mark.parametrize(
