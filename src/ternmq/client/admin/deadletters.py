@@ -482,8 +482,8 @@ class DeadLetters(pickling.NotPickled):
                 offsets: only this queue, by default all.
             to: Another topic. Without it: to their group.
             rate: Most messages per second; None: no limit.
-            dry_run: Only return what would happen. With ``to``, the settings of the topic count:
-                errors of another cause, such as a full disk, are not foreseen.
+            dry_run: Only return what would happen. With ``to``, the settings of the topic count, if
+                it exists already: errors of another cause, such as a full disk, are not foreseen.
 
         Returns:
             The outcome of each.
