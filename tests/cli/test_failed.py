@@ -10,7 +10,9 @@ import pytest
 import ternmq
 import ternmq.sync
 from ternmq.cli.groups.redrive import _report
+from ternmq.cli.terminal.exits import Failed
 from ternmq.client.admin.redriving import Redriven
+from ternmq.testing import broker
 from tests.cli.conftest import CommandLine
 
 HOUR_US = 3_600_000_000
@@ -362,9 +364,11 @@ def test_a_move_to_another_topic_is_asked_as_such(
     ]
 
 
-def test_a_question_names_a_topic_with_braces(cli: CommandLine, failed: str) -> None:
-    ended = cli("deadletter", "redrive", failed, "billing", "--key", "k", "--to", "{x}", code=1)
-    assert f"move 3 dead letters of billing on {failed} to {{x}}?" in ended.err
+def test_a_move_to_what_is_no_name_is_not_asked(cli: CommandLine, failed: str) -> None:
+    for way in (["--key", "k"], ["--all"], [0], ["--key", "k", "--dry-run"]):
+        ended = cli("deadletter", "redrive", failed, "billing", *way, "--to", "{x}", code=2)
+        assert "not a name: '{x}'" in ended.err
+        assert "move" not in ended.err
 
 
 def test_a_selection_that_selects_none(cli: CommandLine, failed: str) -> None:
@@ -461,9 +465,108 @@ def test_what_cannot_be_moved_stays(cli: CommandLine, failed: str) -> None:
     said = cli("deadletter", "redrive", failed, "billing", "--all", "--to", failed, "-y", code=2)
     assert "is the topic of the dead letters" in said.err
     for way in (["--all"], [0, 1], ["--key", "k"]):
-        said = cli("deadletter", "redrive", failed, "billing", *way, "--to", ordered, "-y", code=1)
-        assert "have no ordering key" in said.err
+        redrive = ("deadletter", "redrive", failed, "billing", *way, "--to", ordered)
+        for dry_run, stay in (["--dry-run"], "would stay"), (["-y"], "stay"):
+            said = cli(*redrive, *dry_run, code=1)
+            assert f"ternmq: these {stay} dead letters: 0/0, 0/1" in said.err
+            assert "the dead letter has no ordering key: redrive to a topic that is not" in said.err
+            assert "moved" not in said.err
     assert cli("deadletter", "list", failed, "billing", "--count").out == "3 dead letters\n"
+
+
+@pytest.fixture
+def keyed(cli: CommandLine, topic: str, client: ternmq.sync.Client) -> str:
+    """An ordered topic with two dead letters, as it is usual, and a plain topic for repair."""
+    cli("topic", "create", topic, "--ordered")
+    cli("topic", "create", f"{topic}.repair")
+    cli("group", "create", topic, "billing")
+    for key in "ab":
+        client.send(topic, f"message {key}", ordering_key=key)
+    got: list[ternmq.sync.Delivery] = []
+    while len(got) < 2:
+        for one in client.pull(topic, group="billing", wait=5):
+            one.reject("card expired")
+            got.append(one)
+    return topic
+
+
+@pytest.mark.parametrize("way", [["--all"], [], ["--attempts", "1"], ["--reason", "card"]])
+def test_dead_letters_of_an_ordered_topic_to_one_that_is_not(
+    cli: CommandLine, keyed: str, client: ternmq.sync.Client, way: list[str]
+) -> None:
+    repair = f"{keyed}.repair"
+    letters = list(client.deadletters.browse(keyed, "billing"))
+    way = way or [f"{one.queue}/{one.offset}" for one in letters]
+    redrive = ("deadletter", "redrive", keyed, "billing", *way, "--to", repair)
+    for option, stay in ("--dry-run", "would stay"), ("-y", "stay"):
+        said = cli(*redrive, option, code=1)
+        assert f"ternmq: these {stay} dead letters: " in said.err
+        assert said.err.endswith(
+            f"topic {repair!r} is not ordered: the dead letter has an ordering key: `ternmq topic "
+            f"set {repair} --ignore-ordering-keys` makes the topic accept and ignore it, or "
+            "redrive to an ordered topic\n"
+        )
+        assert "moved" not in said.err
+        told = cli(*redrive, option, "--json", code=1).json
+        assert (told["done"], told["redriven"]) == (option == "-y", 0)
+        assert {one["outcome"] for one in told["messages"]} == {"not sent"}
+        assert all("is not ordered" in one["error"] for one in told["messages"])
+    assert cli("deadletter", "list", keyed, "billing", "--count").out == "2 dead letters\n"
+
+    cli("topic", "set", repair, "--ignore-ordering-keys")
+    said = cli(*redrive, "--dry-run")
+    assert said.err == f"2 dead letters of {keyed} of billing would be moved to {repair}\n"
+    assert f" moved to {repair}" in cli(*redrive, "-y").err
+
+
+def test_a_topic_that_does_not_exist_is_named_as_such(cli: CommandLine) -> None:
+    with broker(settings={"create_topics": False}) as strict:
+        with ternmq.sync.connect(strict.url) as client:
+            client.admin.create_topic("payments")
+            client.admin.create_topic("repair")
+            client.admin.create_group("payments", "charging")
+            client.send("payments", "one", key="k")
+            client.pull("payments", group="charging", wait=5)[0].reject("no")
+        redrive = ("deadletter", "redrive", "--url", strict.url)
+        for way in (["--all"], [0], ["--key", "k"], ["--reason", "no"]):
+            for option in (["--dry-run"], ["-y"], ["-y", "--json"], []):
+                named = (*redrive, "payments", "charging", *way, *option)
+                said = cli(*named, "--to", "nowhere", code=4)
+                assert said.out == ""
+                assert said.err.startswith(
+                    "ternmq: there is no topic 'nowhere', or this app has no right on it: `ternmq "
+                )
+                said = cli(*named, "--to", "repairs", code=4)
+                assert said.err.endswith("no topic 'repairs', or this app has no right on it; did "
+                                         "you mean repair?\n")  # fmt: skip
+        # What is wrong with the source is said of the source.
+        said = cli(*redrive, "payment", "charging", "--all", "--to", "repair", code=4)
+        assert "no topic 'payment'" in said.err
+        assert "did you mean payments?" in said.err
+        said = cli(*redrive, "payments", "charger", "--all", "--to", "repair", code=4)
+        assert (
+            "group 'charger' does not consume topic 'payments'; did you mean charging" in said.err
+        )
+        told = cli("deadletter", "list", "payments", "charging", "--count", "--url", strict.url)
+        assert told.out == "1 dead letter\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ternmq.TopicNotOrdered("topic 'other' is not ordered"), 1),
+        (ternmq.MessageNotFound("the content of orders/0/7 is not kept"), 1),
+        (ternmq.Forbidden("no right"), 5),
+        (ternmq.UnknownTopic("no topic 'other'"), 4),
+        (ternmq.DiskFull("the disk is full"), 7),
+        (OSError("not of this library"), 1),
+    ],
+)
+def test_the_status_of_what_another_topic_did_not_take(error: Exception, code: int) -> None:
+    told = [Redriven(0, 7, done=False, error=error)]
+    with pytest.raises(Failed, match=r"^these stay dead letters: 0/7: ") as failure:
+        _report("orders", "g", told, "other", dry_run=False, as_json=False)
+    assert failure.value.code == code
 
 
 def test_letters_that_were_gone_after_the_send_are_named(

@@ -10,7 +10,7 @@ import pytest
 
 import ternmq
 from ternmq import FailedQuery
-from ternmq.testing import InProcessBroker
+from ternmq.testing import InProcessBroker, broker
 from tests.integration.client_shapes import API, AsyncAPI
 
 pytestmark = pytest.mark.row("G12")
@@ -321,17 +321,115 @@ async def test_a_letter_that_is_gone_when_it_is_to_be_deleted_is_reported(
     await client.close()
 
 
-async def test_what_cannot_be_sent_stays(api: API, real: InProcessBroker) -> None:
-    client = await api.connect(real.url)
+async def dead(client: Any, *keys: str) -> None:
+    """Make a topic with a dead letter for each ordering key; an empty one is none."""
     await client.admin.create_topic("orders")
-    await client.admin.create_topic("ordered", ordered=True)
+    await client.admin.change_topic("orders", ignore_ordering_keys=True)
     await client.admin.create_group("orders", "g")
-    await client.send("orders", {"n": 0})
-    (delivery,) = await client.pull("orders", group="g", wait=5)
-    await delivery.reject("no")
-    with pytest.raises(ternmq.OrderingKeyRequired):
-        await client.deadletters.redrive("orders", "g", to="ordered")
-    assert (await client.deadletters.count("orders", "g")).dead == 1
+    for key in keys:
+        await client.send("orders", "of " + key, ordering_key=key)
+    for delivery in await client.pull("orders", group="g", max_messages=len(keys), wait=5):
+        await delivery.reject("no")
+
+
+@pytest.mark.parametrize("keys", [["", ""], ["a", "b"], ["", "a"]])
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_what_does_not_fit_the_other_topic_stays_and_says_why(
+    api: API, real: InProcessBroker, keys: list[str], ordered: bool
+) -> None:
+    """In one way, whether some of the messages fit or none; a dry run says the same."""
+    client = await api.connect(real.url)
+    letters = client.deadletters
+    await dead(client, *keys)
+    await client.admin.create_topic("other", ordered=ordered)
+    fits = [bool(key) == ordered for key in keys]
+    wrong = ternmq.OrderingKeyRequired if ordered else ternmq.TopicNotOrdered
+    hint = "not ordered" if ordered else "topic set other --ignore-ordering-keys"
+    for dry_run in (True, False):
+        for call in (
+            lambda **more: letters.redrive("orders", "g", range(len(keys)), **more),
+            lambda **more: letters.redrive("orders", "g", **more),
+            lambda **more: letters.redrive_matching("orders", "g", FailedQuery(), **more),
+        ):
+            told = await call(to="other", dry_run=dry_run)
+            if len(told) == len(keys) and [row.done for row in told] == fits:
+                assert [row.error is None for row in told] == fits
+            else:  # what fits was moved by the call before
+                assert not dry_run
+                assert not any(row.done for row in told)
+            errors = [row.error for row in told if row.error is not None]
+            assert len(errors) == fits.count(False)
+            for error in errors:
+                assert isinstance(error, wrong)
+                assert hint in str(error)
+                assert "without an ordering key" not in str(error)
+    assert (await letters.count("orders", "g")).dead == fits.count(False)
+    queues = (await client.admin.topic("other")).queues
+    assert sum(queue.next for queue in queues) == fits.count(True)
+    await client.close()
+
+
+async def test_a_topic_that_ignores_ordering_keys_takes_all(
+    api: API, real: InProcessBroker
+) -> None:
+    client = await api.connect(real.url)
+    await dead(client, "", "a")
+    await client.admin.create_topic("repair", ignore_ordering_keys=True)
+    for dry_run in (True, False):
+        told = await client.deadletters.redrive("orders", "g", to="repair", dry_run=dry_run)
+        assert [(row.done, row.error) for row in told] == [(True, None)] * 2
+    await client.close()
+
+
+async def test_another_topic_that_does_not_exist_is_refused_before_anything_is_done(
+    api: API,
+) -> None:
+    with broker(manual=False, settings={"create_topics": False}) as strict:
+        client = await api.connect(strict.url)
+        letters = client.deadletters
+        await dead(client, "", "a")
+        for dry_run in (True, False):
+            for call in (
+                lambda **more: letters.redrive("orders", "g", [0, 1], **more),
+                lambda **more: letters.redrive("orders", "g", **more),
+                lambda **more: letters.redrive_matching("orders", "g", FailedQuery(), **more),
+            ):
+                with pytest.raises(ternmq.UnknownTopic, match="no topic 'nowhere'"):
+                    await call(to="nowhere", dry_run=dry_run)
+        assert (await letters.count("orders", "g")).dead == 2
+        await client.close()
+
+
+async def test_a_dry_run_does_not_make_the_other_topic(api: API, real: InProcessBroker) -> None:
+    client = await api.connect(real.url)
+    await dead(client, "")
+    (told,) = await client.deadletters.redrive("orders", "g", to="repair", dry_run=True)
+    assert told.done
+    assert [topic.spec.name for topic in await client.admin.topics()] == ["orders"]
+    (told,) = await client.deadletters.redrive("orders", "g", to="repair")
+    assert (told.done, told.receipt.topic) == (True, "repair")
+    await client.close()
+
+
+async def test_no_right_on_the_other_topic_is_said_of_each_message(
+    api: API, real: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that the topic's settings do not show: as that of each message, too."""
+    from ternmq.client.admin.redriving import redrive_to
+
+    client = await api.connect(real.url)
+    await dead(client, "", "")
+    refused = ternmq.Forbidden("no right")
+
+    async def send(topic: str, messages: Any) -> list[Exception]:
+        return [refused] * len(messages)
+
+    monkeypatch.setattr(
+        "ternmq.client.admin.deadletters.redrive_to",
+        lambda *args, **more: redrive_to(*args, **{**more, "send": send}),
+    )
+    told = await client.deadletters.redrive("orders", "g", to="repair")
+    assert [(row.done, row.error) for row in told] == [(False, refused)] * 2
     await client.close()
 
 

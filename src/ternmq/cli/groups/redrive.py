@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -19,13 +18,13 @@ from ternmq.cli.reach.finding import known
 from ternmq.cli.reach.parameters import QUEUE, Real, check_one
 from ternmq.cli.reach.places import some
 from ternmq.cli.terminal import output
-from ternmq.cli.terminal.exits import Failed
-from ternmq.cli.terminal.problems import not_found
+from ternmq.cli.terminal.exits import ExitCode, Failed
+from ternmq.cli.terminal.problems import code_of, not_found, text_of
 from ternmq.client.admin.failedmessage import FailedMessage
 from ternmq.client.admin.failedquery import FailedQuery
 from ternmq.client.admin.redriving import Redriven
 from ternmq.client.client import Client
-from ternmq.model.errors import OrderingKeyRequired
+from ternmq.model.errors import TernMQError, UnknownTopic
 from ternmq.model.words import counted, verb
 
 _PIECE = 1000
@@ -104,6 +103,8 @@ async def redrive(
             f"{option} is empty, which would select all dead letters: use --all for that",
             click.get_current_context(),
         )
+    if to is not None:  # a topic that is not there is said before anything is read or asked
+        await client.deadletters.redrive(topic, group, (), to=to, dry_run=True)
     if query is not None or (everything and to is not None):
         asked = query or whole_query(dead=True)
         await known(client, topic, group, queue)
@@ -176,9 +177,22 @@ def _report(
         )
     if unsent:
         places = some([(one.queue, one.offset) for one in unsent])
-        raise Failed(f"these stay dead letters: {places}: {unsent[0].error}")
+        stay = "would stay" if dry_run else "stay"
+        raise _unsent(unsent[0].error, f"these {stay} dead letters: {places}")
     if missing:
         raise not_found(f"these messages are not dead letters: {some(missing)}")
+
+
+def _unsent(error: Exception | None, text: str) -> Failed:
+    """Return a failure for messages that another topic did not take.
+
+    A message that does not fit the topic is no wrong usage: its key is not an option.
+    """
+    if not isinstance(error, TernMQError):
+        return Failed(f"{text}: {error}")
+    code = code_of(error)
+    unfit = code in (ExitCode.USAGE, ExitCode.NOT_FOUND) and not isinstance(error, UnknownTopic)
+    return Failed(f"{text}: {text_of(error)}", ExitCode.FAILED if unfit else code)
 
 
 def _plain(one: Redriven, to: str | None) -> dict[str, object]:
@@ -197,18 +211,6 @@ def _plain(one: Redriven, to: str | None) -> dict[str, object]:
             "duplicate": one.receipt.duplicate,
         }
     return found
-
-
-@contextlib.contextmanager
-def _no_ordering_key(to: str | None) -> Iterator[None]:
-    """Say it of dead letters: the usual text is for who sends a message."""
-    try:
-        yield
-    except OrderingKeyRequired as error:
-        raise Failed(
-            f"topic {to} is ordered, and these messages have no ordering key: they stay dead "
-            "letters"
-        ) from error
 
 
 async def _redrive_matching(
@@ -231,10 +233,9 @@ async def _redrive_matching(
         client, topic, group, query, queue, question, "dead letter",
         yes=yes or dry_run, as_json=as_json,
     ):  # fmt: skip
-        with _no_ordering_key(to):
-            told = await client.deadletters.redrive_matching(
-                topic, group, query, queue=queue, to=to, rate=rate, dry_run=dry_run
-            )
+        told = await client.deadletters.redrive_matching(
+            topic, group, query, queue=queue, to=to, rate=rate, dry_run=dry_run
+        )
     _report(topic, group, told, to, dry_run=dry_run, as_json=as_json)
 
 
@@ -296,10 +297,9 @@ async def _redrive(
             piece = named[at : at + most]
             if told and rate is not None and not dry_run:
                 await asyncio.sleep(len(piece) / rate)
-            with _no_ordering_key(to):
-                told += await client.deadletters.redrive(
-                    topic, group, piece, queue=queue, to=to, dry_run=dry_run
-                )
+            told += await client.deadletters.redrive(
+                topic, group, piece, queue=queue, to=to, dry_run=dry_run
+            )
             if live:
                 click.echo(f"\r\x1b[K{len(told):,} of {total:,}", err=True, nl=False)
     if live:

@@ -346,6 +346,10 @@ async def _suggested(client: Administers, error: TernMQError) -> TernMQError | F
     """Return the error with a suggestion of a similar existing name."""
     params = click.get_current_context().params
     topic, group = params.get("topic"), params.get("group")
+    if isinstance(error, UnknownTopic):  # it may be another argument, such as where messages go
+        said = str(error.args[0]) if error.args else ""
+        named = (one for one in params.values() if isinstance(one, str))
+        topic = next((one for one in named if f"topic {one!r}" in said), topic)
     if not isinstance(topic, str):
         return error
     try:
@@ -354,9 +358,12 @@ async def _suggested(client: Administers, error: TernMQError) -> TernMQError | F
             like = near(topic, names)
             text = f"there is no topic {topic!r}, or this app has no right on it"
             return UnknownTopic(text) if not like else not_found(text + like)
-        if isinstance(group, str):
+        if isinstance(group, str) and isinstance(error, UnknownGroup):
+            groups = [one.group for one in await client.admin.groups(topic)]
+            if group in groups:
+                return error
             text = f"group {group!r} does not consume topic {topic!r}"
-            like = near(group, [one.group for one in await client.admin.groups(topic)])
+            like = near(group, groups)
             return UnknownGroup(text) if not like else not_found(text + like)
     except TernMQError:
         pass

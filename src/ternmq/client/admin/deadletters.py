@@ -14,7 +14,7 @@ from ternmq.client.admin.failedquery import STATES, FailedQuery, FailedState, ch
 from ternmq.client.admin.failedsearch import MOST_NEWEST, FailedSearch
 from ternmq.client.admin.lookup import found_message, of_us
 from ternmq.client.admin.places import by_queue, queue_count, queue_meant
-from ternmq.client.admin.redriving import Redriven, Send, redrive_to
+from ternmq.client.admin.redriving import Redriven, Send, Target, find_target, redrive_to
 from ternmq.client.connection.session import Session
 from ternmq.client.content.causes import in_words
 from ternmq.client.content.codecs import Codecs
@@ -314,19 +314,21 @@ class DeadLetters(pickling.NotPickled):
             dry_run: Only return what would happen.
 
         Returns:
-            The outcome of each that was found.
+            The outcome of each that was found; its ``error`` says why the other topic did not take
+            it.
 
         Raises:
             InvalidRequest: The query is not valid, or asks for messages that are not dead letters.
-            ReplayTooLarge: As ``redrive``.
+            UnknownTopic, ReplayTooLarge: As ``redrive``.
         """
         topic = name_of(topic)
         query = check_query(query)
         flag("dry_run", dry_run)
-        target = None if to is None else _target(topic, to)
+        name = None if to is None else _target(topic, to)
         search = self._search(topic, group, query, "dead")
         only = query.select("dead")
         most = _piece(rate, control.MAX_FAILED)
+        target = None if name is None else await find_target(self._session, name)
         told: list[Redriven] = []
         for number in await self._queues(topic, queue):
             async for offsets in search.offsets(number, most):
@@ -467,7 +469,10 @@ class DeadLetters(pickling.NotPickled):
         With ``to``, each is sent to another topic instead, with the header ``ternmq-redriven`` and
         an id that is made of the dead letter, and deleted when it is stored there. A redrive that
         is repeated after a crash sends no second message, as long as deduplication remembers the
-        id (see the guide on sending).
+        id (see the guide on sending). A message that the other topic does not take stays a dead
+        letter, and its outcome has the error: ``TopicNotOrdered`` for a message with an ordering
+        key if the topic neither is ordered nor ignores these keys, ``OrderingKeyRequired`` for one
+        without if it is ordered, or any other error of a send.
 
         Args:
             topic: The topic.
@@ -477,12 +482,15 @@ class DeadLetters(pickling.NotPickled):
                 offsets: only this queue, by default all.
             to: Another topic. Without it: to their group.
             rate: Most messages per second; None: no limit.
-            dry_run: Only return what would happen.
+            dry_run: Only return what would happen. With ``to``, the settings of the topic count, if
+                it exists already: errors of another cause, such as a full disk, are not foreseen.
 
         Returns:
             The outcome of each.
 
         Raises:
+            UnknownTopic: There is no such topic; or there is no topic ``to``, and a send would not
+                create it. Nothing was done; a dry run raises it, too.
             InvalidRequest: Offsets are given, the topic has several queues, and ``queue`` is
                 missing; or they are more than 1,000,000.
             ReplayTooLarge: Too many messages wait for redelivery already. Those that were handed
@@ -503,10 +511,12 @@ class DeadLetters(pickling.NotPickled):
             return told
         told = []
         before = 0
-        target = None if to is None else _target(topic, to)
+        target = None
         search = self._search(topic, group, None, *STATES)
-        if target is not None:
+        if to is not None:
+            name = _target(topic, to)
             await search.check()
+            target = await find_target(self._session, name)
         for at, named in (await by_queue(self._session, topic, offsets, queue)).items():
             await _pause(before, rate, dry_run=dry_run)
             rows = list(named)
@@ -525,7 +535,7 @@ class DeadLetters(pickling.NotPickled):
         return told
 
     async def _redrive_to(
-        self, target: str, search: FailedSearch, topic: str, group: str, queue: int,
+        self, target: Target, search: FailedSearch, topic: str, group: str, queue: int,
         offsets: list[int], *, dry_run: bool,
     ) -> list[Redriven]:  # fmt: skip
         async def delete(letters: Sequence[int], only: control.FailedSelect) -> list[int]:
