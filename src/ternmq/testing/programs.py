@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 import sys
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Self
@@ -48,18 +48,22 @@ class Programs:
             ImportError: The module cannot be imported, or one that it imports.
         """
         package = name.partition(".")[0]
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise ValueError(f"{name!r} is not the name of a module, such as shop.worker")
         if package == "ternmq":
             raise ValueError("name a module of the program that is tested, not ternmq")
         if package not in self._before:
             self._before[package] = _taken_out(package)
         try:
-            return importlib.import_module(name)
+            found = pkgutil.resolve_name(f"{name}:")  # the colon: as a module, nothing inside one
         except ModuleNotFoundError as error:
             owner, _, last = name.rpartition(".")
             if error.name == name and hasattr(sys.modules.get(owner), last):
-                found = getattr(sys.modules[owner], last)
-                raise TypeError(f"{name} is a {type(found).__name__}; name a module") from error
+                other = getattr(sys.modules[owner], last)
+                raise TypeError(f"{name} is a {type(other).__name__}; name a module") from error
             raise
+        assert isinstance(found, ModuleType)
+        return found
 
     def __exit__(
         self,
