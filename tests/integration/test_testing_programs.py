@@ -179,7 +179,7 @@ def test_a_name_that_is_not_that_of_a_module(
     with pytest.raises(ModuleNotFoundError, match=rf"{program}\.nothing"):
         ternmq_import(f"{program}.nothing")
     for wrong in (f"{program}/worker.py", f"{program}.worker:client", ""):
-        with pytest.raises(ValueError, match="is not the name of a module, such as shop.worker"):
+        with pytest.raises(ValueError, match="is not the name of a module"):
             ternmq_import(wrong)
     with pytest.raises(TypeError, match=r"web\.order is a function; name a module"):
         ternmq_import(f"{program}.web.order")
