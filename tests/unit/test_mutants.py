@@ -101,8 +101,8 @@ def test_a_mutant_is_tried_with_the_workload_that_it_names(monkeypatch):
     monkeypatch.setattr(command, "attempt", attempted)
     with_one = only(DIFF.replace("# Noticed: thus", "# Noticed: thus\n# Workload: owned,locked"))
     assert with_one.field("Noticed") == "thus"
-    options = {"seconds": 1.0, "seed": 1, "at_once": 1, "control": False, "path": None}
-    assert command.run([only(DIFF), with_one], **options) == 0
+    both = [only(DIFF), with_one]
+    assert command.run(both, seconds=1.0, seed=1, at_once=1, control=False, path=None) == 0
     assert tried == [[], ["owned,locked"]]
 
 
