@@ -129,7 +129,7 @@ class Client(pickling.NotPickled):
             memberships,
         ]  # fmt: skip
         self.serving = Serving(
-            session, self._declarations, self.codecs, self.admin, self._puller, self._checking.ready
+            session, self._declarations, self.codecs, self.admin, self._puller, self._checking
         )
         self._lookup = Lookup(session, self.codecs)
         self._schedule = Schedule(session)
@@ -716,10 +716,11 @@ class Client(pickling.NotPickled):
                 paid = await orders.is_paid(tx.query_id)
                 return ternmq.Decision.COMMIT if paid else ternmq.Decision.ROLLBACK
 
-        The broker asks while the client is connected; any use of the client connects it. The broker
-        can ask about several transactions of the group at a time. If the function returns
-        ``UNKNOWN`` or raises, the broker asks again later: at most 15 times, and for at most a day,
-        unless the producer group says otherwise. A ``def`` runs in a thread and gets a
+        The broker asks while the client is connected; any use of the client connects it. ``run``
+        offers the checker when the groups of all handlers are joined. The broker can ask about
+        several transactions of the group at a time. If the function returns ``UNKNOWN`` or raises,
+        the broker asks again later: at most 15 times, and for at most a day, unless the producer
+        group says otherwise. A ``def`` runs in a thread and gets a
         ``ternmq.sync.PreparedTransaction``. While the block of a transaction runs in this client,
         the function is not called for it.
 

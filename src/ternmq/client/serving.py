@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from asyncio import _get_running_loop as running_loop
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from functools import partial
@@ -27,14 +27,17 @@ from ternmq.client.handler.declarations import Declarations
 from ternmq.client.handler.draining import drain
 from ternmq.client.handler.handlers import Handler
 from ternmq.client.handler.middleware import Lifespan
-from ternmq.client.topology import Topology
+from ternmq.client.topology import Topology, with_grants
+from ternmq.client.transaction.checking import Checking
 from ternmq.model.errors import (
     CannotConnect,
     ClientError,
     ConnectionLost,
+    Forbidden,
     GroupSettingsMismatch,
     InvalidRequest,
     ShuttingDown,
+    TernMQError,
 )
 
 log: Final = logging.getLogger("ternmq")
@@ -54,8 +57,7 @@ class Serving:
         codecs: How bodies are decoded.
         admin: Creates and changes what is declared.
         puller: Gets messages.
-        offered: Waits until the checkers are offered, for at most some seconds; raises if one is
-            refused.
+        checking: Offers the checkers.
 
     Attributes:
         handlers: Those that were started.
@@ -70,7 +72,7 @@ class Serving:
         codecs: Codecs,
         admin: Admin,
         puller: Puller,
-        offered: Callable[[float], Awaitable[None]],
+        checking: Checking,
     ) -> None:
         self.handlers: list[Handler] = []
         self.hurry: asyncio.Event | None = None
@@ -82,7 +84,7 @@ class Serving:
         self._codecs = codecs
         self._admin = admin
         self._puller = puller
-        self._offered = offered
+        self._checking = checking
         self._stop: asyncio.Event | None = None
         self._stopping = False
         self._begun = False  # the handlers
@@ -153,11 +155,15 @@ class Serving:
             async with AsyncExitStack() as stack:
                 await middlewares.enter(stack, lifespans, client)
                 stack.push_async_callback(self.drain)
+                self._checking.hold()
                 if await self._arrive(stop) and await self._with_broker(stop, self._settle):
                     self._tell_connected()
-                    if self._declarations.checkers:
-                        await self._offered(self._options.timeout)
                     try:
+                        if not await self._with_broker(stop, self._join):
+                            return
+                        self._checking.release()
+                        if self._declarations.checkers:
+                            await self._checking.ready(self._options.timeout)
                         if await self._with_broker(stop, self._start_handlers):
                             self._begun = True
                             await self._run_handlers(stop)
@@ -169,7 +175,30 @@ class Serving:
 
     async def _settle(self) -> None:
         """Create and change what is declared, or check it; see ``Topology.settle``."""
-        await Topology(self._declarations).settle(self._admin)
+        try:
+            await Topology(self._declarations).settle(self._admin)
+        except Forbidden as error:
+            await self._name_grants(error)
+            raise
+
+    async def _join(self) -> None:
+        """Join the groups of all handlers: a start that is refused offers no checker."""
+        try:
+            for handler in self.handlers:
+                await self._puller.join(handler.source)
+        except Forbidden as error:
+            await self._name_grants(error)
+            raise
+
+    async def _name_grants(self, error: Forbidden) -> None:
+        """Let the hint of a refused start name all grants that the handlers need, if several."""
+        with suppress(TernMQError):
+            grants = await Topology(self._declarations).lacking(self._admin)
+            if len(grants) > 1:
+                error.hint = (
+                    f"{with_grants(self._options.app, grants)} gives all rights that the handlers "
+                    "of this program need"
+                )
 
     async def drain(self) -> list[Running]:
         """Stop the handlers, once; return the calls that do not end."""

@@ -219,25 +219,40 @@ class Topology:
 
     async def _remedy(self, admin: Admin, changes: Sequence[Change]) -> str:
         """Return what to do about topics that may look missing for want of a right; else ""."""
-        groups = {one.topic: one.group for one in self._declared.sources}
-        asked: dict[str, RightsQuestion] = {}
-        for one in changes:
-            if one.action == "create" and not one.group:
-                group = groups.get(one.topic, "")
-                asked[f"consume:{one.topic}:{group}" if group else f"produce:{one.topic}"] = (
-                    RightsQuestion(
-                        command=Command.PULL if group else Command.SEND,
-                        topic=one.topic,
-                        group=group,
-                    )
-                )
-        refusals = await admin.refusals(asked.values()) if asked else []
-        lacking = [grant for grant, said in zip(asked, refusals or (), strict=False) if said]
-        if not lacking:
+        missing = [one.topic for one in changes if one.action == "create" and not one.group]
+        if not missing:
             return ""
-        grants = " ".join([f"--grant {quote(grant)}" for grant in lacking])
-        there = verb(len(lacking), "the topic exists", "these topics exist")
-        return f"if {there}, `ternmq app set {admin.app} {grants}` is enough; otherwise "
+        lacking = await self.lacking(admin, missing)
+        hidden = {grant.split(":")[1] for grant in lacking}.intersection(missing)
+        if not hidden:
+            return ""  # they do not exist
+        there = verb(len(hidden), "the topic exists", "these topics exist")
+        return f"if {there}, {with_grants(admin.app, lacking)} is enough; otherwise "
+
+    async def lacking(self, admin: Admin, topics: Iterable[str] = ()) -> list[str]:
+        """Return the grants that the app lacks, to consume for every handler.
+
+        Args:
+            admin: Admin of a client of the app.
+            topics: Declared topics that must be seen too: one that no handler consumes needs
+                ``produce``.
+        """
+        asked: dict[str, RightsQuestion] = {}
+
+        def ask(command: Command, topic: str, group: str = "") -> None:
+            grant = f"consume:{topic}:{group}" if group else f"produce:{topic}"
+            asked[grant] = RightsQuestion(command=command, topic=topic, group=group)
+
+        groups: dict[str, list[str]] = {}
+        for one in self._declared.sources:
+            groups.setdefault(one.topic, []).append(one.group)
+        for topic in dict.fromkeys([*topics, *groups]):
+            for group in groups.get(topic, ()):
+                ask(Command.PULL, topic, group)
+            if topic not in groups:
+                ask(Command.SEND, topic)
+        refusals = await admin.refusals(asked.values()) if asked else []
+        return [grant for grant, said in zip(asked, refusals or (), strict=False) if said]
 
     async def _make(
         self, admin: Admin, changes: Sequence[Change], made: Callable[[Change], None]
@@ -303,6 +318,12 @@ def _by_group(changes: Sequence[Change]) -> dict[tuple[str, str], list[Change]]:
     for one in changes:
         found.setdefault((one.topic, one.group), []).append(one)
     return found
+
+
+def with_grants(app: str, grants: Iterable[str]) -> str:
+    """Return the command that gives an app grants, as in a hint."""
+    given = " ".join([f"--grant {quote(grant)}" for grant in grants])
+    return f"`ternmq app set {app} {given}`"
 
 
 _MANAGES: Final = Command.GROUP_CHANGE

@@ -425,7 +425,10 @@ class ProducerGroupTaken(RefusedError):
 
     code = 167
     http = 403
-    hint = "use another name for the group, or connect as the app that used this name first"
+    hint = (
+        "use another name for the group; or, if the other app does not use it any more, free it "
+        "with `ternmq transaction policy GROUP --delete`"
+    )
 
 
 class UnknownProducerGroup(RefusedError):

@@ -23,6 +23,7 @@ from ternmq.model.errors import (
     OffsetExpired,
     OptionError,
     OrderingKeyRequired,
+    ProducerGroupTaken,
     SendTimeout,
     SettingsError,
     StrictNeedsReplica,
@@ -49,7 +50,7 @@ _CODES: Final[tuple[tuple[tuple[type[TernMQError], ...], ExitCode], ...]] = (
          FileMissing, UnknownProducerGroup, UnknownTransaction),
         ExitCode.NOT_FOUND,
     ),
-    ((Unauthenticated, Forbidden), ExitCode.NOT_ALLOWED),
+    ((Unauthenticated, Forbidden, ProducerGroupTaken), ExitCode.NOT_ALLOWED),
     ((InvalidRequest, InvalidUrl, OptionError, SettingsError), ExitCode.USAGE),
     ((CorruptJournal, TopologyMismatch), ExitCode.UNSOUND),
 )  # fmt: skip

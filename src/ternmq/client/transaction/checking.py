@@ -89,20 +89,40 @@ class Checking(Member):
         self._refused: dict[str, TernMQError] = {}
         self._again: dict[str, asyncio.TimerHandle] = {}
         """Timers of offers that were refused for now, by group."""
+        self._held = False
+        """Whether a start has not been accepted yet: nothing is offered."""
         self._ended = False
 
     # -- offers -----------------------------------------------------------------------------------
 
     def opened(self, link: Link, *, resumed: bool) -> None:
-        """Offer every checker over the new connection."""
+        """Offer every checker over the new connection, unless the offers are held."""
+        if self._held:
+            return
         for group in self._declarations.checkers:
             self._offer(link, group)
 
     def offer(self, group: str) -> None:
         """Offer a checker that was declared now, if there is a connection."""
         link = self._session.link
-        if link is not None and not self._ended:
+        if link is not None and not self._held and not self._ended:
             self._offer(link, group)
+
+    def hold(self) -> None:
+        """Offer nothing until ``release``, if there was no connection yet.
+
+        An offer takes its producer group for the app, which a refused start must not do.
+        """
+        self._held = self._session.link is None
+
+    def release(self) -> None:
+        """Offer every checker now, or over the next connection, if the offers are held."""
+        if not self._held:
+            return
+        self._held = False
+        self._waiting.update(self._declarations.checkers)
+        for group in self._declarations.checkers:
+            self.offer(group)
 
     def _offer(self, link: Link, group: str) -> None:
         self._waiting.add(group)
@@ -118,8 +138,10 @@ class Checking(Member):
             self._again[group] = self._session.loop.call_later(pause, self.offer, group)
             return
         elif not self._ended:
+            raised = not self._refused and any(not idle.done() for idle in self._idle)
             self._refused[group] = error
-            log.error("the checker of producer group %s cannot be offered: %s", group, error)
+            if not raised:
+                log.error("the checker of producer group %s cannot be offered: %s", group, error)
         self._waiting.discard(group)
         if not self._waiting:
             for idle in self._idle:
