@@ -13,9 +13,10 @@ import ternmq
 import ternmq.sync
 from ternmq.cli.terminal.exits import ExitCode
 from ternmq.cli.terminal.problems import code_of
+from ternmq.client.consumer.puller import Puller
 from ternmq.testing import InProcessBroker, broker
 from tests.asynchronous import until_true
-from tests.integration.client_shapes import API
+from tests.integration.client_shapes import API, AsyncAPI
 
 ADMIN = "root-token-of-the-test"
 GROUP = "shop-worker"
@@ -134,3 +135,37 @@ async def test_one_refused_start_names_every_grant_that_is_lacking(
             "--grant consume:payments:charging --grant consume:mails:mailer` gives all rights that "
             "the handlers of this program need"
         )
+
+
+async def test_a_transaction_beside_a_start_waits_for_it(
+    strict: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its checker is offered only when the groups are joined."""
+    joins, joined = asyncio.Event(), asyncio.Event()
+    join = Puller.join
+
+    async def slow(puller: Puller, *arguments: Any) -> Any:
+        joins.set()
+        await joined.wait()
+        return await join(puller, *arguments)
+
+    monkeypatch.setattr(Puller, "join", slow)
+    async with root(strict) as admin:
+        await admin.admin.create_topic("orders")
+        token = await admin.admin.put_app("worker", ["consume:orders:fulfil", "produce:orders"])
+        client = shop(AsyncAPI(), strict.url, "orders", app="worker", token=token)
+        running = asyncio.ensure_future(client.run())
+
+        async def send() -> None:
+            async with client.transaction(GROUP) as tx:
+                await tx.send("orders", 1)
+
+        await asyncio.wait_for(joins.wait(), 10)
+        sending = asyncio.ensure_future(send())
+        assert len([one async for one in admin.read("orders")]) == 0
+        assert await admin.admin.producer_groups() == []
+        assert not sending.done()
+        joined.set()
+        await asyncio.wait_for(sending, 10)
+        client.stop()
+        await running

@@ -119,7 +119,10 @@ class Client(pickling.NotPickled):
         self._transactions = Transactions(session, batches, self._sender)
         self._settler = Settler(session)
         self._parts = Parts(session, self._sender, middlewares, batches, self._settler)
-        self._checking = Checking(session, self._declarations, self.codecs, self._parts.unfinished)
+        parts = self._parts
+        self._checking = Checking(
+            session, self._declarations, self.codecs, parts.unfinished, parts.start
+        )
         memberships = Memberships(session, self._declarations.on_assigned)
         self._puller = Puller(session, self._settler, making, memberships)
         self._keeper = Keeper(session, self._settler)

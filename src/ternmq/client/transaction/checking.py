@@ -32,6 +32,7 @@ from ternmq.client.transaction.prepared import (
     PreparedTransaction,
     Rows,
 )
+from ternmq.client.transaction.start import PendingStart
 from ternmq.client.transaction.unfinished import Unfinished
 from ternmq.model.errors import (
     TernMQError,
@@ -67,6 +68,7 @@ class Checking(Member):
         declarations: The checkers.
         codecs: How bodies are decoded.
         unfinished: The transactions that this client itself decides, or has rolled back.
+        start: While it is pending, nothing is offered.
     """
 
     def __init__(
@@ -75,11 +77,13 @@ class Checking(Member):
         declarations: Declarations,
         codecs: Codecs,
         unfinished: Unfinished,
+        start: PendingStart,
     ) -> None:
         self._session = session
         self._declarations = declarations
         self._codecs = codecs
         self._unfinished = unfinished
+        self._start = start
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._threads: Threads | None = None
         self._portal: Portal | None = None
@@ -89,15 +93,13 @@ class Checking(Member):
         self._refused: dict[str, TernMQError] = {}
         self._again: dict[str, asyncio.TimerHandle] = {}
         """Timers of offers that were refused for now, by group."""
-        self._held = False
-        """Whether a start has not been accepted yet: nothing is offered."""
         self._ended = False
 
     # -- offers -----------------------------------------------------------------------------------
 
     def opened(self, link: Link, *, resumed: bool) -> None:
-        """Offer every checker over the new connection, unless the offers are held."""
-        if self._held:
+        """Offer every checker over the new connection, unless a start is pending."""
+        if self._start.pending:
             return
         for group in self._declarations.checkers:
             self._offer(link, group)
@@ -105,21 +107,19 @@ class Checking(Member):
     def offer(self, group: str) -> None:
         """Offer a checker that was declared now, if there is a connection."""
         link = self._session.link
-        if link is not None and not self._held and not self._ended:
+        if link is not None and not self._start.pending and not self._ended:
             self._offer(link, group)
 
     def hold(self) -> None:
-        """Offer nothing until ``release``, if there was no connection yet.
-
-        An offer takes its producer group for the app, which a refused start must not do.
-        """
-        self._held = self._session.link is None
+        """Offer nothing until ``release``, if there was no connection yet; see ``PendingStart``."""
+        if self._session.link is None:
+            self._start.begin(self._session.loop)
 
     def release(self) -> None:
         """Offer every checker now, or over the next connection, if the offers are held."""
-        if not self._held:
+        if not self._start.pending:
             return
-        self._held = False
+        self._start.end()
         self._waiting.update(self._declarations.checkers)
         for group in self._declarations.checkers:
             self.offer(group)
@@ -306,6 +306,7 @@ class Checking(Member):
     async def close(self) -> None:
         """Answer no more questions: running checkers are cancelled, those in threads left."""
         self._ended = True
+        self._start.end()
         for again in self._again.values():
             again.cancel()
         tasks = list(self._tasks.values())

@@ -17,6 +17,7 @@ from ternmq.client.content.delays import at
 from ternmq.client.content.message import Receipt
 from ternmq.client.transaction.batches import Batch
 from ternmq.client.transaction.decision import Decision
+from ternmq.client.transaction.start import PendingStart
 from ternmq.model.transaction_ids import transaction_number
 from ternmq.record.fact.facts import Outcome
 from ternmq.wire import bodies, control
@@ -47,10 +48,16 @@ class Opening:
 
 
 class Steps:
-    """Sends the requests of transactions. Not thread-safe: call it from the client's loop."""
+    """Sends the requests of transactions. Not thread-safe: call it from the client's loop.
 
-    def __init__(self, session: Session) -> None:
+    Args:
+        session: The client's session.
+        start: No transaction is opened while it is pending: its checker is not offered yet.
+    """
+
+    def __init__(self, session: Session, start: PendingStart) -> None:
         self._session = session
+        self._start = start
 
     async def open(self, opening: Opening, timeout: float) -> int:
         """Open a transaction without messages; return its number."""
@@ -107,6 +114,10 @@ class Steps:
         batch: bytes,
         timeout: float,
     ) -> bodies.TransactionPrepared:
+        if not number and self._start.pending:
+            until = self._session.loop.time() + timeout
+            await self._start.wait(timeout)
+            timeout = max(0.0, until - self._session.loop.time())
         asked = bodies.TransactionPrepare(
             topic,
             queue,

@@ -45,6 +45,7 @@ from ternmq.client.handler.unawaited import looked_after
 from ternmq.client.process import pickling
 from ternmq.client.sending import Sender, copied, copy_of
 from ternmq.client.transaction.batches import Batches
+from ternmq.client.transaction.start import PendingStart
 from ternmq.client.transaction.steps import Opening, Steps, receipts_of
 from ternmq.client.transaction.unfinished import Unfinished
 from ternmq.model.errors import (
@@ -121,6 +122,7 @@ class Parts:
         middlewares: Those of sends are called around each message.
         batches: Makes batches, and names of transactions.
         settler: The object by which leases are recognised as this client's.
+        start: The start of ``run``, for which the opening of a transaction waits.
         steps: Sends the requests.
         unfinished: Transactions about which no checker is asked.
     """
@@ -138,7 +140,8 @@ class Parts:
         self.middlewares = middlewares
         self.batches = batches
         self.settler = settler
-        self.steps = Steps(session)
+        self.start = PendingStart()
+        self.steps = Steps(session, self.start)
         self.unfinished = Unfinished(self.steps)
 
 
