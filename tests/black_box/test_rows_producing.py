@@ -369,7 +369,7 @@ def child_of_async(client):
         try:
             await client.send(topic, "used in the child")
         except ternmq.ClientForked as error:
-            assert "connect or open it again" in str(error)
+            assert "connect or open again" in str(error)
         async with ternmq.connect() as own:
             await thousand(own, "child")
     asyncio.run(work())

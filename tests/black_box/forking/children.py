@@ -124,7 +124,7 @@ def in_thread(work: Callable[[], None]) -> None:
 def refused(*calls: Callable[[], object]) -> None:
     """See that calls end at once, with ClientForked."""
     for call in calls:
-        with pytest.raises(ternmq.ClientForked, match=r"fork.*connect or open it again"):
+        with pytest.raises(ternmq.ClientForked, match=r"fork.*connect or open again"):
             call()
 
 
@@ -463,7 +463,7 @@ def asyncio_in_a_child() -> None:
                 lambda: own.get(topic, offset=0),
                 own.admin.topics,
             ):
-                with pytest.raises(ternmq.ClientForked, match="connect or open it again"):
+                with pytest.raises(ternmq.ClientForked, match="connect or open again"):
                     await asyncio.wait_for(call(), DEADLINE)
             await own.close()
             async with unused:
