@@ -105,7 +105,10 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         (
             "most_intervals",
             figures.most_open_runs(),
-            "Largest number of separate ranges of a group in a queue; limit `limits.intervals`.",
+            (
+                "Largest number of separate ranges of offsets, of one group in a queue, that are"
+                " leased, ready, or done before earlier messages; limit `limits.intervals`."
+            ),
         ),
         (
             "most_failures",
@@ -172,9 +175,9 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
             "checked_settles",
             views.checked.settles,
             (
-                "Ranges of messages that undecided transactions with check-back settle, and moves "
-                "of cursors in them, counted as for `limits.transaction_settles`; limit "
-                "`limits.prepared_settles`."
+                "Ranges of messages that undecided transactions with check-back are to settle, and "
+                "cursors that they are to move. They are counted as for "
+                "`limits.transaction_settles`. Limit: `limits.prepared_settles`."
             ),
         ),
         (
@@ -202,7 +205,7 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
             views.schedule.segments,
             "Files of the journal in which scheduled messages are stored.",
         ),
-        ("waiters", broker.parked_pulls, "Pulls that wait for messages; limit `limits.waiters`."),
+        ("waiters", broker.parked_pulls, "Pulls that wait for messages."),
         (
             "timers",
             len(broker.timers),

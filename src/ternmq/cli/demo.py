@@ -30,7 +30,7 @@ _FAULTS = ("loss", "duplicate", "order", "early")
     help="Empty folder to write to. It is kept.",
 )
 @click.option("--keep", is_flag=True, help="Keep the temporary folder, and print its path.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option(
     "--sabotage",
     type=click.Choice(_FAULTS),

@@ -37,15 +37,16 @@ A command takes the address of the broker from the first of these places that ha
 4. the context in use (`ternmq context use`)
 5. this machine, port 7117
 
-[ternmq worker](#ternmq-worker) uses only the first three places, and compares them with the
-address in the code.
+[ternmq worker](#ternmq-worker) uses only the first three places. It compares `--url` and a named
+context with the address in the code, and uses `TERNMQ_URL` only if none of these gives an address.
+It does not accept `--timeout`.
 
-App and token come from the same place as the address. With `--url` or `TERNMQ_URL`, a command uses
-`--app` and `--token`; without these options, the app and token in the address
-(`ternmq://APP:TOKEN@HOST:PORT`); without these, `TERNMQ_APP` and `TERNMQ_TOKEN`. If a context gives
-the address, the command does not read `TERNMQ_APP` and `TERNMQ_TOKEN`, and prints a note if they
-differ from app and token of the context. `--url` and `--context` cannot be given together. The
-token of a context is never sent to another broker. Contexts are stored in
+If a context gives the address, it also gives the app and the token, unless `--app` or `--token` is
+given. Otherwise, a command uses `--app` and `--token`; without these options, the app and token in
+the address (`ternmq://APP:TOKEN@HOST:PORT`); without these, `TERNMQ_APP` and `TERNMQ_TOKEN`. If a
+context gives the address, the command does not read `TERNMQ_APP` and `TERNMQ_TOKEN`, and prints a
+note if they differ from app and token of the context. `--url` and `--context` cannot be given
+together. The token of a context is never sent to another broker. Contexts are stored in
 `$XDG_CONFIG_HOME/ternmq/contexts.json` (`~/.config/ternmq/contexts.json`). Only the owner of this
 file can read it.
 
@@ -70,7 +71,8 @@ printed as `-`. Only the last column can contain blanks. In the other columns a 
 `_`, so `team shop` and `team_shop` look the same. Scripts that need the exact values use `--json`.
 
 `--json` prints one JSON document. Commands that print streams (`tail`, `consume`, `send`, lists of
-messages, `group lag`, `top`) print one object per line instead. In JSON, times are in ISO 8601 and
+messages, `delay list`, `group lag`, `top`, `journal dump`, `journal index`, `pipeline run`) print
+one object per line instead. In JSON, times are in ISO 8601 and
 UTC. Fields whose names end in `_s` are durations in seconds. Fields whose names end in `_bytes` are
 sizes in bytes.
 
@@ -85,8 +87,9 @@ command stores `body_base64`; if the two fields differ, it refuses the line. So 
 changes `body` must delete `body_base64`. The fields of a message's place and history (`topic`,
 `queue`, `offset`, `stored_at`, `attempt` ...) are ignored, whatever they contain: TOPIC and
 `--queue` select where the message goes. `--priority` replaces the `priority` of each line: to send
-lines of a topic with levels to a topic without levels, use `--priority 0`. Any other option applies
-only to lines without the field; the headers of `--header` are added to those of the line.
+lines of a topic with levels to a topic without levels, use `--priority 0`. Every other option
+applies only to lines that lack its field: `--key` applies only to lines without `key`. `--header`
+adds its headers to those of the line.
 
 ## Exit status
 

@@ -170,7 +170,7 @@ class GroupSettingsMismatch(RefusedError):
 
 
 class GroupBusy(RefusedError):
-    """The mode cannot become ordered while messages are leased, ready or waiting for a retry."""
+    """The mode cannot become ordered: messages are leased, ready, waiting for a retry or held."""
 
     code = 117
     hint = (

@@ -334,7 +334,7 @@ class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """Header filter, such as ``region = 'eu' AND amount >= 100``; empty: every message. Messages
     have to pass both ``tags`` and ``filter``."""
     expired: Expired = Expired.DEAD_LETTER
-    """What becomes of messages that expire before the group received them."""
+    """What becomes of messages that expire before their first delivery or a retry."""
     concurrency: int = 0
     """Most messages that are leased to one session at one time, in all queues; 0: no limit."""
     offline: tuple[str, ...] = ()

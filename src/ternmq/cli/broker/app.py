@@ -151,7 +151,8 @@ async def show(client: AdminClient, name: str, as_json: bool) -> None:
     type=_Revoked(),
     multiple=True,
     metavar="[not:]RIGHT:TOPIC[:GROUP]",
-    help="Grant to remove; with not:, denial to remove, as `app list` prints it. May be repeated.",
+    help="Grant to remove. With not: in front, as `app list` prints denials: denial to remove. May "
+    "be repeated.",
 )
 @_owner
 @click.option(

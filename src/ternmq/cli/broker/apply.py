@@ -44,7 +44,7 @@ async def apply(client: Client, target: str, dry_run: bool, as_json: bool) -> No
     a group. If a declaration requires one of these changes, nothing is changed. `apply` can change
     the mode of a group; a worker cannot.
 
-    `apply` uses the address, app and token of the command line, never those in the program. The app
+    `apply` finds the address, app and token as every other command, never in the program. The app
     needs the right `manage` on the topics and groups that are created or changed. This is checked
     before anything is changed, also with --dry-run (exit status 5 if a right is missing).
 

@@ -29,8 +29,8 @@ def clock(as_json: bool, **connection: object) -> None:
     """Show the gap between broker time and the clock of the machine, or accept the clock.
 
     The broker does not follow jumps of the clock while it runs, nor a clock that is too far ahead
-    of the journal at a start (setting `start_jump`). So if the clock is wrong, nothing is delivered
-    early, and nothing expires early. Without a subcommand, both times are shown.
+    of the journal at a start (setting `start_jump`). While it does not follow the clock, nothing is
+    delivered early, and nothing expires early. Without a subcommand, both times are shown.
     """
     del connection
     context = click.get_current_context()

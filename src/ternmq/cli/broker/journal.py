@@ -251,7 +251,7 @@ def verify(data: Path, as_json: bool) -> None:
     "--donor",
     metavar="DATA",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Data folder of a replica, or a backup: copy damaged data from it, without loss.",
+    help="Backup of the same journal: copy damaged data from it, without loss.",
 )
 @click.option(
     "--cut",

@@ -126,9 +126,10 @@ def serve(
     config: str | None,
     new_admin_token: bool,
 ) -> None:
-    """Run a broker until SIGTERM, Ctrl-C or SIGHUP (the terminal was closed; not under `nohup`).
+    """Run a broker until SIGTERM, Ctrl-C or SIGHUP.
 
-    It prints `listening on HOST:PORT` when it is ready.
+    It prints `listening on HOST:PORT` when it is ready. SIGHUP means that its terminal was closed;
+    under `nohup`, the broker ignores SIGHUP.
     """
     _run(
         Mode.SERVE,

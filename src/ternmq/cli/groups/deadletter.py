@@ -54,7 +54,8 @@ async def export(
     """Export all dead letters as JSON, one object per line, with content and failures.
 
     `ternmq send TOPIC --json-in --lines FILE` sends them again, as new messages to all groups. They
-    are sent without their own ids: with these, the broker could treat them as duplicates.
+    are sent without the ids that the application gave: with such an id, the broker could treat a
+    message as a duplicate.
     """
     await known(client, topic, group, queue)
     rows = rows_of(client, topic, group, queue, dead=True)

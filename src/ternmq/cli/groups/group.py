@@ -209,8 +209,8 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
     "--mode",
     type=_MODE,
     help="Mode of the group, from the next pull on; `ternmq group create --help` explains the "
-    "modes. A group can become ordered only while none of its messages is leased, ready or "
-    "waiting for a retry.",
+    "modes. A group can become ordered only while none of its messages is leased, ready, waiting "
+    "for a retry or held.",
 )
 @click.option(
     "--concurrency",
@@ -270,8 +270,8 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
 @click.option(
     "--expired",
     type=_EXPIRED,
-    help="What happens to messages that expire before the group received them: dead letter, or "
-    "drop.",
+    help="What happens to messages that expire before their first delivery or a retry: dead "
+    "letter, or drop.",
 )
 @_assign(
     "Only in mode owned: queues and the consumers that own them, such as '0-2,5=billing-*'. May "

@@ -52,7 +52,7 @@ if TYPE_CHECKING:  # imports the client that moves messages, which `group list` 
     "ids",
     metavar="ID",
     multiple=True,
-    help="Message with this id: from its receipt, or your own. May be repeated.",
+    help="Message with this id: from its receipt, or the sender's own. May be repeated.",
 )
 @click.option(
     "--queue",

@@ -86,7 +86,7 @@ def query_options(*, dead: bool) -> Callable[[Any], Any]:
                 "--id",
                 "id_",
                 metavar="ID",
-                help="Only the message with this id: from its receipt, or your own.",
+                help="Only the message with this id: from its receipt, or the sender's own.",
             ),
         ]
         if not dead:

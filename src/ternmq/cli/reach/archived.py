@@ -26,7 +26,7 @@ tables_option: Callable[[Any], Any] = click.option(
     "--tables",
     metavar="DIR",
     envvar=TABLES,
-    help="Folder of the archive, searched if the broker no longer has the message; or "
+    help="Folder of the tables, for messages that the broker no longer has; or "
     f"${TABLES}. Default: from the context.",
 )
 

@@ -162,7 +162,7 @@ def plain(one: CheckedTransaction) -> dict[str, object]:
     help="Delete the group: any app may use its name again. Refused while it has undecided"
     " transactions.",
 )
-@click.option("--yes", "-y", is_flag=True, help="Do not ask before deleting.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @output.json_option
 @administers
 async def policy(

@@ -99,7 +99,7 @@ message.add_command(trace)
     "--since",
     type=WHEN,
     metavar="TIME",
-    help="Messages stored at or after this time, such as 10m (ago).",
+    help="Messages stored at or after this time: 10m (ago), 14:30, 2026-01-31T14:30Z.",
 )
 @click.option("--until", type=WHEN, metavar="TIME", help="Messages stored before this time.")
 @click.option(

@@ -177,8 +177,8 @@ async def trace(
     the group does not receive it any more. It was acked, deleted as a dead letter, skipped by a
     reset, or stored before the group's start; the broker does not record which.
 
-    Without --topic or a place, all topics that the app may read are searched. This needs the right
-    `consume` on a topic and all its groups.
+    Without --topic or a place, the command searches all topics that the app may read. An app may
+    read a topic if it has the right `consume` on the topic and all its groups.
     """
     check_one(bool(id_), key is not None, of="an id or place, and --key")
     tables = archived.folder(tables)

@@ -57,14 +57,16 @@ _BEHIND: Final = "it and the lines after it were not sent"
     "--json-in",
     is_flag=True,
     help="Read messages as JSON: lines of `tail --json` (body, key, tag, headers ...), or of "
-    "`deadletter export`. Exported dead letters are sent without their own ids.",
+    "`deadletter export`. Exported dead letters are sent without the ids that the "
+    "application gave.",
 )
 @click.option("-k", "--key", default="", help="Key by which the messages can be looked up.")
 @click.option(
     "-o",
     "--ordering-key",
     default="",
-    help="Ordering key: on an ordered topic, messages with the same key are delivered in order.",
+    help="Ordering key: on an ordered topic, messages with the same ordering key are delivered in "
+    "order.",
 )
 @click.option(
     "-t", "--tag", default="", help="Tag: the kind of the message, for filters of groups."

@@ -340,7 +340,7 @@ class Admin(pickling.NotPickled):
             lease: How long messages are leased, in seconds or as a timedelta; 0.1 s to a day.
             window: Most messages of a queue that are leased at one time.
             paused: Whether no messages are delivered.
-            expired: What becomes of messages that expire before the group received them:
+            expired: What becomes of messages that expire before their first delivery or a retry:
                 ``dead-letter`` or ``drop``.
             mode: ``shared``, ``ordered``, ``queue_lock``, ``owned`` or ``exclusive``.
             concurrency: Most messages that one client holds at the same time, in all queues

@@ -42,7 +42,7 @@ def budget_families(desk: Desk, connections: Places) -> Iterator[Numbers]:
     )
     yield gauge(
         "apps_connected",
-        "Apps that are connected, or whose bytes still count.",
+        "Apps that are connected, or whose unread answers still count after the connection ended.",
         len(accounts.by_app),
     )
     most = gauge_by(
