@@ -318,6 +318,8 @@ def placed(runs: pa.Table, stored: pa.Table) -> pa.Table:
     for number, example in enumerate(first.tolist()):
         mine = joined(facts.where(sort == number))
         places = np.unique(mine.space)
+        if not len(places):
+            continue  # these facts are about no row
         low, high = (np.searchsorted(spaces, places, side).tolist() for side in ("left", "right"))
         whole = np.concatenate([by_space[a:b] for a, b in zip(low, high, strict=True)])
         pieces = sweep(rows.where(whole), mine)
@@ -334,7 +336,7 @@ def placed(runs: pa.Table, stored: pa.Table) -> pa.Table:
                                                               "queue"})),
             )
         )  # fmt: skip
-    return merged(pa.concat_tables(parts))
+    return merged(pa.concat_tables(parts)) if parts else runs.slice(0, 0)
 
 
 def gathered_here(batches: Iterable[pa.RecordBatch], grace_us: int) -> tuple[pa.Table, int | None]:
