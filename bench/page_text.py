@@ -104,15 +104,15 @@ limits. No function takes more than 5 % by itself
 (`bench/results/profiles/transaction-single.txt`).
 """,
     ("core", "schedule-single"): """\
-`core` schedule-single: of the time of a send with a due time, recording it takes 75 % (45 % to
-apply the record to the schedule, the index and deduplication) and checking the batch 18 %
+`core` schedule-single: of the time of a send with a due time, 75 % is to schedule it (45 % to apply
+the record to the schedule, the index and deduplication), and 18 % to check the batch
 (`bench/results/profiles/schedule-single.txt`).
 """,
     ("core", "locked"): """\
 `core` locked: the same calls as `core` pull-batch, on an ordered topic, with one check more for
-each pull. No function takes more than 15 % of the time
-(`bench/results/profiles/locked.txt`). Compare it with pull-batch in the same run: the machine on
-which both were measured last needs 3 to 4 times as long for all of it as on 22 November.
+each pull. No function takes more than a tenth of the time by itself
+(`bench/results/profiles/locked.txt`). The machine was slow on the day of this measurement: on it,
+pull-batch took 32 us, and 8 us on 22 November.
 """,
     ("schedule", "burst-mixed"): """\
 `schedule` burst-mixed: the neighbours of a message in its batch are due at other times, so each of
@@ -121,13 +121,6 @@ out the messages (each batch is read once for 64 of them), 38 % to record them (
 record to the queue, the index and the schedule), 10 % to find the next ones that are due
 (`bench/results/profiles/scheduled-burst.txt`). In `burst-same`, where neighbours share a record,
 the same number of messages takes a twentieth of the time.
-""",
-    ("failures", "poison"): """\
-`failures` poison: each failure is reported by itself, and each delivery that may be a repetition
-is preceded by the acks of all messages before it, so that a message that kills its process does
-not take these with it. So the client writes three times as often as without failures (917 times
-instead of 294 for 40,000 messages). The profile of the broker is in
-`bench/results/profiles/poison.txt`.
 """,
 }
 """What is known of an aim that is missed."""

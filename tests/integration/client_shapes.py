@@ -14,6 +14,7 @@ from typing import Any, Self
 import ternmq
 import ternmq.sync
 from ternmq.sync import Consumer, Deliveries, Delivery, Transaction
+from tests.asynchronous import until_true
 
 _END = object()
 _ITERATORS = {"consume_batches", "read", "browse", "waiting", "matching"}
@@ -151,3 +152,28 @@ async def _iterate(make: Any, args: Any, kwargs: Any) -> Any:
             yield shape(found)
     finally:
         await asyncio.to_thread(source.close)
+
+
+async def run(client: ternmq.Client | ternmq.sync.Client) -> None:
+    """Run a client of either sort until it is stopped; raises what ``run`` raised."""
+    if isinstance(client, ternmq.Client):
+        await client.run()
+    else:
+        await asyncio.to_thread(client.run)
+
+
+async def run_until_member(
+    client: ternmq.Client | ternmq.sync.Client,
+    looking: ternmq.Client,
+    group: str = "billing",
+) -> None:
+    """Run a client until its handler of ``orders`` waits for messages, and stop it."""
+    running = asyncio.ensure_future(run(client))
+
+    async def begun() -> bool:
+        found = await looking.admin.groups("orders", group)
+        return running.done() or any(one.members for one in found)
+
+    await until_true(begun)
+    client.stop()
+    await running

@@ -19,8 +19,7 @@ from ternmq.model.errors import UnknownCommand
 from ternmq.testing import InProcessBroker, broker
 from ternmq.wire.commands import Command
 from ternmq.wire.control import GrantInfo, GroupChange, RightsQuestion
-from tests.asynchronous import until_true
-from tests.integration.client_shapes import API, AsyncAPI
+from tests.integration.client_shapes import API, AsyncAPI, run_until_member
 
 ADMIN = "root-token-of-the-test"
 _NO_RIGHTS = (
@@ -51,28 +50,6 @@ def declared(
         async def handle_soon(body: object) -> None: ...
 
     return client
-
-
-async def run(client: ternmq.Client | ternmq.sync.Client) -> None:
-    if isinstance(client, ternmq.Client):
-        await client.run()
-    else:
-        await asyncio.to_thread(client.run)
-
-
-async def run_until_member(
-    client: ternmq.Client | ternmq.sync.Client, looking: ternmq.Client
-) -> None:
-    """Run a client until its handler waits for messages; raises what ``run`` raised."""
-    running = asyncio.ensure_future(run(client))
-
-    async def begun() -> bool:
-        found = await looking.admin.groups("orders", "billing")
-        return running.done() or any(one.members for one in found)
-
-    await until_true(begun)
-    client.stop()
-    await running
 
 
 async def test_run_makes_what_is_declared(api: API, real: InProcessBroker) -> None:

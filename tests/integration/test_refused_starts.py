@@ -15,8 +15,7 @@ from ternmq.cli.terminal.exits import ExitCode
 from ternmq.cli.terminal.problems import code_of
 from ternmq.client.consumer.puller import Puller
 from ternmq.testing import InProcessBroker, broker
-from tests.asynchronous import until_true
-from tests.integration.client_shapes import API, AsyncAPI
+from tests.integration.client_shapes import API, AsyncAPI, run, run_until_member
 
 ADMIN = "root-token-of-the-test"
 GROUP = "shop-worker"
@@ -47,13 +46,6 @@ def shop(api: API, url: str, topic: object, **settings: Any) -> Any:
     return client
 
 
-async def run(client: Any) -> None:
-    if isinstance(client, ternmq.Client):
-        await client.run()
-    else:
-        await asyncio.to_thread(client.run)
-
-
 @pytest.mark.parametrize("topic", ["orders", ternmq.Topic("orders"), ternmq.Topic("missing")])
 async def test_a_refused_start_takes_no_producer_group(
     api: API, strict: InProcessBroker, topic: object
@@ -68,15 +60,7 @@ async def test_a_refused_start_takes_no_producer_group(
         assert await admin.admin.producer_groups() == []
 
         right = shop(api, strict.url, "orders", app="worker", token=token)
-        running = asyncio.ensure_future(run(right))
-
-        async def begun() -> bool:
-            found = await admin.admin.groups("orders", "fulfil")
-            return running.done() or any(one.members for one in found)
-
-        await until_true(begun)
-        right.stop()
-        await running
+        await run_until_member(right, admin, "fulfil")
         (group,) = await admin.admin.producer_groups()
         assert (group.group, group.app) == (GROUP, "worker")
 

@@ -41,8 +41,8 @@ MEANING: Final[dict[ExitCode, str]] = {
     "and groups differ from the declaration (`apply`, `worker`)",
     ExitCode.HUNG_UP: "ended by SIGHUP: the terminal was closed",
     ExitCode.INTERRUPTED: "ended by Ctrl-C",
-    ExitCode.KILLED: "killed (SIGKILL). `worker --processes` also ends with this status if it had "
-    "to kill one of its processes, 3 s after the second signal",
+    ExitCode.KILLED: "killed (SIGKILL). `worker` with `--processes` or `--reload` also ends with "
+    "this status if it had to kill one of its processes, 3 s after the second signal",
     ExitCode.PIPE_CLOSED: "the program that read the output has ended, such as `head`",
     ExitCode.TERMINATED: "ended by SIGTERM",
 }

@@ -228,9 +228,9 @@ def worker(
     On SIGTERM, Ctrl-C or SIGHUP (the terminal was closed), the worker stops pulling, returns
     messages that were not started, and waits for running handlers. After the drain timeout, it logs
     the handlers that still run, and ends. A second SIGTERM or Ctrl-C ends it at once. With
-    --processes, a process that has not ended 3 s after the second signal is killed. Without
-    --processes, a handler in C code that keeps the GIL delays both signals until it returns;
-    SIGKILL ends such a worker.
+    --processes or --reload, a process that has not ended 3 s after the second signal is killed.
+    Without these options, a handler in C code that keeps the GIL delays both signals until it
+    returns; SIGKILL ends such a worker.
     """  # fmt: skip
     del connection
     check = told(click.get_current_context())
