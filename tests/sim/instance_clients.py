@@ -6,10 +6,12 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ternmq.broker.clock.timers import Timer
 from ternmq.broker.gate.replies import Reply, ValueReply
 from ternmq.broker.operation.broadcasting import InstanceAsked, JoinedInstance
 from ternmq.journal.log.retention import Pin
 from ternmq.model.errors import InstanceTaken, TernMQError, UnknownSession
+from ternmq.model.specs import instance_group
 from tests.sim.consumers import Consumer, Held
 from tests.sim.tape import Violation
 
@@ -100,6 +102,7 @@ class InstanceClient(Consumer):
                 return
         world, session = self.world, self.session
         assert session is not None
+        former = self._former(session)
         reply = world.command(
             lambda: world.broker.broadcasting.join(
                 world.now_us(), session, self.topic, self.instance, InstanceAsked()
@@ -123,6 +126,34 @@ class InstanceClient(Consumer):
             self.group = found.subscription.name
             if not found.created:
                 world.reached("instance continued")
+            if former and self._has_rows(former, found.subscription.group):
+                self._check_drain(former)
+
+    def _former(self, session: int) -> int:
+        """Return the other session that is the instance now and has not ended; 0: there is none."""
+        views = self.world.broker.views
+        topic = views.catalog.by_name.get(self.topic)
+        group = instance_group(self.instance, session)
+        known = None if topic is None else topic.by_group.get(group)
+        has = None if known is None else known.spec.instance
+        if has is None or has.session == session or has.session not in views.sessions.by_number:
+            return 0
+        return has.session
+
+    def _has_rows(self, session: int, group: int) -> bool:
+        leased = self.world.broker.views.figures.leased_to(session)
+        return any(progress.group == group for progress in leased)
+
+    def _check_drain(self, session: int) -> None:
+        """What a join did not take from a former client, a drain takes.
+
+        Raises:
+            Violation: There is none.
+        """
+        timers = self.world.broker.timers._heap
+        if not any(one[2] is Timer.DRAIN and one[3].session == session for one in timers):
+            raise Violation(f"rows of an instance stay with session {session}")
+        self.world.reached("instance taken over in pieces")
 
 
 class Watcher:

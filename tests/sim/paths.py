@@ -97,7 +97,7 @@ REQUIRED: Final = (
     "instance made", "instance continued", "instance taken", "instance gone with its session",
     "instance forgotten", "forgotten instance removed", "failure of an instance",
     "rows of an instance given back", "deep join of an instance",
-    "pull of a lost instance",
+    "pull of a lost instance", "instance taken over in pieces",
     "deep decision", "deep decision repeated",
     "deep cancel", "deep wait for what is due", "deep resend of a scheduled batch",
     "prepared rows in an older segment", "deep prepare again", "deep commit repeated",

@@ -274,6 +274,7 @@ class World:
             raise Stopped from error
         self.broker = self.started.broker
         self.broker.ticking.work_a_turn = self.work_a_turn
+        self.broker.broadcasting.work_a_turn = self.work_a_turn
         self.drains = {}
         self.clock = BrokerClock(
             max(self.started.report.time_us, self.broker.views.last_time_us), self.monotonic_us

@@ -344,8 +344,10 @@ class Settling:
 
         Accepted only for rows at or above the cursor, which were never delivered according to this
         journal, and which were stored when this epoch began. Where a pull is answered when its
-        PULLED is durable, no lease can be lost: nothing is accepted.
+        PULLED is durable, no lease can be lost: nothing is accepted. Nor is it for rows that were
+        removed before the group read them: a release would let them come again from nowhere.
         """
+        first = max(progress.cursor, queue.first)
         taken: list[LeasedRun] = []
         refused: list[Span] = []
         for start, stop in spans or ():
@@ -353,7 +355,7 @@ class Settling:
                 lease_epoch < self._ledger.journal.epoch
                 and not progress.mode.confirmed
                 and not progress.round  # after a reset, the round of the settle is not known
-                and progress.cursor <= start < stop <= queue.recovered
+                and first <= start < stop <= queue.recovered
                 and not progress.ahead.overlaps(start, stop)
             ):
                 taken.append((start, stop, 1, 1))

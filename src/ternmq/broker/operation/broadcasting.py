@@ -77,11 +77,13 @@ class Broadcasting:
     Attributes:
         removed: Instances with a name that were removed since the start, because their client had
             not been there for ``instance_kept_us``.
+        work_a_turn: Work units of a join that ends the leases of a former client; a drain ends the
+            rest.
     """
 
     __slots__ = (
         "_administration", "_drains", "_last", "_leases", "_leaving", "_ledger", "_limits",
-        "_parking", "_spared_until_us", "_views", "removed",
+        "_parking", "_spared_until_us", "_views", "removed", "work_a_turn",
     )  # fmt: skip
 
     def __init__(
@@ -107,6 +109,7 @@ class Broadcasting:
         self._spared_until_us = now_us + ledger.limits.session_grace_us
         """No instance is removed before: after a start its client may come back."""
         self.removed = 0
+        self.work_a_turn = ENDED_ROWS_A_TURN
 
     # -- coming -----------------------------------------------------------------------------------
 
@@ -169,7 +172,7 @@ class Broadcasting:
     def _end_leases(self, now_us: int, known: Subscription, session: int) -> None:
         """Give back what the former client of an instance holds: some now, the rest in pieces."""
         queues = [one for one in self._views.figures.leased_to(session) if one.group == known.group]
-        left, budget = deque(queues), ENDED_ROWS_A_TURN
+        left, budget = deque(queues), self.work_a_turn
         while left and budget > 0:
             ended = self._leases.end(now_us, known, left[0], Cause.SESSION, session, budget)
             budget -= ended.work

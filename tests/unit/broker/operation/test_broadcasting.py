@@ -12,6 +12,7 @@ from ternmq.broker.gate.replies import PullReply
 from ternmq.broker.operation.broadcasting import InstanceAsked
 from ternmq.broker.upkeep.judging import Judging
 from ternmq.broker.upkeep.oldestsegment import OldestSegment
+from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.log.retention import QueueShare, RetentionSpec
 from ternmq.model.errors import (
     Busy,
@@ -19,6 +20,7 @@ from ternmq.model.errors import (
     InvalidFilter,
     InvalidName,
     InvalidRequest,
+    LeaseExpired,
     ModeNotAllowed,
     UnknownSession,
     UnknownTopic,
@@ -270,6 +272,32 @@ def test_an_instance_does_not_keep_the_journal() -> None:
     assert not judging.unread_below(share)
     world.group("t", "g")
     assert judging.unread_below(share)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.DONE, Outcome.RELEASED])
+def test_what_a_lease_lost_with_power_says_of_removed_rows_does_not_count(
+    outcome: Outcome,
+) -> None:
+    """Nobody would have their content, if they came again."""
+    world = World()
+    world.topic("t")
+    session = world.join()
+    joined(world, session, "a")
+    world.send("t", 5)
+    image = world.disk.image()
+    reply = pulled(world, session, "a")
+    assert reply is not None
+    assert offsets(reply) == [0, 1, 2, 3, 4]
+    world.disk = MemoryDisk(image)
+    world.now += SECOND
+    world._open(world.now)
+    queue = world.broker.views.catalog.topic("t").queues[0]
+    assert queue.first == 0
+    queue.known_first = 3  # as after the removal of a segment
+    for spans in ([(0, 2)], [(2, 4)]):
+        with pytest.raises(LeaseExpired):
+            world.settle(session, "t", "$b.a", reply, outcome, spans)
+    assert world.settle(session, "t", "$b.a", reply, outcome, [(3, 5)]).settled == [(3, 5, 1, 1)]
 
 
 def test_there_are_only_so_many_instances() -> None:
