@@ -147,6 +147,7 @@ def _measure(
             {
                 "about": one.about,
                 "settings": one.options,
+                "rounds": rounds,
                 "load_before": load,
                 "raw_disk": raw,
                 "pace_ms": {
@@ -233,7 +234,6 @@ def _write(
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": machine(),
         "versions": versions() | suite.versions(),
-        "rounds": settings.rounds,
         "journal_mib": settings.journal_mib,
         "load_after": load_average(),
     }

@@ -1,6 +1,6 @@
 """Measures scheduled messages on a broker process: how late they are, and many at one time.
 
-    python bench/schedule.py            five rounds (of bursts, three)
+    python bench/schedule.py            five rounds of each
     python bench/schedule.py lateness   only the lateness
     python bench/schedule.py --quick    a smoke run, nothing is written
 
@@ -206,11 +206,11 @@ SUITE: Final = Suite(
         ),
         Measurement(
             "burst-mixed", "a million messages due within a second, in any order", burst_mixed,
-            _BURST, _OPTIONS, rounds=3,
+            _BURST, _OPTIONS,
         ),
         Measurement(
             "burst-same", "a million messages due at one time", burst_same,
-            _BURST, _OPTIONS, rounds=3,
+            _BURST, _OPTIONS,
         ),
     ),
 )  # fmt: skip

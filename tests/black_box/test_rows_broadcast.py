@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -145,12 +146,26 @@ def test_a_failing_listener_gets_each_message_once(
 def test_instances_without_a_name_go_with_their_clients(
     dev: BrokerProcess, client: ternmq.sync.Client, topic: str
 ) -> None:
-    """Those with a name: ``tests/unit/broker/operation/test_broadcasting.py``, in broker time."""
     client.admin.create_topic(topic)
     for _ in range(20):
         with ternmq.sync.connect(dev.url) as one:
             assert not one.pull(topic, broadcast=True, wait=0)
     wait_until(lambda: count_of(client, topic) == 0, "none is left")
+
+
+@pytest.mark.row("I4")
+def test_an_instance_with_a_name_is_kept_for_a_time_and_then_forgotten(tmp_path: Path) -> None:
+    """Seven days by themselves: ``tests/unit/broker/operation/test_broadcasting.py``."""
+    with (
+        BrokerProcess("dev", tmp_path, limits_instance_kept="3s") as broker,
+        ternmq.sync.connect(broker.url) as client,
+    ):
+        client.admin.create_topic("news")
+        with ternmq.sync.connect(broker.url, instance="web-1") as one:
+            assert not one.pull("news", broadcast=True, wait=0)
+            there = time.monotonic()
+        wait_until(lambda: count_of(client, "news") == 0, "it is forgotten")
+        assert time.monotonic() - there > 3  # until then, its place was kept
 
 
 @pytest.mark.row("I5")

@@ -16,6 +16,7 @@ import ternmq
 import ternmq.sync
 from tests.black_box.process import BrokerProcess, wait_until
 from tests.black_box.users import Async, Blocking, User
+from tests.fault.processes import patience
 
 
 @pytest.fixture(params=[Async, Blocking])
@@ -62,6 +63,32 @@ def test_delays_and_times(make: Callable[..., User], dev: BrokerProcess, topic: 
         assert now() >= began + timedelta(seconds=0.6)
         assert received(user, topic, 1) == [b"after"]
         assert now() >= began + timedelta(seconds=1)
+
+
+@pytest.mark.row("K20")
+def test_a_limit_of_a_hundred_a_second_is_kept_by_delaying(
+    make: Callable[..., User], dev: BrokerProcess, topic: str
+) -> None:
+    """A thousand calls take ten seconds: each is scheduled for when the limit allows it."""
+    count, per_s = 1000, 100
+    with make(dev.url) as user:
+        user.send(topic, b"")
+        assert received(user, topic, 1) == [b""]
+        # The sends are over before the first one is due, so that none is late from the beginning.
+        begin = now() + timedelta(seconds=5 * patience())
+        for number in range(count):
+            due = begin + timedelta(seconds=number / per_s)
+            user.send(topic, b"%d" % number, deliver_at=due)
+        got: list[int] = []
+        until = time.monotonic() + 120 * patience()
+        while len(got) < count:
+            assert time.monotonic() < until, f"{len(got)} of {count} came"
+            got += [int(body) for body in user.bodies(topic, "g", wait=1.0)]
+            seconds = (now() - begin).total_seconds()
+            allowed = 0 if seconds < 0 else 1 + int(seconds * per_s)
+            assert len(got) <= allowed, f"{len(got)} came, {allowed} may"
+        assert now() - begin >= timedelta(seconds=(count - 1) / per_s)
+    assert sorted(got) == list(range(count))
 
 
 @pytest.mark.row("L0f", "L0i")

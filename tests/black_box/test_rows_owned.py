@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -36,11 +37,11 @@ with ternmq.sync.connect() as client, client.consume(topic, group="g") as delive
 class Worker:
     """A consumer in a process of its own, which writes down what it works on."""
 
-    def __init__(self, dev: BrokerProcess, topic: str, path: Path) -> None:
+    def __init__(self, dev: BrokerProcess, topic: str, path: Path, instance: str = "") -> None:
         self.path = path
         self.process = subprocess.Popen(
             [sys.executable, "-c", WORKER, topic, str(path)],
-            env={**os.environ, "TERNMQ_URL": dev.url},
+            env={**os.environ, "TERNMQ_URL": dev.url, "TERNMQ_INSTANCE": instance},
             stdout=subprocess.PIPE,
         )
 
@@ -49,12 +50,24 @@ class Worker:
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == b"ready\n"
 
+    def freeze(self, seconds: float) -> None:
+        """Stop it for some time."""
+        self.process.send_signal(signal.SIGSTOP)
+        pass_by(seconds)
+        self.process.send_signal(signal.SIGCONT)
+
     def kill(self) -> None:
         """Kill it; may be repeated."""
         self.process.kill()
         self.process.wait()
         if self.process.stdout is not None:
             self.process.stdout.close()
+
+
+def pass_by(seconds: float) -> None:
+    """Let some time pass, in which faults have their effect."""
+    until = time.monotonic() + seconds
+    wait_until(lambda: time.monotonic() > until, "the time is over")
 
 
 def shares(client: ternmq.sync.Client, topic: str) -> list[int]:
@@ -121,15 +134,52 @@ def test_five_queues_of_two_members_are_three_and_two_and_of_three_two_two_and_o
     assert all(len({row[3] for row in rows}) == 1 for rows in done.values())
 
 
+@pytest.mark.row("E21")
+def test_configured_queues_belong_to_the_processes_that_are_named(
+    dev: BrokerProcess, client: ternmq.sync.Client, topic: str, tmp_path: Path
+) -> None:
+    client.admin.create_topic(topic, queues=3)
+    client.admin.create_group(topic, "g", mode="owned", assign={"blue-*": [0, 1], "green": [2]})
+
+    def owners() -> list[str]:
+        return [one.owner.split("/")[0] for one in client.admin.group(topic, "g").queues]
+
+    for number in range(30):
+        client.send(topic, b"%d" % number, queue=number % 3)
+    with ExitStack() as workers:
+        for name in ("green", "blue-1"):
+            worker = Worker(dev, topic, tmp_path / name, instance=name)
+            workers.callback(worker.kill)
+            worker.ready()
+            if name == "green":
+                wait_until(lambda: owners() == ["", "", "green"], "it has its queue, and no other")
+        wait_until(lambda: owners() == ["blue-1", "blue-1", "green"], "each has its queues")
+        wait_until(
+            lambda: sum(one.floor for one in client.admin.group(topic, "g").queues) == 30, "done"
+        )
+    done = worked_on([tmp_path / "green", tmp_path / "blue-1"])
+    assert {queue: {row[3].name for row in rows} for queue, rows in done.items()} == {
+        0: {"blue-1"}, 1: {"blue-1"}, 2: {"green"},
+    }  # fmt: skip
+
+
 @pytest.mark.slow
 @pytest.mark.row("E21", "H6")
-@pytest.mark.parametrize("mode", ["owned", pytest.param("exclusive", marks=pytest.mark.row("K11"))])
-def test_the_order_stays_while_consumers_are_killed_every_two_seconds(
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "owned",
+        pytest.param("exclusive", marks=pytest.mark.row("K11")),
+        pytest.param("queue_lock", marks=pytest.mark.row("E3")),
+    ],
+)
+def test_the_order_stays_while_consumers_are_killed_and_frozen(
     dev: BrokerProcess, client: ternmq.sync.Client, topic: str, tmp_path: Path, mode: str
 ) -> None:
+    """Every two seconds one is killed and replaced; another one is frozen for less than a lease."""
     queues, count = 4, 300
     client.admin.create_topic(topic, queues=queues)
-    client.admin.create_group(topic, "g", mode=mode, lease=3)
+    client.admin.create_group(topic, "g", mode=mode, lease=10)
     for queue in range(queues):
         client.send_many(topic, [b"%d" % number for number in range(count)], queue=queue)
     paths: list[Path] = []
@@ -147,8 +197,8 @@ def test_the_order_stays_while_consumers_are_killed_every_two_seconds(
 
         working = [begin(), begin(), begin()]
         for _ in range(4):
-            until = time.monotonic() + 2
-            wait_until(lambda until=until: time.monotonic() > until, "two seconds later")  # type: ignore[misc]
+            pass_by(1)
+            working[-1].freeze(1)  # what it has in hand stays its own
             working.pop(0).kill()
             working.append(begin())
         wait_until(lambda: done() == queues * count, "all are done", 150)

@@ -17,7 +17,10 @@ import ternmq
 import ternmq.sync
 from tests.black_box.process import BrokerProcess, wait_until
 
-MODES = ("queue_lock", "shared", "ordered", "shared", "queue_lock", "ordered", "shared")
+MODES = (
+    "queue_lock", "owned", "shared", "exclusive", "ordered", "owned", "queue_lock", "exclusive",
+    "shared", "ordered", "queue_lock", "ordered", "shared",
+)  # fmt: skip
 
 
 @contextmanager
@@ -62,11 +65,11 @@ def test_modes_change_under_load_and_a_killed_broker_loses_nothing(tmp_path: Pat
         sent: list[bytes] = []
         with workers(broker.url, "o", 3, work):
             for at, mode in enumerate(MODES):
-                for number in range(150):
+                for number in range(100):
                     body = b"%d.%d" % (at, number)
                     client.send("o", body, ordering_key=f"k{number % 5}")
                     sent.append(body)
-                    if number == 75 and at % 2:
+                    if number == 50 and at % 2:
                         broker.restart(kill=True)
                 switch(client, mode)
                 broker.restart(kill=True)

@@ -21,6 +21,7 @@ def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
+@pytest.mark.row("L0m")
 def test_a_message_is_sent_with_a_delay(
     cli: CommandLine, topic: str, client: ternmq.sync.Client
 ) -> None:

@@ -178,7 +178,6 @@ def test_rows_come_due_while_the_disk_is_full(memory_folder: Path) -> None:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.row("K20")
 def test_rows_that_cannot_be_read_are_set_aside(tmp_path: Path) -> None:
     """The disk says EIO for one file: its rows are given up by name, the others are delivered."""
     need_strace()
