@@ -259,3 +259,17 @@ class MemberConsumer(Consumer):
         assert self.session is not None
         self.members.check_pull(self.session, reply)
         super()._handed(reply)
+
+
+class Joiner(Consumer):
+    """A consumer that becomes a member whenever the queues of its group belong to members."""
+
+    def _pull(self) -> None:
+        world, session = self.world, self.session
+        assert session is not None
+        broker = world.broker
+        found = broker.views.catalog.subscription(self.topic, self.group)
+        there = session in broker.views.sessions.by_number
+        if there and found.owners is not None and session not in found.owners.members:
+            world.command(lambda: broker.membership.join(world.now_us(), session, found))
+        super()._pull()

@@ -87,6 +87,8 @@ REQUIRED: Final = (
     "operator switch", "switched from ordered to shared", "switched from ordered to queue_lock",
     "switched from shared to queue_lock", "switched from shared to ordered",
     "switched from queue_lock to shared", "switched from queue_lock to ordered",
+    "switched from shared to owned", "switched from owned to shared",
+    "switched from queue_lock to exclusive", "switched from exclusive to queue_lock",
     "switch refused: the group is owed rows", "lease from before a switch",
     "parked row of a group that is not ordered any more", "operator limit",
     "delivered beside a client that is switched off", "a session has as many rows as it may",

@@ -25,11 +25,15 @@ _OFFLINE: Final[tuple[tuple[str, ...], ...]] = ((), (), ("c0",), ("c*",), ("sim/
 class Switcher:
     """Changes the mode of a group, its limit for each session, and which clients are off."""
 
-    def __init__(self, world: World, topic: str, group: str, *, every_us: int) -> None:
+    def __init__(
+        self, world: World, topic: str, group: str, *, every_us: int, members: bool = False
+    ) -> None:
         self.world = world
         self.topic = topic
         self.group = group
         self.every_us = every_us
+        self.members = members
+        """Whether its queues may belong to members."""
         self.wanted: Mode | None = None
         """The group is to become ordered, and is owed rows until now."""
         world.restart_hooks.append(self._again)
@@ -48,6 +52,8 @@ class Switcher:
             self._limit(found.spec)
             return
         modes = [Mode.SHARED, Mode.QUEUE_LOCK]
+        if self.members:
+            modes += [Mode.OWNED, Mode.EXCLUSIVE]
         if found.topic.spec.ordered:
             modes += [Mode.ORDERED] * 2
         mode = self.wanted or chance.choice([one for one in modes if one is not found.spec.mode])

@@ -32,7 +32,7 @@ from tests.sim.filters import made, made_headers
 from tests.sim.instance_clients import InstanceClient, Passer, Watcher
 from tests.sim.levels import Ranked
 from tests.sim.medium import Medium
-from tests.sim.members import MemberConsumer, Members, Switch
+from tests.sim.members import Joiner, MemberConsumer, Members, Switch
 from tests.sim.openers import APP, GROUP, Desk, Hasty, Keeper, Opener
 from tests.sim.operators import Operator
 from tests.sim.producers import Producer
@@ -1097,6 +1097,14 @@ def switching(seed: str) -> World:
     _client(world, Switcher(world, "o", "g", every_us=8_000))
     _client(world, Switcher(world, "o", "h", every_us=12_000))
     _client(world, Switcher(world, "t", "g", every_us=15_000))
+    broker.administration.create_topic(now, TopicSpec(name="m", queues=2))
+    broker.administration.subscribe(
+        now, "m", "g", SubscriptionSpec(retry=retry(3), lease_us=30_000, window=20)
+    )
+    _client(world, Producer(world, "m", 13, every_us=8_000))
+    for at in range(2):
+        _client(world, Joiner(world, "m", "g", f"m{at}", fail=0.15, vanish=0.05))
+    _client(world, Switcher(world, "m", "g", every_us=10_000, members=True))
     acts = ("retry_now", "retry_now", "delete", "delete", "reset", "skip")
     _client(world, Operator(world, "o", "h", every_us=12_000, acts=acts))
     _client(world, Operator(world, "t", "g", every_us=20_000, acts=acts))
