@@ -39,6 +39,26 @@ GOOD: Final = Plan(producers=4, window=4)
 
 pack: Final = msgspec.msgpack.encode
 FAILED: Final = {"topic": "orders", "group": "g", "queue": 0}
+GROUPS: Final[tuple[dict[str, object], ...]] = (
+    {"filter": "x = '" + "y" * 1_000_000 + "'"},
+    {"filter": "(" * 10_000 + "a = 1" + ")" * 10_000},
+    {"filter": "NOT " * 10_000 + "a = 1"},
+    {"filter": "a = 1 OR " * 100 + "a = 1"},
+    {"filter": "$nothing = 1"},
+    {"filter": "a LIKE '%%%%%%%%'"},
+    {"filter": "a = 1", "mode": "queue_lock"},
+    {"group": "$b.x"},
+    {"group": "$broadcast", "mode": "exclusive"},
+    {"mode": "exclusive", "assign": [{"member": "*", "queues": [0]}]},
+    {"mode": "owned", "assign": [{"member": "*", "queues": [10**9]}]},
+    {"mode": "owned", "filter": "a = 1"},
+)
+"""Settings of groups, with which none is made."""
+TOPICS: Final[tuple[dict[str, object], ...]] = (
+    {"levels": 9}, {"levels": 0}, {"levels": -(2**63)}, {"levels": 2, "ordered": True},
+    {"expires_us": -1}, {"expires_us": 2**64 - 1},
+)  # fmt: skip
+"""Settings of topics, likewise."""
 NAMES: Final = (
     b"../../etc/passwd", b"..", b".", b"/", b"a/b", b"a\0b", b"a\nb", b"a b", b"\xff\xfe", b"",
     "pаypal".encode(), "orders\u200b".encode(), b"a" * 128, b"%2e%2e%2f", b"CON:", b"$",
@@ -115,6 +135,9 @@ def requests(chance: random.Random) -> list[tuple[Command, bytes]]:
         (Command.FAILED_REDRIVE, pack({**FAILED, "only": {"states": ["dead"]}})),
         (Command.FAILED_DELETE, pack({**FAILED, "offsets": [], "only": {}})),
         (Command.APP_PUT, pack({"name": "../../x", "owner": "o", "grants": []})),
+        *[(Command.GROUP_JOIN, pack({"topic": "orders", "group": "bad", **one})) for one in GROUPS],
+        *[(Command.TOPIC_CREATE, pack({"topic": "bad", "spec": {"name": "bad", **one}}))
+          for one in TOPICS],
     ]  # fmt: skip
     for name in NAMES:
         found += [
