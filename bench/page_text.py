@@ -108,11 +108,14 @@ limits. No function takes more than 5 % by itself
 the record to the schedule, the index and deduplication), and 18 % to check the batch
 (`bench/results/profiles/schedule-single.txt`).
 """,
+    ("core", "pull-batch"): """\
+`core` pull-batch: the machine was slow on the day of this measurement. On 22 November the same
+calls took 8 us. The profile of `locked` has the same calls.
+""",
     ("core", "locked"): """\
 `core` locked: the same calls as `core` pull-batch, on an ordered topic, with one check more for
 each pull. No function takes more than a tenth of the time by itself
-(`bench/results/profiles/locked.txt`). The machine was slow on the day of this measurement: on it,
-pull-batch took 32 us, and 8 us on 22 November.
+(`bench/results/profiles/locked.txt`).
 """,
     ("schedule", "burst-mixed"): """\
 `schedule` burst-mixed: the neighbours of a message in its batch are due at other times, so each of
