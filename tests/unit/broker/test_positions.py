@@ -207,6 +207,19 @@ def test_a_lost_lease_says_nothing_of_rows_that_came_later() -> None:
     assert world.settle(session, "t", "g", pulled, spans=[(8, 10)]).settled == [(8, 10, 1, 1)]
 
 
+@pytest.mark.parametrize("outcome", list(Outcome)[:4])
+def test_a_lost_lease_says_nothing_of_rows_that_were_removed_unread(outcome: Outcome) -> None:
+    """A topic need not wait for its groups; nobody would have the content of such rows."""
+    world = World()
+    session, pulled = lost_lease(world)
+    queue = world.broker.views.catalog.topic("t").queues[0]
+    queue.known_first = 2  # as after the removal of a segment
+    with pytest.raises(LeaseExpired):
+        world.settle(session, "t", "g", pulled, outcome, [(1, 3)], reason="late")
+    reply = world.settle(session, "t", "g", pulled, outcome, [(2, 4)], reason="late")
+    assert reply.settled == [(2, 4, 1, 1)]
+
+
 def test_a_reset_is_not_undone_by_a_lease_of_a_reign_before() -> None:
     world = World()
     session = start(world)
