@@ -315,6 +315,7 @@ class World:
             self.stop()
             raise Stopped from error
         self.clock.accept()
+        self._armed_us = 0
         now_us = self.now_us()
         self.began_us = self.leapt_us = now_us
         self.oracles.serving(now_us, self.monotonic_us)
