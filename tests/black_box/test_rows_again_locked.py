@@ -44,6 +44,7 @@ def drained(client: ternmq.sync.Client, topic: str) -> list[list[int]]:
     return found
 
 
+@pytest.mark.row("E19")
 @pytest.mark.parametrize("mode", ["owned", "exclusive"])
 def test_a_group_goes_on_where_it_is_told_while_a_queue_of_it_is_locked(
     tmp_path: Path, mode: str

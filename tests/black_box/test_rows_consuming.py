@@ -326,6 +326,7 @@ def test_only_messages_with_matching_headers_are_delivered(tmp_path: Path) -> No
             assert (queue.floor, queue.cursor, queue.lag) == (3000, 3000, 0)
 
 
+@pytest.mark.row("E19")
 def test_a_group_goes_on_where_it_is_told_also_after_a_restart(tmp_path: Path) -> None:
     """Row E19 but for the switch to a replica, which there is none of yet."""
     with (

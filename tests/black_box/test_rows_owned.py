@@ -241,3 +241,32 @@ def test_an_exclusive_group_has_one_consumer_and_another_takes_over_when_it_leav
         assert time.monotonic() - began < 10
     with pytest.raises(ternmq.GroupSettingsMismatch, match="mode"):
         client.pull(topic, group="g", mode="shared", wait=0)
+
+
+@pytest.mark.row("K11")
+@pytest.mark.parametrize("mode", ["exclusive", "owned"])
+def test_who_is_killed_is_followed_after_the_grace_and_not_after_the_lease(
+    tmp_path: Path, mode: str
+) -> None:
+    """Its lease has an hour to go: only the end of its session can have ended it."""
+    with (
+        BrokerProcess("dev", tmp_path / "broker", limits_session_grace="2s") as dev,
+        ternmq.sync.connect(dev.url) as client,
+    ):
+        client.admin.create_topic("t", queues=1)
+        client.admin.create_group("t", "g", mode=mode, lease=3600)
+        client.send_many("t", [b"%d" % number for number in range(500)])
+        first = Worker(dev, "t", tmp_path / "first")
+        try:
+            first.ready()
+            wait_until(lambda: b"begin" in first.path.read_bytes(), "it has messages in hand")
+            assert not client.pull("t", group="g", wait=0.2)
+            first.kill()
+            assert not client.pull("t", group="g", wait=0.2), "not before the grace is over"
+            batch = client.pull("t", group="g", max_messages=1, wait=60)
+        finally:
+            first.kill()
+        (one,) = batch
+        begun = [line.split()[2] for line in first.path.read_text().splitlines() if "begin" in line]
+        assert int(one.body) <= int(begun[-1]) + 1, "the first that was not acknowledged"
+        one.ack()

@@ -6,7 +6,6 @@ transaction nor anybody else notices.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -14,6 +13,7 @@ import pytest
 
 import ternmq
 import ternmq.sync
+from tests.black_box.others import Others
 from tests.black_box.process import BrokerProcess
 
 OPEN = 20
@@ -85,39 +85,6 @@ def test_one_open_transaction_too_many_is_busy_and_nobody_else_notices(
     found = [b"%d" % number for number in range(SHARE)]
     assert sorted(bodies(client, "many")) == sorted([*found, b"more", b"the next"])
     assert undecided(client) == 0
-
-
-class Others:
-    """An application without transactions, at work during the block."""
-
-    def __init__(self, url: str) -> None:
-        self.done = 0
-        self._url = url
-        self._over = threading.Event()
-        self._failed: list[ternmq.TernMQError] = []
-        self._thread = threading.Thread(target=self._work)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_error: object) -> None:
-        self._over.set()
-        self._thread.join()
-        assert not self._failed, self._failed
-
-    def _work(self) -> None:
-        try:
-            with ternmq.sync.connect(self._url, timeout=30) as client:
-                client.admin.create_topic("others")
-                client.admin.create_group("others", "g")
-                while not (self._over.is_set() and self.done):
-                    client.send("others", b"%d" % self.done)
-                    (delivery,) = client.pull("others", group="g", wait=30)
-                    assert delivery.body == b"%d" % self.done
-                    delivery.ack()
-                    self.done += 1
-        except ternmq.TernMQError as error:
-            self._failed.append(error)
 
 
 def test_one_batch_too_many_is_refused_and_the_rest_is_rolled_back(

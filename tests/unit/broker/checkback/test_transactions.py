@@ -201,6 +201,11 @@ def test_what_is_wrong_is_one_error_and_nothing_stored() -> None:
         world.put(1, "t", [Row(body=b"x", due_us=world.now + 800 * DAY_US)], number=number)
     with pytest.raises(TransactionTooLarge):
         world.put(1, "t", [Row(body=b"x", due_us=world.now + 9)] * 3, number=number)
+    for never in (0, number + 1, (1 << 64) - 1, Name(9, 9)):
+        for commit in (True, False):
+            for operator in (True, False):
+                with pytest.raises(UnknownTransaction):
+                    world.decided(never, commit=commit, operator=operator)
     assert world.broker.journal.end == end
     world.put(2)
     with pytest.raises(Busy):
