@@ -182,6 +182,5 @@ MEASUREMENTS: Final = (
         state_share,
         (Target("state_share", 0.05),),
         {"block": _BLOCK, "body_bytes": 1024, "undecided": _UNDECIDED, "journal_mib": _STATE_MIB},
-        rounds=3,
     ),
 )
