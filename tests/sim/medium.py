@@ -61,6 +61,15 @@ class Stored:
         self.pending: list[Pending] = []
 
 
+def _covers(one: Pending, old: Pending) -> bool:
+    """Return whether a write wrote again all that an older one had written."""
+    return (
+        old.at < one.at
+        and one.offset <= old.offset
+        and old.offset + len(old.data) <= one.offset + len(one.data)
+    )
+
+
 class Medium:
     """The medium under a ``SimDisk`` after a prefix of its log."""
 
@@ -144,6 +153,8 @@ class Medium:
             data = bytearray(stored.durable)
             for one in done:
                 _put(data, one.offset, one.data)
+                # What a failed sync left open is decided once it was written again.
+                left = [old for old in left if not (old.lost and _covers(one, old))]
             stored.durable = bytes(data)
         stored.pending = left
 
