@@ -267,7 +267,7 @@ class Opened:
             raise Violation(f"{where}: question {fact.attempt} after {opened.attempt}")
         if record.time_us < opened.next_us:
             raise Violation(f"{where}: {opened.next_us - record.time_us} us early")
-        if fact.attempt > spec.attempts or record.time_us - opened.since_us >= spec.give_up_us:
+        if fact.attempt > spec.attempts or record.time_us >= self._end_us(opened, spec):
             raise Violation(f"{where}: the questions were over")
         if fact.session not in self._reference.sessions:
             raise Violation(f"{where}: session {fact.session} is asked, which is not there")
@@ -280,10 +280,18 @@ class Opened:
         opened.attempt, opened.next_us = fact.attempt, fact.next_us
         opened.asked_end, opened.session = record.end, fact.session
 
-    @staticmethod
-    def _check_over(where: str, record: RawRecord, opened: Open, spec: ProducerGroupSpec) -> None:
+    def _end_us(self, opened: Open, spec: ProducerGroupSpec) -> int:
+        """Return when the questions end: not before clients could connect after the start."""
+        reference, end_us = self._reference, opened.since_us + spec.give_up_us
+        if opened.since_us >= reference.began_us:
+            return end_us
+        return max(end_us, reference.began_us + reference.session_grace_us + spec.first_us)
+
+    def _check_over(
+        self, where: str, record: RawRecord, opened: Open, spec: ProducerGroupSpec
+    ) -> None:
         over = opened.attempt >= spec.attempts and record.time_us >= opened.next_us
-        if not over and record.time_us - opened.since_us < spec.give_up_us:
+        if not over and record.time_us < self._end_us(opened, spec):
             raise Violation(f"{where}: given up at question {opened.attempt} of {spec.attempts}")
 
     @staticmethod

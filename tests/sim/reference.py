@@ -277,6 +277,9 @@ class Reference:
         self.dedup_window_us = 0
         self.producer_idle_us = 0
         self.dead_letter_us = 0
+        self.session_grace_us = 0
+        self.began_us = 0
+        """When the broker started last."""
         self.suspect_below = 0
         """Rows stored below it may have been handed out by pulls that a crash took away."""
         self.counts: dict[str, int] = {}
@@ -346,6 +349,7 @@ class Reference:
         elif kind == Kind.REPLAY:
             self._replayed(record, replay.unpack(record.body))
         elif kind == Kind.EPOCH:
+            self.began_us = record.time_us
             flags = control.EPOCH.unpack_from(record.body)[1]
             if not flags & (control.EPOCH_CLEAN | control.EPOCH_FIRST):
                 self.suspect_below = record.position

@@ -338,6 +338,7 @@ class World:
         self.reference.dedup_window_us = limits.dedup_window_us
         self.reference.producer_idle_us = limits.producer_idle_us
         self.reference.dead_letter_us = limits.dead_letter_us
+        self.reference.session_grace_us = limits.session_grace_us
         self.reference.instances.instance_kept_us = limits.instance_kept_us
         self.reference.expiries.failures = limits.failures
         self.shadow.loaded(Position(0))
@@ -655,6 +656,9 @@ class World:
                 continue
             spec = self.reference.opened.spec(one.fact.group)
             end_us = one.since_us + spec.give_up_us
+            if one.since_us < asking._began_us:  # its clients have had no time to come back
+                grace_us = self.broker.limits.session_grace_us
+                end_us = max(end_us, asking._began_us + grace_us + spec.first_us)
             due_us = end_us if number in asking._waits else min(one.next_us, end_us)
             if asking.offers(one.fact.group, one.fact.app) and number in asking._waits:
                 raise Violation(f"transaction {number} waits, and a checker is there")

@@ -30,7 +30,7 @@ from ternmq.broker.delivery.parking import Parking, Woken
 from ternmq.broker.delivery.planning import Planning
 from ternmq.broker.delivery.pulls import Delivery
 from ternmq.broker.delivery.replays import Replaying
-from ternmq.broker.delivery.settles import Settling
+from ternmq.broker.delivery.settles import LONGEST_US, Settling, check_settle
 from ternmq.broker.gate.replies import (
     DoneReply,
     PrepareReply,
@@ -68,11 +68,9 @@ from ternmq.model.errors import (
     UnknownQueue,
     UnknownSession,
 )
-from ternmq.model.types import DAY_US
 from ternmq.record.fact.facts import Outcome, Span
 
 _HELD: Final = Outcome.HELD
-_LONGEST_US: Final = 2 * 366 * DAY_US
 
 
 class Broker:
@@ -376,10 +374,8 @@ class Broker:
             raise LeaseExpired(f"lease 0.{lease} of {group} is no lease of a consumer")
         if outcome is _HELD:
             raise InvalidRequest("held is not an outcome that a consumer may state")
-        if spans is not None and not all(0 <= start < stop for start, stop in spans):
-            raise InvalidRequest("a span is (start, stop) with 0 <= start < stop")
-        if delay_us is not None and not 0 <= delay_us <= _LONGEST_US:
-            raise InvalidRequest("a delay is at most two years and not negative")
+        if spans is not None or delay_us is not None:
+            check_settle(spans, delay_us)
         return self.settling.settle(
             now_us,
             session,
@@ -415,7 +411,7 @@ class Broker:
             raise UnknownQueue(f"topic {topic!r} has no queue {queue}")
         if not epoch:
             raise LeaseExpired(f"lease 0.{lease} of {group} is no lease of a consumer")
-        if not 0 <= seconds_us <= _LONGEST_US:
+        if not 0 <= seconds_us <= LONGEST_US:
             raise InvalidRequest("a lease lasts at most two years")
         return DoneReply(
             self.leases.extend(

@@ -144,6 +144,7 @@ class Server:
         core = self.core
         core.on_failure = self._failed
         core.broker.clients.renew_graces(core.now_us())  # the recovery may have taken long
+        core.broker.checking.asking.begin_grace(core.now_us())
         report = core.started.report
         log.info(
             "journal open: epoch %d, %s, positions %d to %d",

@@ -5,7 +5,8 @@ durable. The session that opened the transaction is asked first, while it offers
 the sessions that offer the group take turns. If nobody does, nothing is recorded and no attempt is
 counted: the transaction waits until somebody offers. After the last attempt, or the time to give
 up, the policy of the group decides. Who offers what is not recorded: clients offer again whenever
-they connect.
+they connect. So after a start, no transaction is given up by its age before clients could connect
+and be asked once.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class Asking:
     __slots__ = (
         "_armed_us",
         "_asked",
+        "_began_us",
         "_by_group",
         "_deadlines",
         "_deciding",
@@ -106,6 +108,8 @@ class Asking:
         """Such a transaction -> its group."""
         self._free_us: dict[str, int] = {}
         """Group -> when its next question may leave; of the groups that there are."""
+        self._began_us = 0
+        """Since when clients could connect, after the start."""
         self._slots: set[int] = set()
         """Transactions whose time is one at which a question of their group may leave."""
         self._to_arm: deque[Iterator[int]] = deque()
@@ -113,8 +117,25 @@ class Asking:
 
     def start(self, now_us: int) -> None:
         """Set the times of all undecided transactions."""
+        self.begin_grace(now_us)
         for one in self._ledger.views.checked.by_number.values():
             self._arm_again(now_us, one)
+
+    def begin_grace(self, now_us: int) -> None:
+        """Note that from now on clients can connect: see ``_end_us``."""
+        self._began_us = now_us
+
+    def _end_us(self, opened: CheckedTransaction, spec: ProducerGroupSpec) -> int:
+        """Return when the questions about a transaction end.
+
+        The broker may have been down for most of the time, or all of it; so after a start, clients
+        have time to connect, and to answer one question.
+        """
+        end_us = opened.since_us + spec.give_up_us
+        if opened.since_us >= self._began_us:
+            return end_us
+        grace_us = self._ledger.limits.session_grace_us
+        return max(end_us, self._began_us + grace_us + spec.first_us)
 
     def opened(self, number: int) -> None:
         """Set the time of a transaction that was opened."""
@@ -137,7 +158,7 @@ class Asking:
         """Set the time of the next question, or of the end of the questions if that is earlier."""
         if opened.parked:
             return
-        end_us = opened.since_us + self._spec(opened).give_up_us
+        end_us = self._end_us(opened, self._spec(opened))
         next_us = end_us if opened.number in self._waits else min(opened.next_us, end_us)
         self._arm(opened.number, max(now_us, next_us))
 
@@ -181,19 +202,21 @@ class Asking:
         self._armed_us = _NEVER
         known = self._ledger.views.checked.by_number
         work = self._arm_some(now_us, min(budget, _AT_ONCE))
-        while work < budget and (number := self._deadlines.pop(now_us)) is not None:
-            work += 1
-            if self._times.get(number, _NEVER) > now_us:
-                continue  # that deadline is out of date
-            del self._times[number]
-            try:
-                work += self._look(now_us, known[number])
-            except JournalFull:
-                self._arm(number, now_us + FULL_RETRY_US)
-                break
-        first_us = self._deadlines.first_us()
-        if first_us is not None:
-            self._set_timer(max(first_us, now_us))
+        try:
+            while work < budget and (number := self._deadlines.pop(now_us)) is not None:
+                work += 1
+                if self._times.get(number, _NEVER) > now_us:
+                    continue  # that deadline is out of date
+                del self._times[number]
+                try:
+                    work += self._look(now_us, known[number])
+                except JournalFull:
+                    self._arm(number, now_us + FULL_RETRY_US)
+                    break
+        finally:  # whatever was wrong with one, the others go on
+            first_us = self._deadlines.first_us()
+            if first_us is not None:
+                self._set_timer(max(first_us, now_us))
         return work
 
     def _spec(self, opened: CheckedTransaction) -> ProducerGroupSpec:
@@ -297,7 +320,7 @@ class Asking:
         number, spec = opened.number, self._spec(opened)
         has_slot = number in self._slots
         self._slots.discard(number)
-        end_us = opened.since_us + spec.give_up_us
+        end_us = self._end_us(opened, spec)
         if now_us >= end_us or (opened.attempt >= spec.attempts and now_us >= opened.next_us):
             self._give_up(now_us, opened, spec)
             return _WORK + len(opened.batches) + opened.settle_runs

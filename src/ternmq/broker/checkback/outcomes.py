@@ -12,7 +12,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ternmq.broker.catalog.catalog import Subscription
-from ternmq.broker.delivery.settles import Settle, Settling, behind, others_lend, released
+from ternmq.broker.delivery.settles import (
+    LONGEST_US,
+    Settle,
+    Settling,
+    behind,
+    others_lend,
+    released,
+)
 from ternmq.broker.group.lease import Lease
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import RunList, merge, split_all
@@ -67,7 +74,8 @@ class Outcomes:
                     again += waiting
                 if not runs:
                     continue
-                delay_us = None if one.due_us < 0 else one.due_us
+                # One of an earlier version may be longer than a record can say.
+                delay_us = None if one.due_us < 0 else min(one.due_us, LONGEST_US)
                 settle = Settle(
                     one.session, 0, opened.number, one.outcome, Cause.CONSUMER, delay_us,
                     one.reason.decode(),

@@ -11,13 +11,13 @@ from ternmq.broker.checkback.asking import Asking
 from ternmq.broker.checkback.found import Found
 from ternmq.broker.checkback.questions import Name
 from ternmq.broker.dedup.dedup import Entry
-from ternmq.broker.delivery.settles import Settling, held_of, stored_reason
+from ternmq.broker.delivery.settles import Settling, check_settle, held_of, stored_reason
 from ternmq.broker.gate.replies import CheckedPrepareReply, DoneReply
 from ternmq.broker.group.lease import LEASE_BITS
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import union
 from ternmq.broker.intake.prepared import check_batch, check_room, queue_of, shown, stored
-from ternmq.broker.intake.scheduling import check_due_times
+from ternmq.broker.intake.scheduling import check_due_times, check_scheduled
 from ternmq.broker.intake.sends import Sending
 from ternmq.broker.ledger.factkinds import PREPARED
 from ternmq.broker.ledger.ledger import Ledger
@@ -221,8 +221,8 @@ class CheckedPreparing:
         elif due > limits.transaction_due_rows:
             raise TransactionTooLarge(f"{due:,} rows with due times in one transaction")
         self._check_resolved(opened, batches=1, due=due)
-        if due and views.schedule.rows + due > limits.scheduled_rows:
-            raise Busy(f"{views.schedule.rows:,} messages are scheduled, the limit scheduled_rows")
+        if due:
+            check_scheduled(views, due)
         check_room(views, size + _RECORD_OVERHEAD)
 
     def _check_resolved(
@@ -293,6 +293,7 @@ class CheckedPreparing:
             raise UnknownQueue(f"topic {topic!r} has no queue {queue}")
         if outcome not in {Outcome.DONE, Outcome.RETRY, Outcome.DEAD}:
             raise InvalidRequest("a transaction acks, retries or rejects rows")
+        check_settle(spans, delay_us)
         progress = subscription.queues[queue]
         held = progress.leases.get(epoch << LEASE_BITS | lease) if epoch else None
         taken: list[LeasedRun] = []

@@ -15,8 +15,9 @@ from ternmq.broker.group.retry import delay_us
 from ternmq.broker.group.runs import missing, parts_in, split_all, union
 from ternmq.broker.ledger.factkinds import SETTLED, FactKind
 from ternmq.broker.ledger.ledger import Ledger
-from ternmq.model.errors import LeaseExpired
+from ternmq.model.errors import InvalidRequest, LeaseExpired
 from ternmq.model.specs import Exhausted
+from ternmq.model.types import DAY_US
 from ternmq.record.fact import facts
 from ternmq.record.fact.facts import (
     MAX_REASON_BYTES,
@@ -35,6 +36,22 @@ _DEAD: Final = Outcome.DEAD
 _RELEASED: Final = Outcome.RELEASED
 _HELD: Final = Outcome.HELD
 _CONSUMER: Final = Cause.CONSUMER
+
+
+LONGEST_US: Final = 2 * 366 * DAY_US
+"""Longest delay of a retry, and longest lease."""
+
+
+def check_settle(spans: Sequence[Span] | None, delay_us: int | None) -> None:
+    """Check what a consumer states.
+
+    Raises:
+        InvalidRequest: A span is none, or the delay is negative, or longer than two years.
+    """
+    if spans is not None and not all(0 <= start < stop for start, stop in spans):
+        raise InvalidRequest("a span is (start, stop) with 0 <= start < stop")
+    if delay_us is not None and not 0 <= delay_us <= LONGEST_US:
+        raise InvalidRequest("a delay is at most two years and not negative")
 
 
 class Settle(NamedTuple):

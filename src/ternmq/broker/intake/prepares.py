@@ -8,7 +8,7 @@ from ternmq.broker.catalog.catalog import Topic
 from ternmq.broker.dedup.dedup import Entry
 from ternmq.broker.gate.replies import PrepareReply
 from ternmq.broker.intake.prepared import check_batch, check_room, queue_of, shown, stored
-from ternmq.broker.intake.scheduling import check_due_times
+from ternmq.broker.intake.scheduling import check_due_times, check_scheduled
 from ternmq.broker.intake.sends import Sending
 from ternmq.broker.ledger.factkinds import PREPARED
 from ternmq.broker.ledger.ledger import Ledger
@@ -134,8 +134,8 @@ class Preparing:
                 f"the transaction would have {due_rows:,} messages with due times; the limit "
                 f"transaction_due_rows is {limits.transaction_due_rows:,}"
             )
-        if due and views.schedule.rows + due > limits.scheduled_rows:
-            raise Busy(f"{views.schedule.rows:,} messages are scheduled, the limit scheduled_rows")
+        if due:
+            check_scheduled(views, due)
         if opened is None:
             if len(undecided.by_number) >= limits.transactions:
                 raise Busy(f"{limits.transactions} transactions are undecided")

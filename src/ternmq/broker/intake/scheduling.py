@@ -15,6 +15,7 @@ from ternmq.broker.intake.given_ids import GivenIds
 from ternmq.broker.intake.levels import check_level
 from ternmq.broker.ledger.factkinds import CANCELLED, SCHEDULED
 from ternmq.broker.ledger.ledger import Ledger
+from ternmq.broker.ledger.views import Views
 from ternmq.journal.index.tail import Place
 from ternmq.model.errors import (
     AlreadyDelivered,
@@ -48,6 +49,19 @@ _WITH_IDS: Final = 1 << Column.APPLICATION_ID_HASH
 _FAST: Final = Durability.FAST
 _DURABLE: Final = Rests.DURABLE
 _WRITTEN: Final = Rests.WRITTEN
+
+
+def check_scheduled(views: Views, rows: int) -> None:
+    """Refuse rows with due times that are too many, with those that undecided transactions hold.
+
+    Raises:
+        Busy: A later attempt may succeed.
+    """
+    scheduled = views.schedule.rows
+    prepared = views.checked.due_rows + views.undecided.times.all_rows
+    if scheduled + prepared + rows > views.limits.scheduled_rows:
+        beside = f" and {prepared:,} prepared" if prepared else ""
+        raise Busy(f"{scheduled:,} messages are scheduled{beside}, the limit scheduled_rows")
 
 
 class Scheduling:
@@ -90,9 +104,7 @@ class Scheduling:
             return None
         if number is not None:
             self.check_queue(topic, number, batch)
-        schedule, limits = self._views.schedule, self._views.limits
-        if schedule.rows + count > limits.scheduled_rows:
-            raise Busy(f"{schedule.rows:,} messages are scheduled, the limit scheduled_rows")
+        check_scheduled(self._views, count)
         wish = NO_QUEUE if number is None else number
         known = self._ids.known(now_us, topic, batch) if flags_of(batch) & _WITH_IDS else None
         stored = count
@@ -105,7 +117,8 @@ class Scheduling:
                     duplicate=True, rows=known.outcomes, scheduled=True,
                 )  # fmt: skip
             runs = known.runs(count)
-        fact = Messages(topic.number, wish, schedule.next_entry, stored, runs, batch)
+        entry = self._views.schedule.next_entry
+        fact = Messages(topic.number, wish, entry, stored, runs, batch)
         self._ledger.admit(now_us, SCHEDULED, fact)
         self.arm(topic.number, max(now_us, earliest))
         return SendReply(

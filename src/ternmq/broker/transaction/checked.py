@@ -226,6 +226,7 @@ class CheckedTransactions:
         of_app: App -> number of its transactions.
         parked: Those that are parked.
         batches, bytes: PREPARED records with rows, and their bytes, of all transactions.
+        due_rows: Rows with due times, of all transactions.
         settles: Sum of their ``settle_runs``.
         changed: (number, page) -> newest record that changed it.
     """
@@ -239,6 +240,7 @@ class CheckedTransactions:
         "by_number",
         "bytes",
         "changed",
+        "due_rows",
         "of_app",
         "of_group",
         "parked",
@@ -254,6 +256,7 @@ class CheckedTransactions:
         self.parked: dict[int, None] = {}
         self.batches = 0
         self.bytes = 0
+        self.due_rows = 0
         self.settles = 0
         self.changed: dict[tuple[int, int], int] = {}
         self._by_segment: dict[int, dict[tuple[int, int], None]] = {}
@@ -387,6 +390,7 @@ class CheckedTransactions:
         transaction.count = max(transaction.count, ordinal + 1)
         transaction.rows += batch.rows
         transaction.due_rows += len(batch.due_us)
+        self.due_rows += len(batch.due_us)
         transaction.bytes += batch.length
         self.batches += 1
         self.bytes += batch.length
@@ -396,6 +400,7 @@ class CheckedTransactions:
     def _uncount(self, transaction: CheckedTransaction, ordinal: int, batch: CheckedBatch) -> None:
         transaction.rows -= batch.rows
         transaction.due_rows -= len(batch.due_us)
+        self.due_rows -= len(batch.due_us)
         transaction.bytes -= batch.length
         self.batches -= 1
         self.bytes -= batch.length

@@ -33,13 +33,15 @@ class DueTimes:
 
     Attributes:
         rows: Number of a transaction -> number of its rows with due times.
+        all_rows: Their sum.
     """
 
-    __slots__ = ("_by_number", "rows")
+    __slots__ = ("_by_number", "all_rows", "rows")
 
     def __init__(self) -> None:
         self._by_number: dict[int, dict[int, Times]] = {}
         self.rows: Counter[int] = Counter()
+        self.all_rows = 0
 
     def of(self, number: int) -> Mapping[int, Times]:
         """Return the due times of a transaction, by ordinal of the PREPARED."""
@@ -53,11 +55,12 @@ class DueTimes:
         if ordinal not in known:
             known[ordinal] = times
             self.rows[number] += len(times.due_us)
+            self.all_rows += len(times.due_us)
 
     def drop(self, number: int) -> None:
         """Forget a transaction that was decided."""
         self._by_number.pop(number, None)
-        self.rows.pop(number, None)
+        self.all_rows -= self.rows.pop(number, 0)
 
     # -- STATE ------------------------------------------------------------------------------------
 

@@ -480,6 +480,7 @@ class Session:
         timeout: float | timedelta | None = None,
         *,
         anew: int | None = None,
+        definite: bool = False,
     ) -> bytes:
         """Send a request and return the body of its answer; repeat it after a lost connection.
 
@@ -489,6 +490,8 @@ class Session:
             timeout: Seconds in all; None: as in the options.
             anew: ``Session.anew`` when the object of the request was found, if the request would be
                 meaningless at a broker that lost its data since; None: it may be sent there too.
+            definite: Whether any error but ``ConnectionLost`` must mean that nothing was done: once
+                the request was sent, what prevents a new connection is raised as its cause.
 
         Raises:
             BeganAnew: The broker has lost its data since.
@@ -501,10 +504,15 @@ class Session:
         timeout = self.options.timeout if timeout is None else seconds_of("timeout", timeout)
         until = self.loop.time() + timeout
         pauses = self.options.backoff.pauses()
-        lost = False
+        lost = sent = False
         while True:
             left = until - self.loop.time()
-            link = await self.opened(max(0.0, left))
+            try:
+                link = await self.opened(max(0.0, left))
+            except TernMQError as error:
+                if not (definite and sent):
+                    raise
+                raise ConnectionLost(f"no answer to {command.name}: {error.args[0]}") from error
             _check_size(command, body, link.welcome.frame_bytes)
             if anew is not None and anew != self.anew:
                 raise BeganAnew("the broker has new data: nothing that was stored before is there")
@@ -512,6 +520,7 @@ class Session:
             for member in self.members:
                 member.asking()
             link.ask(command, body, waiting)
+            sent = True
             try:
                 async with asyncio.timeout_at(until):
                     return await waiting.future
@@ -526,6 +535,7 @@ class Session:
                     raise
                 await asyncio.sleep(pause)
             except TernMQError as error:
+                sent = lost
                 pause = next(pauses)
                 if not error.retriable or self.loop.time() + pause >= until:
                     raise
@@ -537,9 +547,11 @@ class Session:
         request: msgspec.Struct,
         answer: type[T],
         timeout: float | timedelta | None = None,
+        *,
+        definite: bool = False,
     ) -> T:
-        """Send a control request and return its answer; raises as ``ask``."""
-        body = await self.ask(command, encoded(request), timeout)
+        """Send a control request and return its answer; arguments and errors as of ``ask``."""
+        body = await self.ask(command, encoded(request), timeout, definite=definite)
         return control.decode_answer(body, answer)
 
     # -- the end

@@ -179,7 +179,7 @@ class Steps:
                 producer=opening.producer, counter=opening.counter, commit=commit
             )
         return await self._session.control(
-            Command.TRANSACTION_DECIDE, asked, control.TransactionDone, timeout
+            Command.TRANSACTION_DECIDE, asked, control.TransactionDone, timeout, definite=True
         )
 
 

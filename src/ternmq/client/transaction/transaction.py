@@ -255,9 +255,11 @@ class Transaction(pickling.NotPickled):
     async def _undo(self, error: BaseException) -> None:
         """Roll back because of an error, or leave it to the checker; raises nothing of its own."""
         if self._busy:
-            # Another task uses it: its request may come after the roll back, and finds it decided.
+            # Another task uses it, or an interrupted call has not ended: its request may come after
+            # the roll back, and finds it decided. It may also fail: so what it is to do is missing.
             log.warning("%r: its block ended while another task used it", self)
             self._busy = False
+            self._broken = self._broken or "its block ended while a step was under way"
         incomplete = bool(self._broken) or self._comes_of_a_step(error)
         if self._checks and self._asked and not incomplete:
             log.info("%r is left to its checker: %s was raised", self, type(error).__name__)
@@ -276,13 +278,14 @@ class Transaction(pickling.NotPickled):
     async def _client_closes(self, timeout: float) -> None:
         """Roll back, since the client is closed: the block can decide nothing any more.
 
-        One that is to be left to its checker if the block fails is left to it. A decision that is
-        under way goes on. Raises nothing but a cancellation.
+        One that is to be left to its checker if the block fails is left to it, unless a step is
+        under way, which may fail. A decision that is under way goes on. Raises nothing but a
+        cancellation.
 
         Args:
             timeout: Seconds to wait for the broker.
         """
-        left = self._checks and not self._broken
+        left = self._checks and not self._broken and not self._busy
         if self._state is not State.OPEN or self._deciding or not self._asked or left:
             return
         self._undoing = True
@@ -626,7 +629,8 @@ class Transaction(pickling.NotPickled):
                 back.
             TransactionDecided: It was rolled back meanwhile, by a checker or an operator.
             TransactionNotOpen, TransactionInUse: It is not in use, or used by another task.
-            TernMQError: The broker refused it: it is not decided, and may be rolled back.
+            TernMQError: The broker refused it, or nothing was sent: it is not decided, and may be
+                rolled back.
         """
         return await self._decide(commit=True)
 
