@@ -49,6 +49,12 @@ def replay(world: World, *spans: Span, group: str = "g") -> None:
     world.commit()
 
 
+def pass_moments(world: World, moments: int) -> None:
+    """Let a set that is being written go on."""
+    for _ in range(moments):
+        world.run(lambda: None)
+
+
 def read(world: World, session: int, rows: int, group: str = "g") -> list[int]:
     """Pull that many rows and acknowledge them."""
     pulled = pull(world, session, group, rows)
@@ -340,3 +346,18 @@ def test_of_what_an_older_broker_reset_or_replayed_everything_is_marked() -> Non
     world.commit()
     world.send("t", 1)
     same_after_restart(world)
+
+
+def test_a_group_that_has_no_spans_any_more_has_none_after_a_start_either() -> None:
+    """The reset that takes the last ones comes between two objects of a set: HELD and GIVEN."""
+
+    def scenario(world: World) -> None:
+        begun(world, 2)
+        reset(world, 2)  # forward: nothing was given
+        pass_moments(world, 12)
+        reset(world, 0)
+        pass_moments(world, 4)  # the set ends, and no other one does
+        world.restart()
+        assert counts(world, world.join("again")) == expected(2)
+
+    explore(scenario, paces=((1, 1),))
