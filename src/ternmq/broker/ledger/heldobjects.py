@@ -100,7 +100,9 @@ class GivenObjects(StateType):
             return
         page.gives = True
         for group, topic, queue, given in given_entries(payload):
-            _held_of(self._views, group, topic, queue).given = given
+            progress = self._views.progress.get((group, topic, queue))
+            if progress is not None:  # else it was made after HELD: all of its facts follow
+                progress.given = given
 
     def encode(self, key: StateKey) -> bytes:
         return encode_given(self._views.catalog.held_of_page(key.a, key.b))
