@@ -9,7 +9,7 @@ from ternmq.broker.gate.replies import PullReply
 from ternmq.broker.operation.groups import NextOffset
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.log.retention import RetentionSpec
-from ternmq.model.specs import Start
+from ternmq.model.specs import Mode, Start, TopicSpec
 from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome, Span
 from tests.unit.broker.kit import SECOND, World, attempts, explore, offsets, same_after_restart
@@ -47,6 +47,12 @@ def skip(world: World, offset: int) -> None:
 def replay(world: World, *spans: Span, group: str = "g") -> None:
     world.run(lambda: world.broker.operating.replay(world.now, 0, "t", group, {0: spans}))
     world.commit()
+
+
+def pass_moments(world: World, moments: int) -> None:
+    """Let a set that is being written go on."""
+    for _ in range(moments):
+        world.run(lambda: None)
 
 
 def read(world: World, session: int, rows: int, group: str = "g") -> list[int]:
@@ -340,3 +346,39 @@ def test_of_what_an_older_broker_reset_or_replayed_everything_is_marked() -> Non
     world.commit()
     world.send("t", 1)
     same_after_restart(world)
+
+
+def test_a_group_that_has_no_spans_any_more_has_none_after_a_start_either() -> None:
+    """The reset that takes the last ones comes between two objects of a set: HELD and GIVEN."""
+
+    def scenario(world: World) -> None:
+        begun(world, 2)
+        reset(world, 2)  # forward: nothing was given
+        pass_moments(world, 12)
+        reset(world, 0)
+        pass_moments(world, 4)  # the set ends, and no other one does
+        world.restart()
+        assert counts(world, world.join("again")) == expected(2)
+
+    explore(scenario, paces=((1, 1),))
+
+
+def test_a_queue_that_is_added_while_a_set_is_written_has_the_mode_of_its_group() -> None:
+    """The queue is added, and the group reset in it, between HELD and GIVEN."""
+
+    def scenario(world: World) -> None:
+        world.topic("t")
+        world.group("t", "g", mode=Mode.QUEUE_LOCK)
+        world.send("t", 2)
+        reset(world, 2)
+        pass_moments(world, 12)
+        spec, data = TopicSpec(name="t", queues=2), world.batch("t", world.rows(2))
+        world.broker.administration.change_topic(world.now, spec)
+        world.broker.send(world.now, "t", data, 1)
+        world.run(lambda: world.broker.operating.reset(world.now, "t", "g", 1, 2))
+        pass_moments(world, 4)  # the set ends, and no other one does
+        world.restart()
+        found = [(one.mode.name, one.cursor) for one in world.broker.views.progress.values()]
+        assert found == [(Mode.QUEUE_LOCK, 2), (Mode.QUEUE_LOCK, 2)]
+
+    explore(scenario, paces=((1, 1),))

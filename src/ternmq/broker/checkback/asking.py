@@ -242,10 +242,12 @@ class Asking:
         for group in groups:
             check_name(group, "a producer group's name")
             self._ledger.views.producer_groups.check_owner(group, app)
-        known = self._ledger.views.producer_groups.by_name
-        for group in groups:
-            if group not in known:  # the name belongs to this app from now on
-                self.claim(now_us, group, app)
+        known = self._ledger.views.producer_groups
+        new = [group for group in dict.fromkeys(groups) if group not in known.by_name]
+        if new:
+            known.check_room(self._ledger.limits.producer_groups, app, len(new))
+        for group in new:  # the name belongs to this app from now on
+            self.claim(now_us, group, app)
         self._forget(session)
         if not groups:
             return

@@ -259,11 +259,17 @@ class Checking:
     def offered(self, now_us: int, app: str, session: int, groups: Sequence[str]) -> None:
         """Set the producer groups for which a session offers a checker; it replaces earlier ones.
 
-        Transactions that waited for a checker are asked about at once.
+        Transactions that waited for a checker are asked about at once. New groups belong to the app
+        from now on.
 
         Raises:
-            UnknownSession, InvalidName.
+            UnknownSession, InvalidName: nothing was changed.
             ProducerGroupTaken: a group belongs to another app; nothing was changed.
+            Busy: there would be too many producer groups; nothing was changed. Or the next segment
+                is being made.
+            DiskFull: there is no room in the journal. As when a segment is being made, some new
+                groups may belong to the app already, but the session offers what it offered before;
+                the same call later goes on.
         """
         self.asking.offered(now_us, app, session, groups)
 

@@ -75,10 +75,3 @@ def given_entries(payload: bytes) -> Iterator[tuple[int, int, int, Given]]:
             spans.append((start, stop))
             at += SPAN.size
         yield group, topic, queue, Given(since, tuple(spans[:earlier]), tuple(spans[earlier:]))
-
-
-def load_given(progress: Progress, given: Given, stamp: int) -> None:
-    """Load what a group queue was given before, as it was at ``stamp``."""
-    progress.given = given
-    progress.page.gives = True
-    progress.admission.load_given(stamp)

@@ -21,14 +21,15 @@ from ternmq.broker.catalog.catalog import Topic
 from ternmq.broker.dedup.dedup import IdEntry
 from ternmq.broker.gate.replies import RowOutcome
 from ternmq.broker.ledger.ledger import Ledger
-from ternmq.model.errors import MessageNotFound
+from ternmq.model.errors import MessageNotFound, MessageTooLarge
 from ternmq.record.batch.batch import Batch, BatchError, Row
 from ternmq.record.fact import messages
-from ternmq.record.fact.header import Kind, kind_of
+from ternmq.record.fact.header import HEADER_BYTES, Kind, kind_of
 from ternmq.record.fact.messages import Messages, RowRun
 
 _OF_A_TRACE: Final = frozenset({"traceparent", "tracestate", "baggage", "b3", "uber-trace-id"})
 _OF_A_TRACE_TOO: Final = ("x-b3-", "x-amzn-trace-", "uberctx-")
+_RECORD_OVERHEAD: Final = HEADER_BYTES + messages.PREFIX_BYTES + 8
 
 
 @dataclass(slots=True)
@@ -117,6 +118,22 @@ class GivenIds:
             else:
                 here[id_hash] = row
         return known
+
+    def runs(self, known: Known, batch: bytes, count: int) -> tuple[RowRun, ...]:
+        """Return the runs of new rows in a batch of ``count`` rows, some of which are known.
+
+        Raises:
+            MessageTooLarge: A record cannot have so many runs, or they do not fit a segment with
+                the batch.
+        """
+        runs = known.runs(count)
+        takes = len(batch) + messages.RUN.size * len(runs) + _RECORD_OVERHEAD
+        if len(runs) > messages.MOST_RUNS or takes > self._ledger.journal.max_body:
+            raise MessageTooLarge(
+                f"a batch of {len(batch)} bytes with {len(runs):,} runs of new messages, between "
+                "messages whose ids are known; send it in parts"
+            )
+        return runs
 
     def _known_before(
         self,

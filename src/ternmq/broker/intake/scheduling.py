@@ -95,6 +95,7 @@ class Scheduling:
         Raises:
             InvalidBatch: Only some of its rows have a due time, or one is negative.
             DueTooFar: A row is due in more than 731 days.
+            MessageTooLarge: See ``GivenIds.runs``.
             UnknownQueue, Busy, DiskFull: Nothing was stored.
             WouldBlock: bytes must be read first; nothing was changed.
         """
@@ -116,7 +117,7 @@ class Scheduling:
                     topic.number, number or 0, None, 0, known.depends, _DURABLE,
                     duplicate=True, rows=known.outcomes, scheduled=True,
                 )  # fmt: skip
-            runs = known.runs(count)
+            runs = self._ids.runs(known, batch, count)
         entry = self._views.schedule.next_entry
         fact = Messages(topic.number, wish, entry, stored, runs, batch)
         self._ledger.admit(now_us, SCHEDULED, fact)

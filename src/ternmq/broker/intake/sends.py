@@ -256,16 +256,17 @@ class Sending:
         self, now_us: int, topic: Topic, number: int | None, batch: bytes, count: int
     ) -> SendReply:
         known = self._ids.known(now_us, topic, batch)
-        queue = self.choose_queue(topic, batch, number)
-        if not known.outcomes and not known.repeats:
-            return self._store_rows(now_us, topic, queue, batch, count, ())
         stored = count - len(known.outcomes) - len(known.repeats)
+        runs = self._ids.runs(known, batch, count) if 0 < stored < count else ()
+        queue = self.choose_queue(topic, batch, number)
+        if stored == count:
+            return self._store_rows(now_us, topic, queue, batch, count, ())
         if not stored:  # a repeat follows a new row of the same batch, so there are no repeats here
             return SendReply(
                 topic.number, queue.number, None, 0, known.depends, Rests.DURABLE,
                 duplicate=True, rows=known.outcomes,
             )  # fmt: skip
-        return self._store_rows(now_us, topic, queue, batch, stored, known.runs(count), known)
+        return self._store_rows(now_us, topic, queue, batch, stored, runs, known)
 
     def _duplicate(
         self, now_us: int, topic: Topic, batch: bytes, known: Entry, number: int | None

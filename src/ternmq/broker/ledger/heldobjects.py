@@ -10,7 +10,6 @@ from ternmq.broker.group.cursors import (
     encode_page,
     given_entries,
     load_entry,
-    load_given,
 )
 from ternmq.broker.group.given import NOTHING
 from ternmq.broker.group.progress import Progress
@@ -47,8 +46,10 @@ class HeldObjects(StateType):
             if not some:
                 del pages[place]
                 continue
-            yield StateKey(HELD, *place)
+            # Before HELD is written: commands may come between. If a group queue has something at
+            # HELD, GIVEN is needed, though it may have nothing by then.
             page.gives = page.gives and any(one.given != NOTHING for one in some)
+            yield StateKey(HELD, *place)
             if page.gives:
                 yield StateKey(GIVEN, *place)
             owed = False
@@ -78,7 +79,11 @@ class HeldObjects(StateType):
 
 
 class GivenObjects(StateType):
-    """GIVEN: pages of what groups were given before; the pages are those of HELD."""
+    """GIVEN: pages of what groups were given before; the pages are those of HELD.
+
+    A group queue without an entry had nothing at the stamp: the stamp is that of all group queues
+    of the page (``Views.loaded``).
+    """
 
     def __init__(self, views: Views) -> None:
         self._views = views
@@ -89,9 +94,15 @@ class GivenObjects(StateType):
         return iter(())
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        del key
+        del stamp
+        page = self._views.held_pages.get((key.a, key.b))
+        if page is None:
+            return
+        page.gives = True
         for group, topic, queue, given in given_entries(payload):
-            load_given(_held_of(self._views, group, topic, queue), given, stamp)
+            progress = self._views.progress.get((group, topic, queue))
+            if progress is not None:  # else it was made after HELD: all of its facts follow
+                progress.given = given
 
     def encode(self, key: StateKey) -> bytes:
         return encode_given(self._views.catalog.held_of_page(key.a, key.b))

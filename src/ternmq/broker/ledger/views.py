@@ -67,6 +67,7 @@ from ternmq.record.fact.state import (
     APPS,
     CHECKED,
     CLIENT_SHOWN,
+    GIVEN,
     HOLDS,
     PRODUCER_GROUPS,
     SESSIONS,
@@ -517,6 +518,10 @@ class Views:
         """Prepare for the facts from ``begin`` on, once all objects are loaded."""
         self.begin = begin
         self.dedup.loaded()
+        for progress in self.progress.values():
+            if progress.page.gives:  # the stamp holds for those without an entry, too
+                page, queues = progress.group >> PAGE_BITS, progress.queue >> QUEUE_BITS
+                progress.admission.load_given(self.objects.stamp(GIVEN, page, queues))
         for topic in self.catalog.topics.values():
             self.unplaced.place(topic)
 

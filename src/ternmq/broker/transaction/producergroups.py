@@ -56,17 +56,23 @@ class ProducerGroups:
                 f"producer group {name!r} belongs to app {found.app!r}, not {app!r}"
             )
 
-    def check_room(self, cap: int, app: str) -> None:
-        """Refuse a new group of an app if there are too many.
+    def check_room(self, cap: int, app: str, more: int = 1) -> None:
+        """Refuse new groups of an app if there would be too many.
+
+        Args:
+            cap: Most that there may be.
+            app: Whose groups they are.
+            more: Number of new groups, one at least.
 
         Raises:
-            Busy: There are as many as may be; or this app has more than its share.
+            Busy: There would be more than may be; or this app would have more than its share.
         """
         total = len(self.by_name)
-        if refuses(cap, self.of_app, total, app):
+        if refuses(cap, self.of_app, total, app, more):
+            new = f", and {more:,} would be new" if more > 1 else ""
             raise Busy(
-                f"there are {total:,} producer groups, {self.of_app[app]:,} of them of this app; "
-                f"the limit producer_groups is {cap:,}"
+                f"there are {total:,} producer groups, {self.of_app[app]:,} of them of this app"
+                f"{new}; the limit producer_groups is {cap:,}"
             )
 
     def apply_put(self, position: int, change: ProducerGroupPut) -> None:

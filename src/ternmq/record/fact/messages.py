@@ -42,6 +42,8 @@ from ternmq.record.fact.header import CRC, HEADER, HEADER_BYTES, MAGIC, REST, VE
 PREFIX: Final = struct.Struct("<IIQIHHII")
 PREFIX_BYTES: Final = 32
 RUN: Final = struct.Struct("<II")
+MOST_RUNS: Final = (1 << 16) - 1
+"""Runs that a record can have."""
 TOPIC_QUEUE: Final = struct.Struct("<II")
 """The beginning of ``PREFIX``."""
 FULFILS: Final = 1

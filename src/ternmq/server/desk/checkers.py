@@ -50,6 +50,7 @@ class Checkers:
 
         Raises:
             ProducerGroupTaken: A group belongs to another app; the offer stays as it was.
+            Busy, DiskFull: There is no room for the groups that are new; the offer stays as it was.
             UnknownSession: The caller's session is over.
         """
         before = self._offers.get(caller.session)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,8 +27,19 @@ from ternmq.model.errors import (
 from ternmq.model.marks import Rests
 from ternmq.model.specs import Durability, Limits, TopicSpec
 from ternmq.record.batch.batch import Row, encode, slice_batch, topic_seed
+from ternmq.record.fact import messages
 from ternmq.record.fact.facts import Outcome
-from tests.unit.broker.kit import SECOND, World, check, explore, offsets, same_after_restart
+from ternmq.record.fact.header import HEADER_BYTES
+from tests.unit.broker.kit import (
+    SECOND,
+    World,
+    check,
+    difference,
+    explore,
+    offsets,
+    portrait,
+    same_after_restart,
+)
 
 
 def row(text: str, id_: str = "", **more: str) -> Row:
@@ -586,6 +598,59 @@ def test_batches_that_do_not_belong_here_are_refused() -> None:
     assert not len(world.broker.views.dedup)
     assert not world.broker.views.dedup.producers
     world.send_batch("t", good)
+
+
+def every_second_known(due_us: int) -> tuple[World, list[Row], int]:
+    """Return rows of which each second one is stored, and the bytes that lack in the first body.
+
+    With so many more, the record of all rows fills a segment.
+    """
+    world = World(segment_bytes=1 << 16)
+    world.topic("t")
+    rows = [Row(body=b"%d" % at, application_id=f"id {at}", due_us=due_us) for at in range(400)]
+    world.send("t", rows[1::2])
+    bare = len(world.batch("t", rows, 2, 0))
+    record = HEADER_BYTES + messages.PREFIX_BYTES + 8 + bare + 200 * messages.RUN.size
+    return world, rows, world.broker.journal.max_body - record
+
+
+def refused_as_too_large(world: World, rows: list[Row]) -> None:
+    """Send rows that are refused, then in two parts, as they were to be."""
+    data = world.batch("t", rows, 2, 0)
+    before, end = portrait(world.broker.views), world.broker.journal.end
+    for _ in range(2):
+        with pytest.raises(MessageTooLarge, match="200 runs of new messages"):
+            world.broker.send(world.now, "t", data)
+    assert world.broker.journal.end == end
+    assert not difference(before, portrait(world.broker.views))
+    for first in (0, 200):
+        reply = world.send_batch("t", world.batch("t", rows[first : first + 200], 2, first))
+        assert (reply.count, len(reply.rows)) == (100, 100)
+    world.commit()
+    same_after_restart(world)
+
+
+@pytest.mark.parametrize("delay_us", [0, 1000 * SECOND])
+def test_a_batch_that_does_not_fit_because_of_its_known_ids_is_refused(delay_us: int) -> None:
+    due_us = delay_us and World().now + delay_us
+    world, rows, lack = every_second_known(due_us)
+    assert lack > 0
+    refused_as_too_large(world, [replace(rows[0], body=bytes(lack + 16)), *rows[1:]])
+    world, rows, lack = every_second_known(due_us)
+    data = world.batch("t", [replace(rows[0], body=bytes(lack - 16)), *rows[1:]], 2, 0)
+    reply = world.send_batch("t", data)
+    assert (reply.count, len(reply.rows)) == (200, 200)
+    world.commit()
+    same_after_restart(world)
+
+
+@pytest.mark.parametrize("delay_us", [0, 1000 * SECOND])
+def test_a_batch_of_too_many_runs_is_refused(
+    monkeypatch: pytest.MonkeyPatch, delay_us: int
+) -> None:
+    world, rows, _ = every_second_known(delay_us and World().now + delay_us)
+    monkeypatch.setattr(messages, "MOST_RUNS", 199)
+    refused_as_too_large(world, rows)
 
 
 def test_a_topic_that_ignores_ordering_keys_takes_and_keeps_them() -> None:

@@ -100,3 +100,11 @@ def test_each_kind_has_the_flag_of_the_other_refused() -> None:
         messages.unpack_messages(copy)
     with pytest.raises(ValueError, match="due rows"):
         messages.unpack_scheduled(due)
+
+
+def test_a_record_has_as_many_runs_as_it_may_have() -> None:
+    runs = tuple((row, row + 1) for row in range(0, 2 * messages.MOST_RUNS, 2))
+    body = messages.pack(1, 2, 3, len(runs), b"batch", runs)
+    assert messages.unpack(body).runs == runs
+    with pytest.raises(struct.error):
+        messages.pack(1, 2, 3, len(runs) + 1, b"batch", (*runs, (1 << 20, (1 << 20) + 1)))
