@@ -11,6 +11,7 @@ from ternmq.model.errors import (
     Busy,
     Forbidden,
     GroupSettingsMismatch,
+    InvalidFilter,
     InvalidRequest,
     LeaseExpired,
     MessageNotFound,
@@ -709,6 +710,24 @@ def test_a_refused_join_leaves_no_topic_behind(stated: dict[str, object], error:
         told = client.manage(Command.TOPIC_LIST, control.TopicList(), control.Topics)
         assert [topic.spec.name for topic in told.topics] == []
         assert client.join("orders", "billing", mode="ordered").created
+
+
+@pytest.mark.parametrize(
+    ("stated", "error"), [({"filter": "region ="}, "filter"), ({"lease_us": 1}, "lease")]
+)
+def test_a_refused_broadcast_instance_leaves_no_topic_behind(
+    stated: dict[str, object], error: str
+) -> None:
+    with broker(settings={"limits.instances": 1}) as one, RawClient(one.port) as client:
+        with pytest.raises((InvalidRequest, InvalidFilter), match=error):
+            client.join("orders", "$broadcast", instance="a", **stated)
+        told = client.manage(Command.TOPIC_LIST, control.TopicList(), control.Topics)
+        assert [topic.spec.name for topic in told.topics] == []
+        assert client.join("orders", "$broadcast", instance="a").created
+        with pytest.raises(Busy, match=r"limits\.instances"):
+            client.join("bills", "$broadcast", instance="a")
+        told = client.manage(Command.TOPIC_LIST, control.TopicList(), control.Topics)
+        assert [topic.spec.name for topic in told.topics] == ["orders"]
 
 
 def test_a_join_beyond_the_limit_of_groups_leaves_no_topic_behind() -> None:

@@ -399,7 +399,7 @@ class TransactionTooLarge(RefusedError):
     """The transaction has too many prepared batches, settles, or messages with due times."""
 
     code = 164
-    hint = "make the batches larger, or commit more often"
+    hint = "commit more often: divide the work among more transactions"
 
 
 class WriterTaken(RefusedError):

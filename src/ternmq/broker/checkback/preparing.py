@@ -209,17 +209,19 @@ class CheckedPreparing:
 
     def _check_caps(self, opened: CheckedTransaction | None, size: int, due: int) -> None:
         views, limits = self._views, self._views.limits
-        if opened is not None:
-            if len(opened.batches) >= limits.transaction_batches:
-                raise TransactionTooLarge(
-                    f"transaction {opened.public_id} has {len(opened.batches):,} prepared batches"
-                )
-            if opened.due_rows + due > limits.transaction_due_rows:
-                raise TransactionTooLarge(
-                    f"transaction {opened.public_id} has {opened.due_rows:,} rows with due times"
-                )
-        elif due > limits.transaction_due_rows:
-            raise TransactionTooLarge(f"{due:,} rows with due times in one transaction")
+        if opened is not None and len(opened.batches) >= limits.transaction_batches:
+            raise TransactionTooLarge(
+                f"transaction {opened.public_id} has {len(opened.batches):,} prepared batches; the "
+                f"limit transaction_batches is {limits.transaction_batches:,}: send more messages "
+                "in each"
+            )
+        due_rows = due + (0 if opened is None else opened.due_rows)
+        if due and due_rows > limits.transaction_due_rows:
+            name = "the transaction" if opened is None else f"transaction {opened.public_id}"
+            raise TransactionTooLarge(
+                f"{name} would have {due_rows:,} messages with due times; the limit "
+                f"transaction_due_rows is {limits.transaction_due_rows:,}"
+            )
         self._check_resolved(opened, batches=1, due=due)
         if due:
             check_scheduled(views, due)
@@ -347,7 +349,8 @@ class CheckedPreparing:
         if opened.settle_runs + count > limit:
             raise TransactionTooLarge(
                 f"transaction {opened.public_id} settles {opened.settle_runs:,} ranges of "
-                f"messages, its moves of cursors included; at most {limit:,} are allowed"
+                f"messages, its moves of cursors included; the limit transaction_settles is "
+                f"{limit:,}"
             )
         if self._views.checked.settles + count > limits.prepared_settles:
             raise Busy(

@@ -127,7 +127,10 @@ class Preparing:
         views, limits = self._views, self._views.limits
         undecided = views.undecided
         if writer is None and len(views.writers.by_number) >= limits.writers:
-            raise Busy(f"there are {limits.writers} writers")
+            raise Busy(
+                f"there are {len(views.writers.by_number):,} writers; the limit writers is "
+                f"{limits.writers:,}"
+            )
         due_rows = due + (0 if opened is None else undecided.times.rows[opened.number])
         if due and due_rows > limits.transaction_due_rows:
             raise TransactionTooLarge(
@@ -138,12 +141,17 @@ class Preparing:
             check_scheduled(views, due)
         if opened is None:
             if len(undecided.by_number) >= limits.transactions:
-                raise Busy(f"{limits.transactions} transactions are undecided")
-        elif (
-            opened.count >= limits.transaction_batches
-            or resolved_bytes(opened.count + 1, due_rows) > self._ledger.journal.max_body
-        ):
-            raise TransactionTooLarge(f"the transaction has {opened.count} prepared batches")
+                raise Busy(
+                    f"{len(undecided.by_number):,} transactions are undecided; the limit "
+                    f"transactions is {limits.transactions:,}"
+                )
+        elif opened.count >= limits.transaction_batches:
+            raise TransactionTooLarge(
+                f"the transaction has {opened.count:,} prepared batches; the limit "
+                f"transaction_batches is {limits.transaction_batches:,}: send more messages in each"
+            )
+        elif resolved_bytes(opened.count + 1, due_rows) > self._ledger.journal.max_body:
+            raise TransactionTooLarge("the record of its commit would be too large")
         check_room(views, size + _RECORD_OVERHEAD)
 
     def _duplicate(

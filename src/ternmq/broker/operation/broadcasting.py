@@ -33,6 +33,7 @@ from ternmq.model.specs import (
     RetryPolicy,
     Start,
     SubscriptionSpec,
+    TopicSpec,
     instance_group,
 )
 from ternmq.model.types import DAY_US
@@ -138,36 +139,54 @@ class Broadcasting:
         if known is not None:
             position = self._take(now_us, session, known, asked)
             return ValueReply(position, value=JoinedInstance(known, created=False))
+        self._check_room()
+        spec = _new(now_us, session, instance, asked)
+        reply = self._administration.make_group(now_us, topic, group, spec)
+        made = topic.by_group[group]
+        return ValueReply(reply.position, value=JoinedInstance(made, created=True))
+
+    def check_new(
+        self, now_us: int, session: int, topic: TopicSpec, instance: str, asked: InstanceAsked
+    ) -> None:
+        """Refuse what ``join`` would refuse on a topic that does not exist yet.
+
+        Args:
+            now_us: Broker time.
+            session: The client's session.
+            topic: The settings that the topic would have.
+            instance: Name of the instance; empty: that of this session.
+            asked: Settings of the instance.
+
+        Raises:
+            InvalidRequest, InvalidFilter.
+            Busy: There are too many instances, or the topic has more queues than there is room for.
+        """
+        self._check_room()
+        spec = _new(now_us, session, instance, asked)
+        self._administration.check_new_group(topic, instance_group(instance, session), spec)
+        self._administration.check_places(1, topic.queue_count)
+
+    def _check_room(self) -> None:
         if len(self._views.catalog.instances) >= self._limits.instances:
             raise Busy(
                 f"there are {self._limits.instances} broadcast instances: `limits.instances`"
             )
-        spec = SubscriptionSpec(
-            mode=Mode.BROADCAST,
-            start=Start.LATEST,
-            expired=Expired.DROP,
-            retry=RetryPolicy(enabled=False),
-            instance=Instance(named=bool(instance), session=session, seen_us=now_us),
-        )
-        reply = self._administration.make_group(now_us, topic, group, _with(spec, asked))
-        made = topic.by_group[group]
-        return ValueReply(reply.position, value=JoinedInstance(made, created=True))
 
     def _take(self, now_us: int, session: int, known: Subscription, asked: InstanceAsked) -> int:
         """Let a client be an instance that exists; return the position that this depends on."""
         has = known.spec.instance
         assert has is not None
-        if has.session != session:
-            self.check_free(known, session)
-            # Of a session that has ended, what it held is given back in any case.
-            if has.session in self._views.sessions.by_number:
-                self._end_leases(now_us, known, has.session)
+        self.check_free(known, session)
         now = Instance(named=has.named, session=session, seen_us=now_us)
         spec = _with(msgspec.structs.replace(known.spec, instance=now), asked)
-        if has.session != session or msgspec.structs.replace(spec, instance=has) != known.spec:
-            self._administration.check_new_group(known.topic.spec, known.name, spec)
-            return self._change(now_us, known, spec)
-        return self._ledger.journal.end
+        if has.session == session and msgspec.structs.replace(spec, instance=has) == known.spec:
+            return self._ledger.journal.end
+        # Before the leases end: a refused join leaves the former client what it holds.
+        self._administration.check_new_group(known.topic.spec, known.name, spec)
+        # Of a session that has ended, what it held is given back in any case.
+        if has.session != session and has.session in self._views.sessions.by_number:
+            self._end_leases(now_us, known, has.session)
+        return self._change(now_us, known, spec)
 
     def _end_leases(self, now_us: int, known: Subscription, session: int) -> None:
         """Give back what the former client of an instance holds: some now, the rest in pieces."""
@@ -279,6 +298,18 @@ class Broadcasting:
     def _remove(self, now_us: int, known: Subscription) -> None:
         self._parking.dismiss(known)
         self._administration.record(now_us, control.Unsubscribed(known.group, known.topic.number))
+
+
+def _new(now_us: int, session: int, instance: str, asked: InstanceAsked) -> SubscriptionSpec:
+    """Return the settings of a new instance: those that are stated, and defaults for the others."""
+    spec = SubscriptionSpec(
+        mode=Mode.BROADCAST,
+        start=Start.LATEST,
+        expired=Expired.DROP,
+        retry=RetryPolicy(enabled=False),
+        instance=Instance(named=bool(instance), session=session, seen_us=now_us),
+    )
+    return _with(spec, asked)
 
 
 def _with(spec: SubscriptionSpec, asked: InstanceAsked) -> SubscriptionSpec:

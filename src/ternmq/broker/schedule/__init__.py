@@ -6,6 +6,7 @@ Reading order: ``pending`` (what is scheduled, the horizon), ``topics`` (the ord
 ``intake.scheduling`` decides what is stored here, ``upkeep.fulfilling`` makes messages of what is
 due.
 
-Invariant: a row is pending exactly if a SCHEDULED record holds it and neither a MESSAGES record
-with FULFILS nor a CANCELLED names it, and its topic exists.
+Invariant: a row is pending exactly if a SCHEDULED record holds it, or a RESOLVED names it in a due
+part (the PREPARED holds it then), neither a MESSAGES record with FULFILS nor a CANCELLED names it,
+and its topic exists.
 """

@@ -342,6 +342,6 @@ class StoredMessage(pickling.NotPickled):
 
     @property
     def due_at(self) -> datetime | None:
-        """Its due time; None: it was sent without one."""
+        """Its due time, which may be before it was sent; None: it was sent without one."""
         due_us = self._chunk.due_us(self._index)
         return _EPOCH + timedelta(microseconds=due_us) if due_us else None

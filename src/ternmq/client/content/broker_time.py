@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+_CLOCK: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
+"""The clock that goes on while the machine is suspended; None: this system has none (Linux has)."""
 _OLDEST_US: Final = 10_000_000
 
 moved_clocks: Final[dict[int, Callable[[], int]]] = {}
@@ -13,12 +15,24 @@ moved_clocks: Final[dict[int, Callable[[], int]]] = {}
 testing kit: delays of its clients must not count real time."""
 
 
+def _now_ns() -> int:
+    """Return the time of the machine's steady clock, in ns.
+
+    It counts the time in which the machine is suspended, where the system has such a clock. Without
+    that, after a suspend the broker's time would seem to be earlier than it is, until the next PING
+    is answered, and what is sent with a delay in this time would be due too early.
+    """
+    return time.monotonic_ns() if _CLOCK is None else time.clock_gettime_ns(_CLOCK)
+
+
 class BrokerTime:
-    """How far broker time is ahead of this machine's monotonic clock.
+    """How far broker time is ahead of this machine's steady clock.
 
     It is learned from answers that contain broker time: that of HELLO and those of PING. The time
     of the *request* is compared with it, so that the result is never behind the broker's clock, and
     ahead of it by a round trip at most: what is to happen a second later does not happen too early.
+    If the machine of the broker is suspended, its clock stands still, and the result is too far
+    ahead until the next answer: messages come later, not earlier.
 
     Callable from any thread.
 
@@ -40,9 +54,9 @@ class BrokerTime:
         return self._ahead_us is not None
 
     def moment_us(self) -> int:
-        """Return the present moment of the monotonic clock, in µs."""
+        """Return the present moment of the steady clock, in µs."""
         moved = moved_clocks.get(self._port)
-        return time.monotonic_ns() // 1000 if moved is None else moved()
+        return _now_ns() // 1000 if moved is None else moved()
 
     def told(self, now_us: int, asked_us: int) -> None:
         """Take broker time from an answer.

@@ -292,7 +292,7 @@ class BlockingDelivery(pickling.NotPickled):
 
     @property
     def due_at(self) -> datetime | None:
-        """When it was due; None if it was not scheduled."""
+        """Its due time, which may be before it was sent; None: it was sent without one."""
         return self._delivery.due_at
 
     @property

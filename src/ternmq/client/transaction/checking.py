@@ -189,7 +189,7 @@ class Checking(Member):
             decision = Decision.ROLLBACK
         elif checker is None:
             log.warning("%s: this client has no checker of that group", name)
-        elif asked.transaction in self._unfinished.open:
+        elif self._unfinished.runs(asked.transaction):
             log.debug("%s is asked about while its block runs", name)
         else:
             try:
@@ -293,11 +293,14 @@ class Checking(Member):
                 control.TransactionDone,
             )
         except TernMQError as error:
+            if isinstance(error, _GONE):
+                self._unfinished.decided(asked.transaction)
             if decision is not Decision.UNKNOWN:
                 log.warning("the checker of %s said %s, which did not count: %s", name,
                             decision.value, error)  # fmt: skip
         else:
             if decision is not Decision.UNKNOWN:
+                self._unfinished.decided(asked.transaction)
                 log.info("the checker of %s said %s (attempt %d)", name, decision.value,
                          asked.attempt)  # fmt: skip
 

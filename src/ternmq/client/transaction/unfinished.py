@@ -6,11 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from itertools import islice
-from typing import Final
+from typing import Any, Final, cast
 from weakref import WeakMethod
 
 from ternmq.client.transaction.steps import Opening, Steps
 from ternmq.model.errors import TernMQError, TransactionDecided, UnknownTransaction
+from ternmq.model.transaction_ids import transaction_number
 from ternmq.wire import control
 
 log: Final = logging.getLogger("ternmq")
@@ -30,7 +31,7 @@ class Unfinished:
 
     Attributes:
         closed: The client is closed, or about to be.
-        open: Numbers of the transactions whose blocks have not ended.
+        open: Numbers of the transactions whose blocks have not ended; see ``runs``.
         undone: Numbers of those whose roll back was not answered, or refused, oldest first.
     """
 
@@ -38,6 +39,8 @@ class Unfinished:
         self.closed = False
         self._blocks: dict[int, WeakMethod[Closes]] = {}
         """What rolls back the transactions whose blocks have not ended, opened or not."""
+        self._dropped = False
+        """A block was dropped without an end; ``open`` may have its number."""
         self.open: set[int] = set()
         self.undone: dict[int, None] = {}
         self._lost: dict[int, Opening] = {}
@@ -52,7 +55,21 @@ class Unfinished:
             key: Names it until it ends.
             closes: A method of the transaction; the transaction is not kept alive by it.
         """
-        self._blocks[key] = WeakMethod(closes, lambda _: self.ended(key))
+        self._blocks[key] = WeakMethod(closes, lambda _: self._drop(key))
+
+    def _drop(self, key: int) -> None:
+        """Note that a transaction was dropped by the application; called in any thread."""
+        self._dropped = True
+        self.ended(key)
+
+    def runs(self, number: int) -> bool:
+        """Return whether the block of a transaction has not ended; one that was dropped has."""
+        if self._dropped:
+            self._dropped = False
+            blocks = [one() for one in list(self._blocks.values())]
+            ids = [cast("Any", closes).__self__.id for closes in blocks if closes is not None]
+            self.open.intersection_update([transaction_number(id_) for id_ in ids if id_])
+        return number in self.open
 
     def ended(self, key: int) -> None:
         """Note that a block ended."""
@@ -63,6 +80,10 @@ class Unfinished:
         self.undone[number] = None
         if len(self.undone) > MOST:
             del self.undone[next(iter(self.undone))]
+
+    def decided(self, number: int) -> None:
+        """Note that a transaction is decided: nothing is left to roll back."""
+        self.undone.pop(number, None)
 
     def lose(self, opening: Opening) -> None:
         """Note that it is not known whether a transaction was opened."""
@@ -128,6 +149,6 @@ class Unfinished:
         except TernMQError as error:
             log.info("a transaction could not be rolled back at the end of its client: %s", error)
             return
-        self.undone.pop(number, None)
+        self.decided(number)
         if opening is not None:
             self.found(opening)

@@ -15,10 +15,11 @@ Ruler of the body (after the 48-byte header)::
     28  u32 0
     32      run_count x (u32 row_start, u32 row_end)
      .      the batch, as its producer made it; with FULFILS or COPY all of its rows or a slice
-     .      with FULFILS, at the next multiple of 8: u64 position of the SCHEDULED record that the
-            rows come from, u64 entry of the first row, i64 due_us, u64 0
+     .      with FULFILS, at the next multiple of 8: u64 position of the record that the rows come
+            from (SCHEDULED, or PREPARED if a transaction scheduled them), u64 entry of the first
+            row, i64 due_us, u64 0
      .      with COPY, likewise: u64 position of the record that the rows were stored with first,
-            i64 its time_us, u64 0, u64 0
+            i64 time_us when they were scheduled, u64 0, u64 0
 
 Offsets are dense: the k-th row that is a message, in row order, has offset ``first_offset + k``.
 Rows outside the runs were left out because their application id had been stored before.
@@ -66,16 +67,20 @@ class Fulfilment(NamedTuple):
     """What scheduled rows have come due: consecutive entries of one source with one due time."""
 
     source: int
-    """Position of the SCHEDULED record that they were stored with."""
+    """Position of the record that holds them: a SCHEDULED, or the PREPARED of a transaction."""
     first_entry: int
     due_us: int
 
 
 class Origin(NamedTuple):
-    """The SCHEDULED record that copied rows were stored with first."""
+    """Where copied rows come from."""
 
     position: int
+    """Position of the record that they were stored with first: a SCHEDULED, or the PREPARED of a
+    transaction."""
     time_us: int
+    """Time of the SCHEDULED; of a PREPARED, a time up to that of its RESOLVED. No row is due
+    before."""
 
 
 class Messages(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ column ``due_us``. The due time that counts is the later one of the column and t
 record that the row was stored with first (``due_times_us``): a row cannot come due before that.
 
 Before a segment is removed, its pending rows are copied to new SCHEDULED records (flag COPY), with
-their entries and the position and time of their first record.
+their entries, the position of their first record and the time when they were scheduled.
 
 A row is pending until a MESSAGES record with FULFILS contains it, a CANCELLED names it, or its
 topic is deleted.

@@ -6,7 +6,7 @@ Rulers of the bodies::
      0 u32 topic                                0 u64 transaction    0: nothing had been prepared
      4 u32 queue                                8 u64 batch_id
      8 u64 transaction  number                 16 u64 digest         as the writer states it
-    16 u64 batch_id     of the writer          24 u64 rows           made visible, of all parts
+    16 u64 batch_id     of the writer          24 u64 rows           of all parts and due parts
     24 u32 writer       number                 32 u32 writer         number
     28 u32 ordinal      in its transaction     36 u8  version        1
     32 u32 count        rows of the batch      37 u8  outcome        see ``Resolution``

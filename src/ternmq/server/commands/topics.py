@@ -182,19 +182,20 @@ class TopicCommands(ControlCommands):
             )
         if asked.instance:
             check_instance(asked.instance)
+        settings = InstanceAsked(asked.tags, asked.filter, asked.lease_us)
         catalog = broker.views.catalog
         if asked.topic not in catalog.by_name:
             if asked.if_topic or not self._desk.settings.create_topics:
                 raise UnknownTopic(f"there is no topic {asked.topic!r}")
             made = self._desk.settings.topic_spec(check_name(asked.topic))
-            broker.administration.check_places(1, made.queue_count)
+            # Before the topic is made: a refused join leaves no topic behind.
+            broker.broadcasting.check_new(now, caller.session, made, asked.instance, settings)
             broker.administration.create_topic(now, made)
         if asked.if_topic and not catalog.topic(asked.topic).spec.broadcast:
             raise InvalidRequest(
                 f"topic {asked.topic!r} is no broadcast topic: state a group, or consume it as a "
                 "broadcast instance"
             )
-        settings = InstanceAsked(asked.tags, asked.filter, asked.lease_us)
         reply = broker.broadcasting.join(now, caller.session, asked.topic, asked.instance, settings)
         one, created = reply.value
         if created:

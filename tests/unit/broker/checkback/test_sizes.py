@@ -99,7 +99,7 @@ def test_what_takes_a_commit_longer_counts_more() -> None:
     assert opened.settle_runs == 2 + 10
     world.hold(number, session, "t", pulled, Outcome.DEAD, [(10, 12)])
     assert opened.settle_runs == 12 + 13
-    with pytest.raises(TransactionTooLarge, match="26 are allowed"):
+    with pytest.raises(TransactionTooLarge, match="the limit transaction_settles is 26"):
         world.hold(number, session, "t", pulled, Outcome.RETRY, [(13, 14)])
     world.hold(number, session, "t", pulled, spans=[(13, 14)])
     assert world.broker.views.checked.settles == 26

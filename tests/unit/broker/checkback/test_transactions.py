@@ -199,7 +199,7 @@ def test_what_is_wrong_is_one_error_and_nothing_stored() -> None:
         world.put(3, check_after_us=0)
     with pytest.raises(DueTooFar):
         world.put(1, "t", [Row(body=b"x", due_us=world.now + 800 * DAY_US)], number=number)
-    with pytest.raises(TransactionTooLarge):
+    with pytest.raises(TransactionTooLarge, match=r"3 messages .* transaction_due_rows is 2"):
         world.put(1, "t", [Row(body=b"x", due_us=world.now + 9)] * 3, number=number)
     for never in (0, number + 1, (1 << 64) - 1, Name(9, 9)):
         for commit in (True, False):

@@ -445,7 +445,7 @@ def test_caps() -> None:
     world, _ = ready(limits)
     for _ in range(3):
         world.prepare("t", 1)
-    with pytest.raises(TransactionTooLarge):
+    with pytest.raises(TransactionTooLarge, match="the limit transaction_batches is 3"):
         world.prepare("t", 1)
     world.prepare("t", 1, "v")
     with pytest.raises(Busy, match="prepared batches"):

@@ -360,6 +360,51 @@ def test_what_is_refused() -> None:
     assert changed.instance is not None
 
 
+@pytest.mark.parametrize(
+    "asked", [{"lease_us": 1}, {"filter": "region ="}], ids=["lease", "filter"]
+)
+def test_a_join_that_is_refused_leaves_the_former_client_its_messages(
+    asked: dict[str, Any],
+) -> None:
+    world = World()
+    world.topic("t")
+    one, other = world.join("one"), world.join("other")
+    group = joined(world, one, "a")[0]
+    world.send("t", 3)
+    reply = pulled(world, one, "a")
+    assert reply is not None
+    away(world, one)
+    with pytest.raises((InvalidRequest, InvalidFilter)):
+        joined(world, other, "a", **asked)
+    world.commit()
+    assert group.spec.instance is not None
+    assert group.spec.instance.session == one
+    assert group.queues[0].leased_rows == 3
+    settled = world.settle(one, "t", "$b.a", reply)  # its client is back within its grace
+    assert settled.settled == [(0, 3, 1, 1)]
+
+
+def test_what_is_refused_before_the_topic_is_made() -> None:
+    world = World(Limits(instances=1, group_queues=4))
+    world.topic("t")
+    session = world.join()
+
+    def check(queues: int = 1, **asked: Any) -> None:
+        new = TopicSpec(name="u", queues=queues)
+        world.broker.broadcasting.check_new(world.now, session, new, "a", InstanceAsked(**asked))
+
+    check(queues=4)
+    with pytest.raises(InvalidRequest, match="lease"):
+        check(lease_us=1)
+    with pytest.raises(InvalidFilter):
+        check(filter="region =")
+    with pytest.raises(Busy, match="group_queues"):
+        check(queues=5)
+    joined(world, session, "a")
+    with pytest.raises(Busy, match="there are 1 broadcast instances"):
+        check()
+
+
 def test_a_broadcast_topic_has_instances_and_no_other_groups() -> None:
     world = World()
     world.topic("t", broadcast=True)

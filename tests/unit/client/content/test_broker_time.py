@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -43,3 +44,16 @@ def test_a_client_that_heard_nothing_for_long_is_not_far_ahead(clock: Clock) -> 
     clock.now_us += 86_400 * S
     known.moved(60_000 * S)
     assert known.at(known.moment_us()) == 60_010 * S
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="the system has no such clock")
+def test_a_suspend_of_the_machine_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour of suspend, which CLOCK_MONOTONIC does not count: the result is not behind."""
+    known = BrokerTime()
+    known.told(50_000 * S, known.moment_us())
+    read, hour_ns = time.clock_gettime_ns, 3600 * 10**9
+    suspended = {time.CLOCK_BOOTTIME: hour_ns}
+    monkeypatch.setattr(
+        time, "clock_gettime_ns", lambda clock: read(clock) + suspended.get(clock, 0)
+    )
+    assert known.at(known.moment_us()) >= 53_600 * S

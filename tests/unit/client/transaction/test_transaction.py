@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Iterator
 
 import pytest
 
 import ternmq
 from ternmq.client.transaction.decision import Decision
-from ternmq.model.errors import Busy, TernMQError
+from ternmq.model.errors import Busy, TernMQError, TransactionDecided
 from ternmq.record.batch.batch import Batch
 from ternmq.wire import bodies, control, frames
 from ternmq.wire.commands import Command
@@ -50,6 +51,13 @@ class Desk:
     @property
     def asked(self) -> list[bodies.TransactionPrepare]:
         return [bodies.unpack_transaction_prepare(one) for one in self.prepares]
+
+
+def question(broker: FakeBroker, number: int) -> None:
+    """Ask the client about a transaction."""
+    asked = control.TransactionCheck(transaction=number, group="g")
+    push = frames.pack(Command.TRANSACTION_CHECK, frames.PUSH, 0, control.encode(asked))
+    broker.connections[-1].write(push)
 
 
 async def test_the_first_request_opens_it_and_the_others_name_it() -> None:
@@ -290,12 +298,67 @@ async def test_a_roll_back_without_an_answer_is_said_again_when_it_is_asked() ->
             desk.silent = set()
             desk.decisions.clear()
             for number in (0x1F3, 0x1F4):
-                asked = control.TransactionCheck(transaction=number, group="g")
-                push = frames.pack(Command.TRANSACTION_CHECK, frames.PUSH, 0, control.encode(asked))
-                broker.connections[-1].write(push)
+                question(broker, number)
             await until(lambda: len(desk.decisions) == 2)
             said = {one.transaction: one.commit for one in desk.decisions}
             assert said == {0x1F3: False, 0x1F4: True}
+
+
+@pytest.mark.parametrize("error", [None, TransactionDecided("it is rolled back")])
+async def test_a_roll_back_that_was_answered_is_forgotten(error: TernMQError | None) -> None:
+    async with FakeBroker() as broker:
+        desk = Desk(broker)
+        client = ternmq.connect(broker.url, timeout=0.2)
+
+        @client.checker("g")
+        async def check(tx: ternmq.PreparedTransaction) -> Decision:
+            return Decision.UNKNOWN
+
+        async with client:
+            tx = client.transaction("g")
+            async with tx:
+                await tx.open()
+                desk.silent = {DECIDE}
+                with pytest.raises(ternmq.OutcomeUnknown):
+                    await tx.rollback()
+            desk.silent = set()
+            desk.decisions.clear()
+            desk.answer = lambda command: error if command is DECIDE else None
+            question(broker, 0x1F3)
+            await until(lambda: len(desk.decisions) == 1)
+            desk.answer = lambda command: None
+            question(broker, 0x1F4)  # when it is answered, the answer before it was read
+            await until(lambda: len(desk.decisions) == 2)
+        said = [(one.transaction, one.commit) for one in desk.decisions]
+        assert said == [(0x1F3, False), (0x1F4, None)]  # the close has nothing to roll back
+
+
+async def test_the_checker_is_asked_about_one_whose_block_was_dropped() -> None:
+    async with FakeBroker() as broker:
+        desk = Desk(broker)
+        numbers = iter((0x1F3, 0x1F4))
+        broker.on[PREPARE] = lambda request: bodies.pack_transaction_prepared(
+            next(numbers), 1, 0, 0, duplicate=False
+        )
+        client = ternmq.connect(broker.url)
+
+        @client.checker("g")
+        async def check(tx: ternmq.PreparedTransaction) -> Decision:
+            return Decision.ROLLBACK
+
+        async def dropped() -> str:
+            tx = await client.transaction("g").__aenter__()
+            return await tx.open()
+
+        async with client, client.transaction("g") as kept:
+            await kept.open()
+            assert await dropped() == "t-1f4"
+            gc.collect()
+            for number in (0x1F3, 0x1F4):
+                question(broker, number)
+            await until(lambda: len(desk.decisions) == 2)
+            said = {one.transaction: one.commit for one in desk.decisions}
+            assert said == {0x1F3: None, 0x1F4: False}
 
 
 async def test_one_that_did_nothing_is_not_known_to_the_broker() -> None:
