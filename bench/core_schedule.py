@@ -116,7 +116,7 @@ def burst(settings: Settings) -> Figures:
 
 
 def _schedule(rig: Rig, count: int, due: tuple[int, int] | None) -> None:
-    """Send messages in batches of 500, due at random times in a range from now on; None: at once."""
+    """Send messages in batches of 500, due at random times in a range; None: not scheduled."""
     chance = random.Random(3)
     producer = Producer(_TOPIC)
     for at in range(0, count, 500):

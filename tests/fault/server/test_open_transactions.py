@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ CAP = 20_000 if LONG else 500
 SHARE = CAP - CAP // 10
 """What one app may have of them."""
 OPENED = 5 * CAP // 2
-AT_ONCE = 1000 if LONG else 250
+AT_ONCE = 500 if LONG else 250
 GROUP = "orders"
 
 
@@ -33,7 +34,7 @@ def abandon() -> None:
     raise AbandonedError
 
 
-async def open_many(url: str, numbers: range, patience_s: float) -> tuple[list[str], int]:
+async def open_many(url: str, numbers: range, patience_s: float) -> tuple[list[str], Counter[str]]:
     """Open transactions with a message each, and leave them to the checkers.
 
     Args:
@@ -42,15 +43,14 @@ async def open_many(url: str, numbers: range, patience_s: float) -> tuple[list[s
         patience_s: Time after which a refusal is told.
 
     Returns:
-        The ids of those that were opened, and how many were refused.
+        The ids of those that were opened, and the errors of the others.
     """
     ids: list[str] = []
-    refused = 0
+    errors: Counter[str] = Counter()
     left = iter(numbers)
     async with ternmq.connect(url, timeout=patience_s) as client:
 
         async def work() -> None:
-            nonlocal refused
             for number in left:
                 tx = client.transaction(GROUP, query_id=str(number), on_error="check")
                 try:
@@ -59,13 +59,13 @@ async def open_many(url: str, numbers: range, patience_s: float) -> tuple[list[s
                         abandon()
                 except AbandonedError:
                     ids.append(tx.id)
-                except ternmq.Busy:
-                    refused += 1
+                except ternmq.TernMQError as error:
+                    errors[type(error).__name__] += 1
 
         async with asyncio.TaskGroup() as group:
             for _ in range(AT_ONCE):
                 group.create_task(work())
-    return ids, refused
+    return ids, errors
 
 
 @pytest.mark.timeout(1800)
@@ -79,12 +79,17 @@ def test_far_more_than_there_may_be(tmp_path: Path) -> None:
             client.admin.put_producer_group(GROUP, first=3600, cap=3600, without_checker=True)
         others = Others(broker.url)
         with others:
-            ids, refused = asyncio.run(open_many(broker.url, range(SHARE), 300 * patience()))
-            assert (len(set(ids)), refused) == (SHARE, 0)
+            ids, errors = asyncio.run(open_many(broker.url, range(SHARE), 300 * patience()))
+            assert (len(set(ids)), errors) == (SHARE, {})
             before = others.done
-            more, refused = asyncio.run(open_many(broker.url, range(SHARE, OPENED), 3 * patience()))
+            more, errors = asyncio.run(open_many(broker.url, range(SHARE, OPENED), 3 * patience()))
             wait_until(lambda: others.done > before, "others go on")
-        assert (more, refused) == ([], OPENED - SHARE)
+        # The last of the tries of one may have no answer in time, on a busy machine.
+        print(errors)
+        assert not more
+        assert errors.total() == OPENED - SHARE
+        assert errors["Busy"] + errors["ConnectionLost"] == OPENED - SHARE
+        assert errors["Busy"] > 0.9 * (OPENED - SHARE)
         broker.restart(kill=True)
         with ternmq.sync.connect(broker.url) as client:
             known = {one.id for one in client.admin.checked_transactions(group=GROUP, limit=SHARE)}

@@ -520,7 +520,7 @@ class Session:
             for member in self.members:
                 member.asking()
             link.ask(command, body, waiting)
-            sent = True
+            sent, asked_at = True, self.loop.time()
             try:
                 async with asyncio.timeout_at(until):
                     return await waiting.future
@@ -536,8 +536,11 @@ class Session:
                 await asyncio.sleep(pause)
             except TernMQError as error:
                 sent = lost
+                # Not asked again if the answer would hardly come in time: the outcome of a request
+                # without an answer is not known, and this refusal is better than that.
                 pause = next(pauses)
-                if not error.retriable or self.loop.time() + pause >= until:
+                now = self.loop.time()
+                if not error.retriable or now + pause + 2 * (now - asked_at) >= until:
                     raise
                 await asyncio.sleep(pause)
 

@@ -357,7 +357,7 @@ class Transaction(pickling.NotPickled):
             NoChecker: No client that checks this producer group is connected; nothing was stored.
             ProducerGroupTaken: The producer group belongs to another app.
             TransactionDecided: It was decided meanwhile, by a checker or an operator.
-            TransactionTooLarge: It has the maximum of batches.
+            TransactionTooLarge: It has the maximum of batches, or of messages with due times.
             TransactionNotOpen, TransactionInUse: It is not in use, or used by another task.
             CannotConnect, ConnectionLost: It is not known whether it is stored: the transaction
                 cannot be committed any more.
