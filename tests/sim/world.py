@@ -654,6 +654,8 @@ class World:
         for number, one in self.reference.opened.open.items():
             if one.parked:
                 continue
+            if number not in asking._times:
+                raise Violation(f"nobody will look at transaction {number} again")
             spec = self.reference.opened.spec(one.fact.group)
             end_us = one.since_us + spec.give_up_us
             if one.since_us < asking._began_us:  # its clients have had no time to come back
