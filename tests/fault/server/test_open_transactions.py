@@ -22,7 +22,7 @@ CAP = 20_000 if LONG else 500
 SHARE = CAP - CAP // 10
 """What one app may have of them."""
 OPENED = 5 * CAP // 2
-AT_ONCE = 500 if LONG else 250
+AT_ONCE = 1000 if LONG else 250
 GROUP = "orders"
 
 

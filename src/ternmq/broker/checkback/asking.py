@@ -235,7 +235,7 @@ class Asking:
             for session in self._by_group.get(group, ())
         )
 
-    def offered(self, now_us: int, app: str, session: int, groups: Sequence[str]) -> None:
+    def offered(self, now_us: int, app: str, session: int, groups: Sequence[str]) -> DoneReply:
         """See ``Checking.offered``."""
         if session not in self._ledger.views.sessions.by_number:
             raise UnknownSession(f"no session {session}")
@@ -248,15 +248,17 @@ class Asking:
             known.check_room(self._ledger.limits.producer_groups, app, len(new))
         for group in new:  # the name belongs to this app from now on
             self.claim(now_us, group, app)
+        done = DoneReply(self._ledger.end if new else 0)
         self._forget(session)
         if not groups:
-            return
+            return done
         self._offers[session] = tuple(dict.fromkeys(groups))
         for group in self._offers[session]:
             self._by_group.setdefault(group, {})[session] = None
             if group in self._waiting:
                 self._to_arm.append(iter(list(self._waiting[group])))
         self._arm_some(now_us, _AT_ONCE)
+        return done
 
     def claim(self, now_us: int, group: str, app: str) -> None:
         """Record that a new producer group belongs to an app, with the default settings.

@@ -256,7 +256,7 @@ class Checking:
 
     # -- checkers ---------------------------------------------------------------------------------
 
-    def offered(self, now_us: int, app: str, session: int, groups: Sequence[str]) -> None:
+    def offered(self, now_us: int, app: str, session: int, groups: Sequence[str]) -> DoneReply:
         """Set the producer groups for which a session offers a checker; it replaces earlier ones.
 
         Transactions that waited for a checker are asked about at once. New groups belong to the app
@@ -271,7 +271,7 @@ class Checking:
                 groups may belong to the app already, but the session offers what it offered before;
                 the same call later goes on.
         """
-        self.asking.offered(now_us, app, session, groups)
+        return self.asking.offered(now_us, app, session, groups)
 
     def withdrawn(self, session: int) -> None:
         """Note that a session offers no checkers any more: its last connection ended."""

@@ -249,9 +249,9 @@ class CheckedCommands(ControlCommands):
         """CHECKER_OFFER: ask this connection about transactions of groups from now on."""
         for group in asked.groups:
             check_name(group, "a producer group's name")
-        self._desk.checkers.offer(caller, asked.groups)
+        position = self._desk.checkers.offer(caller, asked.groups)
         self._core.touch()
-        return control.Nothing(), 0
+        return control.Nothing(), position
 
     def put_group(self, caller: Caller, asked: control.ProducerGroupPut) -> Answer:
         """PRODUCER_GROUP_PUT: make or change a producer group."""

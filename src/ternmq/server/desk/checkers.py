@@ -45,8 +45,8 @@ class Checkers:
     def __len__(self) -> int:
         return len(self._offers)
 
-    def offer(self, caller: Caller, groups: list[str]) -> None:
-        """Add groups to the offer of a caller.
+    def offer(self, caller: Caller, groups: list[str]) -> int:
+        """Add groups to the offer of a caller; return the position that the answer depends on.
 
         Raises:
             ProducerGroupTaken: A group belongs to another app; the offer stays as it was.
@@ -56,10 +56,11 @@ class Checkers:
         before = self._offers.get(caller.session)
         offered = before[1] if before is not None and before[0] is caller else set()
         wanted = offered | set(groups)
-        self._core.broker.checking.offered(
+        reply = self._core.broker.checking.offered(
             self._core.now_us(), caller.app, caller.session, sorted(wanted)
         )
         self._offers[caller.session] = caller, wanted
+        return reply.position
 
     def gone(self, caller: Caller) -> None:
         """End the offer of a caller that is gone, or whose session is over."""

@@ -390,6 +390,15 @@ def test_a_deleted_group_leaves_nothing_behind() -> None:
     assert not asking._free_us
 
 
+def test_an_offer_rests_on_the_groups_that_it_claims() -> None:
+    """A power cut must not give a name that was answered for to another app."""
+    world, session = start()
+    offered = world.broker.checking.offered
+    assert offered(world.now, "app", session, ["pay"]).position == 0
+    reply = offered(world.now, "app", session, ["pay", "new"])
+    assert reply.position == world.broker.journal.end > world.broker.journal.durable
+
+
 def test_groups_are_put_changed_and_deleted() -> None:
     world, session = start()
     number = world.put(1, session=session).transaction

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from ternmq.broker.checkback.questions import Question
+from ternmq.broker.gate.replies import DoneReply
 from ternmq.model.errors import ProducerGroupTaken
 from ternmq.server.desk.checkers import MOST_OPEN, Checkers
 from ternmq.wire import control
@@ -25,10 +26,11 @@ class Core:
     def now_us(self) -> int:
         return 5
 
-    def offered(self, now_us: int, app: str, session: int, groups: list[str]) -> None:
+    def offered(self, now_us: int, app: str, session: int, groups: list[str]) -> DoneReply:
         if self.taken & set(groups):
             raise ProducerGroupTaken("of another app")
         self.offers[session] = groups
+        return DoneReply(77)
 
     def withdrawn(self, session: int) -> None:
         del self.offers[session]
@@ -79,7 +81,7 @@ def test_offers_add_up(core: Core, checkers: Checkers) -> None:
 def test_the_end_of_an_old_connection_withdraws_nothing(core: Core, checkers: Checkers) -> None:
     old: Any = Caller(1)
     new: Any = Caller(1)
-    checkers.offer(old, ["a", "b"])
+    assert checkers.offer(old, ["a", "b"]) == 77
     checkers.offer(new, ["a"])  # its client came back: "b" is not offered again
     assert core.offers == {1: ["a"]}
     checkers.gone(old)
