@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import ternmq.sync
-from ternmq.cli.topics.send import kind_of
+from ternmq.cli.topics.send import Results, kind_of
 from tests.cli.conftest import CommandLine, Processes
 
 
@@ -30,6 +31,22 @@ def test_arguments(cli: CommandLine, topic: str, client: ternmq.sync.Client) -> 
 def test_a_header_is_given_once(cli: CommandLine, topic: str) -> None:
     ended = cli("send", topic, "x", "-H", "a=1", "-H", "b=1", "-H", "a=2", code=2)
     assert "header 'a' is given twice" in ended.err
+
+
+def test_a_request_that_was_sent_again_counts_as_stored(
+    capsys: pytest.CaptureFixture[str], cli: CommandLine, topic: str, client: ternmq.sync.Client
+) -> None:
+    """Without an id, nobody else can have sent the message before: the connection was lost."""
+    plain = client.send(topic, b"1")
+    named = client.send(topic, b"2", id="order-7")
+    results = Results(topic, each=False, quiet=False, as_json=False)
+    results.stored_one(replace(plain, duplicate=True))
+    results.stored_one(replace(named, duplicate=True))
+    results.end()
+    assert capsys.readouterr().err == (
+        f"stored 1 message in {topic}; not stored again: 1 message with an id that was stored "
+        "before\n"
+    )
 
 
 def test_receipts_as_json(cli: CommandLine, topic: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -128,3 +129,28 @@ async def test_the_log_says_that_a_client_tried_tls(caplog: pytest.LogCaptureFix
         with pytest.raises(ternmq.NotABroker):
             await ternmq.connect(one.url.replace("ternmq://", "ternmqs://")).connect()
         assert " broke the protocol: a TLS handshake (ternmqs:// or https://), but" in caplog.text
+
+
+async def test_an_error_that_is_raised_is_not_logged(
+    api: API, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with speaking(b"220 mail ESMTP\r\n") as port:
+        client = api.connect(f"ternmq://127.0.0.1:{port}", timeout=5)
+        with pytest.raises(ternmq.NotABroker):
+            await client.send("t", b"x")
+        await client.close()
+    assert [one.message for one in caplog.records if one.levelno > logging.INFO] == []
+
+
+async def test_a_send_to_a_silent_port_names_the_address_and_the_likely_cause(api: API) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"ternmq://127.0.0.1:{silent.getsockname()[1]}"
+        client = api.connect(url, timeout=0.5)
+        with pytest.raises(
+            ternmq.CannotConnect, match=f"not sent within .*connected to {url}"
+        ) as told:
+            await client.send("t", b"x")
+        assert "if another program listens there" in str(told.value)
+        await client.close()

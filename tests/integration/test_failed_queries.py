@@ -411,6 +411,25 @@ async def test_a_dry_run_does_not_make_the_other_topic(api: API, real: InProcess
     await client.close()
 
 
+async def test_a_dry_run_says_that_the_header_of_a_redrive_does_not_fit(
+    api: API, real: InProcessBroker
+) -> None:
+    client = await api.connect(real.url)
+    await client.admin.create_topic("orders")
+    await client.admin.create_group("orders", "g", retry=ternmq.RetryPolicy(attempts=1))
+    names = [f"h{number:02}" for number in range(13)]
+    headers = dict.fromkeys(names, "x" * 60_000)
+    left = 786_432 - sum(len(name) + len(value) for name, value in headers.items()) - 4
+    await client.send("orders", b"1", headers={**headers, "last": "x" * left})
+    await (await client.pull("orders", group="g", wait=10)).reject()
+    for dry_run in (True, False):
+        (told,) = await client.deadletters.redrive("orders", "g", to="repair", dry_run=dry_run)
+        assert not told.done
+        assert "at most 786432 are allowed" in str(told.error)
+    assert (await client.deadletters.count("orders", "g")).dead == 1
+    await client.close()
+
+
 async def test_no_right_on_the_other_topic_is_said_of_each_message(
     api: API, real: InProcessBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

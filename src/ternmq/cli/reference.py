@@ -58,7 +58,7 @@ file can read it.
   `2026-01-31T14:30:00Z` are a date, or a date and a time. A time without a time zone is in the time
   zone of the machine. A range begins at `--since` and ends before `--until`. Commands print times
   in UTC.
-* Names: 1 to 127 characters of `A-Z a-z 0-9 . _ -`.
+* Names: 1 to 127 characters of `A-Z a-z 0-9 . _ -`; the name of a broadcast instance, at most 120.
 * Offsets: `7`. If a command accepts several offsets, also a range: `10-12`.
 
 ## Output

@@ -976,7 +976,8 @@ class Client(pickling.NotPickled):
             group: The consumer group; None: a broadcast instance, as ``pull`` describes.
             tags: Filter; ``declare`` describes how it is applied.
             filter: Header filter, likewise.
-            concurrency: Number of messages handled at one time; not more than ``max_in_flight``.
+            concurrency: Number of messages handled at one time. No more than ``max_in_flight`` are
+                there to be handled, whatever this says.
             max_in_flight: Largest number of unsettled messages that the client holds; None:
                 ``concurrency``, plus as many as are processed in 0.1 s, at most 1,024.
             mode: Mode of the group.

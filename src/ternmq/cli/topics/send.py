@@ -248,8 +248,10 @@ class Results:
     def stored_one(self, receipt: Receipt) -> None:
         """Process the receipt of a message."""
         self.stored += 1
-        self.duplicates += receipt.duplicate
-        self.scheduled += receipt.due_at is not None and not receipt.duplicate
+        # Without an id, it is a request that was sent again after a lost connection: stored once.
+        again = receipt.duplicate and bool(receipt.application_id)
+        self.duplicates += again
+        self.scheduled += receipt.due_at is not None and not again
         if self._quiet:
             return
         if self._as_json:

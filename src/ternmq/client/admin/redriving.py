@@ -15,8 +15,9 @@ from typing import Final
 
 from ternmq.client.connection.session import Session
 from ternmq.client.content.message import Message, Receipt
-from ternmq.client.content.validation import MAX_ID_BYTES
+from ternmq.client.content.validation import MAX_ID_BYTES, check_message
 from ternmq.model.errors import (
+    InvalidRequest,
     MessageNotFound,
     OrderingKeyRequired,
     TopicNotOrdered,
@@ -159,7 +160,7 @@ async def redrive_to(
             told[row.offset] = Redriven(queue, row.offset, done=False, error=lost)
     if dry_run:
         for row in kept:
-            error = target.refusal(row)
+            error = target.refusal(row) or _unfit(_message(topic, group, row))
             told[row.offset] = Redriven(queue, row.offset, done=error is None, error=error)
         return [*told.values()]
     messages = [_message(topic, group, row) for row in kept]
@@ -185,6 +186,20 @@ async def redrive_to(
 def _content(row: control.FailedMessage) -> Row:
     assert row.message is not None
     return Batch(row.message.batch).row(row.message.row)
+
+
+def _unfit(message: Message) -> Exception | None:
+    """Return why a message cannot be sent: with the header of a redrive, it may be too large."""
+    properties = Row(
+        b"", message.key or "", application_id=message.id or "", tag=message.tag or "",
+        ordering_key=message.ordering_key or "", content_type=message.content_type or "",
+        headers=dict(message.headers or {}),
+    )  # fmt: skip
+    try:
+        check_message(properties)
+    except InvalidRequest as error:
+        return error
+    return None
 
 
 def _message(topic: str, group: str, row: control.FailedMessage) -> Message:

@@ -151,7 +151,9 @@ class Link(asyncio.BufferedProtocol):
         try:
             self._handle(self._session.receive(data))
         except TernMQError as error:
-            log.warning("the answer of the broker is not valid: %s", error)
+            # Before HELLO is answered, the error is raised in the application's code.
+            level = logging.WARNING if self.usable else logging.DEBUG
+            log.log(level, "the answer of the broker is not valid: %s", error)
             self.abort(error)
 
     def _handle(self, events: list[Answer | Refusal | Push]) -> None:

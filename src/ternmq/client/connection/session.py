@@ -307,6 +307,14 @@ class Session:
         finally:
             self._waiters.discard(waiter)
 
+    @property
+    def obstacle(self) -> TernMQError | None:
+        """Why there is no connection: the last failure, or what the attempt under way waits for."""
+        link, opening = self._link, self._opening
+        if self.failure is None and link is not None and opening is not None and not opening.done():
+            return silent(self.options.address, accepted=link.accepted)
+        return self.failure
+
     async def _reconnect(self) -> None:
         try:
             for pause in self.options.backoff.pauses():

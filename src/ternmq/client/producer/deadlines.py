@@ -31,7 +31,7 @@ def too_late(
         load: The load.
         connected: Whether there is a connection.
         behind: Whether earlier sends are not answered.
-        failure: Why the last attempt to connect failed, if it did.
+        failure: Why there is no connection, if that is known.
     """
     if load.last_error is not None and not load.uncertain and not load.asked:
         return load.last_error
@@ -48,4 +48,7 @@ def too_late(
         error.hint = "give it a longer timeout"
         return error
     why = failure.args[0] if failure and failure.args else "no answer yet"
-    return CannotConnect(f"not sent within {seconds}: {why}")
+    error = CannotConnect(f"not sent within {seconds}: {why}")
+    if failure is not None and failure.hint:
+        error.hint = failure.hint
+    return error

@@ -273,7 +273,7 @@ class Producer(Member):
         self._timer, self._timer_at = None, math.inf
         session = self._session
         now, connected = session.loop.time(), session.link is not None
-        self.core.over(now, connected=connected, failure=session.failure)
+        self.core.over(now, connected=connected, failure=session.obstacle)
         self._react()
 
     def _advance(self) -> None:
