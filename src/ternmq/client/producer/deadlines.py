@@ -48,7 +48,7 @@ def too_late(
         error.hint = "give it a longer timeout"
         return error
     why = failure.args[0] if failure and failure.args else "no answer yet"
-    error = CannotConnect(f"not sent within {seconds}: {why}")
+    lost = CannotConnect(f"not sent within {seconds}: {why}")
     if failure is not None and failure.hint:
-        error.hint = failure.hint
-    return error
+        lost.hint = failure.hint
+    return lost
