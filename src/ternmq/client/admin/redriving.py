@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Final
+from typing import Final, cast
 
 from ternmq.client.connection.session import Session
 from ternmq.client.content.message import Message, Receipt
-from ternmq.client.content.validation import MAX_ID_BYTES, check_message
+from ternmq.client.content.validation import MAX_ID_BYTES, Properties, check_message
 from ternmq.model.errors import (
     InvalidRequest,
     MessageNotFound,
@@ -196,7 +196,7 @@ def _unfit(message: Message) -> Exception | None:
         headers=dict(message.headers or {}),
     )  # fmt: skip
     try:
-        check_message(properties)
+        check_message(cast("Properties", properties))  # which only reads them
     except InvalidRequest as error:
         return error
     return None

@@ -385,18 +385,12 @@ def lease_us_of(lease: object) -> int:
 class Properties(Protocol):
     """The fields of a message besides its body. Applications may have given wrong types."""
 
-    @property
-    def application_id(self) -> str: ...
-    @property
-    def key(self) -> str: ...
-    @property
-    def ordering_key(self) -> str: ...
-    @property
-    def tag(self) -> str: ...
-    @property
-    def content_type(self) -> str: ...
-    @property
-    def headers(self) -> Mapping[str, str]: ...
+    application_id: str
+    key: str
+    ordering_key: str
+    tag: str
+    content_type: str
+    headers: Mapping[str, str]
 
 
 def check_message(message: Properties) -> int:
