@@ -40,6 +40,7 @@ _SPREAD_DAYS: Final = 600
 _FAR: Final = (DAY_US // 8, _SPREAD_DAYS * DAY_US)
 _NEAR: Final = (30 * 60 * SECOND_US, 59 * 60 * SECOND_US)
 """Below the horizon, an hour ahead: such rows are in memory in the order of their due times."""
+_STATE_MIB: Final = 512
 _BURST: Final = 100_000
 _BURST_OF: Final = 1000
 
@@ -186,6 +187,37 @@ def _started(path: Path, count: int) -> Figures:
     return figures
 
 
+def state_share(settings: Settings) -> Figures:
+    """Schedule 5,000 messages of 1 KiB a second, each due within 10 s, and weigh STATE."""
+    chance = random.Random(5)
+    size = settings.scaled(_STATE_MIB, 4) * MIB
+    body = bytes(range(256)) * 4
+    producer = Producer(_TOPIC)
+    options = _OPTIONS if not settings.quick else Options(segment_bytes=MIB, state_bytes=MIB)
+    with folder(settings) as path:
+        rig = Rig(path, options, sync=False)
+        rig.topic(_TOPIC)
+        broker, journal = rig.broker, rig.broker.journal
+        freeze()
+        while journal.end < size:
+            for _ in range(5):
+                due_us = rig.now_us + chance.randrange(SECOND_US, 10 * SECOND_US)
+                batch = producer.rows([Row(body=body, due_us=due_us)])
+                broker.send(rig.now_us, _TOPIC, batch)
+            broker.tick(rig.now_us)
+            rig.turn()
+        thaw()
+        figures: Figures = {
+            "delivered": broker.fulfilling.fulfilled_rows,
+            "pending": broker.views.schedule.rows,
+            "journal_mib": journal.end / MIB,
+            "state_sets": broker.writer.sets_written - 1,
+            "state_share": broker.writer.bytes_written / journal.end,
+        }
+        rig.close()
+    return figures
+
+
 MEASUREMENTS: Final = (
     Measurement(
         "schedule-single",
@@ -214,5 +246,12 @@ MEASUREMENTS: Final = (
         start,
         (Target("start_s", 3.0),),
         {"messages": _MANY, "days": _SPREAD_DAYS},
+    ),
+    Measurement(
+        "scheduled-state",
+        "what STATE takes of the journal while messages are scheduled and come due within 10 s",
+        state_share,
+        (Target("state_share", 0.05),),
+        {"body_bytes": 1024, "a_second": 5000, "journal_mib": _STATE_MIB},
     ),
 )

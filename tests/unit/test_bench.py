@@ -36,6 +36,7 @@ def test_every_measurement_of_the_issue_is_there():
         "scheduled-burst",
         "scheduled-1000000",
         "scheduled-10000000",
+        "scheduled-state",
         "transaction-single",
         "transaction-settle",
         "transaction-state",
@@ -59,7 +60,13 @@ def test_every_measurement_of_the_issue_is_there():
     [
         ("append-single", "append-batch", "pull-batch", "pull-singles"),
         ("ordered-10", "ordered-1000", "ordered-100000", "locked", "groups-70", "header-filter"),
-        ("schedule-single", "scheduled-burst", "scheduled-1000000", "scheduled-10000000"),
+        (
+            "schedule-single",
+            "scheduled-burst",
+            "scheduled-1000000",
+            "scheduled-10000000",
+            "scheduled-state",
+        ),
         ("transaction-single", "transaction-settle"),
         ("topics-40000", "replay"),
         ("start", "longest-turn", "longest-turn-retention"),
