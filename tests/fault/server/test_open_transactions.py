@@ -84,12 +84,12 @@ def test_far_more_than_there_may_be(tmp_path: Path) -> None:
             before = others.done
             more, errors = asyncio.run(open_many(broker.url, range(SHARE, OPENED), 3 * patience()))
             wait_until(lambda: others.done > before, "others go on")
-        # The last of the tries of one may have no answer in time, on a busy machine.
+        # A refused request is sent again until its time is over. On a busy machine there may be no
+        # answer to the last try: then it is not known whether it was opened. None was.
         print(errors)
         assert not more
-        assert errors.total() == OPENED - SHARE
-        assert errors["Busy"] + errors["ConnectionLost"] == OPENED - SHARE
-        assert errors["Busy"] > 0.9 * (OPENED - SHARE)
+        assert errors["Busy"] > 0
+        assert errors["Busy"] + errors["ConnectionLost"] == errors.total() == OPENED - SHARE
         broker.restart(kill=True)
         with ternmq.sync.connect(broker.url) as client:
             known = {one.id for one in client.admin.checked_transactions(group=GROUP, limit=SHARE)}
