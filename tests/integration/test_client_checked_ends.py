@@ -9,8 +9,10 @@ import pytest
 
 import ternmq
 from ternmq import Decision
+from ternmq.client.connection.link import Link
 from ternmq.client.transaction.steps import Steps
 from ternmq.testing import InProcessBroker
+from ternmq.wire.commands import Command
 from tests.asynchronous import until
 from tests.integration.proxy import Proxy
 from tests.integration.test_client_checked import GROUP, taken, unknowing
@@ -121,3 +123,25 @@ async def test_a_commit_that_was_sent_has_an_unknown_outcome_whatever_comes_then
         assert caught.value.transaction_id == tx.id
         assert await other.transaction_outcome(tx.id) is Decision.COMMIT
         await client.close()
+
+
+async def test_a_refusal_is_told_rather_than_a_last_try_without_an_answer(
+    real: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker takes most of the time to refuse: another try would end without an answer."""
+    ask = Link.ask
+
+    def refused_late(self: Link, command: Command, body: bytes, asker: Any) -> None:
+        if command is Command.TRANSACTION_PREPARE:
+            loop = asyncio.get_running_loop()
+            loop.call_later(0.3, asker.refused, ternmq.Busy("there are as many as may be"))
+        else:
+            ask(self, command, body, asker)
+
+    async with ternmq.connect(real.url) as client:
+        unknowing(client)
+        monkeypatch.setattr(Link, "ask", refused_late)
+        tx = client.transaction(GROUP, timeout=0.5)
+        with pytest.raises(ternmq.Busy, match="as many as may be"):
+            async with tx:
+                await tx.send("t", b"1")

@@ -219,6 +219,26 @@ async def test_retries_end_when_a_message_is_too_old(api: API, timed: InProcessB
         assert await dead(client, "t") == {b"x": (3, "no")}
 
 
+async def test_a_held_message_that_has_expired_does_not_come_again(
+    api: API, timed: InProcessBroker
+) -> None:
+    """An operator lets it come again; its key goes on without it."""
+    once = ternmq.RetryPolicy(attempts=1, exhausted=ternmq.Exhausted.HOLD)
+    async with api.connect(timed.url) as client:
+        await client.admin.create_topic("o", ordered=True)
+        await client.admin.create_group("o", "g", retry=once)
+        await client.send("o", b"held", ordering_key="k", expires_after=60)
+        await client.send("o", b"next", ordering_key="k")
+        first = await client.pull("o", group="g", wait=10)
+        await first[0].retry(reason="no")
+        await advance(timed, 100)
+        assert await bodies(client, "o") == []
+        assert await client.deadletters.retry("o", "g", [0]) == []
+        assert await bodies(client, "o") == [b"next"]
+        ((body, (attempts, reason)),) = (await dead(client, "o")).items()
+        assert (body, attempts, reason) == (b"held", 1, "expired")
+
+
 async def test_a_pull_that_does_not_wait_finds_what_is_behind_many_expired_messages(
     api: API, timed: InProcessBroker
 ) -> None:

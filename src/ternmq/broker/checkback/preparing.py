@@ -16,7 +16,14 @@ from ternmq.broker.gate.replies import CheckedPrepareReply, DoneReply
 from ternmq.broker.group.lease import LEASE_BITS
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import union
-from ternmq.broker.intake.prepared import check_batch, check_room, queue_of, shown, stored
+from ternmq.broker.intake.prepared import (
+    check_batch,
+    check_due_rows,
+    check_room,
+    queue_of,
+    shown,
+    stored,
+)
 from ternmq.broker.intake.scheduling import check_due_times, check_scheduled
 from ternmq.broker.intake.sends import Sending
 from ternmq.broker.ledger.factkinds import PREPARED
@@ -215,13 +222,10 @@ class CheckedPreparing:
                 f"limit transaction_batches is {limits.transaction_batches:,}: send more messages "
                 "in each"
             )
-        due_rows = due + (0 if opened is None else opened.due_rows)
-        if due and due_rows > limits.transaction_due_rows:
-            name = "the transaction" if opened is None else f"transaction {opened.public_id}"
-            raise TransactionTooLarge(
-                f"{name} would have {due_rows:,} messages with due times; the limit "
-                f"transaction_due_rows is {limits.transaction_due_rows:,}"
-            )
+        if due and opened is not None:
+            check_due_rows(limits, opened.due_rows + due, f"transaction {opened.public_id}")
+        elif due:
+            check_due_rows(limits, due)
         self._check_resolved(opened, batches=1, due=due)
         if due:
             check_scheduled(views, due)

@@ -18,8 +18,9 @@ from ternmq.model.errors import (
     MessageTooLarge,
     ResendTooOld,
     StrictNeedsReplica,
+    TransactionTooLarge,
 )
-from ternmq.model.specs import Durability
+from ternmq.model.specs import Durability, Limits
 from ternmq.record.batch.batch import HEADER, BatchError, Column, verify
 from ternmq.record.fact import transactions
 from ternmq.record.fact.header import HEADER_BYTES, Kind, kind_of
@@ -84,6 +85,19 @@ def check_batch(
     elif producer is None and len(dedup.producers) >= limits.producers:
         raise Busy(f"there are {limits.producers:,} producers, the limit producers")
     return Checked(count, flags, entry)
+
+
+def check_due_rows(limits: Limits, rows: int, name: str = "the transaction") -> None:
+    """Refuse more rows with due times than a transaction may have.
+
+    Raises:
+        TransactionTooLarge.
+    """
+    if rows > limits.transaction_due_rows:
+        raise TransactionTooLarge(
+            f"{name} would have {rows:,} messages with due times; the limit "
+            f"transaction_due_rows is {limits.transaction_due_rows:,}"
+        )
 
 
 def check_room(views: Views, size: int) -> None:

@@ -7,7 +7,14 @@ from typing import Final
 from ternmq.broker.catalog.catalog import Topic
 from ternmq.broker.dedup.dedup import Entry
 from ternmq.broker.gate.replies import PrepareReply
-from ternmq.broker.intake.prepared import check_batch, check_room, queue_of, shown, stored
+from ternmq.broker.intake.prepared import (
+    check_batch,
+    check_due_rows,
+    check_room,
+    queue_of,
+    shown,
+    stored,
+)
 from ternmq.broker.intake.scheduling import check_due_times, check_scheduled
 from ternmq.broker.intake.sends import Sending
 from ternmq.broker.ledger.factkinds import PREPARED
@@ -132,12 +139,8 @@ class Preparing:
                 f"{limits.writers:,}"
             )
         due_rows = due + (0 if opened is None else undecided.times.rows[opened.number])
-        if due and due_rows > limits.transaction_due_rows:
-            raise TransactionTooLarge(
-                f"the transaction would have {due_rows:,} messages with due times; the limit "
-                f"transaction_due_rows is {limits.transaction_due_rows:,}"
-            )
         if due:
+            check_due_rows(limits, due_rows)
             check_scheduled(views, due)
         if opened is None:
             if len(undecided.by_number) >= limits.transactions:

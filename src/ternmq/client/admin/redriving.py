@@ -160,7 +160,7 @@ async def redrive_to(
             told[row.offset] = Redriven(queue, row.offset, done=False, error=lost)
     if dry_run:
         for row in kept:
-            error = target.refusal(row) or _unfit(_message(topic, group, row))
+            error = target.refusal(row) or _unfit(_content(row), _message(topic, group, row))
             told[row.offset] = Redriven(queue, row.offset, done=error is None, error=error)
         return [*told.values()]
     messages = [_message(topic, group, row) for row in kept]
@@ -188,13 +188,9 @@ def _content(row: control.FailedMessage) -> Row:
     return Batch(row.message.batch).row(row.message.row)
 
 
-def _unfit(message: Message) -> Exception | None:
+def _unfit(content: Row, message: Message) -> Exception | None:
     """Return why a message cannot be sent: with the header of a redrive, it may be too large."""
-    properties = Row(
-        b"", message.key or "", application_id=message.id or "", tag=message.tag or "",
-        ordering_key=message.ordering_key or "", content_type=message.content_type or "",
-        headers=dict(message.headers or {}),
-    )  # fmt: skip
+    properties = replace(content, headers=message.headers or {}, application_id=message.id or "")
     try:
         check_message(cast("Properties", properties))  # which only reads them
     except InvalidRequest as error:

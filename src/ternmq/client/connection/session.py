@@ -300,7 +300,7 @@ class Session:
         try:
             return await asyncio.wait_for(waiter, timeout)
         except TimeoutError:
-            failure = self.failure
+            failure = self.obstacle
             # The error of the last attempt would say the same once more: its cause is shown.
             cause = None if failure is None else failure.__cause__
             raise none_in_time(self.options.address, failure) from cause

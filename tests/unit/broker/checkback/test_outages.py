@@ -24,12 +24,17 @@ def start(then: Unanswered) -> Transacting:
     return world
 
 
-@pytest.mark.parametrize("then", THEN)
-def test_who_comes_back_within_the_grace_is_asked_and_decides(then: Unanswered) -> None:
+def away(then: Unanswered) -> tuple[Transacting, int, int]:
+    """Open a transaction, and be down for two days; return it and the session grace."""
     world = start(then)
     number = world.put(1, "t").transaction
     world.restart(gap_us=2 * DAY_US)
-    grace_us = world.broker.limits.session_grace_us
+    return world, number, world.broker.limits.session_grace_us
+
+
+@pytest.mark.parametrize("then", THEN)
+def test_who_comes_back_within_the_grace_is_asked_and_decides(then: Unanswered) -> None:
+    world, number, grace_us = away(then)
     assert world.wait(grace_us - SECOND) == []
     session = world.checker("d")
     assert world.wait(SECOND // 2) == [(session, number, 1)]
@@ -40,10 +45,7 @@ def test_who_comes_back_within_the_grace_is_asked_and_decides(then: Unanswered) 
 
 @pytest.mark.parametrize("then", THEN)
 def test_if_nobody_comes_the_policy_decides_after_the_grace(then: Unanswered) -> None:
-    world = start(then)
-    number = world.put(1, "t").transaction
-    world.restart(gap_us=2 * DAY_US)
-    grace_us = world.broker.limits.session_grace_us
+    world, number, grace_us = away(then)
     world.wait(grace_us + PLAIN.first_us - 1)
     assert world.broker.checking.show("app", number).outcome == "undecided"
     world.wait(1)
