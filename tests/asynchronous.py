@@ -19,9 +19,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     names = inspect.signature(pyfuncitem.obj).parameters
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
+    mark = pyfuncitem.get_closest_marker("timeout")
+    seconds = DEADLINE_S if mark is None else mark.args[0] / 2  # before pytest gives up
 
     async def run() -> None:
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(seconds):
             await pyfuncitem.obj(**arguments)
 
     asyncio.run(run())
@@ -37,10 +39,12 @@ async def until(condition: Callable[[], object], what: str = "", seconds: float 
         await asyncio.sleep(0.002)
 
 
-async def until_true(asked: Callable[[], Awaitable[object]], what: str = "") -> None:
+async def until_true(
+    asked: Callable[[], Awaitable[object]], what: str = "", seconds: float = DEADLINE_S / 2
+) -> None:
     """Ask until the answer is true, a broker for one; fail after a deadline."""
-    end = time.monotonic() + DEADLINE_S / 2
+    end = time.monotonic() + seconds
     while not await asked():
         if time.monotonic() > end:
-            pytest.fail(f"not within {DEADLINE_S / 2} s: {what or asked}")
+            pytest.fail(f"not within {seconds} s: {what or asked}")
         await asyncio.sleep(0.01)

@@ -356,7 +356,10 @@ class Client(pickling.NotPickled):
             outgoing.priority = priority_of(priority)
         outgoing.lifetime = lifetime
         producer.put(topic, outgoing, timeout)
-        return await future
+        try:
+            return await future
+        finally:
+            del future, outgoing  # see ``raising``
 
     def send_soon(
         self,

@@ -30,7 +30,7 @@ from ternmq.client.producer.many import Many, ready_bodies
 from ternmq.client.producer.outgoing import Outgoing
 from ternmq.client.producer.producer import Producer
 from ternmq.client.producer.selecting import chosen_by, number_of
-from ternmq.model.errors import BufferFull, EncodeError, InvalidRequest, UnsentMessages
+from ternmq.model.errors import BufferFull, EncodeError, InvalidRequest, UnsentMessages, hinted
 from ternmq.model.printing import printable
 from ternmq.model.words import counted, verb
 
@@ -224,7 +224,9 @@ class Sender:
             async with asyncio.timeout_at(until):
                 await producer.room.wait(loop)
         except TimeoutError:
-            raise BufferFull(f"no room within {timeout:g} s: nothing was sent") from None
+            pass  # an error raised here would refer to this one: see ``raising``
+        if producer.room.full:
+            raise BufferFull(f"no room within {timeout:g} s: nothing was sent")
         left = until - loop.time()
         expected = producer.core.window.expected_s(producer.room.taken_bytes)
         if left < min(expected, timeout / 2):
@@ -238,17 +240,19 @@ class Sender:
         asked_us = self._session.broker_time.moment_us()  # not when there is room
         outbound = Outbound(topic, message)
         failure: BaseException | None = None
-        with self._middlewares.enter_sends(outbound):
-            try:
-                if self._producer.room.full:
-                    timeout = await self.room(timeout)
-                future = self._put_outbound(outbound, timeout, asked_us)
-                outbound.receipt = await future
-            except BaseException as error:
-                failure = error
-                raise
-        if failure is not None:  # a middleware caught the error: a send returns a receipt, or fails
-            raise failure
+        try:
+            with self._middlewares.enter_sends(outbound):
+                try:
+                    if self._producer.room.full:
+                        timeout = await self.room(timeout)
+                    outbound.receipt = await self._put_outbound(outbound, timeout, asked_us)
+                except BaseException as error:
+                    failure = error
+                    raise
+            if failure is not None:  # a middleware caught it: a send returns a receipt, or fails
+                raise failure
+        finally:
+            del failure  # see ``raising``
         assert outbound.receipt is not None
         return outbound.receipt
 
@@ -382,9 +386,10 @@ class Sender:
     async def flush(self, timeout: float | None) -> None:
         """Wait until everything sent is answered; see ``Client.flush``."""
         if not await self._producer.drained(timeout):
-            waiting = UnsentMessages(f"messages are still on their way after {timeout:g} s")
-            waiting.hint = "the client continues to send them: another flush() waits for them"
-            raise waiting
+            raise hinted(
+                UnsentMessages(f"messages are still on their way after {timeout:g} s"),
+                "the client continues to send them: another flush() waits for them",
+            )
         self.raise_unsent()
 
     def raise_unsent(self) -> None:

@@ -30,7 +30,7 @@ all of them. On the wire an error is its code and text; ``of_code`` returns its 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
 from ternmq.model.outcomes import Failure, Receipt
 
@@ -852,6 +852,16 @@ def of_code(
         newer.retriable, newer.refresh_routes = retriable, refresh_routes
         return newer
     error: TernMQError = kind(text)
+    return error
+
+
+E = TypeVar("E", bound=TernMQError)
+"""The class of an error."""
+
+
+def hinted(error: E, hint: str) -> E:
+    """Return an error with another hint than that of its class, to be raised at once."""
+    error.hint = hint
     return error
 
 

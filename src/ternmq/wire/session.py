@@ -28,6 +28,7 @@ from ternmq.model.errors import (
     ProtocolError,
     TernMQError,
     UnsupportedVersion,
+    hinted,
 )
 from ternmq.wire import bodies, control, frames
 from ternmq.wire.commands import ONE_WAY_COMMANDS, PUSHES, TABLE, Command
@@ -345,9 +346,10 @@ def _refuse_others(data: bytes) -> None:
     if data.startswith(b"HTTP/"):
         _refuse_http(data)
     if data.startswith(_TLS_ALERT):
-        encrypted = NotABroker("this port requires TLS")
-        encrypted.hint = "write ternmqs:// instead of ternmq:// in the address"
-        raise encrypted
+        raise hinted(
+            NotABroker("this port requires TLS"),
+            "write ternmqs:// instead of ternmq:// in the address",
+        )
     raise NotABroker(
         f"a program that is not a broker listens there: its first bytes are {data[:16]!r}"
     )
@@ -362,9 +364,9 @@ def _refuse_http(data: bytes) -> NoReturn:
     told = _CLIENTS.search(data[:_HEAD_BYTES])
     if told is None:
         raise NotABroker("this is an HTTP port, such as that of a broker's metrics")
-    error = NotABroker(f"this is a broker's HTTP port; clients connect to {told[1].decode()}")
-    error.hint = ""  # the hint guesses the address, and here it is known
-    raise error
+    raise hinted(  # the hint of the class guesses the address, and here it is known
+        NotABroker(f"this is a broker's HTTP port; clients connect to {told[1].decode()}"), ""
+    )
 
 
 _CLIENTS: Final = re.compile(rb"\r\nTernMQ-Clients: (ternmqs?://[A-Za-z0-9._:\[\]-]{1,255})\r\n")

@@ -12,6 +12,7 @@ from typing import Final
 
 from ternmq.client.connection.address import Address
 from ternmq.client.connection.connecting import refused
+from ternmq.client.connection.raising import own
 from ternmq.client.connection.stats import Traffic
 from ternmq.client.process.forking import let_go, watch
 from ternmq.model.errors import ConnectionLost, ProtocolError, TernMQError
@@ -78,7 +79,7 @@ class BlockingConnection:
         self._write(self._session.hello(hello), timeout)
         answer = self.receive(1, timeout)
         if isinstance(answer, Refusal):
-            raise answer.error if answer.id else lost(answer.error)
+            raise own(answer.error) if answer.id else lost(answer.error)
         welcome = self._session.welcome
         assert welcome is not None
         self._traffic.opened += 1
@@ -98,21 +99,24 @@ class BlockingConnection:
     def _accepted(self, timeout: float) -> socket.socket:
         """Return a socket connected to the first of the host's addresses that accepts it."""
         address = self._address
-        failure: OSError = OSError("the host's name has no address")
-        for family, kind, protocol, _, place in socket.getaddrinfo(
-            address.host, address.port, 0, socket.SOCK_STREAM
-        ):
-            try:
-                line = self._socket = socket.socket(family, kind, protocol)
-                self._descriptor = line.fileno()
-                line.settimeout(timeout)
-                line.connect(place)
-            except OSError as error:
-                self.close()
-                failure = error
-            else:
-                return line
-        raise failure
+        failure = OSError("the host's name has no address")
+        try:
+            for family, kind, protocol, _, place in socket.getaddrinfo(
+                address.host, address.port, 0, socket.SOCK_STREAM
+            ):
+                try:
+                    line = self._socket = socket.socket(family, kind, protocol)
+                    self._descriptor = line.fileno()
+                    line.settimeout(timeout)
+                    line.connect(place)
+                except OSError as error:
+                    self.close()
+                    failure = error
+                else:
+                    return line
+            raise failure
+        finally:
+            del failure  # see ``raising``
 
     def _secured(self, line: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
         # The handshake comes after the move: an object that fails in it would close the descriptor.

@@ -36,18 +36,21 @@ async def connected(
         return
     failure = OSError("the host's name has no address")
     found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    for family, _, _, _, place in found:
-        try:
-            await loop.create_connection(
-                lambda: protocol,
-                str(place[0]),
-                address.port,
-                family=family,
-                ssl=context,
-                server_hostname=None if context is None else address.host,
-            )
-        except OSError as error:
-            failure = error
-        else:
-            return
-    raise failure
+    try:
+        for family, _, _, _, place in found:
+            try:
+                await loop.create_connection(
+                    lambda: protocol,
+                    str(place[0]),
+                    address.port,
+                    family=family,
+                    ssl=context,
+                    server_hostname=None if context is None else address.host,
+                )
+            except OSError as error:
+                failure = error
+            else:
+                return
+        raise failure
+    finally:
+        del failure  # see ``raising``

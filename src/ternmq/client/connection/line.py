@@ -21,6 +21,7 @@ from ternmq.client.connection.backoff import Backoff
 from ternmq.client.connection.blocking import BlockingConnection, lost
 from ternmq.client.connection.connecting import closed_at_once, known_at, options_of
 from ternmq.client.connection.options import Options
+from ternmq.client.connection.raising import own
 from ternmq.client.connection.stats import Traffic
 from ternmq.client.content.validation import check_positive, length_of, seconds_of, text, whole
 from ternmq.model.errors import (
@@ -225,7 +226,7 @@ class BulkLine:
         """Run an attempt until it succeeds, or the tries are used up."""
         options = self.options
         pauses = options.backoff.pauses()
-        failure: Exception = ConnectionLost("nothing was tried")
+        failure: Exception | None = None
         for left in reversed(range(options.tries)):
             try:
                 return attempt()
@@ -241,11 +242,14 @@ class BulkLine:
                 raise
             if left:
                 time.sleep(next(pauses))
-        if isinstance(failure, TernMQError):
-            raise failure
-        raise ConnectionLost(
-            f"no answer from {self._resolved.address} after {options.tries} tries: {failure}"
-        ) from failure
+        try:
+            if isinstance(failure, TernMQError):
+                raise failure
+            raise ConnectionLost(
+                f"no answer from {self._resolved.address} after {options.tries} tries: {failure}"
+            ) from failure
+        finally:
+            del failure  # see ``raising``
 
     def _take(self) -> bytes:
         """Return the oldest answer; send requests of a lost connection again."""
@@ -262,7 +266,7 @@ class BulkLine:
                 self._waiting[0] = 0, asked
             else:
                 self._waiting.popleft()
-            raise event.error
+            raise own(event.error)
         self._waiting.popleft()
         return event.body
 

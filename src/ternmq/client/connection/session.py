@@ -8,7 +8,6 @@ of every connection that opens and of every one that is lost, and repeat unanswe
 from __future__ import annotations
 
 import asyncio
-import copy
 import logging
 import os
 import random
@@ -31,6 +30,7 @@ from ternmq.client.connection.connecting import (
 from ternmq.client.connection.dial import connected
 from ternmq.client.connection.link import Link, Waiting
 from ternmq.client.connection.options import Options
+from ternmq.client.connection.raising import own
 from ternmq.client.connection.requests import encoded
 from ternmq.client.connection.stats import Traffic
 from ternmq.client.content.broker_time import BrokerTime
@@ -260,6 +260,7 @@ class Session:
                 self._connecting = None
                 if self._waiters and not self.closed:
                     self.wake()
+            del attempt  # see ``raising``
 
     async def _tried(self) -> bool:
         """Wait for the attempt that is under way or due; False: it was cancelled.
@@ -274,6 +275,7 @@ class Session:
             return await told
         finally:
             self._trying.discard(told)
+            del told  # see ``raising``
 
     def wake(self) -> None:
         """Begin to connect, if there is no connection and the client is open."""
@@ -300,12 +302,14 @@ class Session:
         try:
             return await asyncio.wait_for(waiter, timeout)
         except TimeoutError:
-            failure = self.obstacle
-            # The error of the last attempt would say the same once more: its cause is shown.
-            cause = None if failure is None else failure.__cause__
-            raise none_in_time(self.options.address, failure) from cause
+            pass  # an error raised here would refer to this one: see ``raising``
         finally:
             self._waiters.discard(waiter)
+            del waiter
+        failure = self.obstacle
+        # The error of the last attempt would say the same once more: its cause is shown.
+        cause = None if failure is None else failure.__cause__
+        raise none_in_time(self.options.address, failure) from cause
 
     @property
     def obstacle(self) -> TernMQError | None:
@@ -352,7 +356,7 @@ class Session:
             if told.done():
                 continue
             if isinstance(outcome, Exception):
-                told.set_exception(_own(outcome))
+                told.set_exception(own(outcome))
             else:
                 told.set_result(outcome)
 
@@ -378,18 +382,20 @@ class Session:
         except TimeoutError:
             self._drop(link)
             self.failure = silent(address, accepted=link.accepted)
-            raise self.failure from None
+            raise own(self.failure) from None
         except OSError as error:
             self.failure = refused(address, error)
-            raise self.failure from error
+            self.failure.__cause__ = error
+            raise own(self.failure) from error
         except TernMQError as error:
-            self.failure = error
+            self.failure = own(error)
             raise
         except asyncio.CancelledError:
             self._drop(link)
             raise
         finally:
             self._opening = None
+            del opening  # see ``raising``
 
     def _drop(self, link: Link) -> None:
         """End an attempt; the later end of its connection is ignored."""
@@ -402,7 +408,7 @@ class Session:
         log.debug("%s refuses this client: %s", self.options.address, error)
         for waiter in self._waiters:
             if not waiter.done():
-                waiter.set_exception(_own(error))
+                waiter.set_exception(own(error))
         for member in self.members:
             member.refused(error)
 
@@ -533,7 +539,7 @@ class Session:
                 async with asyncio.timeout_at(until):
                     return await waiting.future
             except TimeoutError:
-                raise ConnectionLost(f"no answer to {command.name} within {timeout:g} s") from None
+                break  # an error raised here would refer to this one: see ``raising``
             except ConnectionLost:
                 # The first loss costs no time; a request that ends each connection must not make
                 # the client connect hundreds of times a second.
@@ -551,6 +557,9 @@ class Session:
                 if not error.retriable or now + pause + 2 * (now - asked_at) >= until:
                     raise
                 await asyncio.sleep(pause)
+            finally:
+                del waiting  # see ``raising``
+        raise ConnectionLost(f"no answer to {command.name} within {timeout:g} s")
 
     async def control(
         self,
@@ -615,15 +624,6 @@ def _running() -> asyncio.AbstractEventLoop:
         raise WrongEventLoop(
             "no event loop runs in this thread; use ternmq.sync in code without an event loop"
         ) from None
-
-
-def _own(error: Exception) -> Exception:
-    """Return a copy of an error for one of several callers: each adds its own traceback."""
-    if not isinstance(error, TernMQError):
-        return error
-    own = copy.copy(error)
-    own.__cause__ = error.__cause__
-    return own
 
 
 def _is_another(before: control.Welcome, now: control.Welcome) -> bool:

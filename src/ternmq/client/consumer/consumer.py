@@ -25,6 +25,7 @@ from time import monotonic
 from typing import Final, Self
 
 from ternmq.client.connection.link import Link
+from ternmq.client.connection.raising import own
 from ternmq.client.connection.session import Member
 from ternmq.client.consumer.awake import LATE_S, Awake
 from ternmq.client.consumer.deliveries import Leased
@@ -196,7 +197,7 @@ class ConsumerEngine(Member):
                         self._time(self._prefetch, delivery)
                     return delivery
             if self._error is not None:
-                raise self._error
+                raise own(self._error)
             if not self._running:
                 if not self._stopping:
                     raise InvalidRequest(NOT_ENTERED.format("async with"))
@@ -222,7 +223,7 @@ class ConsumerEngine(Member):
         try:
             return await self._puller.still_held(lease) and not delivery.settled
         except TernMQError as error:  # no connection: perhaps others have it
-            log.debug("a lease of %s cannot be extended now: %s", lease.topic, error)
+            log.debug("a lease of %s cannot be extended now: %s", lease.topic, str(error))
             self._put_back(delivery)
             await asyncio.sleep(_PAUSE)
             return False

@@ -15,6 +15,7 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
+from ternmq.client.connection.raising import own
 from ternmq.client.consumer.chunk import Chunk
 from ternmq.client.consumer.concluding import MAX_REASON, Rest, delay_us, tell_all, verdict_of
 from ternmq.client.consumer.delivery import Delivery
@@ -233,12 +234,13 @@ class Deliveries(pickling.NotPickled, Sequence[Delivery]):
             waits += [(lease, lease.wait(start, stop)) for start, stop in spans]
             lease.settle_spans(spans, outcome, delayed, text)
         heard = [lease.settler.heard(told) for lease, told in waits]
+        waits.clear()  # see ``raising``
         if len(heard) == 1 and not lost:
             await heard[0]
             return
         for told in await asyncio.gather(*heard, return_exceptions=True):
-            if isinstance(told, BaseException):
-                raise told
+            if isinstance(told, Exception):
+                raise own(told)
         self._check_lost(lost)
 
     def here(self) -> None:

@@ -153,7 +153,10 @@ class Delivery(StoredMessage):
         lease = self.lease
         told = lease.wait(self.offset, self.offset + 1)
         lease.ack(self.offset)
-        await lease.settler.heard(told)
+        try:
+            await lease.settler.heard(told)
+        finally:
+            del told  # see ``raising``
 
     async def retry(self, delay: float | timedelta | None = None, *, reason: object = "") -> None:
         """Report a failure: it is delivered again after a delay, or as the retry policy says.
@@ -199,7 +202,10 @@ class Delivery(StoredMessage):
         lease = self.lease
         told = lease.wait(self.offset, self.offset + 1)
         self.settle_soon(outcome, reason, delay)
-        await lease.settler.heard(told)
+        try:
+            await lease.settler.heard(told)
+        finally:
+            del told  # see ``raising``
 
     def settle_soon(
         self, outcome: Outcome, reason: object = "", delay: float | timedelta | None = None

@@ -24,6 +24,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from ternmq.client.connection.blocking import BlockingConnection
+from ternmq.client.connection.raising import own
 from ternmq.client.connection.session import Session
 from ternmq.client.connection.stats import Traffic
 from ternmq.client.consumer.concluding import MAX_REASON, Retry, delay_us, verdict_of
@@ -225,7 +226,7 @@ class Keeper:
         try:
             self._ask(command, body)
         except (TernMQError, OSError) as error:
-            log.debug("the keeper's connection is lost: %s", error)
+            log.debug("the keeper's connection is lost: %s", str(error))
             self._hang_up()
 
     def _leave_unheard(self) -> None:
@@ -343,12 +344,12 @@ class Keeper:
         except (LeaseExpired, UnknownGroup, UnknownTopic):
             self._tell(self._settler.lose, lease)
         except RefusedError as error:
-            log.warning("a lease of %s cannot be extended now: %s", lease.topic, error)
+            log.warning("a lease of %s cannot be extended now: %s", lease.topic, str(error))
             self._hang_up()
             self._sleep(_PAUSE)
             return False
         except (TernMQError, OSError) as error:
-            log.debug("the keeper's connection is lost: %s", error)
+            log.debug("the keeper's connection is lost: %s", str(error))
             self._hang_up()
             self._sleep(_PAUSE)
             return False
@@ -363,7 +364,7 @@ class Keeper:
         (answer,) = self._ask_each(command, [body])
         if isinstance(answer, bytes):
             return answer
-        raise answer
+        raise own(answer)
 
     def _ask_each(self, command: Command, each: Sequence[bytes]) -> list[bytes | TernMQError]:
         """Return the answers to requests that are sent together, each with its own refusal.
@@ -389,7 +390,7 @@ class Keeper:
             answer = line.receive(id_, timeout)
             if isinstance(answer, Refusal):
                 if not answer.id:  # of the connection
-                    raise answer.error
+                    raise own(answer.error)
                 answers.append(answer.error)
             else:
                 answers.append(answer.body)

@@ -250,7 +250,7 @@ class Puller:
                 raise
             except TimeoutError:
                 self._abandon(ask, link, id_)
-                raise ConnectionLost("the broker did not answer a pull in time") from None
+                break  # an error raised here would refer to this one: see ``raising``
             except ConnectionLost:
                 if session.closed or loop.time() >= connect_until:
                     raise
@@ -261,12 +261,14 @@ class Puller:
                 continue
             finally:
                 ends.cancel()
+                del ask  # see ``raising``
             if leased is not None and (not self.doubts(leased.lease) or await self._kept(leased)):
                 return self._in_hand(source, leased)
             if loop.time() >= until or session.closed:
                 return None
             if session.draining:
                 continue
+        raise ConnectionLost("the broker did not answer a pull in time")
 
     async def _answer_to(
         self, error: TernMQError, source: Source, until: float, *, first: bool
@@ -310,7 +312,7 @@ class Puller:
         try:
             return await self.still_held(leased.lease)
         except TernMQError as error:
-            log.debug("a lease of %s cannot be extended now: %s", leased.lease.topic, error)
+            log.debug("a lease of %s cannot be extended now: %s", leased.lease.topic, str(error))
             give_back(leased.lease)
             return False
         except BaseException:

@@ -197,11 +197,14 @@ class Settler(Member):
         timeout = self._session.options.timeout
         try:
             async with asyncio.timeout(timeout):
-                await told
+                return await told
         except TimeoutError:
-            raise ConnectionLost(
-                f"no answer to SETTLE within {timeout:g} s: whether it was carried out is not known"
-            ) from None
+            pass  # an error raised here would refer to this one: see ``raising``
+        finally:
+            del told
+        raise ConnectionLost(
+            f"no answer to SETTLE within {timeout:g} s: whether it was carried out is not known"
+        )
 
     async def extend(self, lease: Lease, seconds: float | timedelta) -> None:
         """Make a lease last this long from now on.

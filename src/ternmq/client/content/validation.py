@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from operator import index
 from typing import Final, Protocol, SupportsIndex, TypeVar, cast
 
-from ternmq.model.errors import InvalidRequest, MessageTooLarge
+from ternmq.model.errors import InvalidRequest, MessageTooLarge, hinted
 from ternmq.model.specs import (
     LONGEST_US,
     MAX_LEASE_US,
@@ -451,9 +451,10 @@ def check_body(size: int, most: int) -> None:
         return
     if most < LARGEST_BODY:
         raise MessageTooLarge(f"the body has {size} bytes; the broker accepts {most}")
-    error = MessageTooLarge(f"the body has {size} bytes; no broker accepts more than {most}")
-    error.hint = "make it smaller, or store it elsewhere and send its location"
-    raise error
+    raise hinted(
+        MessageTooLarge(f"the body has {size} bytes; no broker accepts more than {most}"),
+        "make it smaller, or store it elsewhere and send its location",
+    )
 
 
 def check_size(name: str, size: int, most: int) -> None:

@@ -95,6 +95,8 @@ class Portal:
             elif inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
                 coroutine.close()  # the loop ended before it began
             raise
+        finally:
+            del future  # see ``raising``
 
     def _see_another_thread(self) -> None:
         try:
@@ -133,7 +135,10 @@ class Portal:
                     f"the client's event loop was blocked for {missed * _LOOK:g} s; whether the "
                     f"request was carried out is not known"
                 )
-        return future.result()
+        try:
+            return future.result()
+        finally:
+            del future  # see ``raising``
 
     def _see_it_runs(self) -> None:
         """Raise ``ClientClosed`` if the loop has ended."""

@@ -124,6 +124,7 @@ class Singles(Load):
                     unclaimed.append(Unclaimed(message, who_holds(future), error))
                 # A copy each: the code that awaits it adds its traceback.
                 future.set_exception(copy.copy(error))
+            message.future = None  # the load may stay for long: see ``raising``
         return unclaimed
 
 

@@ -269,10 +269,10 @@ class Transaction(pickling.NotPickled):
             await self.rollback()
         except TransactionDecided as decided:
             if not isinstance(error, TransactionDecided):
-                log.warning("%r could not be rolled back: %s", self, decided)
+                log.warning("%r could not be rolled back: %s", self, str(decided))
         except TernMQError as failure:
             log.warning(
-                "%r could not be rolled back, its checker is asked later: %s", self, failure
+                "%r could not be rolled back, its checker is asked later: %s", self, str(failure)
             )
 
     async def _client_closes(self, timeout: float) -> None:
@@ -299,7 +299,7 @@ class Transaction(pickling.NotPickled):
         except TernMQError as failure:
             log.warning(
                 "%r could not be rolled back when its client was closed, its checker is asked "
-                "later: %s", self, failure,
+                "later: %s", self, str(failure),
             )  # fmt: skip
             return
         log.info("%r was rolled back: its client was closed", self)
@@ -439,21 +439,24 @@ class Transaction(pickling.NotPickled):
         outbound = [Outbound(topic, copy_of(item)) for item in items]
         receipts: list[Receipt] = []
         failure: BaseException | None = None
-        with ExitStack() as stack:
-            for one in outbound:
-                stack.push(self._parts.middlewares.enter_sends(one))
-            try:
-                messages = [one.message for one in outbound]
-                receipts = await self._prepare(
-                    topic, messages, queue, due_arguments, priority, expires_after, seconds
-                )
-                for one, receipt in zip(outbound, receipts, strict=True):
-                    one.receipt = receipt
-            except BaseException as error:
-                failure = error
-                raise
-        if failure is not None:  # a middleware caught the error: nothing was sent all the same
-            raise failure
+        try:
+            with ExitStack() as stack:
+                for one in outbound:
+                    stack.push(self._parts.middlewares.enter_sends(one))
+                try:
+                    messages = [one.message for one in outbound]
+                    receipts = await self._prepare(
+                        topic, messages, queue, due_arguments, priority, expires_after, seconds
+                    )
+                    for one, receipt in zip(outbound, receipts, strict=True):
+                        one.receipt = receipt
+                except BaseException as error:
+                    failure = error
+                    raise
+            if failure is not None:  # a middleware caught it: nothing was sent all the same
+                raise failure
+        finally:
+            del failure  # see ``raising``
         return receipts
 
     async def _prepare(

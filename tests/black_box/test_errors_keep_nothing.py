@@ -1,0 +1,190 @@
+"""An error of the client keeps nothing that its caller holds, also where no garbage is collected.
+
+The client extends the lease of a message whose delivery is alive. So a cycle of an error and the
+frames that it passed would keep a message from all consumers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ternmq
+import ternmq.sync
+from ternmq import Decision
+from tests.asynchronous import pytest_pyfunc_call, until
+from tests.black_box.process import BrokerProcess
+
+__all__ = ["pytest_pyfunc_call"]
+
+GROUP = "order-service"
+LARGE = b"x" * 20_000_000
+
+
+class Held:
+    """Stands for what a caller holds in a variable."""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """Yield a broker that the test may kill; no garbage is collected meanwhile."""
+    gc.collect()
+    gc.disable()
+    try:
+        with BrokerProcess("dev", tmp_path) as broker:
+            yield broker
+    finally:
+        gc.enable()
+
+
+async def keeps_nothing(call: Callable[[], Awaitable[object]], error: type[Exception]) -> None:
+    """Check that a call raises an error, and that what its caller held is gone after that."""
+
+    async def caller() -> weakref.ref[Held]:
+        held = Held()
+        try:
+            await call()
+        except error:
+            return weakref.ref(held)
+        pytest.fail(f"{call} raised no error")
+
+    kept = await caller()
+    await until(lambda: kept() is None, f"after {call}")
+
+
+def blocking_keeps_nothing(call: Callable[[], object], error: type[Exception]) -> None:
+    """Check the same of a blocking call."""
+
+    def caller() -> weakref.ref[Held]:
+        held = Held()
+        try:
+            call()
+        except error:
+            return weakref.ref(held)
+        pytest.fail(f"{call} raised no error")
+
+    kept = caller()
+    end = time.monotonic() + 10
+    while kept() is not None:  # the loop's thread may still have the error for a moment
+        assert time.monotonic() < end, f"after {call}"
+        time.sleep(0.01)
+
+
+def checked(client: Any) -> None:
+    @client.checker(GROUP)  # type: ignore[untyped-decorator]
+    def check(tx: object) -> Decision:
+        return Decision.UNKNOWN
+
+
+async def transacted(client: ternmq.Client, group: str, *acked: ternmq.Delivery) -> None:
+    async with client.transaction(group) as tx:
+        await tx.send("out", b"x")
+        for delivery in acked:
+            await tx.ack(delivery)
+
+
+async def test_a_refusal(own: BrokerProcess) -> None:
+    async with ternmq.connect(own.url) as client:
+        checked(client)
+        await client.send_many("in", [b"x"] * 9)
+        admin = client.admin
+        await admin.create_group("in", "g")
+        await admin.create_group("in", "late", start="latest")
+        one, two, three, four = await client.pull("in", group="g", max_messages=4, wait=10)
+        await one.ack()
+
+        async def ends_early() -> None:
+            async with asyncio.timeout(0.05):
+                await client.pull("in", group="late", wait=30)
+
+        await admin.delete_group("in", "g")
+        for call, error in (
+            (lambda: admin.topic("none"), ternmq.UnknownTopic),
+            (lambda: client.send("in", LARGE), ternmq.MessageTooLarge),
+            (lambda: client.send_many("in", [LARGE]), ternmq.PartialSendError),
+            (lambda: client.transaction_outcome("t-fff"), ternmq.UnknownTransaction),
+            (lambda: transacted(client, "without a checker"), ternmq.InvalidRequest),
+            (lambda: transacted(client, "unchecked"), ternmq.NoChecker),
+            (lambda: transacted(client, GROUP, two), ternmq.TernMQError),
+            (one.ack, ternmq.AlreadySettled),
+            (lambda: three.extend(5), ternmq.TernMQError),
+            (four.ack, ternmq.TernMQError),
+            (ends_early, TimeoutError),
+        ):
+            await keeps_nothing(call, error)
+
+
+async def test_a_broker_that_is_away(own: BrokerProcess) -> None:
+    async with ternmq.connect(own.url, timeout=0.5) as client:
+        checked(client)
+        await client.send_many("in", [b"x"] * 9)
+        one, two, three, four = await client.pull("in", group="g", max_messages=4, wait=10)
+
+        async def ends_early() -> None:
+            async with asyncio.timeout(0.1):
+                await client.admin.topic("in")
+
+        await asyncio.to_thread(own.kill)
+        for call, error in (
+            (lambda: client.admin.topic("in"), ternmq.CannotConnect),
+            (lambda: client.send("in", b"x"), ternmq.TernMQError),
+            (lambda: client.send_many("in", [b"x"]), ternmq.PartialSendError),
+            (lambda: client.pull("in", group="g", wait=0.1), ternmq.CannotConnect),
+            (lambda: client.transaction_outcome("t-fff"), ternmq.CannotConnect),
+            (lambda: transacted(client, GROUP, four), ternmq.TernMQError),
+            (one.ack, ternmq.ConnectionLost),
+            (two.retry, ternmq.ConnectionLost),
+            (lambda: three.extend(5), ternmq.CannotConnect),
+            (ends_early, TimeoutError),
+        ):
+            await keeps_nothing(call, error)
+    await keeps_nothing(lambda: client.send("in", b"x"), ternmq.ClientClosed)
+
+
+def test_blocking_calls(own: BrokerProcess) -> None:
+    with ternmq.sync.connect(own.url, timeout=0.5) as client:
+        checked(client)
+        client.send_many("in", [b"x"] * 9)
+        one, two, three = client.pull("in", group="g", max_messages=3, wait=10)
+        one.ack()
+
+        def transacted(group: str, *acked: ternmq.sync.Delivery) -> None:
+            with client.transaction(group) as tx:
+                tx.send("out", b"x")
+                for delivery in acked:
+                    tx.ack(delivery)
+
+        blocking_keeps_nothing(one.ack, ternmq.AlreadySettled)
+        blocking_keeps_nothing(lambda: client.admin.topic("none"), ternmq.UnknownTopic)
+        blocking_keeps_nothing(lambda: client.send("in", LARGE), ternmq.MessageTooLarge)
+        blocking_keeps_nothing(lambda: transacted("unchecked"), ternmq.NoChecker)
+        own.kill()
+        blocking_keeps_nothing(two.ack, ternmq.ConnectionLost)
+        blocking_keeps_nothing(lambda: client.send("in", b"x"), ternmq.TernMQError)
+        blocking_keeps_nothing(lambda: client.pull("in", group="g", wait=0.1), ternmq.CannotConnect)
+        blocking_keeps_nothing(lambda: transacted(GROUP, three), ternmq.TernMQError)
+
+
+@pytest.mark.row("E4")
+async def test_a_message_dropped_in_an_outage_is_delivered_again(own: BrokerProcess) -> None:
+    """The keeper tried to extend its lease while there was no broker."""
+    async with ternmq.connect(own.url) as holder:
+        await holder.send("in", b"x")
+        await holder.admin.create_group("in", "g", lease=3)
+        deliveries = await holder.pull("in", group="g", wait=10)
+        lease = weakref.ref(deliveries[0].lease)
+        await asyncio.to_thread(own.kill)
+        await asyncio.sleep(3)  # the keeper begins when a third of the time is left
+        del deliveries
+        await until(lambda: lease() is None, "nothing keeps the lease")
+        await asyncio.to_thread(own.start)
+        async with ternmq.connect(own.url) as other:
+            (again,) = await other.pull("in", group="g", wait=45)
+            await again.ack()
