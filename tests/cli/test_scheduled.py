@@ -64,3 +64,17 @@ def test_status_counts_scheduled_messages(cli: CommandLine, topic: str) -> None:
     lines = cli("broker", "status").out.splitlines()
     (line,) = [one for one in lines if one.startswith("scheduled ")]  # an alarm may name them, too
     assert line.endswith("not due yet")
+
+
+def test_a_message_that_is_looked_up_says_when_it_expires(cli: CommandLine, topic: str) -> None:
+    with ternmq.sync.connect(cli.url) as client:
+        receipt = client.send(topic, b"x", expires_after=timedelta(days=1))
+        plain = client.send(topic, b"y")
+    assert "expires at" in cli("message", "get", topic, receipt.id).out
+    assert "expires at" not in cli("message", "get", topic, plain.id).out
+    found = cli("message", "get", topic, receipt.id, "--json")
+    assert found.json["expires_at"] > found.json["stored_at"]
+    assert "expires_at" not in cli("message", "get", topic, plain.id, "--json").json
+    # What is printed can be sent again, and does not expire.
+    again = message_of(found.out.encode(), Message(b""))
+    assert (again.body, again.expires_after) == (b"x", None)

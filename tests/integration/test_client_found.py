@@ -127,3 +127,16 @@ async def test_a_span_that_ends_before_it_begins_is_refused(
                 await client.find("t", key="k", since=since, until=first)
         assert await client.find("t", key="k", until=first) == []
         assert len(await client.find("t", key="k", since=first)) == 1
+
+
+async def test_a_priority_and_an_expiry_are_found(api: API, real: InProcessBroker) -> None:
+    async with api.connect(real.url) as client:
+        await client.send("t", "plain", id="plain")
+        await client.send("t", "both", id="both", priority=3, expires_after=60)
+        plain, both = await client.get("t", "plain"), await client.get("t", "both")
+        assert (plain.priority, plain.expires_at) == (0, None)
+        assert both.priority == 3
+        assert both.expires_at is not None
+        assert timedelta() < both.expires_at - both.stored_at < timedelta(seconds=61)
+        again = pickle.loads(pickle.dumps(both))
+        assert (again.priority, again.expires_at) == (both.priority, both.expires_at)

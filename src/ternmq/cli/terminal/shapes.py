@@ -43,6 +43,7 @@ class Found:
     state: str = "stored"
     due_at: datetime | None = None
     priority: int = 0
+    expires_at: datetime | None = None
 
 
 def shown(found: FoundMessage) -> Found:
@@ -65,6 +66,7 @@ def shown(found: FoundMessage) -> Found:
         found.state,
         found.due_at,
         row.priority,
+        found.expires_at,
     )
 
 
@@ -75,6 +77,11 @@ def state_of(message: Shown) -> str:
     """Return the state of a message that is in no queue, as text; empty for any other."""
     state = message.state if isinstance(message, Found) else "stored"
     return "" if state == "stored" else f"{state}, due at {output.iso(message.due_at)}"
+
+
+def expiry_of(message: Shown) -> datetime | None:
+    """Return when a found message expires; None: never, or it was delivered."""
+    return message.expires_at if isinstance(message, Found) else None
 
 
 def plain(message: Shown) -> dict[str, Any]:
@@ -102,6 +109,8 @@ def plain(message: Shown) -> dict[str, Any]:
         told["due_at"] = output.iso(message.due_at)
     if message.priority:
         told["priority"] = message.priority
+    if expiry_of(message) is not None:
+        told["expires_at"] = output.iso(expiry_of(message))
     if state_of(message):
         assert isinstance(message, Found)
         told["state"] = message.state
@@ -183,6 +192,7 @@ def _quoted(text: str) -> str:
 
 def details(message: Shown) -> None:
     """Print all properties of a message, and its body."""
+    expiry = expiry_of(message)
     output.details(
         [
             ("id", message.id),
@@ -191,6 +201,7 @@ def details(message: Shown) -> None:
             ("born at", output.iso(message.born_at)),
             *([("due at", output.iso(message.due_at))] if message.due_at is not None else []),
             *([("priority", message.priority)] if message.priority else []),
+            *([("expires at", output.iso(expiry))] if expiry is not None else []),
             ("key", message.key),
             ("ordering key", message.ordering_key),
             ("tag", message.tag),
@@ -214,7 +225,8 @@ def _whole(message: Shown) -> str:
 
 
 _IGNORED: Final = frozenset(
-    {"topic", "queue", "offset", "stored_at", "born_at", "due_at", "state", "group", "attempt",
+    {"topic", "queue", "offset", "stored_at", "born_at", "due_at", "expires_at", "state",
+     "group", "attempt",
      "deliveries", "maybe_redelivered", "failures", "attempts", "when", "held", "reason"}
 )  # fmt: skip
 _TEXTS: Final = ("key", "ordering_key", "tag")

@@ -115,6 +115,16 @@ class FoundMessage:
         """The id that its sender gave it; empty: none."""
         return self.row.application_id
 
+    @property
+    def priority(self) -> int:
+        """Its priority; 0: none."""
+        return self.row.priority
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When it expires, or expired; None: its sender stated none (its topic may have one)."""
+        return of_us(self.row.expiry_us) if self.row.expiry_us else None
+
 
 def found_message(found: control.FoundMessage, codecs: Codecs) -> FoundMessage:
     """Return a message that the broker found."""
