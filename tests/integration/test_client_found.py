@@ -131,6 +131,7 @@ async def test_a_span_that_ends_before_it_begins_is_refused(
 
 async def test_a_priority_and_an_expiry_are_found(api: API, real: InProcessBroker) -> None:
     async with api.connect(real.url) as client:
+        await client.admin.create_topic("t", levels=4)
         await client.send("t", "plain", id="plain")
         await client.send("t", "both", id="both", priority=3, expires_after=60)
         plain, both = await client.get("t", "plain"), await client.get("t", "both")
