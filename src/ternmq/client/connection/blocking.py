@@ -203,4 +203,4 @@ class BlockingConnection:
 
 def lost(error: TernMQError) -> TernMQError:
     """Return the error for a closing reason: bytes that break the protocol are not sent twice."""
-    return error if isinstance(error, ProtocolError) else ConnectionLost(str(error))
+    return own(error) if isinstance(error, ProtocolError) else ConnectionLost(str(error))

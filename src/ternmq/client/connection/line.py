@@ -226,7 +226,7 @@ class BulkLine:
         """Run an attempt until it succeeds, or the tries are used up."""
         options = self.options
         pauses = options.backoff.pauses()
-        failure: Exception | None = None
+        failure: Exception | None = ConnectionLost("nothing was tried")
         for left in reversed(range(options.tries)):
             try:
                 return attempt()

@@ -239,7 +239,7 @@ class Deliveries(pickling.NotPickled, Sequence[Delivery]):
             await heard[0]
             return
         for told in await asyncio.gather(*heard, return_exceptions=True):
-            if isinstance(told, Exception):
+            if isinstance(told, BaseException):
                 raise own(told)
         self._check_lost(lost)
 
