@@ -65,6 +65,37 @@ def test_delays_and_times(make: Callable[..., User], dev: BrokerProcess, topic: 
         assert now() >= began + timedelta(seconds=1)
 
 
+@pytest.mark.slow
+@pytest.mark.row("L0a", "L0c")
+def test_a_delay_is_of_any_length_up_to_two_years(
+    make: Callable[..., User], own: BrokerProcess
+) -> None:
+    delays = [0.05, 1.3, 2.718, 6.21, 17.0]
+    with make(own.url) as user:
+        far = user.send("t", b"far", deliver_after=timedelta(days=729))
+        with pytest.raises(ternmq.DueTooFar, match=r"at most 731 days"):
+            user.send("t", b"too far", deliver_after=timedelta(days=732))
+        due: dict[bytes, datetime] = {}
+        for number, delay in enumerate(delays):
+            began = now()
+            receipt = user.send("t", b"%d" % number, deliver_after=delay)
+            assert receipt.due_at is not None
+            assert receipt.due_at >= began + timedelta(seconds=delay) - timedelta(milliseconds=1)
+            due[b"%d" % number] = receipt.due_at
+        own.restart(kill=True)
+        found: list[bytes] = []
+        while len(found) < len(delays):
+            came = received(user, "t", 1)
+            assert all(now() >= due[body] for body in came)
+            found += came
+        assert found == list(due)
+    with ternmq.sync.connect(own.url) as client:
+        left = client.get("t", far.id)
+        assert (left.state, left.due_at, left.body) == ("scheduled", far.due_at, b"far")
+        assert far.due_at is not None
+        assert timedelta(days=728) < far.due_at - now() < timedelta(days=729)
+
+
 @pytest.mark.row("K20")
 def test_a_limit_of_a_hundred_a_second_is_kept_by_delaying(
     make: Callable[..., User], dev: BrokerProcess, topic: str
