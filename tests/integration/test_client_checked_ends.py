@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 import ternmq
+import ternmq.sync
 from ternmq import Decision
 from ternmq.client.connection.link import Link
 from ternmq.client.transaction.steps import Steps
 from ternmq.testing import InProcessBroker
 from ternmq.wire.commands import Command
-from tests.asynchronous import until
+from tests.asynchronous import until, until_true
 from tests.integration.proxy import Proxy
 from tests.integration.test_client_checked import GROUP, taken, unknowing
 
@@ -145,3 +146,35 @@ async def test_a_refusal_is_told_rather_than_a_last_try_without_an_answer(
         with pytest.raises(ternmq.Busy, match="as many as may be"):
             async with tx:
                 await tx.send("t", b"1")
+
+
+@pytest.mark.row("J0a", "J0c")
+async def test_a_question_may_come_before_the_answer_to_the_opening(
+    real: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an outage: the client does not know yet that the question is about its own block."""
+    called: list[str] = []
+    prepare = Steps.prepare
+    async with ternmq.connect(real.url) as other, ternmq.connect(real.url) as client:
+
+        async def asked() -> bool:
+            return any([one.attempt > 0 for one in await other.admin.checked_transactions()])
+
+        async def late(self: Steps, *words: Any) -> Any:
+            answers = await prepare(self, *words)
+            if not words[1]:  # it was the opening
+                await until_true(asked, "the broker asked")
+            return answers
+
+        monkeypatch.setattr(Steps, "prepare", late)
+
+        @client.checker(GROUP)
+        def check(tx: ternmq.sync.PreparedTransaction) -> Decision:
+            called.append(tx.id)
+            return Decision.COMMIT
+
+        async with client.transaction(GROUP, check_after=1) as tx:
+            await tx.send("t", b"1")
+            await tx.send("t", b"2")
+        assert called == []
+        assert await taken(client, "t") == [b"1", b"2"]

@@ -317,7 +317,10 @@ class Bulk:
         if page.expired:
             error = JournalExpired(f"the journal begins at {page.oldest}; {page.position} is gone")
             error.oldest = page.oldest
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # see ``raising``
         return page
 
     def catalog(self, position: int = 0) -> Catalog:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from ternmq.client.connection.raising import own
 from ternmq.client.connection.session import Session
 from ternmq.client.content import tracing
 from ternmq.client.content.codecs import Codecs
@@ -208,8 +209,11 @@ class Sender:
             try:
                 encoded.append(self.of_item(item, queue, None, due, asked_us, priority, lifetime))
             except (EncodeError, InvalidRequest) as error:
-                failures.append(Failure(item, row, error, topic))
-        return encoded, failures
+                failures.append(Failure(item, row, error.with_traceback(None), topic))
+        try:
+            return encoded, failures
+        finally:
+            del failures  # see ``raising``
 
     async def room(self, timeout: float | None) -> float:
         """Wait until a message may be put; return the seconds that are left of the timeout.
@@ -298,8 +302,8 @@ class Sender:
             log.warning("not sent: %s: %s: %s",
                         _which(name, message), type(error).__name__, error)  # fmt: skip
             size = len(message.body) if isinstance(message.body, str | bytes) else 0
-            self._producer.keep(Unheard(holder, Failure(message, 0, error, name)), size)
-        holder.set_exception(error)
+            self._producer.keep(Unheard(holder, Failure(message, 0, own(error), name)), size)
+        holder.set_exception(own(error))
 
     async def many(
         self,
@@ -365,7 +369,7 @@ class Sender:
                 try:
                     stack = self._middlewares.enter_sends(one)
                 except Exception as error:  # noqa: BLE001 - a middleware may raise anything
-                    failures.append(Failure(item, row, error, topic))
+                    failures.append(Failure(item, row, error.with_traceback(None), topic))
                     continue
                 all_of_them.push(stack)
                 entered.append((one, stack))

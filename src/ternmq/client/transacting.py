@@ -125,7 +125,10 @@ class Transactions:
     ) -> list[tuple[int | None, bytes]]:
         encoded, failures = self._sender.encoded(topic_name, items, queue)
         if failures:
-            raise failures[0].error
+            try:
+                raise failures[0].error
+            finally:
+                del failures  # see ``raising``
         made = await self._batches.made_of(topic_name, encoded)
         return [(one.queue, one.data) for one in made]
 

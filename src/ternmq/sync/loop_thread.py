@@ -135,6 +135,8 @@ class _Steps(Generic[T]):
         except StopAsyncIteration:
             end: T = _END
             return end
+        finally:
+            self._step = None  # the task has the error: see ``raising``
 
     async def close(self) -> None:
         """Close it; a step that its caller gave up (Ctrl-C) is ended first."""

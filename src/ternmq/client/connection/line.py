@@ -227,22 +227,22 @@ class BulkLine:
         options = self.options
         pauses = options.backoff.pauses()
         failure: Exception | None = ConnectionLost("nothing was tried")
-        for left in reversed(range(options.tries)):
-            try:
-                return attempt()
-            except _AGAIN as error:
-                failure = error
-                if isinstance(error, ShuttingDown):
-                    self._hang_up()
-            except (OSError, ConnectionLost, CannotConnect) as error:
-                failure = error
-                self._hang_up()
-            except ProtocolError:
-                self._hang_up()
-                raise
-            if left:
-                time.sleep(next(pauses))
         try:
+            for left in reversed(range(options.tries)):
+                try:
+                    return attempt()
+                except _AGAIN as error:
+                    failure = error
+                    if isinstance(error, ShuttingDown):
+                        self._hang_up()
+                except (OSError, ConnectionLost, CannotConnect) as error:
+                    failure = error
+                    self._hang_up()
+                except ProtocolError:
+                    self._hang_up()
+                    raise
+                if left:
+                    time.sleep(next(pauses))
             if isinstance(failure, TernMQError):
                 raise failure
             raise ConnectionLost(

@@ -5,8 +5,10 @@ callers. A frame that refers back to the error makes a cycle, which lives until 
 collector runs: in an idle process that is never. The callers' deliveries would live as long, and
 the client extends the lease of a message whose delivery lives: nobody else would get the message.
 
-So no frame of the client keeps an error that passes it, nor a future that has one: it raises a copy
-(``own``), or deletes the variable. ``tests/integration/test_errors_keep_nothing.py`` tries it.
+So no frame of the client keeps an error that it caught or that passes it, nor a future that has
+one, not even if it returns normally: it raises a copy (``own``), or deletes the variable. No log
+record refers to a delivery either: a handler of the log may keep it.
+``tests/black_box/test_errors_keep_nothing.py`` tries it.
 """
 
 from __future__ import annotations

@@ -115,20 +115,20 @@ def conclude(delivery: Processed, error: BaseException | None, *, reraise: bool 
     said = f": {reason}" if reason else ""
     unless = ", unless its lease has ended" if over_by_time(lease) else ""
     if isinstance(error, Reject) and lease.broadcast:
-        log.warning("%r is rejected, %s%s%s", delivery, DONE_HERE, unless, said)
+        log.warning("%s is rejected, %s%s%s", repr(delivery), DONE_HERE, unless, said)
     elif isinstance(error, Reject):
-        log.warning("%r is a dead letter now%s: rejected%s", delivery, unless, said)
+        log.warning("%s is a dead letter now%s: rejected%s", repr(delivery), unless, said)
     elif isinstance(error, Retry):
         if lease.broadcast or last_attempt(lease.policy, delivery.attempt):
             fate = last_fate_of(lease, delivery.attempt)
-            log.warning("%r asked for a retry, but %s%s%s", delivery, fate, unless, said)
+            log.warning("%s asked for a retry, but %s%s%s", repr(delivery), fate, unless, said)
         elif lease.policy is None:  # it may be a dead letter, and nothing else would show that
             log.warning(
-                "%r asked for a retry: %s%s", delivery, fate_of(lease, delivery.attempt), said
+                "%s asked for a retry: %s%s", repr(delivery), fate_of(lease, delivery.attempt), said
             )
     elif over:
         fate = fate_of(lease, delivery.attempt)
-        log.error("%r failed, %s%s", delivery, fate, unless, exc_info=where(error))
+        log.error("%s failed, %s%s", repr(delivery), fate, unless, exc_info=where(error))
     delivery.settle_soon(outcome, reason, delay)
     return over
 
@@ -139,11 +139,11 @@ def _tell_not_held(delivery: Processed, error: BaseException | None, *, over: bo
         why = delivery.lease.gone.get(delivery.offset)
         after = f"it was taken back ({why})" if why else "its lease had ended"
         if error is None:
-            log.warning("%r was processed after %s; it is delivered again", delivery, after)
+            log.warning("%s was processed after %s; it is delivered again", repr(delivery), after)
         else:
             _tell_nothing_settled(delivery, error, after, over=over)
     elif error is not None and over and not isinstance(error, Retry | Reject):
-        log.error("%r failed after it was settled", delivery, exc_info=where(error))
+        log.error("%s failed after it was settled", repr(delivery), exc_info=where(error))
 
 
 def _tell_nothing_settled(what: object, error: BaseException, after: str, *, over: bool) -> None:
@@ -152,11 +152,13 @@ def _tell_nothing_settled(what: object, error: BaseException, after: str, *, ove
     if isinstance(error, Retry | Reject):
         how = "was rejected" if isinstance(error, Reject) else "asked for a retry"
         said = f": {reason}" if reason else ""
-        log.warning("%r %s after %s; nothing was settled%s", what, how, after, said)
+        log.warning("%s %s after %s; nothing was settled%s", repr(what), how, after, said)
     elif over:
-        log.error("%r failed after %s; nothing was settled", what, after, exc_info=where(error))
+        log.error(
+            "%s failed after %s; nothing was settled", repr(what), after, exc_info=where(error)
+        )
     elif outcome is not Outcome.RELEASED:  # one that is given back needs to be held no more
-        log.warning("%r failed after %s; nothing was settled: %s", what, after, reason)
+        log.warning("%s failed after %s; nothing was settled: %s", repr(what), after, reason)
 
 
 @dataclass(slots=True, frozen=True)
@@ -200,20 +202,20 @@ def tell_all(batch: object, rest: Rest, error: BaseException, *, over: bool) -> 
         if rest.lost:
             _tell_nothing_settled(batch, error, "their leases had ended", over=over)
         elif over and not isinstance(error, Retry | Reject):
-            log.error("%r failed after all of them were settled or lost", batch,
+            log.error("%s failed after all of them were settled or lost", repr(batch),
                       exc_info=where(error))  # fmt: skip
     elif rest.broadcast:
         _tell_done_here(batch, rest, error, said, over=over)
     elif isinstance(error, Reject):
-        log.warning("%r are dead letters now%s: rejected%s", batch, rest.but, said)
+        log.warning("%s are dead letters now%s: rejected%s", repr(batch), rest.but, said)
     elif isinstance(error, Retry):
         if rest.last:
-            log.warning("%r asked for a retry, but it was the last attempt of %d of them%s%s",
-                        batch, rest.last, rest.but, said)  # fmt: skip
+            log.warning("%s asked for a retry, but it was the last attempt of %d of them%s%s",
+                        repr(batch), rest.last, rest.but, said)  # fmt: skip
     elif over:
         log.error(
-            "%r failed: they are retried by the retry policy, or are dead letters now if it was "
-            "the last attempt%s", batch, rest.but, exc_info=where(error),
+            "%s failed: they are retried by the retry policy, or are dead letters now if it was "
+            "the last attempt%s", repr(batch), rest.but, exc_info=where(error),
         )  # fmt: skip
 
 
@@ -222,12 +224,14 @@ def _tell_done_here(
 ) -> None:
     """Log how the processing of a batch of a broadcast instance failed."""
     if isinstance(error, Reject):
-        log.warning("%r are rejected, and %s%s%s", batch, DONE_ALL_HERE, rest.but, said)
+        log.warning("%s are rejected, and %s%s%s", repr(batch), DONE_ALL_HERE, rest.but, said)
     elif isinstance(error, Retry):
-        log.warning("%r asked for a retry, but a broadcast instance has no retries: they %s%s%s",
-                    batch, DONE_ALL_HERE, rest.but, said)  # fmt: skip
+        log.warning("%s asked for a retry, but a broadcast instance has no retries: they %s%s%s",
+                    repr(batch), DONE_ALL_HERE, rest.but, said)  # fmt: skip
     elif over:
-        log.error("%r failed: they %s%s", batch, DONE_ALL_HERE, rest.but, exc_info=where(error))
+        log.error(
+            "%s failed: they %s%s", repr(batch), DONE_ALL_HERE, rest.but, exc_info=where(error)
+        )
 
 
 def verdict_of(error: BaseException) -> tuple[Outcome, float | timedelta | None, str]:

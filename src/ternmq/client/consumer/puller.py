@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Final
 
 from ternmq.client.connection.link import Link
+from ternmq.client.connection.raising import own
 from ternmq.client.connection.session import Session
 from ternmq.client.consumer.awake import Awake
 from ternmq.client.consumer.chunk import chunks_of
@@ -285,7 +286,7 @@ class Puller:
         left = until - self.session.loop.time()
         joins = isinstance(error, NotOwner)
         if not error.retriable or (left <= 0 and not (joins and first)):
-            raise error
+            raise own(error)
         if joins:
             await self.become_member(source)
         if not (joins and first):

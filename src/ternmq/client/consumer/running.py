@@ -85,12 +85,12 @@ class Running:
         """Add another delivery of its message: the outcome applies to that one as well."""
         own = self.delivery
         if own.offset in own.lease.settled and not own.lost:
-            log.info("%r was delivered again because its handler gave it back; the handler is "
-                     "called again when this call ends: %s", delivery, self)  # fmt: skip
+            log.info("%s was delivered again because its handler gave it back; the handler is "
+                     "called again when this call ends: %s", repr(delivery), str(self))  # fmt: skip
         else:
             log.warning(
-                "%r was delivered again while its handler runs: the handler is not called a second "
-                "time, and the outcome of the running call counts: %s", delivery, self,
+                "%s was delivered again while its handler runs: the handler is not called a second "
+                "time, and the outcome of the running call counts: %s", repr(delivery), str(self),
             )  # fmt: skip
         delivery.lease.running.add(delivery.offset)
         self.again = (*self.again, delivery)

@@ -243,10 +243,11 @@ class Handler:
             run.ended()
         else:
             run.conclude(error)
+            run.error = None  # see ``raising``
 
     def _reject(self, delivery: Delivery, error: DecodeError) -> None:
         fate = dead_fate_of(delivery.lease)
-        log.error("%r is rejected, %s: %s", delivery, fate, error)
+        log.error("%s is rejected, %s: %s", repr(delivery), fate, error)
         delivery.settle_soon(Outcome.DEAD, f"{DECODE}: {error.args[0]}")
         if self._tally is not None:
             self._tally.ended(error)
@@ -290,6 +291,12 @@ class Handler:
                 await _end_of(call)
 
     async def _call_thread(self, value: object, delivery: Delivery, run: Running) -> object:
+        return await self._begin_in_thread(value, delivery, run)  # in no variable: see ``raising``
+
+    def _begin_in_thread(
+        self, value: object, delivery: Delivery, run: Running
+    ) -> asyncio.Future[object]:
+        """Begin a call in a thread; return the future of its result."""
         loop = asyncio.get_running_loop()
         threads = self._threads
         assert threads is not None
@@ -316,10 +323,12 @@ class Handler:
                 loop.call_soon_threadsafe(self._thread_ended, run, told, result, error)
             except RuntimeError:  # the loop is closed; so is the client
                 run.ended()
+            finally:
+                del error  # see ``raising``
 
         threads.run(work)
         run.threaded = True
-        return await told
+        return told
 
     def _thread_ended(
         self,

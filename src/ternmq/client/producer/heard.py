@@ -41,7 +41,10 @@ class SentSoon(Future[Receipt]):
         """Return the receipt, waiting for it; raises the failure."""
         self.heard = True
         self._here()
-        return super().result(timeout)
+        try:
+            return super().result(timeout)
+        finally:
+            del self  # see ``raising``
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the failure, waiting for it; None: it is stored."""

@@ -185,6 +185,7 @@ class Checking(Member):
         name = f"{transaction_id(asked.transaction)} of {asked.group}"
         checker = self._declarations.checkers.get(asked.group)
         decision = Decision.UNKNOWN
+        await self._unfinished.opened(asked)
         if asked.transaction in self._unfinished.undone:
             decision = Decision.ROLLBACK
         elif checker is None:
@@ -245,11 +246,12 @@ class Checking(Member):
             except BaseException as raised:  # SystemExit, for example, would end the loop
                 raise failure_of(raised) from raised
             return result
-        return await self._in_thread(checker.function, prepared)
+        return await self._begin_in_thread(checker.function, prepared)
 
-    async def _in_thread(
+    def _begin_in_thread(
         self, function: Callable[..., object], prepared: PreparedTransaction
-    ) -> object:
+    ) -> asyncio.Future[object]:
+        """Begin a call in a thread; return the future of its result."""
         loop = self._session.loop
         if self._threads is None:
             self._threads = Threads(THREADS, "ternmq-checker")
@@ -275,11 +277,14 @@ class Checking(Member):
                 result = function(given)
             except BaseException as raised:  # noqa: BLE001 - it is raised where it is awaited
                 failure = failure_of(raised)
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(end, result, failure)
+            try:
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    loop.call_soon_threadsafe(end, result, failure)
+            finally:
+                del failure  # see ``raising``
 
         threads.run(work)
-        return await told
+        return told
 
     async def _decide(self, name: str, asked: control.TransactionCheck, decision: Decision) -> None:
         """Send an answer; raises nothing but a cancellation."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, nullcontext
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Final, NamedTuple, Self
@@ -257,22 +257,24 @@ class Transaction(pickling.NotPickled):
         if self._busy:
             # Another task uses it, or an interrupted call has not ended: its request may come after
             # the roll back, and finds it decided. It may also fail: so what it is to do is missing.
-            log.warning("%r: its block ended while another task used it", self)
+            log.warning("%s: its block ended while another task used it", repr(self))
             self._busy = False
             self._broken = self._broken or "its block ended while a step was under way"
         incomplete = bool(self._broken) or self._comes_of_a_step(error)
         if self._checks and self._asked and not incomplete:
-            log.info("%r is left to its checker: %s was raised", self, type(error).__name__)
+            log.info("%s is left to its checker: %s was raised", repr(self), type(error).__name__)
             self._ended(State.LEFT)
             return
         try:
             await self.rollback()
         except TransactionDecided as decided:
             if not isinstance(error, TransactionDecided):
-                log.warning("%r could not be rolled back: %s", self, str(decided))
+                log.warning("%s could not be rolled back: %s", repr(self), str(decided))
         except TernMQError as failure:
             log.warning(
-                "%r could not be rolled back, its checker is asked later: %s", self, str(failure)
+                "%s could not be rolled back, its checker is asked later: %s",
+                repr(self),
+                str(failure),
             )
 
     async def _client_closes(self, timeout: float) -> None:
@@ -298,11 +300,11 @@ class Transaction(pickling.NotPickled):
             return
         except TernMQError as failure:
             log.warning(
-                "%r could not be rolled back when its client was closed, its checker is asked "
-                "later: %s", self, str(failure),
+                "%s could not be rolled back when its client was closed, its checker is asked "
+                "later: %s", repr(self), str(failure),
             )  # fmt: skip
             return
-        log.info("%r was rolled back: its client was closed", self)
+        log.info("%s was rolled back: its client was closed", repr(self))
         self._parts.unfinished.found(self._name())
         self._ended(State.CLOSED, undone=True)
 
@@ -475,7 +477,10 @@ class Transaction(pickling.NotPickled):
         lifetime = parts.sender.lifetime(expires_after)
         messages, failures = parts.sender.encoded(topic, items, queue, due, priority, lifetime)
         if failures:
-            raise failures[0].error
+            try:
+                raise failures[0].error
+            finally:
+                del failures  # see ``raising``
         batches = await parts.batches.made_of(topic, messages)
         left = max(0.0, until - self._session.loop.time())
         async with self._sent(alone=len(batches) == 1):
@@ -743,8 +748,10 @@ class Transaction(pickling.NotPickled):
         """
         self._asked = True
         connections = self._session.traffic.opened
+        opens = not self._number
         try:
-            yield
+            with self._parts.unfinished.opening(self._name()) if opens else nullcontext():
+                yield
         except BaseException as error:
             if not (alone and self._surely_refused(error, connections)):
                 self._broken = f"the outcome of a step is not known ({type(error).__name__})"

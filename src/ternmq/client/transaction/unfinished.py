@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Final, cast
 from weakref import WeakMethod
@@ -46,6 +47,8 @@ class Unfinished:
         self._lost: dict[int, Opening] = {}
         """Openings whose outcome is not known, by counter: such a transaction can only be rolled
         back, and is known by its name."""
+        self._opening: dict[int, tuple[Opening, asyncio.Event]] = {}
+        """Openings that are under way, by counter, each with the event of its answer."""
         self._steps = steps
 
     def begun(self, key: int, closes: Closes) -> None:
@@ -84,6 +87,27 @@ class Unfinished:
     def decided(self, number: int) -> None:
         """Note that a transaction is decided: nothing is left to roll back."""
         self.undone.pop(number, None)
+
+    @contextmanager
+    def opening(self, opening: Opening) -> Iterator[None]:
+        """Note that a transaction is being opened: its number is not known yet."""
+        answered = asyncio.Event()
+        self._opening[opening.counter] = opening, answered
+        try:
+            yield
+        finally:
+            self._opening.pop(opening.counter, None)
+            answered.set()  # who waits goes on in a later turn, when the transaction has its number
+
+    async def opened(self, asked: control.TransactionCheck) -> None:
+        """Wait for the answers to the openings under way that a question may be about.
+
+        The broker may ask about a transaction before this client knows its number: after an outage
+        the question may come before the answer to the repeated request. Each opening has a timeout.
+        """
+        for opening, answered in list(self._opening.values()):
+            if (opening.group, opening.query_id) == (asked.group, asked.query_id):
+                await answered.wait()
 
     def lose(self, opening: Opening) -> None:
         """Note that it is not known whether a transaction was opened."""
