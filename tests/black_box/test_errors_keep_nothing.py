@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +87,11 @@ def checked(client: Any) -> None:
         return Decision.UNKNOWN
 
 
-async def transacted(client: ternmq.Client, group: str, *acked: ternmq.Delivery) -> None:
+async def transacted(
+    client: ternmq.Client, group: str, *acked: ternmq.Delivery, body: object = b"x"
+) -> None:
     async with client.transaction(group) as tx:
-        await tx.send("out", b"x")
+        await tx.send("out", body)
         for delivery in acked:
             await tx.ack(delivery)
 
@@ -104,6 +110,8 @@ async def test_a_refusal(own: BrokerProcess) -> None:
             async with asyncio.timeout(0.05):
                 await client.pull("in", group="late", wait=30)
 
+        await client.pull("in", group="gone", wait=10)
+        await admin.delete_group("in", "gone")  # the client does not know it when it pulls again
         await admin.delete_group("in", "g")
         for call, error in (
             (lambda: admin.topic("none"), ternmq.UnknownTopic),
@@ -113,7 +121,10 @@ async def test_a_refusal(own: BrokerProcess) -> None:
             (lambda: transacted(client, "without a checker"), ternmq.InvalidRequest),
             (lambda: transacted(client, "unchecked"), ternmq.NoChecker),
             (lambda: transacted(client, GROUP, two), ternmq.TernMQError),
+            (lambda: transacted(client, GROUP, body=object()), ternmq.EncodeError),
+            (lambda: transacted(client, GROUP, body=LARGE), ternmq.MessageTooLarge),
             (one.ack, ternmq.AlreadySettled),
+            (lambda: client.pull("in", group="gone", wait=0), ternmq.UnknownGroup),
             (lambda: three.extend(5), ternmq.TernMQError),
             (four.ack, ternmq.TernMQError),
             (ends_early, TimeoutError),
@@ -165,11 +176,77 @@ def test_blocking_calls(own: BrokerProcess) -> None:
         blocking_keeps_nothing(lambda: client.admin.topic("none"), ternmq.UnknownTopic)
         blocking_keeps_nothing(lambda: client.send("in", LARGE), ternmq.MessageTooLarge)
         blocking_keeps_nothing(lambda: transacted("unchecked"), ternmq.NoChecker)
+        blocking_keeps_nothing(lambda: list(client.read("none")), ternmq.UnknownTopic)
+        for body, error in ((LARGE, ternmq.MessageTooLarge), (object(), ternmq.EncodeError)):
+            soon = partial(client.send_soon, "in", body)
+            blocking_keeps_nothing(lambda soon=soon: soon().result(9), error)  # type: ignore[misc]
         own.kill()
         blocking_keeps_nothing(two.ack, ternmq.ConnectionLost)
         blocking_keeps_nothing(lambda: client.send("in", b"x"), ternmq.TernMQError)
         blocking_keeps_nothing(lambda: client.pull("in", group="g", wait=0.1), ternmq.CannotConnect)
         blocking_keeps_nothing(lambda: transacted(GROUP, three), ternmq.TernMQError)
+
+
+async def test_handlers_and_checkers(own: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Records have the tracebacks of the application's errors, and pytest keeps the records.
+    monkeypatch.setattr(logging.getLogger("ternmq"), "disabled", True)
+    kept: dict[str, weakref.ref[Held]] = {}
+
+    def fails(name: str) -> None:
+        held = Held()
+        kept[name] = weakref.ref(held)
+        raise ValueError(name)
+
+    client = ternmq.connect(own.url)
+
+    @client.handler("in", group="def")
+    def in_thread(body: bytes) -> None:
+        fails("def handler")
+
+    @client.handler("in", group="async")
+    async def in_loop(body: bytes) -> None:
+        fails("async handler")
+
+    @client.checker(GROUP)
+    def check(tx: ternmq.sync.PreparedTransaction) -> Decision:
+        fails("checker")
+        return Decision.COMMIT
+
+    async with client:
+        await client.send("in", b"x")
+        run = asyncio.create_task(client.run())
+        with suppress(ZeroDivisionError):
+            async with client.transaction(GROUP, on_error="check", check_after=1) as tx:
+                await tx.send("out", b"x")
+                raise ZeroDivisionError
+        await until(lambda: len(kept) == 3, "all were called", 30)
+        await until(lambda: not [name for name, one in kept.items() if one() is not None])
+        client.stop()
+        await run
+
+
+async def test_the_log(own: BrokerProcess) -> None:
+    """A handler of the log may keep the records: with them it keeps no message of a batch."""
+    log, records = logging.getLogger("ternmq"), MemoryHandler(1000, logging.CRITICAL)
+    log.addHandler(records)
+    try:
+        async with ternmq.connect(own.url) as client:
+            await client.send_many("in", [b"x"] * 3)
+
+            def rejected() -> None:
+                raise ternmq.Reject("wrong")
+
+            async def rejects() -> weakref.ref[object]:
+                batch = await client.pull("in", group="g", wait=10)
+                async with batch[0].process():
+                    rejected()
+                return weakref.ref(batch[1].lease)
+
+            lease = await rejects()
+            assert "rejected: wrong" in records.buffer[-1].getMessage()
+            await until(lambda: lease() is None)
+    finally:
+        log.removeHandler(records)
 
 
 @pytest.mark.row("E4")

@@ -60,6 +60,8 @@ from tests.cli.conftest import CommandLine
         (["worker", "nothing"], "MODULE:CLIENT"),
         (["worker", "consumers.py:client"], "name the module: consumers:client"),
         (["worker", "./shop/consumers.py:client"], "name the module: shop.consumers:client"),
+        (["worker", "../shop/consumers.py:client"], "and name the module: consumers:client"),
+        (["apply", "/srv/shop/consumers.py:client"], "and name the module: consumers:client"),
         (["worker", "no_such_module:client"], "no module 'no_such_module'"),
         (["worker", "os:nothing"], "has no 'nothing'"),
         (["worker", "os:sep"], "is of type str, not a client"),

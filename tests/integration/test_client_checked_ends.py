@@ -158,7 +158,7 @@ async def test_a_question_may_come_before_the_answer_to_the_opening(
     async with ternmq.connect(real.url) as other, ternmq.connect(real.url) as client:
 
         async def asked() -> bool:
-            return any([one.attempt > 0 for one in await other.admin.checked_transactions()])
+            return any(one.attempt > 0 for one in await other.admin.checked_transactions())
 
         async def late(self: Steps, *words: Any) -> Any:
             answers = await prepare(self, *words)

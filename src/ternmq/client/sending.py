@@ -300,7 +300,7 @@ class Sender:
             # ``send_soon`` would never be done.
             name = topic.name if isinstance(topic, Topic) else safe_str(topic)
             log.warning("not sent: %s: %s: %s",
-                        _which(name, message), type(error).__name__, error)  # fmt: skip
+                        _which(name, message), type(error).__name__, str(error))  # fmt: skip
             size = len(message.body) if isinstance(message.body, str | bytes) else 0
             self._producer.keep(Unheard(holder, Failure(message, 0, own(error), name)), size)
         holder.set_exception(own(error))

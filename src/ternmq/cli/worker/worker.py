@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from itertools import dropwhile, takewhile
-from pathlib import Path
+from pathlib import Path, PurePath
 from shlex import quote
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
@@ -67,7 +67,13 @@ def find(target: str) -> Client | BlockingClient:
     if not (module and colon and name):
         raise click.UsageError(f"{target!r} is not MODULE:CLIENT, such as shop.consumers:client")
     if module.endswith(".py"):
-        right = module.removesuffix(".py").removeprefix("./").replace("/", ".")
+        path = PurePath(module.removesuffix(".py"))
+        if path.is_absolute() or ".." in path.parts:
+            raise click.UsageError(
+                f"{target!r} names a file; run this in its folder, and name the module: "
+                f"{path.name}:{name}"
+            )
+        right = ".".join(path.parts)
         raise click.UsageError(f"{target!r} names a file; name the module: {right}:{name}")
     if "" not in sys.path:
         sys.path.insert(0, "")

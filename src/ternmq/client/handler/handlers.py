@@ -13,6 +13,7 @@ import contextvars
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Final
 
 from ternmq.client.consumer.concluding import conclude
@@ -306,7 +307,7 @@ class Handler:
         told: asyncio.Future[object] = loop.create_future()
         function = self._function
 
-        def work() -> None:
+        def work(told: asyncio.Future[object]) -> None:
             result: object = None
             error: BaseException | None = None
             try:
@@ -324,9 +325,9 @@ class Handler:
             except RuntimeError:  # the loop is closed; so is the client
                 run.ended()
             finally:
-                del error  # see ``raising``
+                del error, told  # see ``raising``
 
-        threads.run(work)
+        threads.run(partial(work, told))
         run.threaded = True
         return told
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+from ternmq.client.connection.raising import own
 from ternmq.client.content.message import Failure, Receipt
 from ternmq.model.errors import ClientForked
 
@@ -41,10 +42,13 @@ class SentSoon(Future[Receipt]):
         """Return the receipt, waiting for it; raises the failure."""
         self.heard = True
         self._here()
+        error = super().exception(timeout)
+        if error is None:
+            return super().result()
         try:
-            return super().result(timeout)
+            raise own(error)
         finally:
-            del self  # see ``raising``
+            del self, error  # see ``raising``
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the failure, waiting for it; None: it is stored."""

@@ -15,6 +15,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
+from functools import partial
 from typing import Final, NamedTuple
 
 from ternmq.client.connection.link import Link
@@ -261,7 +262,7 @@ class Checking(Member):
         told: asyncio.Future[object] = loop.create_future()
         threads = self._threads
 
-        def end(result: object, error: BaseException | None) -> None:
+        def end(told: asyncio.Future[object], result: object, error: BaseException | None) -> None:
             threads.done()
             if told.done():
                 return
@@ -270,7 +271,7 @@ class Checking(Member):
             else:
                 told.set_exception(error)
 
-        def work() -> None:
+        def work(told: asyncio.Future[object]) -> None:
             result: object = None
             failure: BaseException | None = None
             try:
@@ -279,11 +280,11 @@ class Checking(Member):
                 failure = failure_of(raised)
             try:
                 with contextlib.suppress(RuntimeError):  # the loop is closed
-                    loop.call_soon_threadsafe(end, result, failure)
+                    loop.call_soon_threadsafe(end, told, result, failure)
             finally:
-                del failure  # see ``raising``
+                del failure, told  # see ``raising``
 
-        threads.run(work)
+        threads.run(partial(work, told))
         return told
 
     async def _decide(self, name: str, asked: control.TransactionCheck, decision: Decision) -> None:
