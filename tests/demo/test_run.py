@@ -112,7 +112,7 @@ def test_two_days(start):
         "gate": verdict.reminders.scheduled - verdict.reminders.cancelled,
     }  # fmt: skip
     assert verdict.reminders.scheduled == 181
-    assert 0 < verdict.reminders.cancelled <= 35
+    # How many are cancelled in time depends on the machine: on a busy one, none.
     assert verdict.reminders.cancelled + verdict.reminders.too_late == 35
     bookings = verdict.bookings
     assert bookings.finished == 1, "one that the killed cashier left"
