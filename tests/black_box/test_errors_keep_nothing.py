@@ -159,6 +159,22 @@ async def test_a_broker_that_is_away(own: BrokerProcess) -> None:
     await keeps_nothing(lambda: client.send("in", b"x"), ternmq.ClientClosed)
 
 
+async def test_a_client_that_is_not_let_in(own: BrokerProcess) -> None:
+    own.stop()
+    own.settings |= {"auth": "true", "admin_token": "the-token-of-the-operator"}
+    own.start()
+    client = ternmq.connect(own.url, app="unknown", token="wrong")
+    for call in (
+        client.connect,
+        client.connect,
+        lambda: client.send("in", b"x"),
+        lambda: client.admin.topic("in"),
+        lambda: client.pull("in", group="g", wait=0),
+    ):
+        await keeps_nothing(call, ternmq.Unauthenticated)
+    await client.close()
+
+
 def test_blocking_calls(own: BrokerProcess) -> None:
     with ternmq.sync.connect(own.url, timeout=0.5) as client:
         checked(client)

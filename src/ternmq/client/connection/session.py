@@ -300,7 +300,8 @@ class Session:
         waiter: asyncio.Future[Link] = self.loop.create_future()
         self._waiters.add(waiter)
         try:
-            return await asyncio.wait_for(waiter, timeout)
+            async with asyncio.timeout(timeout):
+                return await waiter
         except TimeoutError:
             pass  # an error raised here would refer to this one: see ``raising``
         finally:
@@ -456,7 +457,9 @@ class Session:
             known = error if isinstance(error, TernMQError) else None
             address = self.options.address
             opening.set_exception(
-                known_at(address, known) if known is not None else closed_at_once(address, error)
+                own(known_at(address, known))
+                if known is not None
+                else closed_at_once(address, error)
             )
             return
         for member in self.members:
