@@ -20,7 +20,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     names = inspect.signature(pyfuncitem.obj).parameters
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
     mark = pyfuncitem.get_closest_marker("timeout")
-    seconds = DEADLINE_S if mark is None else mark.args[0] / 2  # before pytest gives up
+    # Before pytest gives up; never less than without a mark.
+    seconds = DEADLINE_S if mark is None else max(DEADLINE_S, mark.args[0] / 2)
 
     async def run() -> None:
         async with asyncio.timeout(seconds):

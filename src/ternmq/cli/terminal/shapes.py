@@ -80,7 +80,7 @@ def state_of(message: Shown) -> str:
 
 
 def expiry_of(message: Shown) -> datetime | None:
-    """Return when a found message expires; None: never, or it was delivered."""
+    """Return when a found message expires; None: its sender stated none, or it is a delivery."""
     return message.expires_at if isinstance(message, Found) else None
 
 
@@ -226,8 +226,8 @@ def _whole(message: Shown) -> str:
 
 _IGNORED: Final = frozenset(
     {"topic", "queue", "offset", "stored_at", "born_at", "due_at", "expires_at", "state",
-     "group", "attempt",
-     "deliveries", "maybe_redelivered", "failures", "attempts", "when", "held", "reason"}
+     "group", "attempt", "deliveries", "maybe_redelivered", "failures", "attempts", "when", "held",
+     "reason"}
 )  # fmt: skip
 _TEXTS: Final = ("key", "ordering_key", "tag")
 

@@ -19,6 +19,7 @@ from datetime import timedelta
 from typing import Final
 
 from ternmq.client.connection.link import Link
+from ternmq.client.connection.raising import own
 from ternmq.client.connection.session import Member, Session
 from ternmq.client.consumer.awake import Awake
 from ternmq.client.consumer.core import UNKNOWN, Ended, SettleCore
@@ -313,7 +314,7 @@ def _report(ended: Ended) -> None:
     if error is not None:
         for _, _, waiter in ask.waiters:
             if not waiter.done():
-                waiter.set_exception(type(error)(*error.args))
+                waiter.set_exception(own(error))
         if not ask.waiters:
             _log(ask, error)
         return

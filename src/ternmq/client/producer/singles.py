@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
+from ternmq.client.connection.raising import own
 from ternmq.client.content.message import Receipt
 from ternmq.client.producer.heard import who_holds, will_be_heard
 from ternmq.client.producer.load import Lane, Load, Unclaimed, encode_messages
@@ -123,7 +123,7 @@ class Singles(Load):
                 if not will_be_heard(future):
                     unclaimed.append(Unclaimed(message, who_holds(future), error))
                 # A copy each: the code that awaits it adds its traceback.
-                future.set_exception(copy.copy(error))
+                future.set_exception(own(error))
             message.future = None  # the load may stay for long: see ``raising``
         return unclaimed
 

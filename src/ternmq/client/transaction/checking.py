@@ -19,6 +19,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from ternmq.client.connection.link import Link
+from ternmq.client.connection.raising import own
 from ternmq.client.connection.session import Member, Session
 from ternmq.client.consumer.running import Threads, failure_of
 from ternmq.client.consumer.telling import where
@@ -164,7 +165,7 @@ class Checking(Member):
                 async with asyncio.timeout(timeout):
                     await idle
         for error in self._refused.values():
-            raise type(error)(*error.args)
+            raise own(error)
 
     # -- questions --------------------------------------------------------------------------------
 
