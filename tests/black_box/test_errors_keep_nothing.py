@@ -7,10 +7,9 @@ frames that it passed would keep a message from all consumers.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import weakref
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from logging.handlers import MemoryHandler
@@ -22,8 +21,10 @@ import pytest
 import ternmq
 import ternmq.sync
 from ternmq import Decision
+from ternmq.client.bulk import Bulk, BulkOptions
 from tests.asynchronous import pytest_pyfunc_call, until
-from tests.black_box.process import BrokerProcess, wait_until
+from tests.black_box.process import BrokerProcess
+from tests.references import Held, blocking_keeps_nothing, keeps_nothing, no_collection
 
 __all__ = ["pytest_pyfunc_call"]
 
@@ -31,50 +32,11 @@ GROUP = "order-service"
 LARGE = b"x" * 20_000_000
 
 
-class Held:
-    """Stands for what a caller holds in a variable."""
-
-
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[BrokerProcess]:
     """Yield a broker that the test may kill; no garbage is collected meanwhile."""
-    gc.collect()
-    gc.disable()
-    try:
-        with BrokerProcess("dev", tmp_path) as broker:
-            yield broker
-    finally:
-        gc.enable()
-
-
-async def keeps_nothing(call: Callable[[], Awaitable[object]], error: type[Exception]) -> None:
-    """Check that a call raises an error, and that what its caller held is gone after that."""
-
-    async def caller() -> weakref.ref[Held]:
-        held = Held()
-        try:
-            await call()
-        except error:
-            return weakref.ref(held)
-        pytest.fail(f"{call} raised no error")
-
-    kept = await caller()
-    await until(lambda: kept() is None, f"after {call}")
-
-
-def blocking_keeps_nothing(call: Callable[[], object], error: type[Exception]) -> None:
-    """Check the same of a blocking call."""
-
-    def caller() -> weakref.ref[Held]:
-        held = Held()
-        try:
-            call()
-        except error:
-            return weakref.ref(held)
-        pytest.fail(f"{call} raised no error")
-
-    kept = caller()  # the loop's thread may still have the error for a moment
-    wait_until(lambda: kept() is None, f"gone after {call}")
+    with no_collection(), BrokerProcess("dev", tmp_path) as broker:
+        yield broker
 
 
 def checked(client: Any) -> None:
@@ -197,6 +159,31 @@ def test_blocking_calls(own: BrokerProcess) -> None:
         blocking_keeps_nothing(lambda: client.send("in", b"x"), ternmq.TernMQError)
         blocking_keeps_nothing(lambda: client.pull("in", group="g", wait=0.1), ternmq.CannotConnect)
         blocking_keeps_nothing(lambda: transacted(GROUP, three), ternmq.TernMQError)
+
+
+def test_bulk_calls(own: BrokerProcess) -> None:
+    options = BulkOptions(url=own.url, tries=3, first_backoff=0.01, longest_backoff=0.01)
+    with ternmq.sync.connect(own.url) as client, Bulk(options) as bulk:
+        client.send("in", b"x")
+        blocking_keeps_nothing(lambda: list(bulk.fetch("none", 0, 0, 1)), ternmq.UnknownTopic)
+        blocking_keeps_nothing(lambda: bulk.commit("in", "none", {0: 1}), ternmq.UnknownGroup)
+        own.kill()
+        own.start()
+        blocking_keeps_nothing(bulk.status, None)  # the second try succeeds
+        own.kill()
+        blocking_keeps_nothing(bulk.status, ternmq.CannotConnect)
+
+
+async def test_sends_with_middlewares(own: BrokerProcess) -> None:
+    async with ternmq.connect(own.url) as client:
+
+        @client.send_middleware
+        def catches(outbound: ternmq.Outbound) -> Iterator[None]:
+            with suppress(ternmq.MessageTooLarge):
+                yield
+
+        await client.send("in", b"x")
+        await keeps_nothing(lambda: client.send("in", LARGE), ternmq.MessageTooLarge)
 
 
 async def test_handlers_and_checkers(own: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:

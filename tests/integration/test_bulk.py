@@ -35,6 +35,7 @@ from ternmq.testing import InProcessBroker, broker
 from ternmq.wire import control as wire
 from ternmq.wire.control import GrantInfo
 from tests.integration.cutting import CuttingProxy
+from tests.references import blocking_keeps_nothing, no_collection
 from tests.unit.journal.index_kit import SlowDisk
 
 QUICK = {"first_backoff": 0.01, "longest_backoff": 0.05}
@@ -429,6 +430,8 @@ def test_what_is_gone_is_said_with_where_to_go_on(small):
             bulk.journal(0)
         oldest = caught.value.oldest
         assert oldest
+        with no_collection():
+            blocking_keeps_nothing(lambda: bulk.journal(0), JournalExpired)
         bulk.hold("reader", oldest)
         assert bulk.journal(bulk.holds().oldest).next > oldest
         with pytest.raises(OffsetExpired):

@@ -306,6 +306,21 @@ async def test_a_batch_that_fails_comes_again(api: API, timed: InProcessBroker) 
     await client.close()
 
 
+async def test_a_break_leaves_the_rest_of_a_batch_with_it(api: API, timed: InProcessBroker) -> None:
+    client = await filled(api, timed.url, 4)
+    batch = await client.pull("orders", group="g", max_messages=4)
+    for delivery in batch:
+        await delivery.ack()
+        if delivery.offset == 1:
+            break
+    assert batch.unsettled == 2
+    stand = await group(client)
+    assert (stand.floor, stand.leased) == (2, 2)
+    await batch.release()
+    assert (await client.pull("orders", group="g")).bodies == [b"2", b"3"]
+    await client.close()
+
+
 async def test_a_batch_as_arrow(api: API, real: InProcessBroker) -> None:
     pytest.importorskip("pyarrow")
     client = await filled(api, real.url, 100)

@@ -113,6 +113,16 @@ def test_a_consumer_that_waits_gets_it_at_its_time() -> None:
         assert times == [0, 7200]
 
 
+def test_an_id_is_remembered_for_ten_minutes_and_forgotten_after_eleven() -> None:
+    with broker() as one, ternmq.sync.connect(one.url) as client:
+        first = client.send("t", b"x", id="order-1")
+        one.clock.advance(minutes=9, seconds=59)
+        again = client.send("t", b"x", id="order-1")
+        assert (again.duplicate, again.offset) == (True, first.offset)
+        one.clock.advance(minutes=11)
+        assert not client.send("t", b"x", id="order-1").duplicate
+
+
 def test_a_small_jump_is_followed_slowly() -> None:
     with broker() as one, ternmq.sync.connect(one.url) as client:
         one.clock.jump_wall(seconds=1)

@@ -70,6 +70,14 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
                 " all groups; at most 256 of each group."
             ),
         ),
+        (
+            "expiring_topics",
+            len(views.catalog.expiring),
+            (
+                "Topics that have or had messages that expire: the broker looks for expired ones"
+                " in their groups. A topic counts until it is deleted."
+            ),
+        ),
         ("apps", len(views.catalog.apps), "Apps; limit `limits.apps`."),
         (
             "sessions",

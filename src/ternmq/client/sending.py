@@ -215,6 +215,24 @@ class Sender:
         finally:
             del failures  # see ``raising``
 
+    def all_encoded(
+        self,
+        topic: str,
+        items: Sequence[object],
+        queue: Queue | None,
+        due: Due | None = None,
+        priority: int = 0,
+        lifetime: Lifetime | None = None,
+    ) -> list[Outgoing]:
+        """Return the messages if all of them can be sent; else raise the error of the first."""
+        encoded, failures = self.encoded(topic, items, queue, due, priority, lifetime)
+        if failures:
+            try:
+                raise failures[0].error
+            finally:
+                del failures  # see ``raising``
+        return encoded
+
     async def room(self, timeout: float | None) -> float:
         """Wait until a message may be put; return the seconds that are left of the timeout.
 

@@ -123,12 +123,7 @@ class Transactions:
     async def _prepare_batches(
         self, topic_name: str, items: Sequence[object], queue: int | None
     ) -> list[tuple[int | None, bytes]]:
-        encoded, failures = self._sender.encoded(topic_name, items, queue)
-        if failures:
-            try:
-                raise failures[0].error
-            finally:
-                del failures  # see ``raising``
+        encoded = self._sender.all_encoded(topic_name, items, queue)
         made = await self._batches.made_of(topic_name, encoded)
         return [(one.queue, one.data) for one in made]
 

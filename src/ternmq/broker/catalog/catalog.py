@@ -324,7 +324,7 @@ class Catalog:
         self.queue_pages: dict[tuple[int, int], list[int]] = {}
         """(page of topics, page of queues) -> newest record that moved an offset in it."""
         self.expiring: dict[int, Topic] = {}
-        """Topics with rows that may expire, or that had some, by number."""
+        """Topics with rows that may expire, or that had some, by number; until they are removed."""
         self.expiring_pages: dict[tuple[int, int], int] = {}
         """(page of topics, page of queues) -> newest record with rows that may expire."""
         self.instances = Instances()

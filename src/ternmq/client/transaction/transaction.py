@@ -475,12 +475,7 @@ class Transaction(pickling.NotPickled):
         until = self._session.loop.time() + seconds
         due = parts.sender.due(*due_arguments)
         lifetime = parts.sender.lifetime(expires_after)
-        messages, failures = parts.sender.encoded(topic, items, queue, due, priority, lifetime)
-        if failures:
-            try:
-                raise failures[0].error
-            finally:
-                del failures  # see ``raising``
+        messages = parts.sender.all_encoded(topic, items, queue, due, priority, lifetime)
         batches = await parts.batches.made_of(topic, messages)
         left = max(0.0, until - self._session.loop.time())
         async with self._sent(alone=len(batches) == 1):

@@ -1,8 +1,9 @@
-"""Sums over groups with members, instances and clients that are off are those of a walk."""
+"""Metrics of the catalog: members, instances, clients that are off, topics with expiring rows."""
 
 from __future__ import annotations
 
 import random
+from functools import partial
 
 from ternmq.broker.metrics import metrics
 from ternmq.broker.operation.broadcasting import InstanceAsked
@@ -10,6 +11,7 @@ from ternmq.broker.upkeep.upkeep import Upkeep
 from ternmq.model.assignments import Assignment
 from ternmq.model.specs import Limits, Mode
 from ternmq.model.types import DAY_US
+from ternmq.record.batch.batch import Row
 from tests.unit.broker.kit import SECOND, World
 
 MEMBERSHIP = ("members", "unowned_queues")
@@ -126,6 +128,24 @@ def test_instances_are_connected_or_kept() -> None:
     for _ in range(20):
         world.pass_time(SECOND)
     assert values(world, *INSTANCES)[2] == 0
+
+
+def test_topics_with_messages_that_expire_are_counted_until_they_are_deleted() -> None:
+    world = World()
+    for topic in "tu":
+        world.topic(topic)
+        world.group(topic, "g")
+    world.topic("v", expires_us=SECOND)
+    assert values(world, "expiring_topics") == (1,)
+    world.send("t", [Row(b"x", expiry_us=world.now + SECOND)])
+    world.send("u", [Row(b"x")])
+    assert values(world, "expiring_topics") == (2,)
+    world.restart()
+    assert values(world, "expiring_topics") == (2,)
+    delete_topic = world.broker.administration.delete_topic
+    for topic in "tv":
+        world.run(partial(delete_topic, world.now, topic))
+    assert values(world, "expiring_topics") == (0,)
 
 
 def test_clients_that_are_off_are_counted_by_the_entries_of_all_groups() -> None:
