@@ -100,7 +100,7 @@ the first moment of such a command, while Python still loads it, these signals e
 command. Under `nohup`, SIGHUP ends no command.
 
 An error is one line on standard error. It says what happened and what to do. `ternmq completion`
-enables the shell to complete commands, options, topics and groups.
+prints a script with which the shell completes commands, options, topics and groups.
 """
 
 

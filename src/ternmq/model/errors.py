@@ -175,8 +175,8 @@ class GroupBusy(RefusedError):
     code = 117
     hint = (
         "pause the group (`ternmq group pause`), and wait until its consumers have settled the "
-        "messages that they hold; if messages wait for a retry, resume the group until they are "
-        "done, or delete them with `ternmq retry delete`"
+        "messages that they hold; if messages are ready or wait for a retry, resume the group "
+        "until they are done; `ternmq retry delete` deletes those that wait for a retry or are held"
     )
 
 
@@ -639,9 +639,9 @@ class ClientForked(ClientError):
 
     code = 406
     hint = (
-        "connect or open again in this process: clients, batches and transactions that were opened "
-        "before the fork belong to the parent process; a client of ternmq.sync can be used in both "
-        "processes"
+        "connect or open again in this process: asyncio clients, and batches and transactions, "
+        "that were opened before the fork belong to the parent process; only a client of "
+        "ternmq.sync can be used in both processes"
     )
 
 

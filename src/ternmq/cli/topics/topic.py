@@ -56,8 +56,8 @@ def topic() -> None:
 @click.option(
     "--keep-until-consumed/--drop-unread",
     default=True,
-    help="Whether messages are kept beyond the retention until every group has finished them. If "
-    "the disk fills, sends are then refused. Default: keep.",
+    help="Whether messages are kept beyond the retention until every group has finished them. With "
+    "--keep-until-consumed, sends are refused if such messages fill the disk. Default: keep.",
 )
 @click.option(
     "--ignore-ordering-keys",
@@ -214,8 +214,8 @@ async def show(client: AdminClient, topic: str, as_json: bool) -> None:
 @click.option(
     "--keep-until-consumed/--drop-unread",
     default=None,
-    help="Whether messages are kept beyond the retention until every group has finished them. If "
-    "the disk fills, sends are then refused.",
+    help="Whether messages are kept beyond the retention until every group has finished them. With "
+    "--keep-until-consumed, sends are refused if such messages fill the disk.",
 )
 @click.option(
     "--ignore-ordering-keys/--refuse-ordering-keys",
