@@ -32,11 +32,14 @@ from broker_scale import TOPICS
 from core_kit import Figures, Settings, folder
 from profile_report import report
 from runner import RESULTS
+from schedule import CLIENTS as SCHEDULE_CLIENTS
+from schedule import fill
 
 _READ_BYTES: Final = 350_000_000
 """A second, at most: what a group that reads a backlog wants to find."""
 _REDRIVEN_PER_S: Final = 10_000
 _HANDLED_PER_S: Final = 8_000
+_DUE_PER_S: Final = 12_000
 FAILURE_CLIENTS: Final = Path(__file__).with_name("failures_clients.py")
 _RUN: Final = """
 import cProfile, signal, sys, time
@@ -103,10 +106,17 @@ def poison(url: str, seconds: float) -> Figures:
     return client(url, "poisoned", FAILURE_CLIENTS, count=count, every=100)
 
 
+def burst_mixed(url: str, seconds: float) -> Figures:
+    """Load: 100-byte messages that are due within the same second, in any order."""
+    del seconds  # their number is that of ``schedule.fill``
+    return client(url, "drained", SCHEDULE_CLIENTS, begin_us=0)
+
+
 LOADS: Final[dict[str, Callable[[str, float], Figures]]] = {
     "sends-256": sends, "sends-1": send_alone, "send-many": send_many, "send-soon": send_soon,
     "pull": pull, "process": process, "hot-topic": hot_topic,
     "backlog": backlog, "redrive": redrive, "poison": poison,
+    "burst-mixed": burst_mixed,
 }  # fmt: skip
 BACKLOG: Final = {"pull": 110_000, "process": 35_000}
 """Messages a second that a load wants to find."""
@@ -137,6 +147,11 @@ def profile(name: str, seconds: float) -> str:
                 client(url, "prepare", FAILURE_CLIENTS)
                 client(url, "fill", FAILURE_CLIENTS, count=count)
                 client(url, "fail", FAILURE_CLIENTS, count=count, dead=1000)
+            if name == "burst-mixed":
+                begin_us = int(time.time() * 1e6) + 5_000_000
+                port = int(url.rpartition(":")[2])
+                fill(url, port, int(_DUE_PER_S * seconds), begin_us, 1_000_000, mixed=True)
+                time.sleep(begin_us / 1e6 - time.time())
             one.send_signal(signal.SIGUSR1)
             figures = LOADS[name](url, seconds)
             one.send_signal(signal.SIGUSR2)

@@ -73,23 +73,24 @@ def _in_us(seconds: float) -> int:
     return int((time.time() + seconds) * 1e6)
 
 
-def fill(one: Broker, count: int, begin_us: int, spread_us: int, *, mixed: bool) -> Figures:
+def fill(url: str, port: int, count: int, begin_us: int, spread_us: int, *, mixed: bool) -> Figures:
     """Schedule messages, 1,000 in a batch, due within ``spread_us`` from ``begin_us`` on.
 
     The batches are made here, without the client library: that would take minutes.
 
     Args:
-        one: The broker.
+        url: The broker, as for ``ternmq.connect``.
+        port: Its port.
         count: Number of messages.
         begin_us: When the first is due, µs since the Unix epoch.
         spread_us: 0: all are due at the same time.
         mixed: Whether they are due in any order; else in the order of sending, evenly.
     """
-    client(one.url, "prepare", CLIENTS)
+    client(url, "prepare", CLIENTS)
     chance = random.Random(4)
     seed = topic_seed(TOPIC)
     began = time.perf_counter()
-    with Asker(one.port, "admin") as asker:
+    with Asker(port, "admin") as asker:
         for at in range(0, count, OF):
             some = range(at, min(at + OF, count))
             due = [
@@ -113,7 +114,7 @@ def lateness(settings: Settings) -> Figures:
     raw = raw_disk(settings)
     with folder(settings) as path, broker(path / "data") as one:
         begin_us = _in_us(5.0 if settings.quick else 20.0)
-        found = fill(one, count, begin_us, count * 1_000_000 // PER_S, mixed=False)
+        found = fill(one.url, one.port, count, begin_us, count * 1_000_000 // PER_S, mixed=False)
         one.tell("reset")
         with started(one.url, "receive", CLIENTS, count=count) as consumer:
             ready(consumer)
@@ -139,7 +140,7 @@ def _burst(settings: Settings, *, mixed: bool) -> Figures:
     raw = raw_disk(settings)
     with folder(settings) as path, broker(path / "data") as one:
         begin_us = _in_us(15.0 if settings.quick else 50.0)
-        found = fill(one, count, begin_us, 1_000_000 if mixed else 0, mixed=mixed)
+        found = fill(one.url, one.port, count, begin_us, 1_000_000 if mixed else 0, mixed=mixed)
         calm = client(
             one.url, "live", CLIENTS, per_s=LIVE_PER_S, seconds=seconds, begin_us=_in_us(0.5)
         )
