@@ -19,10 +19,10 @@ from core_kit import (
     thaw,
 )
 
-from ternmq.broker.checkback.questions import Name
 from ternmq.broker.start import Options
 from ternmq.model.specs import SubscriptionSpec
 from ternmq.record.fact.facts import Outcome
+from ternmq.wire.bodies import Settle, TransactionPrepare
 
 _APP: Final = "bench"
 _GROUP: Final = "order-service"
@@ -60,9 +60,8 @@ def _one_by_one(settings: Settings, *, settles: bool) -> Figures:
             numbers: list[int] = []
             watches["prepare_us"].start()
             for at in some:
-                reply = checking.prepare(
-                    rig.now_us, _APP, rig.session, _TO, batches[at], Name(_OPENER, at), _GROUP
-                )
+                asked = TransactionPrepare(_TO, None, _OPENER, at, _GROUP, "", 0, 0, batches[at])
+                reply = checking.prepare(rig.now_us, _APP, rig.session, asked)
                 numbers.append(reply.transaction)
             watches["prepare_us"].stop(_BLOCK)
             rig.turn()
@@ -88,10 +87,8 @@ def _settle(rig: Rig, first: int, numbers: list[int], watch: Stopwatch) -> None:
         raise RuntimeError(f"the message at {first} was not delivered")
     watch.start()
     for at, number in enumerate(numbers, first):
-        rig.broker.checking.settle(
-            rig.now_us, _APP, rig.session, number, _FROM, "g", 0, pulled.epoch, pulled.lease,
-            Outcome.DONE, [(at, at + 1)],
-        )  # fmt: skip
+        asked = Settle(_FROM, "g", 0, pulled.epoch, pulled.lease, Outcome.DONE, ((at, at + 1),))
+        rig.broker.checking.settle(rig.now_us, _APP, rig.session, number, asked)
     watch.stop(len(numbers))
     rig.turn()
 
@@ -133,11 +130,15 @@ def state_share(settings: Settings) -> Figures:
             rig.turn()
             numbers = [
                 checking.prepare(
-                    rig.now_us, _APP, rig.session, _TO, target.single(body),
-                    Name(_OPENER, first + at), _GROUP,
+                    rig.now_us,
+                    _APP,
+                    rig.session,
+                    TransactionPrepare(
+                        _TO, None, _OPENER, first + at, _GROUP, "", 0, 0, target.single(body)
+                    ),
                 ).transaction
                 for at in range(_BLOCK)
-            ]  # fmt: skip
+            ]
             rig.turn()
             _settle(rig, first, numbers, watch)
             first += _BLOCK

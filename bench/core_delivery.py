@@ -27,6 +27,7 @@ from ternmq.broker.start import Options
 from ternmq.model.specs import Mode, SubscriptionSpec
 from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
+from ternmq.wire.bodies import Settle
 
 _OPTIONS: Final = Options(segment_bytes=64 * MIB, reserve_bytes=16 * MIB)
 _TOPIC: Final = "orders"
@@ -83,9 +84,8 @@ def _in_order(settings: Settings, mode: Mode, keys: int, in_flight: int) -> Figu
                 held.append(reply)
             assert held, "an ordered pull found nothing though nothing is in flight"
             oldest = held.popleft()
-            broker.settle(
-                rig.now_us, session, _TOPIC, "g", 0, oldest.epoch, oldest.lease, Outcome.DONE
-            )
+            asked = Settle(_TOPIC, "g", 0, oldest.epoch, oldest.lease, Outcome.DONE)
+            broker.settle(rig.now_us, session, asked)
             clock.stop()
             pulls += 1
             done = sum([stop - start for start, stop, _, _ in oldest.runs])
@@ -161,9 +161,8 @@ def _groups(settings: Settings, count: int, *, single: bool) -> Figures:
                 reply = broker.pull(rig.now_us, session, _TOPIC, name, _PULL)
                 assert reply is not None
                 gather(broker, reply)
-                broker.settle(
-                    rig.now_us, session, _TOPIC, name, 0, reply.epoch, reply.lease, Outcome.DONE
-                )
+                asked = Settle(_TOPIC, name, 0, reply.epoch, reply.lease, Outcome.DONE)
+                broker.settle(rig.now_us, session, asked)
             delivering.stop(_PULL * count)
             fact_bytes += journal.end - begin
             rig.turn(upkeep=False)
@@ -226,9 +225,8 @@ def _filtered(settings: Settings, name: str, passing: float) -> Figures:
             reply = broker.pull(rig.now_us, session, _TOPIC, "g", _ROOM)
             if reply is not None:
                 gather(broker, reply)
-                broker.settle(
-                    rig.now_us, session, _TOPIC, "g", 0, reply.epoch, reply.lease, Outcome.DONE
-                )
+                asked = Settle(_TOPIC, "g", 0, reply.epoch, reply.lease, Outcome.DONE)
+                broker.settle(rig.now_us, session, asked)
                 done += sum([stop - start for start, stop, _, _ in reply.runs])
             clock.stop()
             pulls += 1

@@ -29,6 +29,7 @@ from ternmq.journal.disk.real import RealDisk
 from ternmq.model.specs import SubscriptionSpec, TopicSpec
 from ternmq.record.batch.batch import Row, encode, encode_bodies, encode_one, topic_seed
 from ternmq.record.fact.facts import Outcome
+from ternmq.wire.bodies import Settle
 
 START_US: Final = 1_800_000_000_000_000
 """Broker time at which every measurement begins."""
@@ -170,9 +171,8 @@ class Rig:
         broker = self.broker
         reply = broker.pull(self.now_us, self.session, topic, group, count, queue=0)
         if reply is not None:
-            broker.settle(
-                self.now_us, self.session, topic, group, 0, reply.epoch, reply.lease, outcome
-            )
+            asked = Settle(topic, group, 0, reply.epoch, reply.lease, outcome)
+            broker.settle(self.now_us, self.session, asked)
         return reply
 
     def close(self) -> None:

@@ -26,6 +26,7 @@ from core_kit import (
 
 from ternmq.broker.start import Options
 from ternmq.record.fact.facts import Outcome
+from ternmq.wire.bodies import Settle
 
 _TOPIC: Final = "orders"
 _GROUP: Final = "billing"
@@ -114,9 +115,8 @@ def _pulls(settings: Settings, batches: list[bytes], pulls: int) -> Figures:
                 replies.append(reply)
             pulling.stop(25)
             for reply in replies:
-                broker.settle(
-                    now, session, _TOPIC, _GROUP, 0, reply.epoch, reply.lease, Outcome.DONE
-                )
+                asked = Settle(_TOPIC, _GROUP, 0, reply.epoch, reply.lease, Outcome.DONE)
+                broker.settle(now, session, asked)
             both.stop(25)
             rig.turn()
         rig.close()

@@ -42,6 +42,7 @@ from ternmq.journal.state.sets import DEFAULT_INTERVAL_BYTES, DEFAULT_INTERVAL_R
 from ternmq.model.specs import SubscriptionSpec
 from ternmq.model.types import DAY_US, SECOND_US
 from ternmq.record.fact.facts import Outcome
+from ternmq.wire.bodies import Settle
 
 _TOPIC: Final = "orders"
 _GROUP: Final = "billing"
@@ -102,17 +103,16 @@ def _fill(rig: Rig, size: int, owed: int) -> None:
             broker.send(now, _TOPIC, producer.single(body))
         rig.turn(passed_us=passed_us)
         while (reply := broker.pull(now, rig.session, _TOPIC, _GROUP, 32)) is not None:
-            ids = (0, reply.epoch, reply.lease)
+            lease = (_TOPIC, _GROUP, 0, reply.epoch, reply.lease)
             start, stop = reply.runs[0][0], reply.runs[-1][1]
             bad = [at for at in range(max(start, next_bad), stop) if at % apart == 0]
             if bad and held.failures.waiting_rows < owed:
-                broker.settle(
-                    now, rig.session, _TOPIC, _GROUP, *ids, Outcome.RETRY,
-                    [(at, at + 1) for at in bad], delay_us=DAY_US, reason="no answer",
-                )  # fmt: skip
+                some = tuple([(at, at + 1) for at in bad])
+                asked = Settle(*lease, Outcome.RETRY, some, DAY_US, "no answer")
+                broker.settle(now, rig.session, asked)
                 next_bad = bad[-1] + 1
             if len(bad) < stop - start:
-                broker.settle(now, rig.session, _TOPIC, _GROUP, *ids, Outcome.DONE)
+                broker.settle(now, rig.session, Settle(*lease, Outcome.DONE))
 
 
 def _end_in_a_set(rig: Rig, settings: Settings) -> None:

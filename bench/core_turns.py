@@ -40,6 +40,7 @@ from ternmq.journal.log.retention import RetentionSpec
 from ternmq.model.specs import SubscriptionSpec
 from ternmq.model.types import DAY_US, SECOND_US
 from ternmq.record.fact.facts import Outcome
+from ternmq.wire.bodies import Settle
 
 _TOPIC: Final = "orders"
 _LIVE: Final = "live"
@@ -157,11 +158,11 @@ def _let_wait(rig: Rig, count: int, from_us: int) -> None:
         assert reply is not None
         for start, stop, _, _ in reply.runs:
             for at in range(start, stop, 20):
-                broker.settle(
-                    rig.now_us, rig.session, _TOPIC, "failing", 0, reply.epoch, reply.lease,
-                    Outcome.RETRY, [(at, min(at + 20, stop))],
-                    delay_us=from_us + rng.randrange(3600 * SECOND_US),
+                asked = Settle(
+                    _TOPIC, "failing", 0, reply.epoch, reply.lease, Outcome.RETRY,
+                    ((at, min(at + 20, stop)),), from_us + rng.randrange(3600 * SECOND_US),
                 )  # fmt: skip
+                broker.settle(rig.now_us, rig.session, asked)
         left -= 500
         rig.turn(passed_us=10, upkeep=False)
 
@@ -196,12 +197,13 @@ def _drive(rig: Rig, count: int) -> list[_Turn]:
                 if topic == _LIVE:
                     _answer(partial(gather, broker, reply), turn)
                 bad = number % 8 == 0 or topic == _TOPIC
-                broker.settle(
-                    now, rig.session, topic, group, 0, reply.epoch, reply.lease,
+                asked = Settle(
+                    topic, group, 0, reply.epoch, reply.lease,
                     Outcome.RETRY if bad else Outcome.DONE,
                     delay_us=rng.randrange(60 * SECOND_US) if bad else None,
                     reason="the till is closed" if bad else "",
                 )  # fmt: skip
+                broker.settle(now, rig.session, asked)
             turn.end("commands")
             broker.tick(now)
             turn.end("tick")

@@ -14,6 +14,7 @@ from ternmq.broker.gate.replies import PullReply, SendReply, SettleReply
 from ternmq.model.errors import JournalFull, LeaseExpired, RefusedError, UnknownSession
 from ternmq.model.marks import Rests
 from ternmq.record.fact.facts import Outcome
+from ternmq.wire import bodies
 from tests.fault.history import History, Line
 from tests.fault.messages import (
     GROUPS,
@@ -392,14 +393,16 @@ class Traffic:
         command: Callable[[], SettleReply] = lambda: self._broker.settle(  # noqa: E731
             shell.now_us,
             held.session,
-            held.topic,
-            held.group,
-            held.queue,
-            held.epoch,
-            held.lease,
-            outcome,
-            _spans(offsets),
-            reason="" if outcome is Outcome.DONE else f"because of {number}",
+            bodies.Settle(
+                held.topic,
+                held.group,
+                held.queue,
+                held.epoch,
+                held.lease,
+                outcome,
+                tuple(_spans(offsets)),
+                reason="" if outcome is Outcome.DONE else f"because of {number}",
+            ),
         )
         try:
             reply = shell.ask(command)

@@ -31,6 +31,7 @@ from ternmq.model.specs import Durability
 from ternmq.model.types import MINUTE_US
 from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Cause, Outcome
+from ternmq.wire import bodies
 from tests.fault import history
 from tests.fault.history import Line
 from tests.fault.messages import (
@@ -474,16 +475,8 @@ class Drainer:
                 row.row.ordering_key,
                 self.now_us,
             )
-        self.broker.settle(
-            self.now_us,
-            session,
-            topic,
-            group,
-            reply.queue,
-            reply.epoch,
-            reply.lease,
-            Outcome.DONE,
-        )
+        lease = (reply.queue, reply.epoch, reply.lease)
+        self.broker.settle(self.now_us, session, bodies.Settle(topic, group, *lease, Outcome.DONE))
 
     def _owes(self, topic: str, group: str) -> bool:
         return any(

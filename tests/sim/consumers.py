@@ -20,6 +20,7 @@ from ternmq.record.batch.batch import Batch, Row
 from ternmq.record.fact import messages, moved
 from ternmq.record.fact.facts import Outcome
 from ternmq.record.fact.header import HEADER_BYTES, Kind
+from ternmq.wire.bodies import Settle
 from tests.sim.history import GroupKey, Stored
 from tests.sim.reference import LEASED, WAITING, RefGroup, at_once_of
 from tests.sim.tape import Violation
@@ -376,21 +377,11 @@ class Consumer:
         before = self._held_now(held, spans)
         if spans is not None and self._of_earlier_round(held, spans):
             world.reached("settle of an earlier reign's lease after a reset")
-        reply = world.command(
-            lambda: world.broker.settle(
-                world.now_us(),
-                session,
-                self.topic,
-                self.group,
-                held.key[2],
-                held.epoch,
-                held.lease,
-                outcome,
-                spans,
-                delay_us=delay,
-                reason=reason,
-            )
+        lease = (held.key[2], held.epoch, held.lease)
+        asked_of = Settle(
+            self.topic, self.group, *lease, outcome, tuple(spans or ()), delay, reason
         )
+        reply = world.command(lambda: world.broker.settle(world.now_us(), session, asked_of))
         if isinstance(reply, TernMQError):
             self._settle_refused(held, before, reply)
             return

@@ -32,6 +32,7 @@ from ternmq.record.fact import messages, moved
 from ternmq.record.fact.control import FLAG_CLEAN
 from ternmq.record.fact.facts import Outcome
 from ternmq.record.fact.header import HEADER_BYTES, Kind
+from ternmq.wire.bodies import Settle
 from tests.sim.checks import Known, check_report, start
 from tests.sim.consumers import check_content
 from tests.sim.delays import DAY_US, answered_cancel
@@ -442,13 +443,10 @@ def _consume(
     # As a shell does, at once: with the turn's end their segment may go.
     check_content(world, reply, [rows[offset] for offset in offsets])
     world.end_turn()
-    queue, epoch, lease = reply.queue, reply.epoch, reply.lease
+    lease = (reply.queue, reply.epoch, reply.lease)
+    asked = Settle(topic, group, *lease, outcome, reason="no")
     for _ in range(20):
-        settled = world.command(
-            lambda: broker.settle(
-                world.now_us(), session, topic, group, queue, epoch, lease, outcome, reason="no"
-            )
-        )
+        settled = world.command(lambda: broker.settle(world.now_us(), session, asked))
         if not isinstance(settled, JournalFull):
             break
         world.run(5)

@@ -35,6 +35,7 @@ from ternmq.model.errors import (
 from ternmq.model.specs import ProducerGroupSpec, Unanswered
 from ternmq.record.batch.batch import Row, encode, topic_seed
 from ternmq.record.fact.facts import Outcome
+from ternmq.wire.bodies import Settle, TransactionPrepare
 from tests.sim.consumers import Consumer, Held
 from tests.sim.history import Opening, Tried
 from tests.sim.tape import Violation
@@ -282,16 +283,15 @@ class Opener(Consumer):
         fresh = tried is not None and not tried.sent
         if tried is not None:
             tried.sent += 1
-        number, session = plan.number, self.session or 0
-        check_after = chance.choice((None, 1_000_000, 2_000_000))
-        reply = world.command(
-            lambda: world.broker.checking.prepare(
-                world.now_us(), APP, session,
-                None if tried is None else tried.topic, b"" if tried is None else tried.batch,
-                Name(self.number, plan.counter), GROUP, f"q{plan.counter}",
-                number=number, check_after_us=check_after,
-            )
+        session = self.session or 0
+        asked = TransactionPrepare(
+            "" if tried is None else tried.topic, None, self.number, plan.counter, GROUP,
+            f"q{plan.counter}", plan.number, chance.choice((0, 1_000_000, 2_000_000)),
+            b"" if tried is None else tried.batch,
         )  # fmt: skip
+        reply = world.command(
+            lambda: world.broker.checking.prepare(world.now_us(), APP, session, asked)
+        )
         if isinstance(reply, TernMQError):
             self._refused(plan, tried, reply, fresh=fresh)
             return
@@ -384,12 +384,13 @@ class Opener(Consumer):
         delay = chance.choice((None, 0, 500_000)) if outcome is Outcome.RETRY else None
         session = self.session or 0
         before = self._held_now(held, spans)
-        reply = world.command(
-            lambda: world.broker.checking.settle(
-                world.now_us(), APP, session, plan.number, self.topic, self.group, held.key[2],
-                held.epoch, held.lease, outcome, spans, delay_us=delay, reason="inside",
-            )
+        asked = Settle(
+            self.topic, self.group, held.key[2], held.epoch, held.lease, outcome,
+            tuple(spans or ()), delay, "inside",
         )  # fmt: skip
+        reply = world.command(
+            lambda: world.broker.checking.settle(world.now_us(), APP, session, plan.number, asked)
+        )
         if isinstance(reply, TernMQError):
             world.reached(f"settle in a transaction refused {type(reply).__name__}")
             if isinstance(reply, TransactionDecided | UnknownTransaction):

@@ -19,7 +19,6 @@ transactions, `delivery` for pulls, settles and leases, `parking` for pulls that
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from ternmq.broker.checkback.checking import Checking
 from ternmq.broker.clock.timers import Timer
@@ -30,7 +29,7 @@ from ternmq.broker.delivery.parking import Parking, Woken
 from ternmq.broker.delivery.planning import Planning
 from ternmq.broker.delivery.pulls import Delivery
 from ternmq.broker.delivery.replays import Replaying
-from ternmq.broker.delivery.settles import LONGEST_US, Settling, check_settle
+from ternmq.broker.delivery.settles import LONGEST_US, Settling
 from ternmq.broker.gate.replies import (
     DoneReply,
     PrepareReply,
@@ -68,9 +67,7 @@ from ternmq.model.errors import (
     UnknownQueue,
     UnknownSession,
 )
-from ternmq.record.fact.facts import Outcome, Span
-
-_HELD: Final = Outcome.HELD
+from ternmq.wire import bodies
 
 
 class Broker:
@@ -347,48 +344,18 @@ class Broker:
 
     # -- settles ----------------------------------------------------------------------------------
 
-    def settle(
-        self,
-        now_us: int,
-        session: int,
-        topic: str,
-        group: str,
-        queue: int,
-        epoch: int,
-        lease: int,
-        outcome: Outcome,
-        spans: Sequence[Span] | None = None,
-        *,
-        delay_us: int | None = None,
-        reason: str = "",
-    ) -> SettleReply:
+    def settle(self, now_us: int, session: int, asked: bodies.Settle) -> SettleReply:
         """Record the outcome of rows; see ``Settling.settle``.
 
         Raises:
             LeaseExpired, UnknownTopic, UnknownGroup, UnknownQueue, InvalidRequest.
         """
-        subscription = self.views.catalog.subscription(topic, group)
-        if not 0 <= queue < len(subscription.queues):
-            raise UnknownQueue(f"topic {topic!r} has no queue {queue}")
-        if not epoch:  # the rows of a transaction: only its decision ends that
-            raise LeaseExpired(f"lease 0.{lease} of {group} is no lease of a consumer")
-        if outcome is _HELD:
-            raise InvalidRequest("held is not an outcome that a consumer may state")
-        if spans is not None or delay_us is not None:
-            check_settle(spans, delay_us)
-        return self.settling.settle(
-            now_us,
-            session,
-            subscription,
-            subscription.topic.queues[queue],
-            subscription.queues[queue],
-            epoch,
-            lease,
-            outcome,
-            spans,
-            delay_us=delay_us,
-            reason=reason,
-        )
+        subscription = self.views.catalog.subscription(asked.topic, asked.group)
+        if not 0 <= asked.queue < len(subscription.queues):
+            raise UnknownQueue(f"topic {asked.topic!r} has no queue {asked.queue}")
+        if not asked.epoch:  # the rows of a transaction: only its decision ends that
+            raise LeaseExpired(f"lease 0.{asked.lease} of {asked.group} is no lease of a consumer")
+        return self.settling.settle(now_us, session, subscription, asked)
 
     def extend(
         self,

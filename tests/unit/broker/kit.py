@@ -45,6 +45,7 @@ from ternmq.record.fact import messages, moved
 from ternmq.record.fact.facts import Outcome, Span
 from ternmq.record.fact.header import HEADER_BYTES, Kind
 from ternmq.record.fact.state import DEDUP, FORGOTTEN, GLOBAL, WRITER
+from ternmq.wire import bodies
 
 START_US: Final = 1_700_000_000_000_000
 SECOND: Final = 1_000_000
@@ -425,23 +426,12 @@ class World:
         group: str,
         pulled: PullReply,
         outcome: Outcome = Outcome.DONE,
-        spans: Sequence[Span] | None = None,
+        spans: Sequence[Span] = (),
         **more: Any,
     ) -> SettleReply:
-        return self.run(
-            lambda: self.broker.settle(
-                self.now,
-                session,
-                topic,
-                group,
-                pulled.queue,
-                pulled.epoch,
-                pulled.lease,
-                outcome,
-                spans,
-                **more,
-            )
-        )
+        lease = (pulled.queue, pulled.epoch, pulled.lease)
+        asked = bodies.Settle(topic, group, *lease, outcome, tuple(spans), **more)
+        return self.run(lambda: self.broker.settle(self.now, session, asked))
 
     def park(
         self, session: int, topic: str, group: str, rows: int = 32, wait_us: int = 60 * SECOND

@@ -7,6 +7,7 @@ import pytest
 from ternmq.broker.group.lease import LEASE_BITS, LEASE_LIMIT
 from ternmq.model.types import SECOND_US
 from ternmq.record.fact.facts import Outcome
+from ternmq.wire.bodies import Settle
 from tests.unit.broker.kit import World
 
 LEASE_S = 3
@@ -87,7 +88,7 @@ def test_no_lease_ends_while_the_broker_stops() -> None:
     epoch = lease.id >> LEASE_BITS
     world.run(
         lambda: world.broker.settle(
-            world.now, session, "t", "g", 0, epoch, number, Outcome.DONE, None
+            world.now, session, Settle("t", "g", 0, epoch, number, Outcome.DONE)
         )
     )
     assert progress.leased_rows == 0
@@ -107,7 +108,7 @@ def test_nor_does_a_session_that_is_not_let_in_again() -> None:
     epoch = lease.id >> LEASE_BITS
     world.run(
         lambda: world.broker.settle(
-            world.now, session, "t", "g", 0, epoch, number, Outcome.DONE, None
+            world.now, session, Settle("t", "g", 0, epoch, number, Outcome.DONE)
         )
     )
     assert world.progress("t", "g").leased_rows == 0

@@ -219,7 +219,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
         def say() -> Any:
             return self.world.settle(
-                session, topic, group, reply, outcome, spans, delay_us=delay, reason="why"
+                session, topic, group, reply, outcome, spans or (), delay_us=delay, reason="why"
             )
 
         if progress is None:

@@ -24,7 +24,7 @@ from ternmq.model.errors import InvalidRequest, UnknownProducerGroup
 from ternmq.model.printing import quoted
 from ternmq.model.specs import MAX_ATTEMPTS, ProducerGroupSpec
 from ternmq.record.fact import control
-from ternmq.record.fact.facts import Outcome, Span
+from ternmq.wire import bodies
 
 
 class Checking:
@@ -64,19 +64,7 @@ class Checking:
     # -- what a client prepares -------------------------------------------------------------------
 
     def prepare(
-        self,
-        now_us: int,
-        app: str,
-        session: int,
-        topic: str | None,
-        batch: bytes,
-        name: Name,
-        group: str,
-        query_id: str = "",
-        queue: int | None = None,
-        *,
-        number: int = 0,
-        check_after_us: int | None = None,
+        self, now_us: int, app: str, session: int, asked: bodies.TransactionPrepare
     ) -> CheckedPrepareReply:
         """Open a transaction, or prepare rows in it; the same call again gets the same answer.
 
@@ -84,21 +72,15 @@ class Checking:
             now_us: Broker time.
             app: The app of the client.
             session: The client's session, which is asked first.
-            topic: The topic of the rows; None: the transaction is only opened.
-            batch: As the producer made it; empty without a topic. All rows have due times, or none.
-            name: The client's name for the transaction.
-            group: The producer group.
-            query_id: What the checkers need to find the transaction's business, up to 255 bytes.
-            queue: The queue; as for a send.
-            number: 0 in the first call, which opens the transaction; in all later ones what that
-                returned, so that a decided transaction is never opened again.
-            check_after_us: Time to the first question, 1 s to 1 h; None: that of the group. Only
-                the first call is asked for it.
+            asked: What to prepare. All rows of the batch have due times, or none. ``transaction``
+                is 0 in the first call, which opens the transaction; in all later ones it is what
+                that returned, so that a decided transaction is never opened again.
+                ``check_after_us``, 1 s to 1 h, has an effect in the first call only.
 
         Raises:
             NoChecker: nothing was opened: no client offers a checker for the group.
             ProducerGroupTaken: the group belongs to another app.
-            TransactionDecided, UnknownTransaction: ``number`` is not undecided.
+            TransactionDecided, UnknownTransaction: ``transaction`` is not undecided.
             TransactionTooLarge: a limit of one transaction is reached.
             InvalidRequest, InvalidName, InvalidBatch, OrderingKeyRequired, TopicNotOrdered,
             UnknownTopic, UnknownQueue, MessageTooLarge, DueTooFar, StrictNeedsReplica, IdConflict,
@@ -106,38 +88,21 @@ class Checking:
             DiskFull, Busy: nothing was stored; a later attempt may succeed.
             WouldBlock: bytes must be read first; nothing was changed.
         """
-        return self._preparing.prepare(
-            now_us, app, session, topic, batch, name, group, query_id, queue,
-            number=number, check_after_us=check_after_us,
-        )  # fmt: skip
+        return self._preparing.prepare(now_us, app, session, asked)
 
-    def check(self, app: str, name: Name, group: str, number: int) -> None:
+    def check(self, app: str, asked: bodies.TransactionPrepare) -> None:
         """Refuse what ``prepare`` refuses whatever its rows are, before a topic is made for them.
 
         Raises:
             NoChecker, ProducerGroupTaken, TransactionDecided, UnknownTransaction, InvalidRequest,
             InvalidName, Busy, WouldBlock: As from ``prepare``.
         """
-        self._preparing.check(app, name, group, number)
+        self._preparing.check(app, asked)
 
     def settle(
-        self,
-        now_us: int,
-        app: str,
-        session: int,
-        number: int,
-        topic: str,
-        group: str,
-        queue: int,
-        epoch: int,
-        lease: int,
-        outcome: Outcome,
-        spans: Sequence[Span] | None = None,
-        *,
-        delay_us: int | None = None,
-        reason: str = "",
+        self, now_us: int, app: str, session: int, number: int, asked: bodies.Settle
     ) -> DoneReply:
-        """Settle rows of a lease in a transaction; arguments as of ``Broker.settle``.
+        """Settle rows of a lease in a transaction: ack, retry or reject them.
 
         The rows leave the lease and belong to the transaction: they end neither by time nor with
         the session. The commit gives them the outcome; after a roll back they come again, and no
@@ -152,10 +117,7 @@ class Checking:
             TransactionDecided, UnknownTransaction, ProducerGroupTaken, TransactionTooLarge.
             UnknownTopic, UnknownGroup, UnknownQueue, InvalidRequest, DiskFull, Busy.
         """
-        return self._preparing.settle(
-            now_us, app, session, number, topic, group, queue, epoch, lease, outcome, spans,
-            delay_us=delay_us, reason=reason,
-        )  # fmt: skip
+        return self._preparing.settle(now_us, app, session, number, asked)
 
     def move(
         self, now_us: int, app: str, number: int, topic: str, group: str, queue: int, offset: int

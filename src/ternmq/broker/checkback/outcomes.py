@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ternmq.broker.catalog.catalog import Subscription
 from ternmq.broker.delivery.settles import (
     LONGEST_US,
-    Settle,
+    Disposition,
     Settling,
     behind,
     others_lend,
@@ -76,7 +76,7 @@ class Outcomes:
                     continue
                 # One of an earlier version may be longer than a record can say.
                 delay_us = None if one.due_us < 0 else min(one.due_us, LONGEST_US)
-                settle = Settle(
+                settle = Disposition(
                     one.session, 0, opened.number, one.outcome, Cause.CONSUMER, delay_us,
                     one.reason.decode(),
                 )  # fmt: skip

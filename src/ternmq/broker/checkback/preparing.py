@@ -11,7 +11,7 @@ from ternmq.broker.checkback.asking import Asking
 from ternmq.broker.checkback.found import Found
 from ternmq.broker.checkback.questions import Name
 from ternmq.broker.dedup.dedup import Entry
-from ternmq.broker.delivery.settles import Settling, check_settle, held_of, stored_reason
+from ternmq.broker.delivery.settles import Settling, held_of, stated, stored_reason
 from ternmq.broker.gate.replies import CheckedPrepareReply, DoneReply
 from ternmq.broker.group.lease import LEASE_BITS
 from ternmq.broker.group.progress import Progress
@@ -54,6 +54,7 @@ from ternmq.record.fact import facts, transactions
 from ternmq.record.fact.facts import Cause, CursorMoved, LeasedRun, Move, Outcome, Settled, Span
 from ternmq.record.fact.header import HEADER_BYTES
 from ternmq.record.fact.transactions import POLICY_DELAY, Prepared
+from ternmq.wire import bodies
 
 _WITH_DUE: Final = 1 << Column.DUE_US
 _NAMES_BYTES: Final = 127 + MAX_QUERY_BYTES + 128 + 8
@@ -89,34 +90,23 @@ class CheckedPreparing:
     # -- rows -------------------------------------------------------------------------------------
 
     def prepare(
-        self,
-        now_us: int,
-        app: str,
-        session: int,
-        topic: str | None,
-        batch: bytes,
-        name: Name,
-        group: str,
-        query_id: str,
-        queue: int | None,
-        *,
-        number: int,
-        check_after_us: int | None,
+        self, now_us: int, app: str, session: int, asked: bodies.TransactionPrepare
     ) -> CheckedPrepareReply:
         """See ``Checking.prepare``."""
-        _check_names(name, group, query_id, check_after_us)
+        _check(asked)
+        name, group, batch = _name(asked), asked.group, asked.batch
         groups = self._views.producer_groups
         groups.check_owner(group, app)
-        opened = self._opened(app, name, group, number)
-        if topic is None:
+        opened = self._opened(app, name, group, asked.transaction)
+        if not asked.topic:
             if batch:
                 raise InvalidRequest("rows need a topic")
             if opened is not None:
                 return CheckedPrepareReply(opened.number, 0, 0, self._ledger.end, 0, duplicate=True)
             spec = self._check_opening(app, group)
-            fact = self._opening(app, session, name, group, query_id, spec, check_after_us)
+            fact = self._opening(app, session, asked, spec)
             return CheckedPrepareReply(fact.transaction, 0, 0, self._record(now_us, fact), 0)
-        found = self._views.catalog.topic(topic)
+        found = self._views.catalog.topic(asked.topic)
         checked = check_batch(self._ledger, self._sending, now_us, found, batch, _RECORD_OVERHEAD)
         if checked.entry is not None:
             return self._duplicate(found, checked.entry, app, name)
@@ -132,21 +122,21 @@ class CheckedPreparing:
         size = len(batch) + _RECORD_OVERHEAD
         if self._ledger.room.lacks(size, frees=opened is not None):
             raise self._ledger.room.full(size)
-        wish = queue_of(self._sending, found, batch, queue, due=bool(due))
+        wish = queue_of(self._sending, found, batch, asked.queue, due=bool(due))
         if opened is None:
-            fact = self._opening(app, session, name, group, query_id, spec, check_after_us)
+            fact = self._opening(app, session, asked, spec)
         else:
             fact = _next(opened, session)
         fact.topic, fact.queue, fact.count, fact.batch = found.number, wish, count, batch
         end = self._record(now_us, fact)
         return CheckedPrepareReply(fact.transaction, found.number, shown(wish), end, count)
 
-    def check(self, app: str, name: Name, group: str, number: int) -> None:
+    def check(self, app: str, asked: bodies.TransactionPrepare) -> None:
         """See ``Checking.check``."""
-        _check_names(name, group, "", None)
-        self._views.producer_groups.check_owner(group, app)
-        if self._opened(app, name, group, number) is None:
-            self._check_opening(app, group)
+        _check(asked)
+        self._views.producer_groups.check_owner(asked.group, app)
+        if self._opened(app, _name(asked), asked.group, asked.transaction) is None:
+            self._check_opening(app, asked.group)
 
     def _opened(self, app: str, name: Name, group: str, number: int) -> CheckedTransaction | None:
         """Return the transaction, if it is open: by number, or by name if its answer was lost."""
@@ -184,24 +174,17 @@ class CheckedPreparing:
         return spec
 
     def _opening(
-        self,
-        app: str,
-        session: int,
-        name: Name,
-        group: str,
-        query_id: str,
-        spec: ProducerGroupSpec,
-        check_after_us: int | None,
+        self, app: str, session: int, asked: bodies.TransactionPrepare, spec: ProducerGroupSpec
     ) -> _Prepare:
         return _Prepare(
             self._views.undecided.next_number,
             0,
-            name,
-            group,
-            query_id,
+            _name(asked),
+            asked.group,
+            asked.query_id,
             app,
             session,
-            spec.first_us if check_after_us is None else check_after_us,
+            asked.check_after_us or spec.first_us,
         )
 
     def _record(self, now_us: int, fact: _Prepare) -> int:
@@ -276,42 +259,30 @@ class CheckedPreparing:
     # -- settles and moves ------------------------------------------------------------------------
 
     def settle(
-        self,
-        now_us: int,
-        app: str,
-        session: int,
-        number: int,
-        topic: str,
-        group: str,
-        queue: int,
-        epoch: int,
-        lease: int,
-        outcome: Outcome,
-        spans: Sequence[Span] | None,
-        *,
-        delay_us: int | None,
-        reason: str,
+        self, now_us: int, app: str, session: int, number: int, asked: bodies.Settle
     ) -> DoneReply:
         """See ``Checking.settle``."""
         opened = self._found.undecided(app, number)
-        subscription = self._views.catalog.subscription(topic, group)
-        if not 0 <= queue < len(subscription.queues):
-            raise UnknownQueue(f"topic {topic!r} has no queue {queue}")
-        if outcome not in {Outcome.DONE, Outcome.RETRY, Outcome.DEAD}:
-            raise InvalidRequest("a transaction acks, retries or rejects rows")
-        check_settle(spans, delay_us)
-        progress = subscription.queues[queue]
+        subscription = self._views.catalog.subscription(asked.topic, asked.group)
+        if not 0 <= asked.queue < len(subscription.queues):
+            raise UnknownQueue(f"topic {asked.topic!r} has no queue {asked.queue}")
+        outcome = stated(asked)
+        if outcome is Outcome.RELEASED:
+            raise InvalidRequest(f"outcome {asked.outcome} is not one that a transaction may state")
+        epoch, lease, spans = asked.epoch, asked.lease, asked.spans
+        progress = subscription.queues[asked.queue]
         held = progress.leases.get(epoch << LEASE_BITS | lease) if epoch else None
         taken: list[LeasedRun] = []
         refused: list[Span] = []
         if held is not None:
-            taken, refused = (held.runs, []) if spans is None else held_of(held, spans)
+            taken, refused = held_of(held, spans) if spans else (held.runs, [])
         if refused or not taken:
-            if _settled_before(opened, progress, epoch, lease, outcome, spans):
+            if _settled_before(opened, progress, asked):
                 return DoneReply(self._ledger.end)
+            what = f"lease {epoch}.{lease} of {asked.group}"
             if held is None:
-                raise LeaseExpired(f"lease {epoch}.{lease} of {group} has ended")
-            raise LeaseExpired(f"lease {epoch}.{lease} of {group} does not hold all of these rows")
+                raise LeaseExpired(f"{what} has ended")
+            raise LeaseExpired(f"{what} does not hold all of these rows")
         if progress.mode.blocks:
             taken, refused = self._settling.open_rows(
                 subscription, progress, outcome, taken, [], opened.number
@@ -331,10 +302,10 @@ class CheckedPreparing:
             progress.round,
             outcome,
             Cause.CONSUMER,
-            POLICY_DELAY if delay_us is None else delay_us,
+            POLICY_DELAY if asked.delay_us is None else asked.delay_us,
             runs,
             [0] * len(runs) if facts.failing(outcome) else [],
-            stored_reason(reason),
+            stored_reason(asked.reason),
         )
         count, size = weight([fact])
         self._check_settles(opened, count)
@@ -436,14 +407,7 @@ def _next(opened: CheckedTransaction, session: int) -> _Prepare:
     )
 
 
-def _settled_before(
-    opened: CheckedTransaction,
-    progress: Progress,
-    epoch: int,
-    lease: int,
-    outcome: Outcome,
-    spans: Sequence[Span] | None,
-) -> bool:
+def _settled_before(opened: CheckedTransaction, progress: Progress, asked: bodies.Settle) -> bool:
     """Return whether a settle was made before: its answer was lost, and it is asked for again.
 
     Only if the transaction still holds all of its rows.
@@ -451,12 +415,13 @@ def _settled_before(
     own = progress.leases.get(opened.number)
     if own is None:
         return False
-    wanted = None if spans is None else union(spans)
+    wanted = union(asked.spans) if asked.spans else None
     for settles in opened.settles.values():
         for one in settles:
             same = (one.group, one.topic, one.queue, one.lease_epoch, one.lease, one.outcome)
             if same == (
-                progress.group, progress.topic, progress.queue, epoch, lease, outcome
+                progress.group, progress.topic, progress.queue, asked.epoch, asked.lease,
+                asked.outcome,
             ):  # fmt: skip
                 rows = union([run[:2] for run in one.runs])
                 if wanted in (None, rows) and not held_of(own, rows)[1]:
@@ -464,10 +429,17 @@ def _settled_before(
     return False
 
 
-def _check_names(name: Name, group: str, query_id: str, check_after_us: int | None) -> None:
-    if not (0 <= name.producer <= _MAX_U64 and 0 <= name.counter <= _MAX_U64):
+def _name(asked: bodies.TransactionPrepare) -> Name:
+    """Return the client's name for the transaction."""
+    return Name(asked.producer, asked.counter)
+
+
+def _check(asked: bodies.TransactionPrepare) -> None:
+    """Check what opens a transaction."""
+    if not (0 <= asked.producer <= _MAX_U64 and 0 <= asked.counter <= _MAX_U64):
         raise InvalidRequest("the name of a transaction is two numbers of 64 bits")
-    check_name(group, "a producer group's name")
-    check_query_id(query_id)
-    if check_after_us is not None and not LEAST_CHECK_US <= check_after_us <= MAX_CHECK_US:
-        raise InvalidRequest(f"check_after must be 1 s to 1 h, not {check_after_us / 1e6:g} s")
+    check_name(asked.group, "a producer group's name")
+    check_query_id(asked.query_id)
+    after_us = asked.check_after_us
+    if after_us and not LEAST_CHECK_US <= after_us <= MAX_CHECK_US:
+        raise InvalidRequest(f"check_after must be 1 s to 1 h, not {after_us / 1e6:g} s")

@@ -20,7 +20,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from ternmq.broker.catalog.catalog import Subscription
-from ternmq.broker.delivery.settles import Settle, Settling, lent_behind, released
+from ternmq.broker.delivery.settles import Disposition, Settling, lent_behind, released
 from ternmq.broker.group.lease import LEASE_BITS, LEASE_LIMIT, Lease
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.runs import last_rows, row_count
@@ -277,7 +277,7 @@ class _Ending:
             counts = cause is not Cause.DRAIN and progress.mode.retries
             counted, free = order.begun(progress, runs) if counts else ([], runs)
             if counted:
-                settle = Settle(
+                settle = Disposition(
                     lease.session,
                     lease.id >> LEASE_BITS,
                     lease.id & LEASE_LIMIT - 1,

@@ -28,6 +28,7 @@ from ternmq.record.fact.facts import (
     Settled,
     Span,
 )
+from ternmq.wire import bodies
 
 # Members as module names: to look one up in its class takes 0.2 us (Python 3.11).
 _DONE: Final = Outcome.DONE
@@ -36,25 +37,31 @@ _DEAD: Final = Outcome.DEAD
 _RELEASED: Final = Outcome.RELEASED
 _HELD: Final = Outcome.HELD
 _CONSUMER: Final = Cause.CONSUMER
-
+_STATED: Final = {int(one): one for one in (_DONE, _RETRY, _DEAD, _RELEASED)}
+"""Outcomes that a consumer may state."""
 
 LONGEST_US: Final = 2 * 366 * DAY_US
 """Longest delay of a retry, and longest lease."""
 
 
-def check_settle(spans: Sequence[Span] | None, delay_us: int | None) -> None:
-    """Check what a consumer states.
+def stated(asked: bodies.Settle) -> Outcome:
+    """Check what a consumer states; return the outcome.
 
     Raises:
-        InvalidRequest: A span is none, or the delay is negative, or longer than two years.
+        InvalidRequest: A consumer may not state the outcome; a span is none; the delay is negative,
+            or longer than two years.
     """
-    if spans is not None and not all(0 <= start < stop for start, stop in spans):
+    outcome = _STATED.get(asked.outcome)
+    if outcome is None:
+        raise InvalidRequest(f"outcome {asked.outcome} is not one that a consumer may state")
+    if asked.spans and not all(0 <= start < stop for start, stop in asked.spans):
         raise InvalidRequest("a span is (start, stop) with 0 <= start < stop")
-    if delay_us is not None and not 0 <= delay_us <= LONGEST_US:
+    if asked.delay_us is not None and not 0 <= asked.delay_us <= LONGEST_US:
         raise InvalidRequest("a delay is at most two years and not negative")
+    return outcome
 
 
-class Settle(NamedTuple):
+class Disposition(NamedTuple):
     """What becomes of rows of a lease; not made for a plain ack, where it would take 0.6 us of 4.
 
     Attributes:
@@ -88,43 +95,33 @@ class Settling:
         self._ledger = ledger
 
     def settle(
-        self,
-        now_us: int,
-        session: int,
-        subscription: Subscription,
-        queue: Queue,
-        progress: Progress,
-        epoch: int,
-        number: int,
-        outcome: Outcome,
-        spans: Sequence[Span] | None = None,
-        *,
-        delay_us: int | None = None,
-        reason: str = "",
+        self, now_us: int, session: int, subscription: Subscription, asked: bodies.Settle
     ) -> SettleReply:
-        """Record a consumer's settle of rows that it holds; ``spans`` None means the whole lease.
+        """Record a consumer's settle of rows that it holds.
 
         Args:
             now_us: broker time.
             session: the session that settles.
             subscription: the group on the topic.
-            queue: the queue.
-            progress: the group's view of it.
-            epoch: of the lease.
-            number: of the lease.
-            outcome: DONE, RETRY (by policy: it may become DEAD or HELD), DEAD (rejected), RELEASED.
-            spans: which rows; None means the whole lease.
-            delay_us: of RETRY: the delay instead of the policy's.
-            reason: of RETRY and DEAD; cut to 4 KiB.
+            asked: which rows, and their outcome: DONE, RETRY (by policy: it may become DEAD or
+                HELD), DEAD (rejected), RELEASED. ``delay_us`` of RETRY: the delay instead of the
+                policy's. ``reason`` of RETRY and DEAD; cut to 4 KiB.
 
         Raises:
             LeaseExpired: none of the rows is held under the lease.
+            InvalidRequest: the outcome is not one of these; a span is none; the delay is negative
+                or longer than two years.
         """
         ledger = self._ledger
+        outcome, spans = stated(asked), asked.spans
+        epoch, number, queue = asked.epoch, asked.lease, asked.queue
+        progress = subscription.queues[queue]
         lease = progress.leases.get(epoch << LEASE_BITS | number)
         if lease is None:
-            taken, refused = self._of_lost_lease(queue, progress, epoch, spans)
-        elif spans is None:
+            taken, refused = self._of_lost_lease(
+                subscription.topic.queues[queue], progress, epoch, spans
+            )
+        elif not spans:
             taken, refused = lease.runs, []
         else:
             taken, refused = held_of(lease, spans)
@@ -149,7 +146,9 @@ class Settling:
             later: list[LeasedRun] = []
             if outcome is _RETRY or outcome is _RELEASED:
                 first, later = order.handled(taken)
-            settle = Settle(session, epoch, number, outcome, _CONSUMER, delay_us, reason)
+            settle = Disposition(
+                session, epoch, number, outcome, _CONSUMER, asked.delay_us, asked.reason
+            )
             settled = self.settled(now_us, subscription, progress, settle, first)
             if lease is not None and outcome is not _DONE:
                 later = order.behind(lease, settled, later, taken)
@@ -168,7 +167,7 @@ class Settling:
         now_us: int,
         subscription: Subscription,
         progress: Progress,
-        settle: Settle,
+        settle: Disposition,
         taken: Sequence[LeasedRun],
     ) -> list[Settled]:
         """Build the facts for a settle of some rows: the policy judges rows by their attempt.
@@ -322,7 +321,7 @@ class Settling:
         self,
         now_us: int,
         subscription: Subscription,
-        settle: Settle,
+        settle: Disposition,
         cause: Cause,
         attempt: int,
     ) -> tuple[Outcome, Cause, int]:
@@ -355,7 +354,7 @@ class Settling:
                 ledger.timers.arm_due(progress, fact.due_us)
 
     def _of_lost_lease(
-        self, queue: Queue, progress: Progress, lease_epoch: int, spans: Sequence[Span] | None
+        self, queue: Queue, progress: Progress, lease_epoch: int, spans: Sequence[Span]
     ) -> tuple[list[LeasedRun], list[Span]]:
         """Judge a settle whose lease is not known: its PULLED may have been lost in a power cut.
 
@@ -367,7 +366,7 @@ class Settling:
         first = max(progress.cursor, queue.first)
         taken: list[LeasedRun] = []
         refused: list[Span] = []
-        for start, stop in spans or ():
+        for start, stop in spans:
             if (
                 lease_epoch < self._ledger.journal.epoch
                 and not progress.mode.confirmed

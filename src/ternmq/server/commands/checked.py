@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ternmq.access import Authoriser
 from ternmq.broker.checkback.questions import Name, TransactionState
@@ -10,7 +10,6 @@ from ternmq.broker.query.messages import Queries
 from ternmq.model.errors import Forbidden, InvalidRequest, ProducerGroupTaken
 from ternmq.model.specs import ProducerGroupSpec, Unanswered, check_name
 from ternmq.model.transaction_ids import transaction_id
-from ternmq.record.fact.facts import Outcome
 from ternmq.record.fact.header import HEADER_BYTES
 from ternmq.record.fact.messages import TOPIC_QUEUE
 from ternmq.server.commands.control import Answer, ControlCommands
@@ -21,8 +20,6 @@ from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 from ternmq.wire.port import Caller
 from ternmq.wire.session import Request
-
-_OUTCOMES: Final = {int(one): one for one in (Outcome.DONE, Outcome.RETRY, Outcome.DEAD)}
 
 
 class _Sight(NamedTuple):
@@ -88,19 +85,7 @@ class CheckedCommands(ControlCommands):
             self._make_topic(caller, now, asked)
         else:
             self._authoriser.check_some(caller.app, Command.TRANSACTION_PREPARE)
-        reply = self._checking.prepare(
-            now,
-            caller.app,
-            caller.session,
-            topic or None,
-            asked.batch,
-            Name(asked.producer, asked.counter),
-            asked.group,
-            asked.query_id,
-            asked.queue,
-            number=asked.transaction,
-            check_after_us=asked.check_after_us or None,
-        )
+        reply = self._checking.prepare(now, caller.app, caller.session, asked)
         if topic:
             if topic not in caller.topics:
                 caller.uses(topic)
@@ -117,8 +102,7 @@ class CheckedCommands(ControlCommands):
         topic = asked.topic
         if not may_make_topic(self._desk, topic):
             return
-        name = Name(asked.producer, asked.counter)
-        self._checking.check(caller.app, name, asked.group, asked.transaction)
+        self._checking.check(caller.app, asked)
         make_topic(self._desk, caller, now, Command.TRANSACTION_PREPARE, topic, asked.batch)
 
     def settle(self, caller: Caller, request: Request) -> None:
@@ -129,23 +113,8 @@ class CheckedCommands(ControlCommands):
         """
         asked = bodies.unpack_transaction_settle(request.body)
         self._authoriser.check(caller.app, Command.TRANSACTION_SETTLE, asked.topic, asked.group)
-        outcome = _OUTCOMES.get(asked.outcome)
-        if outcome is None:
-            raise InvalidRequest(f"outcome {asked.outcome} is not one that a transaction may state")
         reply = self._checking.settle(
-            self._core.now_us(),
-            caller.app,
-            caller.session,
-            asked.transaction,
-            asked.topic,
-            asked.group,
-            asked.queue,
-            asked.epoch,
-            asked.lease,
-            outcome,
-            asked.spans or None,
-            delay_us=asked.delay_us,
-            reason=asked.reason,
+            self._core.now_us(), caller.app, caller.session, asked.transaction, asked.settle
         )
         caller.answer(request, b"", reply.position, reply.rests)
 

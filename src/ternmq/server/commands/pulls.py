@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -237,23 +238,16 @@ class PullCommands:
         asked: Pull,
         reply: PullReply,
         outcome: Outcome,
-        spans: list[Span] | None = None,
+        spans: Sequence[Span] = (),
         reason: str = "",
     ) -> None:
+        lease = (reply.queue, reply.epoch, reply.lease)
+        settle = bodies.Settle(
+            asked.topic, asked.group, *lease, outcome, tuple(spans), None, reason
+        )
         # Refused, the lease ends by its session or its time.
         with contextlib.suppress(RefusedError, JournalFull):
-            self._broker.settle(
-                self._core.now_us(),
-                caller.session,
-                asked.topic,
-                asked.group,
-                reply.queue,
-                reply.epoch,
-                reply.lease,
-                outcome,
-                spans,
-                reason=reason,
-            )
+            self._broker.settle(self._core.now_us(), caller.session, settle)
 
     def _unreadable(self, reply: PullReply) -> list[Span]:
         """Return the rows of a reply whose records cannot be read; all rows if none is found."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from ternmq.access import Authoriser
 from ternmq.broker.query.messages import Queries
-from ternmq.model.errors import InvalidRequest, LeaseExpired, MessageTooLarge, UnknownTopic
+from ternmq.model.errors import LeaseExpired, MessageTooLarge, UnknownTopic
 from ternmq.model.marks import Rests
 from ternmq.record.batch.batch import Batch, BatchError, Column
 from ternmq.record.batch.layout import COMPRESSION_AT
@@ -26,9 +26,7 @@ from ternmq.wire.session import Request
 _SEND: Final = Command.SEND
 _DURABLE: Final = Rests.DURABLE
 _UNCOMPRESSED: Final = b"", b"\0"
-_OUTCOMES: Final = {
-    int(one): one for one in (Outcome.DONE, Outcome.RETRY, Outcome.DEAD, Outcome.RELEASED)
-}
+_OUTCOMES: Final = {int(one): one.name.lower() for one in Outcome}
 
 
 class MessageCommands:
@@ -147,30 +145,15 @@ class MessageCommands:
         """
         asked = bodies.unpack_settle(request.body)
         self._authoriser.check(caller.app, Command.SETTLE, asked.topic, asked.group)
-        outcome = _OUTCOMES.get(asked.outcome)
-        if outcome is None:
-            raise InvalidRequest(f"outcome {asked.outcome} is not one that a consumer may state")
         try:
-            reply = self._broker.settle(
-                self._core.now_us(),
-                caller.session,
-                asked.topic,
-                asked.group,
-                asked.queue,
-                asked.epoch,
-                asked.lease,
-                outcome,
-                asked.spans or None,
-                delay_us=asked.delay_us,
-                reason=asked.reason,
-            )
+            reply = self._broker.settle(self._core.now_us(), caller.session, asked)
         except LeaseExpired:
             told = self._settled.told(caller.session, request.body)
             if told is None:
                 raise
         else:
             rows = sum([stop - start for start, stop, _, _ in reply.settled])
-            self._count(asked.topic, asked.group, outcome.name.lower(), rows)
+            self._count(asked.topic, asked.group, _OUTCOMES[asked.outcome], rows)
             told = Answered(bodies.pack_settled(rows, reply.refused), reply.position, reply.rests)
             self._settled.note(caller.session, request.body, told)
         caller.answer(request, *told)

@@ -57,9 +57,9 @@ class Settle(NamedTuple):
     epoch: int
     lease: int
     outcome: int
-    spans: tuple[tuple[int, int], ...]
-    delay_us: int | None
-    reason: str
+    spans: tuple[tuple[int, int], ...] = ()
+    delay_us: int | None = None
+    reason: str = ""
 
 
 class Settled(NamedTuple):

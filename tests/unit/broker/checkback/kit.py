@@ -9,6 +9,7 @@ from ternmq.broker.checkback.questions import Name, Question
 from ternmq.broker.gate.replies import CheckedPrepareReply, DecideReply, DoneReply, PullReply
 from ternmq.record.batch.batch import Batch, Row
 from ternmq.record.fact.facts import Outcome, Span
+from ternmq.wire import bodies
 from tests.unit.broker.kit import World
 
 APP = "app"
@@ -61,18 +62,16 @@ class Transacting(World):
         app: str = APP,
         group: str = "pay",
         query_id: str = "",
-        check_after_us: int | None = None,
+        check_after_us: int = 0,
     ) -> CheckedPrepareReply:
         """Prepare rows in the transaction with this counter; without a topic, only open it."""
         data = b""
         if topic is not None:
             data = rows if isinstance(rows, bytes) else self.batch(topic, self.rows(rows))
-        reply = self.run(
-            lambda: self.broker.checking.prepare(
-                self.now, app, session, topic, data, Name(9, counter), group, query_id, queue,
-                number=number, check_after_us=check_after_us,
-            )
-        )  # fmt: skip
+        asked = bodies.TransactionPrepare(
+            topic or "", queue, 9, counter, group, query_id, number, check_after_us, data
+        )
+        reply = self.run(lambda: self.broker.checking.prepare(self.now, app, session, asked))
         if topic is not None:
             self.prepared[reply.position] = (reply.topic, reply.queue, data)
         self.commit()
@@ -85,16 +84,13 @@ class Transacting(World):
         topic: str,
         pulled: PullReply,
         outcome: Outcome = Outcome.DONE,
-        spans: Sequence[Span] | None = None,
+        spans: Sequence[Span] = (),
         **more: Any,
     ) -> DoneReply:
         """Settle rows of a lease in a transaction."""
-        return self.run(
-            lambda: self.broker.checking.settle(
-                self.now, APP, session, number, topic, "g", pulled.queue, pulled.epoch,
-                pulled.lease, outcome, spans, **more,
-            )
-        )  # fmt: skip
+        lease = (pulled.queue, pulled.epoch, pulled.lease)
+        asked = bodies.Settle(topic, "g", *lease, outcome, tuple(spans), **more)
+        return self.run(lambda: self.broker.checking.settle(self.now, APP, session, number, asked))
 
     def decided(
         self, which: int | Name, *, commit: bool = True, attempt: int = 0, app: str = APP,

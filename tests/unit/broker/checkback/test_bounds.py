@@ -62,7 +62,7 @@ def test_a_delay_of_an_earlier_version_that_no_record_can_say_is_cut(
     number = world.put(1).transaction
     pulled = world.pull(session, "t", "g", 1)
     assert pulled is not None
-    monkeypatch.setattr(preparing, "check_settle", lambda *_: None)
+    monkeypatch.setattr(preparing, "stated", lambda asked: Outcome(asked.outcome))
     world.hold(number, session, "t", pulled, Outcome.RETRY, delay_us=(1 << 63) - 1, reason="")
     world.restart()
     world.decided(number)

@@ -26,6 +26,7 @@ from ternmq.model.specs import Limits, Mode
 from ternmq.model.types import DAY_US
 from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
+from ternmq.wire.bodies import Settle
 from tests.unit.broker.checkback.kit import Transacting
 from tests.unit.broker.kit import (
     SECOND,
@@ -182,9 +183,7 @@ def test_what_is_wrong_is_one_error_and_nothing_stored() -> None:
     number = world.put(1, "t").transaction
     end = world.broker.journal.end
     with pytest.raises(UnknownTopic):
-        world.broker.checking.prepare(
-            world.now, "app", session, "nope", b"x", Name(9, 2), "pay", number=0
-        )
+        world.put(2, "nope", b"x", session=session)
     with pytest.raises(UnknownQueue):
         world.put(1, "t", queue=3, number=number)
     with pytest.raises(InvalidBatch):
@@ -196,7 +195,7 @@ def test_what_is_wrong_is_one_error_and_nothing_stored() -> None:
     with pytest.raises(InvalidRequest):
         world.put(3, query_id="q" * 256)
     with pytest.raises(InvalidRequest):
-        world.put(3, check_after_us=0)
+        world.put(3, check_after_us=SECOND - 1)
     with pytest.raises(DueTooFar):
         world.put(1, "t", [Row(body=b"x", due_us=world.now + 800 * DAY_US)], number=number)
     with pytest.raises(TransactionTooLarge, match=r"3 messages .* transaction_due_rows is 2"):
@@ -269,7 +268,7 @@ def test_rows_that_it_settles_are_nobodys_until_the_commit() -> None:
     with pytest.raises(LeaseExpired):
         world.settle(session, "t", "g", pulled, spans=[(0, 1)])
     with pytest.raises(LeaseExpired):
-        world.broker.settle(world.now, session, "t", "g", 0, 0, number, Outcome.DONE)
+        world.broker.settle(world.now, session, Settle("t", "g", 0, 0, number, Outcome.DONE))
     with pytest.raises(LeaseExpired):
         world.broker.extend(world.now, session, "t", "g", 0, 0, number, SECOND)
     same_after_a_start(world)

@@ -10,6 +10,7 @@ from ternmq.model.errors import InvalidRequest, LeaseExpired, UnknownQueue, Unkn
 from ternmq.model.specs import Limits
 from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
+from ternmq.wire.bodies import Settle
 from tests.unit.broker.kit import SECOND, World, attempts, check, explore, offsets
 
 LEASE = 30 * SECOND
@@ -393,11 +394,11 @@ def test_commands_that_name_nothing_are_refused() -> None:
     with pytest.raises(InvalidRequest):
         broker.pull(now, session, "t", "g", max_bytes=0)
     with pytest.raises(UnknownQueue):
-        broker.settle(now, session, "t", "g", 1, 1, 1, Outcome.DONE)
+        broker.settle(now, session, Settle("t", "g", 1, 1, 1, Outcome.DONE))
     with pytest.raises(InvalidRequest):
-        broker.settle(now, session, "t", "g", 0, 1, 1, Outcome.HELD)
+        broker.settle(now, session, Settle("t", "g", 0, 1, 1, Outcome.HELD))
     with pytest.raises(LeaseExpired):
-        broker.settle(now, session, "t", "g", 0, 1, 1, Outcome.DONE)
+        broker.settle(now, session, Settle("t", "g", 0, 1, 1, Outcome.DONE))
 
 
 def test_a_row_that_is_released_without_end_can_still_be_pulled() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import ternmq.broker
-from ternmq.broker.checkback.questions import Name
 from ternmq.broker.ledger import factkinds
 from ternmq.broker.ledger.factkinds import COUNTS, CURSOR, JOINED, FactKind
 from ternmq.broker.ledger.views import Views
@@ -23,6 +22,7 @@ from ternmq.record.batch.batch import Row
 from ternmq.record.fact.control import Joined
 from ternmq.record.fact.facts import CursorMoved, Move, Outcome
 from ternmq.record.fact.header import KNOWN_KINDS, Kind
+from ternmq.wire.bodies import TransactionPrepare
 from tests.unit.broker.kit import SECOND, World, difference, portrait
 
 SEGMENT = 1 << 16
@@ -149,9 +149,9 @@ def test_records_applied_to_a_copy_make_the_views_that_decided_them() -> None:
     broker.alarms.raise_(now, "held", "o/g/0", "a key is held")
     put = ProducerGroupSpec(name="pay", without_checker=True)
     broker.checking.put_group(now, "app", put)
-    opened = broker.checking.prepare(
-        now, "app", session, "t", world.batch("t", world.rows(2)), Name(1, 1), "pay"
-    )
+    batch = world.batch("t", world.rows(2))
+    asked = TransactionPrepare("t", None, 1, 1, "pay", "", 0, 0, batch)
+    opened = broker.checking.prepare(now, "app", session, asked)
     broker.checking.take_up(now, "app", opened.transaction)
     assert world.pull(session, "t", "g", 1) is not None
     world.leave(session)

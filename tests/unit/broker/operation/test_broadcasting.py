@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ternmq.broker.catalog.catalog import Subscription
-from ternmq.broker.delivery.settles import Settle
+from ternmq.broker.delivery.settles import Disposition
 from ternmq.broker.gate.replies import PullReply
 from ternmq.broker.operation.broadcasting import InstanceAsked
 from ternmq.broker.upkeep.judging import Judging
@@ -116,7 +116,9 @@ def test_the_record_of_a_failure_says_why() -> None:
     reply = pulled(world, session, "a")
     assert reply is not None
     run = (0, 1, 1, 1)
-    settle = Settle(session, reply.epoch, reply.lease, Outcome.RETRY, Cause.CONSUMER, None, "boom")
+    settle = Disposition(
+        session, reply.epoch, reply.lease, Outcome.RETRY, Cause.CONSUMER, None, "boom"
+    )
     (fact,) = world.broker.settling.settled(world.now, group, group.queues[0], settle, [run])
     assert (fact.outcome, fact.cause, fact.reason, fact.runs) == (
         Outcome.DONE, Cause.FAILED, b"boom", [run],

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from ternmq.broker.checkback.questions import Name
 from ternmq.broker.upkeep.judging import COPIED_AFTER_US
 from ternmq.journal.log.retention import Pin, RetentionSpec
 from ternmq.record.batch.batch import Row
 from ternmq.record.fact.facts import Outcome
+from ternmq.wire.bodies import Settle, TransactionPrepare
 from tests.unit.broker.kit import SECOND, check, difference, offsets, portrait, reopened
 from tests.unit.broker.upkeep.test_upkeep import SEGMENT, Kept, pressed
 
@@ -22,9 +22,10 @@ def prepared(world: Kept, rows: list[Row], counter: int = 1, number: int = 0) ->
     data = world.batch("p", rows)
     reply = world.run(
         lambda: world.broker.checking.prepare(
-            world.now, "app", 1, "p", data, Name(9, counter), "pay", number=number
+            world.now, "app", 1,
+            TransactionPrepare("p", None, 9, counter, "pay", "", number, 0, data),
         )
-    )
+    )  # fmt: skip
     world.commit()
     return reply.transaction
 
@@ -98,8 +99,8 @@ def test_rows_that_it_settles_are_copied_and_keep_no_segment() -> None:
     number = prepared(world, [Row(body=b"one")])
     world.run(
         lambda: world.broker.checking.settle(
-            world.now, "app", session, number, "p", "g", 0, pulled.epoch, pulled.lease,
-            Outcome.DONE,
+            world.now, "app", session, number,
+            Settle("p", "g", 0, pulled.epoch, pulled.lease, Outcome.DONE),
         )
     )  # fmt: skip
     for _ in range(2):
