@@ -166,7 +166,7 @@ def test_bulk_calls(own: BrokerProcess) -> None:
     with ternmq.sync.connect(own.url) as client, Bulk(options) as bulk:
         client.send("in", b"x")
         blocking_keeps_nothing(lambda: list(bulk.fetch("none", 0, 0, 1)), ternmq.UnknownTopic)
-        blocking_keeps_nothing(lambda: bulk.commit("in", "none", {0: 1}), ternmq.UnknownGroup)
+        blocking_keeps_nothing(lambda: bulk.commit("in", "g", {9: 1}), ternmq.UnknownQueue)
         own.kill()
         own.start()
         blocking_keeps_nothing(bulk.status, None)  # the second try succeeds
