@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytest.importorskip("deltalake", reason="needs the extra spark")
+
 import ternmq
 import ternmq.sync
 from ternmq.testing import InProcessBroker

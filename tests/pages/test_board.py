@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("deltalake", reason="needs the extra spark")
+
 from tests.pages import metrics
 from tests.pages.made import DOCS
 

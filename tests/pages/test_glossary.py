@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
+pytest.importorskip("deltalake", reason="needs the extra spark")
+
 import ternmq
 import ternmq.sync
 from ternmq.cli.groups.group_lag import COLUMNS

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
+pytest.importorskip("deltalake", reason="needs the extra spark")
+
 import ternmq
 from ternmq.model import errors
 from tests.pages.made import DOCS, PARTS, everything

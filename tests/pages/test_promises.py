@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("deltalake", reason="needs the extra spark")
+
 from tests.pages.made import DOCS
 
 ROOT = DOCS.parent

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("deltalake", reason="needs the extra spark")
+
 from ternmq.cli.terminal.exits import ExitCode
 from ternmq.cli.worker.processes import FOR_GOOD
 from ternmq.settings import Mode, load

@@ -32,6 +32,7 @@ def test_the_page(spark, real, monkeypatch, tmp_path, page):
 @pytest.mark.timeout(900)
 def test_the_analysis_by_the_reader_of_delta(real, tmp_path):
     """A process of its own, since jars are loaded only at the start of a session."""
+    pytest.importorskip("pyspark", reason="needs pyspark and a Java: pip install ternmq[spark]")
     jars = delta_jars(tmp_path)
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     ended = subprocess.run(

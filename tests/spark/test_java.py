@@ -80,6 +80,7 @@ def test_a_session_that_is_not_used_does_not_begin():
 
 
 def test_what_spark_lacks_is_said(monkeypatch):
+    pytest.importorskip("pyspark", reason="needs pyspark and a Java: pip install ternmq[spark]")
     from ternmq.spark import builder, java
 
     def none(_environ):

@@ -79,7 +79,7 @@ def test_nothing_is_lost_or_doubled_when_spark_is_killed(spark, real, filled, tm
 @pytest.mark.row("R3", "R4")
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_each_due_row_is_scheduled_once_when_spark_is_killed(real, filled, tmp_path):
+def test_each_due_row_is_scheduled_once_when_spark_is_killed(spark, real, filled, tmp_path):
     base = datetime.fromtimestamp(time.time() // 3600 * 3600, UTC) + timedelta(days=300)
     arguments = ("--topic", "out", "--due", f"{base:%Y-%m-%d %H:%M:%S}")
     kill_now_and_then(real, tmp_path, *arguments, times=killing.often(1), seed=6)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from datetime import date
 from pathlib import Path
 
+import pytest
+
+pytest.importorskip("deltalake", reason="needs the extra spark")
+
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from ternmq.model.errors import OptionError, TableError
 from ternmq.pipeline.archive.schema import ARCHIVE
