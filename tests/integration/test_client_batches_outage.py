@@ -1,8 +1,9 @@
-"""``consume_batches`` while the broker is away for longer than the client's timeout."""
+"""``consume_batches`` while the broker stops, or is away for longer than the client's timeout."""
 
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from ternmq.client.consumer.puller import Puller
 from ternmq.client.declaration.source import Source
 from ternmq.testing import InProcessBroker
 from tests.asynchronous import until_true
+from tests.black_box.process import BrokerProcess
 
 
 async def test_batches_go_on_after_an_outage(
@@ -21,9 +23,11 @@ async def test_batches_go_on_after_an_outage(
     failed: list[Exception] = []
     pull = Puller.pull
 
-    async def watched(self: Puller, source: Source, most: int, wait: float) -> Leased | None:
+    async def watched(
+        self: Puller, source: Source, most: int, wait: float, *, patience: float | None = None
+    ) -> Leased | None:
         try:
-            return await pull(self, source, most, wait)
+            return await pull(self, source, most, wait, patience=patience)
         except ternmq.CannotConnect as error:
             failed.append(error)
             raise
@@ -60,3 +64,25 @@ async def test_batches_go_on_after_an_outage(
             await sender.send("orders", b"%d" % number)
         assert len(await waiting) == 10
         await client.close()
+
+
+async def test_what_a_batch_has_is_returned_when_the_broker_is_about_to_stop(
+    tmp_path: Path,
+) -> None:
+    """Else the broker would wait for messages that nobody can settle, for all of its drain."""
+    own = BrokerProcess("dev", tmp_path, drain_timeout="10m")
+
+    async def leased() -> bool:
+        return bool((await client.admin.group("orders", "g")).queues[0].leased)
+
+    with own:
+        async with ternmq.connect(own.url) as client, asyncio.timeout(60):
+            await client.send("orders", b"one")
+            batches = client.consume_batches("orders", group="g", max_messages=10, max_wait=3600)
+            waiting = asyncio.ensure_future(anext(batches))
+            await until_true(leased)
+            stopping = asyncio.ensure_future(asyncio.to_thread(own.stop))
+            batch = await waiting
+            assert [one.body for one in batch] == [b"one"]
+            await batch.ack()
+            await stopping

@@ -562,7 +562,7 @@ class Session:
                 await asyncio.sleep(pause)
             finally:
                 del waiting  # see ``raising``
-        raise ConnectionLost(f"no answer to {command.name} within {timeout:g} s")
+        raise ConnectionLost(f"no answer to {command.name} within {round(timeout, 3):g} s")
 
     async def control(
         self,

@@ -197,11 +197,14 @@ class Puller:
         elif self.memberships.end(source):
             self._forget_place(source.topic, source.group)
 
-    async def pull(self, source: Source, max_messages: int, wait: float) -> Leased | None:
+    async def pull(
+        self, source: Source, max_messages: int, wait: float, *, patience: float | None = None
+    ) -> Leased | None:
         """Return rows, or None if none came within ``wait`` seconds.
 
-        It waits for a new connection if one is lost. If cancelled, it gives back rows that still
-        come.
+        If the connection is lost, or the broker is about to stop, it waits for a new connection:
+        for ``patience`` seconds; None: ``wait``, or the client's timeout if that is longer. If
+        cancelled, it gives back rows that still come.
 
         Raises:
             CannotConnect: There was no connection in time.
@@ -210,7 +213,7 @@ class Puller:
             TernMQError: The broker refused it.
         """
         try:
-            leased = await self._pulled(source, max_messages, wait)
+            leased = await self._pulled(source, max_messages, wait, patience)
         except TernMQError:
             if self.session.closed:  # it has left the broker, which refuses the pull
                 raise _closed() from None
@@ -219,11 +222,14 @@ class Puller:
             raise _closed()
         return leased
 
-    async def _pulled(self, source: Source, max_messages: int, wait: float) -> Leased | None:
+    async def _pulled(
+        self, source: Source, max_messages: int, wait: float, patience: float | None
+    ) -> Leased | None:
         session = self.session
         loop = session.loop
         until = loop.time() + wait
-        patience = max(wait, session.options.timeout)
+        if patience is None:
+            patience = max(wait, session.options.timeout)
         connect_until = loop.time() + patience
         refused = False
         while True:
@@ -369,8 +375,9 @@ class Puller:
         """Return a batch: ``max_messages``, or what came within ``max_wait`` s after the first.
 
         Of a group that locks queues it returns the first answer: the queue is locked until
-        these messages are settled. Without a broker it waits for one, or returns what it has. If
-        this is cancelled, what was gathered is given back.
+        these messages are settled. Without a broker, or if it is about to stop, it returns what it
+        has, so that this can be settled in time; if that is nothing, it waits for a broker. If this
+        is cancelled, what was gathered is given back.
         """
         loop = self.session.loop
         parts: list[Leased] = []
@@ -381,7 +388,8 @@ class Puller:
                 if wait <= 0:
                     break
                 try:
-                    leased = await self.pull(source, max_messages - count, wait)
+                    left, patience = max_messages - count, 0.0 if parts else None
+                    leased = await self.pull(source, left, wait, patience=patience)
                 except (CannotConnect, ConnectionLost):
                     if parts:
                         break
