@@ -15,6 +15,7 @@ from ternmq.client.declaration.source import Source
 from ternmq.testing import InProcessBroker
 from tests.asynchronous import until_true
 from tests.black_box.process import BrokerProcess
+from tests.integration.client_shapes import API
 
 
 async def test_batches_go_on_after_an_outage(
@@ -67,7 +68,7 @@ async def test_batches_go_on_after_an_outage(
 
 
 async def test_what_a_batch_has_is_returned_when_the_broker_is_about_to_stop(
-    tmp_path: Path,
+    api: API, tmp_path: Path
 ) -> None:
     """Else the broker would wait for messages that nobody can settle, for all of its drain."""
     own = BrokerProcess("dev", tmp_path, drain_timeout="10m")
@@ -75,14 +76,21 @@ async def test_what_a_batch_has_is_returned_when_the_broker_is_about_to_stop(
     async def leased() -> bool:
         return bool((await client.admin.group("orders", "g")).queues[0].leased)
 
+    async def next_batch() -> list[bytes]:
+        async for batch in client.consume_batches(
+            "orders", group="g", max_messages=10, max_wait=3600
+        ):
+            await batch.ack()
+            return list(batch.bodies)
+        pytest.fail("the loop ended without a batch")
+
     with own:
-        async with ternmq.connect(own.url) as client, asyncio.timeout(60):
+        client = await api.connect(own.url)
+        async with asyncio.timeout(60):
             await client.send("orders", b"one")
-            batches = client.consume_batches("orders", group="g", max_messages=10, max_wait=3600)
-            waiting = asyncio.ensure_future(anext(batches))
+            waiting = asyncio.ensure_future(next_batch())
             await until_true(leased)
             stopping = asyncio.ensure_future(asyncio.to_thread(own.stop))
-            batch = await waiting
-            assert [one.body for one in batch] == [b"one"]
-            await batch.ack()
+            assert await waiting == [b"one"]
             await stopping
+        await client.close()
