@@ -89,7 +89,7 @@ unit: venv ## unit tests only
 sim: venv ## simulate crashes for SECONDS (SEED=n repeats one)
 	$(BIN)/python -m tests.sim run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
-model: venv ## explore the rules of replication, and each of them broken; three quarters of an hour, one process
+model: venv ## explore the rules of replication, and each of them broken (half an hour, one process)
 	$(BIN)/python -m tests.model explore
 	$(BIN)/python -m tests.model mutants
 
