@@ -262,7 +262,7 @@ class DiskFull(RefusedError):
     code = 141
     http = 507
     retriable = True
-    hint = "free disk space, shorten the retention or consume the backlog"
+    hint = "free disk space, or let consumers finish the oldest messages"
 
 
 class GroupPaused(RefusedError):
@@ -371,7 +371,8 @@ class TransactionDecided(RefusedError):
     code = 161
     hint = (
         "the first decision counts: the messages of a committed transaction are stored; those of "
-        "one that was rolled back can be sent again, in a new transaction"
+        "one that was rolled back can be sent again: in a named transaction under the same name, "
+        "otherwise in a new transaction"
     )
 
 

@@ -34,7 +34,8 @@ def context() -> None:
 @click.option(
     "--token",
     metavar="TOKEN|-",
-    help="Token of the app; -: read it from standard input. Default: ask for it, in a terminal.",
+    help="Token of the app; -: read it from standard input. "
+    "Default: with --app, ask for it, in a terminal.",
 )
 @click.option(
     "--tables", metavar="DIR", help="Folder of the broker's tables, for `message` and `pipeline`."
