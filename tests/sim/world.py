@@ -636,8 +636,9 @@ class World:
             if not deliveries.isdisjoint(producer.positions):
                 raise Violation(f"producer {number}: deduplication knows a delivery")
         gone = self.broker.views.schedule.pages.gone
+        freed_us = FREED_US + 4 * max(self.tick_late_us, default=0)  # it takes a few ticks
         for number, time_us in self.reference.scheduled.dropped.items():
-            if number in gone and max(time_us, self.leapt_us) < now - FREED_US:
+            if number in gone and max(time_us, self.leapt_us) < now - freed_us:
                 raise Violation(f"scheduled rows of topic {number}, which is deleted, stay")
 
     def _check_lateness(self, now: int, late_us: int) -> None:
