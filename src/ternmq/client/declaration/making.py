@@ -46,21 +46,25 @@ class Making:
         self._used: dict[str, int] = {}
         """By topic: ``Session.anew`` when it was seen last."""
 
-    async def found(self, name: str) -> control.Topics:
+    async def found(self, name: str, timeout: float | None = None) -> control.Topics:
         """Return the broker's data on a topic; create it first if it is declared and missing.
+
+        Args:
+            name: Of the topic.
+            timeout: Seconds for each request; None: the client's.
 
         Raises:
             TernMQError: The broker does not answer.
         """
         while True:
             asked = control.TopicList(names=[name])
-            found = await self._session.control(Command.TOPIC_LIST, asked, control.Topics)
+            found = await self._session.control(Command.TOPIC_LIST, asked, control.Topics, timeout)
             spec = self.lacking(name, found)
             if spec is None:
                 return found
             create = control.TopicCreate(topic=name, spec=spec)
             try:
-                await self._session.control(Command.TOPIC_CREATE, create, control.Nothing)
+                await self._session.control(Command.TOPIC_CREATE, create, control.Nothing, timeout)
             except TernMQError as error:
                 if error.retriable:
                     raise
