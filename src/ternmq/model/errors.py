@@ -226,7 +226,7 @@ class IdConflict(RefusedError):
     """The same identifier was used with other content."""
 
     code = 130
-    hint = "an id names one message: give another message another id"
+    hint = "use another id: each message has its own"
 
 
 class ResendTooOld(RefusedError):
@@ -360,8 +360,8 @@ class UnknownTransaction(RefusedError):
     code = 160
     http = 404
     hint = (
-        "commit exactly what was prepared since the transaction was opened; a decision is known as "
-        "long as its record is in the journal"
+        "a decision is known as long as its record is in the journal; a commit must list exactly "
+        "what was prepared since the transaction was opened"
     )
 
 

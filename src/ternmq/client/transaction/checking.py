@@ -273,7 +273,7 @@ class Checking(Member):
             except (Exception, asyncio.CancelledError, GeneratorExit):
                 raise
             except BaseException as raised:  # SystemExit, for example, would end the loop
-                raise failure_of(raised) from raised
+                raise failure_of(raised, "checker") from raised
             return result
         return await self._begin_in_thread(checker.function, prepared)
 
@@ -305,7 +305,7 @@ class Checking(Member):
             try:
                 result = function(given)
             except BaseException as raised:  # noqa: BLE001 - it is raised where it is awaited
-                failure = failure_of(raised)
+                failure = failure_of(raised, "checker")
             try:
                 with contextlib.suppress(RuntimeError):  # the loop is closed
                     loop.call_soon_threadsafe(end, told, result, failure)
