@@ -39,7 +39,7 @@ from tests.sim.producers import Producer
 from tests.sim.replays import Replayer
 from tests.sim.switching import Switcher
 from tests.sim.tape import Tape
-from tests.sim.world import FAR_US, World
+from tests.sim.world import COPIED, FAR_US, World
 from tests.sim.writers import Writer
 
 SMALL_LIMITS = Limits(
@@ -1215,7 +1215,18 @@ def broadcast(seed: str) -> World:
     return world
 
 
+def copied(seed: str) -> World:
+    """Another workload, on a broker whose journal has a second copy that acknowledges late."""
+    chosen = random.Random(f"{seed} what").choice(_COPIED_KINDS)
+    return KINDS[chosen](seed)
+
+
+_COPIED_KINDS = (
+    "shared", "ordered", "fast", "filtered", "given_ids", "transactions", "rolls", "checked", "keyed",
+    "delayed", "cancels", "locked", "owned", "broadcast", "settings", "failures", "switching", "tiny",
+)  # fmt: skip
 KINDS = {
+    COPIED: copied,
     "broadcast": broadcast,
     "lanes": lanes,
     "locked": locked,

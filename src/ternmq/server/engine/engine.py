@@ -351,7 +351,7 @@ class Core:
     def release(self) -> None:
         """Hand the answers that may leave to their outlets."""
         journal = self.broker.journal
-        for outlet, frame, settled_bytes in self.gate.release(journal.durable, journal.written):
+        for outlet, frame, settled_bytes in self.gate.release(journal.committed, journal.written):
             outlet.put(frame, settled_bytes)
 
     def _start_sync(self) -> bool:
@@ -496,7 +496,7 @@ class Core:
     # -- the end ----------------------------------------------------------------------------------
 
     async def settle_down(self, most_s: float | None = None) -> None:
-        """Wait until all records are durable and all answers were handed out.
+        """Wait until all records are committed and all answers were handed out.
 
         Args:
             most_s: Longest wait in seconds; None: no limit.
@@ -510,7 +510,7 @@ class Core:
                     await asyncio.sleep(0.0005)  # a thread works, and wakes the loop
                 elif self._turn is not None:
                     await asyncio.sleep(0)
-                elif journal.durable < journal.end or len(self.gate):
+                elif journal.committed < journal.end or len(self.gate):
                     self.touch()
                 else:
                     return
