@@ -197,6 +197,7 @@ class World:
         self._sent_upto = 0
         self._acknowledged = 0
         self._committed: int | None = None
+        self._served = False
         self._armed_us = 0
         self._step_budget = 0
         self._seen_first = 0
@@ -302,9 +303,16 @@ class World:
         self._seen_first = self.reference.first = self.broker.journal.first
         self.tell("began", self.started.report.valid_end, self.started.report.epoch)
         self.end_turn()
-        for hook in self.restart_hooks:
-            hook()
+        self._served = self.reigns == 1  # its clients are made later
+        self._serve()
         return reign
+
+    def _serve(self) -> None:
+        """Let the clients come back, once the EPOCH of this reign is committed."""
+        if not self._served and self.broker.journal.committed:
+            self._served = True
+            for hook in self.restart_hooks:
+                hook()
 
     def _jump_later(self) -> None:
         self.after(self.chance.randrange(400_000), self._jump)
@@ -614,6 +622,7 @@ class World:
             return False
         self._committed = journal.committed
         self.broker.committed()
+        self._serve()
         return True
 
     def _probe_failed(self, what: str) -> None:
@@ -679,8 +688,9 @@ class World:
             if not deliveries.isdisjoint(producer.positions):
                 raise Violation(f"producer {number}: deduplication knows a delivery")
         gone = self.broker.views.schedule.pages.gone
+        freed_us = FREED_US + 4 * max(self.tick_late_us, default=0)  # it takes a few ticks
         for number, time_us in self.reference.scheduled.dropped.items():
-            if number in gone and max(time_us, self.leapt_us) < now - FREED_US:
+            if number in gone and max(time_us, self.leapt_us) < now - freed_us:
                 raise Violation(f"scheduled rows of topic {number}, which is deleted, stay")
 
     def _check_lateness(self, now: int, late_us: int) -> None:

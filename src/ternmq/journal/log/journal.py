@@ -409,8 +409,9 @@ class Journal:
     def share_commits(self) -> None:
         """Let only ``commit`` move the commit mark, because other copies have a say in it.
 
-        Call it before anything is served. Nothing is committed until the first ``commit``: what
-        this reign found in its file counts only when all copies hold this reign's EPOCH.
+        Nothing is committed until the first ``commit``, which must cover this reign's EPOCH: what
+        the reign found in its file counts only when all copies hold that. Serve clients only then:
+        messages that were delivered before, and are owed, are delivered without a look at the mark.
         """
         self._alone = False
         self.committed = Position(0)
