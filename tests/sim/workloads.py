@@ -39,7 +39,7 @@ from tests.sim.producers import Producer
 from tests.sim.replays import Replayer
 from tests.sim.switching import Switcher
 from tests.sim.tape import Tape
-from tests.sim.world import COPIED, FAR_US, World
+from tests.sim.world import FAR_US, World
 from tests.sim.writers import Writer
 
 SMALL_LIMITS = Limits(
@@ -1216,17 +1216,31 @@ def broadcast(seed: str) -> World:
 
 
 def copied(seed: str) -> World:
-    """Another workload, on a broker whose journal has a second copy that acknowledges late."""
-    chosen = random.Random(f"{seed} what").choice(_COPIED_KINDS)
-    return KINDS[chosen](seed)
+    """Another workload, on a broker whose journal has a second copy that acknowledges late.
+
+    The world sees it by the name of the kind.
+    """
+    return KINDS[random.Random(f"{seed} what").choice(_COPIED)](seed)
 
 
-_COPIED_KINDS = (
-    "shared", "ordered", "fast", "filtered", "given_ids", "transactions", "rolls", "checked", "keyed",
-    "delayed", "cancels", "locked", "owned", "broadcast", "settings", "failures", "switching", "tiny",
+def copied_checked(seed: str) -> World:
+    """``copied``, with transactions that are asked about."""
+    return KINDS[random.Random(f"{seed} what").choice(("checked", "parked"))](seed)
+
+
+def copied_rolls(seed: str) -> World:
+    """``copied``, with segments that go."""
+    return KINDS[random.Random(f"{seed} what").choice(("rolls", "consumed", "crowded"))](seed)
+
+
+_COPIED = (
+    "shared", "ordered", "fast", "filtered", "given_ids", "transactions", "keyed", "delayed",
+    "cancels", "locked", "owned", "broadcast", "settings", "failures", "switching", "tiny",
 )  # fmt: skip
 KINDS = {
-    COPIED: copied,
+    "copied": copied,
+    "copied_checked": copied_checked,
+    "copied_rolls": copied_rolls,
     "broadcast": broadcast,
     "lanes": lanes,
     "locked": locked,

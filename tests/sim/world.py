@@ -59,7 +59,7 @@ FREED_US = 2_500_000
 """Scheduled rows of a topic that was deleted are freed within it: housekeeping is every second."""
 SYNC_US = (100, 300, 1000, 4000)
 COPIED = "copied"
-"""The kind of the cases in which another copy must acknowledge what is written."""
+"""How kinds are called in which another copy must acknowledge what is written."""
 COPY_US = (20, 200, 1000, 8000, 30_000)
 """How long it takes for that: before the sync of the same bytes ends, or long after it."""
 WALL_JUMPS_US = (
@@ -140,7 +140,7 @@ class World:
         """How long background jobs take, one of these."""
         self.sync_us: tuple[int, ...] = SYNC_US
         """How long syncs take, one of these."""
-        self.copy_us: tuple[int, ...] = COPY_US if seed.startswith(f"{COPIED}/") else ()
+        self.copy_us: tuple[int, ...] = COPY_US if seed.startswith(COPIED) else ()
         """How long another copy takes to acknowledge bytes, one of these; none: there is none."""
         self.pace: tuple[int, ...] = (0, 0, 1, 2, 5, 1000)
         """How many pieces upkeep goes on for after its first in a turn, one of these."""

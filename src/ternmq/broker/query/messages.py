@@ -1,7 +1,7 @@
 """Read-only queries: reading without a group, message lookups, the state of groups.
 
-Answers show committed data only: rows that are not committed yet are left out, and an answer about a
-group contains the position that it depends on. Every query may raise ``WouldBlock``: run the job
+Answers show committed data only: rows that are not committed yet are left out, and an answer about
+a group contains the position that it depends on. Every query may raise ``WouldBlock``: run the job
 and call again.
 """
 

@@ -121,7 +121,9 @@ class JournalReads:
         expired: bool = False,
     ) -> None:
         journal = self._journal
-        head = bodies.records_head(position, next_, journal.first, journal.committed, expired=expired)
+        head = bodies.records_head(
+            position, next_, journal.first, journal.committed, expired=expired
+        )
         caller.answer(request, head + records)
 
     # -- waiting ----------------------------------------------------------------------------------
