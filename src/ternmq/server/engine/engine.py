@@ -38,6 +38,7 @@ from ternmq.model.errors import (
     Unreadable,
 )
 from ternmq.model.marks import Rests
+from ternmq.model.types import Position
 from ternmq.model.words import lasting
 from ternmq.server.engine.clocks import Clocks, SystemClocks
 from ternmq.server.engine.coldreads import ColdReads
@@ -485,6 +486,19 @@ class Core:
         if self.failure is None:
             journal.synced(job.sync)
             self.broker.committed()
+
+    def commit(self, upto: Position) -> None:
+        """Move the commit mark of a journal that has copies; the next turn sends what it frees.
+
+        Args:
+            upto: Position below which this disk and every copy that counts hold the bytes.
+
+        Raises:
+            ValueError: See ``Journal.commit``.
+        """
+        if self.failure is None and self.broker.journal.commit(upto):
+            self.broker.committed()
+            self.touch()
 
     def fail(self, error: JournalError) -> None:
         """Stop permanently: nothing is answered from here on."""
