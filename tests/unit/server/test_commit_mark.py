@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ternmq.model.types import Position
 from tests.unit.server.engine.test_sync_pace import Desk, until, with_desk
 
 
@@ -43,7 +44,7 @@ def test_what_is_not_durable_here_cannot_be_committed() -> None:
         journal = desk.core.broker.journal
         journal.share_commits()
         with pytest.raises(ValueError, match="cannot be committed"):
-            desk.core.commit(journal.end + 8)
+            desk.core.commit(Position(journal.end + 8))
         desk.core.commit(journal.durable)
 
     with_desk(work)
