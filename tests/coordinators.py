@@ -111,7 +111,7 @@ def mariadb() -> Iterator[Server | None]:
         command = [
             daemon, "--no-defaults", f"--datadir={data}", f"--port={port}",
             "--bind-address=127.0.0.1", f"--socket={folder}/socket", f"--pid-file={folder}/pid",
-            f"--init-file={first}", "--innodb-buffer-pool-size=16M",
+            f"--init-file={first}", "--innodb-buffer-pool-size=16M", "--skip-ssl",
         ]  # fmt: skip
         with _running(command, folder, url, port) as server:
             _wait(server, lambda: _connects(url))

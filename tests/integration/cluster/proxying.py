@@ -17,7 +17,7 @@ class LosingProxy:
 
     def __init__(self, port: int) -> None:
         self._to = port
-        self._mark = b""
+        self._marks: tuple[bytes, ...] = ()
         self._pass_on = False
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -32,9 +32,8 @@ class LosingProxy:
         self._server.close()
         for writer in self._writers:
             writer.transport.abort()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     def lose(self, mark: bytes, *, made: bool) -> None:
         """Cut the connection of the next request that contains some bytes.
@@ -43,7 +42,8 @@ class LosingProxy:
             mark: The bytes.
             made: The server gets the request; only its answer is lost.
         """
-        self._mark, self._pass_on = mark, made
+        self._marks = (mark, mark.hex().encode())  # the driver of MySQL sends values in hex
+        self._pass_on = made
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -65,8 +65,8 @@ class LosingProxy:
     async def _requests(self, reader: asyncio.StreamReader, back: asyncio.StreamWriter) -> bool:
         """Pass requests on until the connection ends; return whether one was lost."""
         while data := await reader.read(65536):
-            if self._mark and self._mark in data:
-                self._mark = b""
+            if any(mark in data for mark in self._marks):
+                self._marks = ()
                 self.lost += 1
                 if self._pass_on:
                     back.write(data)

@@ -17,6 +17,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kazoo.client import KazooClient
@@ -48,12 +49,18 @@ SESSION_S: Final = 6.0
 log = logging.getLogger("ternmq.cluster")
 
 
+@dataclass(slots=True, eq=False)
 class _Watch:
-    """A function to be called when a node may have changed."""
+    """A function to be called when a node may have changed.
 
-    def __init__(self, path: str, changed: Callable[[], None]) -> None:
-        self.path = path
-        self.changed = changed
+    Attributes:
+        seen: ZooKeeper's number of the last change that was seen; None: the node was not there, -1:
+            nobody has looked yet.
+    """
+
+    path: str
+    changed: Callable[[], None]
+    seen: int | None = -1
 
 
 class ZooKeeperCoordinator:
@@ -207,27 +214,30 @@ class ZooKeeperCoordinator:
         self._do(self._announcements.renew())
         for watch in tuple(self._watches):
             self._do(self._arm(watch))
-            watch.changed()  # changes may have been missed
 
     async def _arm(self, watch: _Watch) -> None:
-        """Have ZooKeeper tell of the next change; without a connection, `_connected` does it."""
+        """Have ZooKeeper tell of the next change, and pass on that there was one meanwhile.
+
+        A watch tells of one change only. Without a connection, `_connected` comes back to it.
+        """
 
         def fired(event: WatchedEvent) -> None:  # in a thread of kazoo
             del event  # also when the connection ends
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._fired, watch)
 
-        async def ask() -> Any:  # noqa: ANN401
-            return await answer(self._client.exists_async(watch.path, fired))
+        async def ask() -> int | None:
+            stat = await answer(self._client.exists_async(watch.path, fired))
+            return None if stat is None else int(stat.mzxid)
 
-        await asked(self._client, self._deadline_s, ask)
+        now = await asked(self._client, self._deadline_s, ask)
+        if now != watch.seen and watch in self._watches:
+            watch.seen = -1 if isinstance(now, Unknown) else now
+            self._loop.call_soon(watch.changed)
 
     def _fired(self, watch: _Watch) -> None:
-        if self._closed or watch not in self._watches:
-            return
-        if self._client.connected:
+        if not self._closed and watch in self._watches:
             self._do(self._arm(watch))
-        watch.changed()
 
     def _do(self, work: Any) -> None:  # noqa: ANN401
         task = self._loop.create_task(work)
