@@ -179,10 +179,6 @@ class Contract:
             async with views(store, 1) as (two,):
                 assert await two.announce("a", b"new life") == Announced()
                 assert await watcher.announced() == {"a": b"new life"}
-                # The former one gives way, also when it looks after its announcement.
-                for _ in range(5):
-                    await watcher.read(KEY)
-                    assert await watcher.announced() == {"a": b"new life"}
 
     async def test_rubbish_is_told_and_stays(self, store: Store) -> None:
         async with views(store, 1) as (one,):

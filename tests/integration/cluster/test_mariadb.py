@@ -8,7 +8,7 @@ from ternmq.cluster.coordination.port import Unknown
 from tests.asynchronous import until_true
 from tests.coordinators import Server
 from tests.integration.cluster.contract import KEY, Contract
-from tests.integration.cluster.faults import Faults
+from tests.integration.cluster.faults import Databases, Faults
 from tests.integration.cluster.stores import DatabaseStore, ready, views
 
 
@@ -22,7 +22,7 @@ def store(server: Server) -> DatabaseStore:
     return DatabaseStore(server.url)
 
 
-class TestMariaDB(Contract, Faults):
+class TestMariaDB(Contract, Faults, Databases):
     """The contract, and faults."""
 
 

@@ -9,7 +9,7 @@ from ternmq.cluster.coordination.port import Stored, Unknown
 from ternmq.cluster.coordination.record import BadRecord
 from tests.coordinators import Server
 from tests.integration.cluster.contract import KEY, Contract
-from tests.integration.cluster.faults import Faults
+from tests.integration.cluster.faults import Databases, Faults
 from tests.integration.cluster.stores import DatabaseStore, views
 
 
@@ -23,7 +23,7 @@ def store(server: Server) -> DatabaseStore:
     return DatabaseStore(server.url)
 
 
-class TestPostgreSQL(Contract, Faults):
+class TestPostgreSQL(Contract, Faults, Databases):
     """The contract, and faults."""
 
 
