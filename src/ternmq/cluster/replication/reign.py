@@ -118,8 +118,7 @@ class Reign:
             )
         if told.sent_us > now_us:
             raise StrangeAcknowledgement(f"it returns the time {told.sent_us}, which is to come")
-        if self._followers.get((follower.broker, follower.incarnation)) is follower:
-            follower.acknowledged(told)
+        follower.acknowledged(told)
 
     # -- what is committed ------------------------------------------------------------------------
 
@@ -231,8 +230,7 @@ class Reign:
     def _may_join(self, follower: Follower, now_us: int, end: Position) -> bool:
         """Return whether a follower holds this reign's EPOCH and all that is committed."""
         return (
-            follower.connections > 0
-            and follower.kind is not Kind.BACKUP
+            follower.kind is not Kind.BACKUP
             and follower.broker != self._me
             and follower.member not in self.record.members
             and not follower.silent(now_us, self._settings)

@@ -39,10 +39,12 @@ def stream_of(disk: MemoryDisk) -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def records() -> list[bytes]:
-    found = stream_of(filled(900))
+    found = stream_of(filled(900, size=200))
     kinds = [header_of(one).kind for one in found]
     assert kinds.count(Kind.SEGMENT) > 2
-    assert kinds.count(Kind.PAD) > 1
+    pads = [header_of(one).length for one in found if header_of(one).kind == Kind.PAD]
+    assert len(pads) > 1
+    assert max(pads) > HEADER_BYTES
     return found
 
 
@@ -154,6 +156,9 @@ def test_records_that_do_not_fit_the_journal(records: list[bytes]) -> None:
     one = incoming()
     taken(one, b"".join(records[:20]))
     taken(one, made(one, Kind.MESSAGES, 64))
+    assert "no record begins" in str(
+        refused(one, made(one, Kind.MESSAGES, 64, position=one.end + 8))
+    )
     assert "epoch 0" in str(refused(one, made(one, Kind.MESSAGES, 64, epoch=0)))
     assert "epoch 2" in str(refused(one, made(one, Kind.MESSAGES, 64, epoch=2)))
     assert "follow" in str(refused(one, made(one, Kind.MESSAGES, 64, prev_crc=7)))

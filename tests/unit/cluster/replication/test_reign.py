@@ -270,7 +270,9 @@ def test_a_silent_member_counts_until_the_swap_is_known() -> None:
     assert world.wants() is None
     world.passes(0.1)
     world.end = Position(6000)
+    assert world.reign.takes_strict
     assert world.sends() == (A,)
+    assert not world.reign.takes_strict, "there may be one copy by now"
     assert world.mark() == 5000
     assert not world.reign.may_answer(world.now + SECOND)
     world.reign.learned(record(A, B, version=8))  # as it was: the swap may still come
