@@ -21,6 +21,7 @@ class CopySettings:
             member.
         far_bytes: A member that is further behind than this ...
         far_us: ... for so long is taken out.
+        stagger_us: How much longer a member waits before it stands, for each that has more.
     """
 
     lease_us: int = 3 * _SECOND_US
@@ -28,6 +29,7 @@ class CopySettings:
     near_bytes: int = _MIB
     far_bytes: int = 64 * _MIB
     far_us: int = 10 * _SECOND_US
+    stagger_us: int = _SECOND_US // 5
 
     def __post_init__(self) -> None:
         """Check that a silent member is taken out before it may stand.
