@@ -24,7 +24,7 @@ from typing import Any, Final
 import kazoo.client
 import sqlalchemy as sa
 
-from tests.black_box.process import free_port
+from tests.black_box.process import free_port, wait_until
 
 START_S: Final = 60
 SESSION_S: Final = 2.0
@@ -35,7 +35,12 @@ _FOR_LISTENING: Final = 0.05
 
 
 class Server:
-    """A process that can be stopped, continued and killed, with those that it started."""
+    """A process that can be stopped, continued and killed, with those that it started.
+
+    Attributes:
+        url: Of the coordinator.
+        port: Where it listens, on loopback.
+    """
 
     def __init__(self, url: str, port: int, process: subprocess.Popen[bytes]) -> None:
         self.url = url
@@ -44,7 +49,11 @@ class Server:
 
     def stop(self) -> None:
         """Have the processes keep their connections, and answer nothing."""
-        self._signal(signal.SIGSTOP)
+        pid = self._process.pid
+        _stop(pid)
+        for child in _children(pid):  # it makes no others any more
+            with suppress(ProcessLookupError):
+                _stop(child)
 
     def go_on(self) -> None:
         """Continue after ``stop``."""
@@ -59,9 +68,24 @@ class Server:
         pid = self._process.pid
         if self._process.poll() is not None:
             return
-        for one in [pid, *_children(pid)]:  # the first one starts no others any more
+        for one in [*_children(pid), pid]:
             with suppress(ProcessLookupError):
                 os.kill(one, number)
+
+
+def _stop(pid: int) -> None:
+    """Stop a process; return when its last thread has stopped, which may take a moment."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: _states(pid) <= set("TtZX"), f"process {pid} has stopped")
+
+
+def _states(pid: int) -> set[str]:
+    """Return the states of a process's threads; none if it ended."""
+    found = set()
+    for status in glob.glob(f"/proc/{pid}/task/*/stat"):
+        with suppress(OSError):  # it ended meanwhile
+            found.add(Path(status).read_text().rpartition(")")[2].split()[0])
+    return found
 
 
 def _children(pid: int) -> list[int]:

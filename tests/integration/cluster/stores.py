@@ -116,6 +116,15 @@ async def ready(coordinator: Coordinator) -> None:
     await until_true(answers, "the coordinator answers")
 
 
+async def shows(coordinator: Coordinator, announced: dict[str, bytes]) -> None:
+    """Wait until a view shows these announcements, and no others."""
+
+    async def seen() -> bool:
+        return await coordinator.announced() == announced
+
+    await until_true(seen, f"{announced} is announced")
+
+
 @asynccontextmanager
 async def views(
     store: Store, count: int, *, url: str = "", deadline_s: float = DEADLINE_S

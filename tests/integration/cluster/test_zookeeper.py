@@ -17,7 +17,7 @@ from tests.asynchronous import until, until_true
 from tests.coordinators import Server
 from tests.integration.cluster.contract import KEY, Contract, newest, record
 from tests.integration.cluster.faults import Faults
-from tests.integration.cluster.stores import ZooKeeperStore, ready, views
+from tests.integration.cluster.stores import ZooKeeperStore, ready, shows, views
 
 CHANGES = 30
 
@@ -70,14 +70,24 @@ async def test_what_a_session_announced_is_announced_by_the_next(
 async def test_a_name_that_another_process_took_is_not_taken_back(
     store: ZooKeeperStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with views(store, 2) as (one, two):
+    async with views(store, 2) as (one, watcher):
         await one.announce("a", b"1")
-        await two.announce("a", b"2")
-        session = one._client.client_id
-        await asyncio.to_thread(expire, one, urlsplit(store.url).netloc)
-        await until(lambda: "another process announced the name a" in caplog.text)
-        assert one._client.client_id != session
-        assert await two.announced() == {"a": b"2"}
+        async with views(store, 1) as (two,):
+            await two.announce("a", b"2")
+            await until(lambda: "another process announced the name a" in caplog.text)
+            session = one._client.client_id
+            await asyncio.to_thread(expire, one, urlsplit(store.url).netloc)
+            await ready(one)
+            await until(lambda: one._client.client_id not in {None, session})
+            assert await watcher.announced() == {"a": b"2"}
+        await shows(watcher, {"a": b"1"})
+
+
+async def test_a_node_that_somebody_removes_is_made_again(store: ZooKeeperStore) -> None:
+    async with views(store, 1) as (one,):
+        await one.announce("a", b"1")
+        await asyncio.to_thread(store.do, lambda client: client.delete("/ternmq/announced/a"))
+        await shows(one, {"a": b"1"})
 
 
 async def test_nodes_that_no_broker_makes_are_left_out(store: ZooKeeperStore) -> None:
@@ -85,7 +95,7 @@ async def test_nodes_that_no_broker_makes_are_left_out(store: ZooKeeperStore) ->
         await one.announce("a", b"1")
         store.plant("announced/not a name", b"x")
         store.plant("announced/large", b"x" * 70_000)
-        assert await one.announced() == {"a": b"1"}
+        await shows(one, {"a": b"1"})
 
 
 async def test_an_account_has_its_nodes_for_itself(store: ZooKeeperStore, server: Server) -> None:

@@ -1,18 +1,21 @@
 """Announcements in ZooKeeper: an ephemeral node for each, which ends with its session.
 
-A process that starts again finds the node of its former life, and replaces it. After a session
-that expired, the node is made again, unless another process has the name by then.
+A process that starts again finds the node of its former life, and replaces it, in one transaction.
+From then on a later process of the same name goes first. The node is watched: if it is gone, with
+its session or because the later process ended, it is made again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+from kazoo.protocol.states import EventType, WatchedEvent
 
 from ternmq.cluster.coordination.port import Announced, Unknown, announcement
 from ternmq.cluster.coordination.requests import answer, asked
@@ -27,10 +30,16 @@ log = logging.getLogger("ternmq.cluster")
 
 @dataclass(slots=True, eq=False)
 class _Mine:
-    """An announcement of this process."""
+    """An announcement of this process.
+
+    Attributes:
+        made: It was made once; from then on a later process of the same name goes first.
+        aside: Another process has the name.
+    """
 
     value: bytes
     made: bool = False
+    aside: bool = False
 
 
 class Announcements:
@@ -48,6 +57,7 @@ class Announcements:
         self._limit_s = limit_s
         self._mine: dict[str, _Mine] = {}
         self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Announced | Unknown]] = set()
 
     async def announce(self, name: str, value: bytes) -> Announced | Unknown:
         """Make the node, or replace it, whoever made it. After Unknown, ``renew`` makes it."""
@@ -57,32 +67,36 @@ class Announcements:
     async def renew(self) -> None:
         """Make the nodes again that are missing. Call it after each connect."""
         for name, mine in list(self._mine.items()):
-            if self._mine.get(name) is mine:
-                await self._make(name, mine)
+            await self._make(name, mine)
 
-    def forget(self) -> None:
+    async def forget(self) -> None:
         """Make no node again."""
         self._mine.clear()
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _make(self, name: str, mine: _Mine) -> Announced | Unknown:
         path = f"{self._path}/announced/{name}"
 
         async def ask() -> bool | Unknown:
             async with self._turn:
+                if self._mine.get(name) is not mine:
+                    return True  # it was replaced by this process, or withdrawn
                 for _ in range(_ROUNDS):
                     done = await self._try(path, mine)
-                    if done is not None:
+                    if done is not None and await self._watched(path, name, mine):
                         return done
                 return Unknown(f"another process announces the name {name} at the same time")
 
         done = await asked(self._client, self._limit_s, ask)
         if isinstance(done, Unknown):
             return done
-        if done:
-            mine.made = True
-        elif self._mine.get(name) is mine:
-            del self._mine[name]
+        if not done and not mine.aside:
             log.warning("another process announced the name %s after this one", name)
+        mine.made = True
+        mine.aside = not done
         return Announced()
 
     async def _try(self, path: str, mine: _Mine) -> bool | None:
@@ -96,16 +110,35 @@ class Announcements:
             return True
         if stat is None:
             return None
-        try:
-            if client.client_id is not None and stat.ephemeralOwner == client.client_id[0]:
+        if client.client_id is not None and stat.ephemeralOwner == client.client_id[0]:
+            with contextlib.suppress(BadVersionError, NoNodeError):  # it changed meanwhile
                 await answer(client.set_async(path, mine.value, stat.version))
                 return True
-            if mine.made:
-                return False
-            await answer(client.delete_async(path, stat.version))
-        except (BadVersionError, NoNodeError):
-            pass  # it changed between the two requests
-        return None
+            return None
+        if mine.made:
+            return False
+        both = client.transaction()
+        both.delete(path, stat.version)
+        both.create(path, mine.value, ephemeral=True)
+        results = await answer(both.commit_async())
+        return None if any(isinstance(one, Exception) for one in results) else True
+
+    async def _watched(self, path: str, name: str, mine: _Mine) -> bool:
+        """Watch the node, to make it again when it is gone; return whether it is there."""
+        loop = asyncio.get_running_loop()
+
+        def fired(event: WatchedEvent) -> None:  # in a thread of kazoo
+            # If the connection ended, `renew` is called at the next one.
+            if event.type == EventType.DELETED:
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    loop.call_soon_threadsafe(gone)
+
+        def gone() -> None:
+            task = loop.create_task(self._make(name, mine))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        return await answer(self._client.exists_async(path, fired)) is not None
 
 
 async def read_announced(

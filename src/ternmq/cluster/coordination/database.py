@@ -52,11 +52,17 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class _Mine:
-    """An announcement of this process."""
+    """An announcement of this process.
+
+    Attributes:
+        made: It was made once; from then on a later process of the same name goes first.
+        aside: Another living process has the name.
+    """
 
     value: bytes
     owner: str
     made: bool = False
+    aside: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -96,6 +102,7 @@ class DatabaseCoordinator:
         self._mine: dict[str, _Mine] = {}
         self._watches: list[_Watch] = []
         self._silent = False
+        self._turn = asyncio.Lock()
         self._tending: asyncio.Task[None] = asyncio.create_task(self._tend())
 
     async def read(self, key: str) -> Stored | Unknown | None:
@@ -139,7 +146,12 @@ class DatabaseCoordinator:
         check_name(name)
         check_value(value)
         mine = self._mine[name] = _Mine(value, secrets.token_hex(16))
-        return await self._take(name, mine)
+        try:
+            # Not while it is renewed: the two could arrive in the other order.
+            async with asyncio.timeout(self._deadline_s), self._turn:
+                return await self._take(name, mine)
+        except TimeoutError:
+            return Unknown(f"no answer within {self._deadline_s:g} s")
 
     async def announced(self) -> Mapping[str, bytes] | Unknown:
         """Return the announcements. See ``Coordinator``."""
@@ -177,6 +189,8 @@ class DatabaseCoordinator:
         done = await self._run(lambda session: session.take(name, mine.owner, mine.value))
         if isinstance(done, Unknown):
             return done
+        if not done:
+            return Unknown(f"another process announced the name {name} at the same time")
         mine.made = True
         return Announced()
 
@@ -184,9 +198,10 @@ class DatabaseCoordinator:
         """Renew the announcements and look at the watched versions, until this is cancelled."""
         while True:
             await asyncio.sleep(self._beat_s)
-            for name, mine in list(self._mine.items()):
-                if self._mine.get(name) is mine:
-                    await self._renew(name, mine)
+            async with self._turn:
+                for name, mine in list(self._mine.items()):
+                    if self._mine.get(name) is mine:
+                        await self._renew(name, mine)
             if self._watches:
                 await self._look()
 
@@ -194,11 +209,15 @@ class DatabaseCoordinator:
         if not mine.made:
             self._heard(await self._take(name, mine))
             return
-        there = await self._run(lambda session: session.beat(name, mine.owner, mine.value))
+        there = await self._run(
+            lambda session: session.beat(name, mine.owner, mine.value, self._alive_us)
+        )
         self._heard(there)
-        if there is False and self._mine.get(name) is mine:
-            del self._mine[name]
+        if isinstance(there, Unknown):
+            return
+        if not there and not mine.aside:
             log.warning("another process announced the name %s after this one", name)
+        mine.aside = not there
 
     async def _look(self) -> None:
         names = sorted({one.key for one in self._watches})

@@ -184,12 +184,9 @@ class MemoryCoordinator:
 
     def tend(self) -> None:
         """Announce again what the register forgot; a name that another process has stays its."""
-        for name, value in list(self._names.items()):
-            holder = self._register.holder(name)
-            if holder is None and not self.cut:
+        for name, value in self._names.items():
+            if self._register.holder(name) is None and not self.cut:
                 self._register.announce(self._session, name, value)
-            elif holder is not None and holder is not self._session:
-                del self._names[name]
 
     def deliver(self) -> list[Swapped | Refused]:
         """Have the changes that are late reach the register; return what it said."""

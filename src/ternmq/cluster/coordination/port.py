@@ -120,8 +120,9 @@ class Coordinator(Protocol):
 
         An announcement of the same name by another process is replaced: a process that starts
         again need not wait for its former life to be over. If a later process replaces this one,
-        this one gives way; if the coordinator forgets it, it is made again. After Unknown the
-        coordinator goes on trying. A second call with the same name replaces the value.
+        this one gives way until the later one is gone. If the coordinator forgets it, it is made
+        again. After Unknown the coordinator goes on trying. A second call with the same name
+        replaces the value.
         """
         ...
 

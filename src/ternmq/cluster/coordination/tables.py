@@ -66,8 +66,13 @@ _CREATE: Final = """
 _SWAP: Final = """
     UPDATE ternmq_leadership SET version = :new, value = :value
     WHERE name = :name AND version = :version"""
+_OWNER: Final = "SELECT owner FROM ternmq_announced WHERE name = :name"
 _TAKE: Final = """
-    UPDATE ternmq_announced SET owner = :owner, beat_us = NOW, value = :value WHERE name = :name"""
+    UPDATE ternmq_announced SET owner = :owner, beat_us = NOW, value = :value
+    WHERE name = :name AND owner = :before"""
+_TAKE_OVER: Final = """
+    UPDATE ternmq_announced SET owner = :owner, beat_us = NOW, value = :value
+    WHERE name = :name AND beat_us <= NOW - :alive_us"""
 _ADD: Final = """
     INSERT INTO ternmq_announced (name, owner, beat_us, value)
     VALUES (:name, :owner, NOW, :value)"""
@@ -185,25 +190,26 @@ class DatabaseSession:
         changes = {"name": name, "version": version, "new": version + 1, "value": value}
         return self._do(_SWAP, **changes).rowcount == 1
 
-    def take(self, name: str, owner: str, value: bytes) -> None:
-        """Announce a name, whoever had it."""
-        row = {"name": name, "owner": owner, "value": value}
-        if self._do(_TAKE, **row).rowcount:
-            return
-        try:
-            self._do(_ADD, **row)
-        except IntegrityError:  # another process added it just now
-            self._do(_TAKE, **row)
+    def take(self, name: str, owner: str, value: bytes) -> bool:
+        """Announce a name, whoever had it; return False if another process took it meanwhile.
 
-    def beat(self, name: str, owner: str, value: bytes) -> bool:
-        """Say that the owner of a name is alive; return False if another process has the name."""
+        It replaces the owner that it has read: a statement that arrives late replaces no newer one.
+        """
+        row = {"name": name, "owner": owner, "value": value}
+        before = [found for (found,) in self._do(_OWNER, name=name)]
+        if before:
+            return self._do(_TAKE, **row, before=before[0]).rowcount == 1
+        return self._add(row)
+
+    def beat(self, name: str, owner: str, value: bytes, alive_us: int) -> bool:
+        """Say that the owner of a name is alive; return False if another living process has it.
+
+        A row that is missing is added, one of a process that is silent for `alive_us` is taken.
+        """
+        row = {"name": name, "owner": owner, "value": value}
         if self._do(_BEAT, name=name, owner=owner).rowcount:
             return True
-        try:
-            self._do(_ADD, name=name, owner=owner, value=value)
-        except IntegrityError:
-            return False
-        return True
+        return self._do(_TAKE_OVER, **row, alive_us=alive_us).rowcount == 1 or self._add(row)
 
     def withdraw(self, name: str, owner: str) -> None:
         """Remove the announcement of an owner."""
@@ -212,6 +218,13 @@ class DatabaseSession:
     def announced(self, alive_us: int) -> list[tuple[object, object]]:
         """Return names and values whose owners were alive within this time, as they are."""
         return [(name, value) for name, value in self._do(_ANNOUNCED, alive_us=alive_us)]
+
+    def _add(self, row: Mapping[str, object]) -> bool:
+        try:
+            self._do(_ADD, **row)
+        except IntegrityError:  # there is one
+            return False
+        return True
 
     def _do(self, statement: str, **parameters: object) -> sa.CursorResult[*tuple[Any, ...]]:
         text = sa.text(statement.replace("NOW", self._now))

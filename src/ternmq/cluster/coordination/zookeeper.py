@@ -175,7 +175,7 @@ class ZooKeeperCoordinator:
         """End the session, and with it the announcements. See ``Coordinator``."""
         self._closed = True
         self._watches.clear()
-        self._announcements.forget()
+        await self._announcements.forget()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -62,6 +62,8 @@ async def test_what_expired_is_announced_again_unless_another_has_the_name() -> 
     assert register.announced() == {"a": b"1"}
     await two.announce("a", b"2")
     one.tend()
+    assert register.announced() == {"a": b"2"}
     two.killed()
-    one.tend()
     assert register.announced() == {}
+    one.tend()
+    assert register.announced() == {"a": b"1"}

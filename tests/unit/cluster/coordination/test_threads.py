@@ -47,6 +47,12 @@ def threads(made: list[Session], most: int = 2) -> Threads[Session]:
     return Threads("ternmq-test", start, most)
 
 
+async def warm(one: Threads[Session], count: int) -> None:
+    """Have a number of sessions ready, so that what comes takes no time to begin."""
+    together = threading.Barrier(count)
+    await asyncio.gather(*[one.run(lambda _: together.wait(10), 10) for _ in range(count)])
+
+
 async def test_calls_after_each_other_share_a_session(made: list[Session]) -> None:
     one = threads(made)
     for _ in range(5):
@@ -70,6 +76,7 @@ async def test_calls_at_the_same_time_have_a_session_each(made: list[Session]) -
 
 async def test_a_call_that_hangs_is_given_up(made: list[Session]) -> None:
     one = threads(made)
+    await warm(one, 1)
     with pytest.raises(OutOfTime):
         await one.run(Session.hang, 0.01)
     assert made[0].aborted
@@ -83,6 +90,7 @@ async def test_a_call_that_hangs_is_given_up(made: list[Session]) -> None:
 
 async def test_threads_that_hang_count(made: list[Session]) -> None:
     one = threads(made)
+    await warm(one, 2)
     for _ in range(2):
         with pytest.raises(OutOfTime):
             await one.run(Session.hang, 0.01)
@@ -135,8 +143,10 @@ async def test_an_error_of_the_start_is_raised() -> None:
 
 def test_a_loop_that_closed_does_not_matter(made: list[Session]) -> None:
     async def hang() -> None:
+        one = threads(made)
+        await warm(one, 1)
         with pytest.raises(OutOfTime):
-            await threads(made).run(Session.hang, 0.01)
+            await one.run(Session.hang, 0.01)
 
     asyncio.run(hang())
     made[0].go.set()
