@@ -147,6 +147,7 @@ class Serving:
         for handler in self.handlers:
             handler.check()
         self._session.bind()
+        self._declarations.served = True
         self._stop = stop = asyncio.Event()
         if self._stopping:
             stop.set()
@@ -172,6 +173,7 @@ class Serving:
                         raise
         finally:
             self._stop = None
+            self._declarations.served = False
 
     async def _settle(self) -> None:
         """Create and change what is declared, or check it; see ``Topology.settle``."""
