@@ -54,6 +54,25 @@ async def test_a_run_ends_when_its_token_is_replaced(guarded: InProcessBroker) -
                 await running
 
 
+async def test_a_refusal_before_the_offers_were_answered_ends_the_start(
+    guarded: InProcessBroker,
+) -> None:
+    """The connection is lost then, and the token is not valid any more."""
+    client = checking(guarded, None)
+    client._session.bind()
+    refused = ternmq.Unauthenticated("the token is not valid")
+    client._checking._waiting.add(GROUP)
+    ready = asyncio.create_task(client._checking.ready(60))
+    await asyncio.sleep(0)
+    client._checking.refused(refused)
+    async with asyncio.timeout(30):
+        with pytest.raises(ternmq.Unauthenticated):
+            await ready
+        with pytest.raises(ternmq.Unauthenticated):
+            await client._checking.failed()
+    await client.close()
+
+
 async def test_an_offer_that_was_refused_is_made_again(guarded: InProcessBroker) -> None:
     async with admin_of(guarded) as admin:
         await admin.admin.create_topic("t")

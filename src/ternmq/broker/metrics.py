@@ -234,7 +234,7 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         ("holds", len(views.holds), "Holds on the journal; limit `limits.holds`."),
         (
             "hold_lag_bytes",
-            max([journal.committed - one.position for one in views.holds.values()], default=0),
+            max([0, *[journal.committed - one.position for one in views.holds.values()]]),
             "Bytes of the journal from the lowest hold to the commit mark.",
         ),
         (

@@ -33,8 +33,22 @@ def test_settling_down_waits_for_the_commit_mark() -> None:
         await desk.core.settle_down(0.05)
         assert desk.answered == 0
         desk.core.commit(journal.durable)
-        await desk.core.settle_down()
-        assert desk.answered == 1
+        await until(lambda: desk.answered == 1)
+
+    with_desk(work)
+
+
+def test_settling_down_does_not_spin_while_another_copy_is_waited_for() -> None:
+    async def work(desk: Desk) -> None:
+        journal = desk.core.broker.journal
+        journal.share_commits()
+        desk.send()
+        await until(lambda: journal.durable == journal.end)
+        turns = desk.core.turns
+        await desk.core.settle_down(0.2)
+        assert desk.core.turns - turns < 20
+        desk.core.commit(journal.durable)
+        await until(lambda: desk.answered == 1)
 
     with_desk(work)
 

@@ -96,12 +96,15 @@ class Checking(Member):
         self._again: dict[str, asyncio.TimerHandle] = {}
         """Timers of offers that were refused, by group: each is sent again."""
         self._failing: list[asyncio.Future[None]] = []
+        self._failure: TernMQError | None = None
+        """Why the broker refused this client; None since the last connection."""
         self._ended = False
 
     # -- offers -----------------------------------------------------------------------------------
 
     def opened(self, link: Link, *, resumed: bool) -> None:
         """Offer every checker over the new connection, unless a start is pending."""
+        self._failure = None
         if self._start.pending:
             return
         for group in self._declarations.checkers:
@@ -109,9 +112,11 @@ class Checking(Member):
 
     def refused(self, error: TernMQError) -> None:
         """Pass on that no connection will come: nobody asks this client any more."""
+        self._failure = error
         for failing in self._failing:
             if not failing.done():
                 failing.set_exception(own(error))
+        self._answered_all()
 
     def failed(self) -> asyncio.Future[None]:
         """Return a future that gets the error with which the broker refuses this client.
@@ -119,6 +124,8 @@ class Checking(Member):
         Cancel it when nobody waits for it any more.
         """
         failing: asyncio.Future[None] = self._session.loop.create_future()
+        if self._failure is not None:
+            failing.set_exception(own(self._failure))
         self._failing = [one for one in self._failing if not one.done()]
         self._failing.append(failing)
         return failing
@@ -167,10 +174,14 @@ class Checking(Member):
                 log.error("the checker of producer group %s cannot be offered: %s", group, error)
         self._waiting.discard(group)
         if not self._waiting:
-            for idle in self._idle:
-                if not idle.done():
-                    idle.set_result(None)
-            self._idle.clear()
+            self._answered_all()
+
+    def _answered_all(self) -> None:
+        """Let go on whoever waits for the answers to the offers."""
+        for idle in self._idle:
+            if not idle.done():
+                idle.set_result(None)
+        self._idle.clear()
 
     def not_offered(self) -> str:
         """Return which checker the broker does not accept, and why; else ""."""
@@ -183,7 +194,7 @@ class Checking(Member):
 
         Raises:
             ProducerGroupTaken: A group belongs to another app.
-            TernMQError: The broker refused an offer for another reason.
+            TernMQError: The broker refused an offer for another reason, or this client.
         """
         if self._waiting:
             idle: asyncio.Future[None] = self._session.loop.create_future()
@@ -191,7 +202,7 @@ class Checking(Member):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
                     await idle
-        for error in self._refused.values():
+        for error in filter(None, [self._failure, *self._refused.values()]):
             raise own(error)
 
     # -- questions --------------------------------------------------------------------------------

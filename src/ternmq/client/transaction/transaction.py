@@ -476,7 +476,9 @@ class Transaction(pickling.NotPickled):
         lifetime = parts.sender.lifetime(expires_after)
         messages = parts.sender.all_encoded(topic, items, queue, due, priority, lifetime)
         batches = await parts.batches.made_of(topic, messages, seconds)
-        left = max(0.0, until - self._session.loop.time())
+        left = until - self._session.loop.time()
+        if left <= 0:
+            raise CannotConnect(f"nothing was sent to {topic!r} within {seconds:g} s")
         async with self._sent(alone=len(batches) == 1):
             answers = await parts.steps.prepare(self._name(), self._number, topic, batches, left)
         producer = parts.batches.ids.producer

@@ -4,6 +4,7 @@ Purpose: the rules by which a broker group loses a machine and nothing that was 
 point: ``reign``, what the primary of an epoch decides. Reading order: ``settings``, ``follower``,
 ``reign``, ``incoming`` (what a follower takes of a stream), ``standing`` (who leads next).
 
-Invariants: no clock, no randomness, no I/O: time is an argument, in µs of a monotonic clock of this
-machine; nothing here believes an acknowledgement of another epoch or of another life of a process.
+Invariants: no clock, no randomness, no I/O: time is an argument, in µs of a clock of this machine
+that nobody sets and that goes on while the machine sleeps; nothing here believes an acknowledgement
+of another epoch or of another life of a process.
 """

@@ -60,14 +60,15 @@ class Incoming:
     Args:
         segment_size: Bytes of every segment file of the group's journal.
         end: End of the copy: the position of the next record.
-        last_crc: CRC of the record before it; 0 if the copy is empty.
+        last_crc: CRC of the record before it; 0 at the beginning of the journal. None: the copy is
+            empty, and begins with a later segment, since the primary has removed those before.
         last_epoch: Epoch of that record; 0 if the copy is empty.
         followed: Epoch that the follower follows. Records of the stream are of this epoch, or of
             the earlier ones that this reign found in its file.
 
     Attributes:
         end: Position behind the last record that was checked.
-        last_crc: Its CRC.
+        last_crc: Its CRC; None before the first record.
         last_epoch: Its epoch.
     """
 
@@ -76,10 +77,12 @@ class Incoming:
         *,
         segment_size: int,
         end: Position,
-        last_crc: int,
+        last_crc: int | None,
         last_epoch: Epoch,
         followed: Epoch,
     ) -> None:
+        if last_crc is None and end % segment_size:
+            raise ValueError(f"no segment begins at {end}")
         self.end = end
         self.last_crc = last_crc
         self.last_epoch = last_epoch
@@ -118,7 +121,7 @@ class Incoming:
         return pieces
 
     def _checked(
-        self, data: bytes, at: int, position: Position, last_crc: int, last_epoch: Epoch
+        self, data: bytes, at: int, position: Position, last_crc: int | None, last_epoch: Epoch
     ) -> tuple[int, int, int, Epoch]:
         """Return (kind, length, CRC, epoch) of the record at an index, if it is the next one."""
         left = len(data) - at
@@ -138,7 +141,7 @@ class Incoming:
             raise BadStream(f"the record at position {position} is damaged or not whole")
         if version != VERSION or (kind not in KNOWN_KINDS and not flags & FLAG_SKIPPABLE):
             raise NewerRecord(f"a record of kind {kind}, format {version}, at position {position}")
-        if prev != last_crc:
+        if last_crc is not None and prev != last_crc:
             raise BadStream(f"the record at position {position} does not follow the one before it")
         if not last_epoch <= epoch <= self._followed:
             raise BadStream(f"a record of epoch {epoch} at position {position}")

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ternmq.cluster.coordination.record import MAX_MEMBERS, Leadership, Member
+from ternmq.cluster.coordination.record import MAX_MEMBERS, MAX_WHY, Leadership, Member
 from ternmq.cluster.replication.follower import Acknowledgement, Follower, Kind
 from ternmq.cluster.replication.settings import CopySettings
 from ternmq.model.types import Epoch, Position
@@ -28,13 +28,15 @@ class StrangeAcknowledgement(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of the members that the primary should ask the coordinator for.
+    """A change of the members that the primary asks the coordinator for.
 
     Attributes:
+        replaces: Version of the record that it replaces.
         members: The members that the record is to have, the primary included.
         why: For people: what led to it.
     """
 
+    replaces: int
     members: tuple[Member, ...]
     why: str
 
@@ -42,7 +44,8 @@ class Change:
 class Reign:
     """What the primary of one epoch knows and decides. Not thread-safe: for the broker's loop.
 
-    Times are µs of a monotonic clock of this machine.
+    Times are µs of a clock of this machine that nobody sets, and that goes on while the machine
+    sleeps (CLOCK_BOOTTIME): a lease is over when the machine wakes up.
 
     Args:
         me: Name of this broker.
@@ -63,8 +66,9 @@ class Reign:
         self.record = record
         self._begun = begun
         self._settings = settings
-        self._began_us = now_us
+        self._looked_us = self._awake_us = now_us
         self._followers: dict[tuple[str, int], Follower] = {}
+        self._newest: dict[str, int] = {}
         self._pending: frozenset[Member] | None = None
         self._committed = Position(0)
         self.deposed = False
@@ -81,6 +85,7 @@ class Reign:
 
         So a connection that breaks again and again does not make a silent member a new one.
         """
+        self._newest[broker] = incarnation
         follower = self._followers.get((broker, incarnation))
         if follower is not None and follower.kind is kind:
             follower.connections += 1
@@ -161,11 +166,18 @@ class Reign:
 
     # -- the members ------------------------------------------------------------------------------
 
-    def next_change(self, now_us: int, end: Position) -> Change | None:
-        """Return the change of the members to ask for now; None if there is none.
+    def begin_change(self, now_us: int, end: Position) -> Change | None:
+        """Begin a change of the members, if one is due: from now on old and new members count.
 
-        Only one change is on its way at a time. Call it a few times a second.
+        Only one change is on its way at a time. Call this a few times a second. If it was not
+        called for long, this process stood still, and nobody is taken out for what it did not hear.
+
+        Returns:
+            What to ask the coordinator for; it ends by ``learned``, or by ``withdrawn``.
         """
+        if now_us - self._looked_us > self._settings.silent_us // 2:
+            self._awake_us = now_us
+        self._looked_us = now_us
         if self.deposed or self._pending is not None:
             return None
         members = list(self.record.members)
@@ -176,16 +188,18 @@ class Reign:
                 why.append(f"without {one.broker}: {fails}")
         for follower in self._followers.values():
             if self._may_join(follower, now_us, end):
-                members = [one for one in members if one.broker != follower.broker]
-                members.append(follower.member)
-                why.append(f"with {follower.broker}: it has caught up")
-        if not why or len(members) > MAX_MEMBERS:
+                others = [one for one in members if one.broker != follower.broker]
+                if len(others) < MAX_MEMBERS:
+                    members = [*others, follower.member]
+                    why.append(f"with {follower.broker}: it has caught up")
+        if not why:
             return None
-        return Change(tuple(members), "; ".join(why))
+        self._pending = frozenset(members)
+        return Change(self.record.version, tuple(members), "; ".join(why)[:MAX_WHY])
 
-    def sent(self, change: Change) -> None:
-        """Note that the coordinator is asked for a change, before it is: from now on it counts."""
-        self._pending = frozenset(change.members)
+    def withdrawn(self) -> None:
+        """End a change that was certainly never sent: what the coordinator was not asked for."""
+        self._pending = None
 
     def learned(self, record: Leadership) -> None:
         """Take note of the record: as this broker changed it, or as it was read.
@@ -221,17 +235,16 @@ class Reign:
     def _fails(self, member: Member, now_us: int, end: Position) -> str:
         """Return why a recorded member must go; empty if it may stay."""
         reasons = [one.fails(now_us, end, self._settings) for one in self._of(member)]
-        if reasons:
-            return reasons[-1] if all(reasons) else ""
-        if now_us - self._began_us < self._settings.silent_us:
+        if now_us - self._awake_us < self._settings.silent_us or not all(reasons):
             return ""
-        return "it has not come"
+        return reasons[-1] if reasons else "it has not come"
 
     def _may_join(self, follower: Follower, now_us: int, end: Position) -> bool:
         """Return whether a follower holds this reign's EPOCH and all that is committed."""
         return (
             follower.kind is not Kind.BACKUP
             and follower.broker != self._me
+            and self._newest.get(follower.broker) == follower.incarnation
             and follower.member not in self.record.members
             and not follower.silent(now_us, self._settings)
             and follower.promises(now_us, self._settings)
@@ -245,3 +258,6 @@ class Reign:
         for key, one in list(self._followers.items()):
             if not one.connections and one.member not in required:
                 del self._followers[key]
+        here = {broker for broker, _ in self._followers}
+        for broker in [one for one in self._newest if one not in here]:
+            del self._newest[broker]

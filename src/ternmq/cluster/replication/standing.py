@@ -57,9 +57,14 @@ class Loyalty:
         self._promised_us = now_us
         self._free = False
 
-    def released(self) -> None:
-        """Note that the primary has resigned: nobody relies on the promise any more."""
-        self._free = True
+    def released(self, epoch: Epoch) -> None:
+        """Note that the primary of an epoch has resigned: it does not rely on the promise any more.
+
+        Another one may: word of an epoch below the largest that was told changes nothing.
+        """
+        if epoch >= self.told:
+            self.hears_of(epoch)
+            self._free = True
 
     def may_stand(self, now_us: int, *, ahead: int = 0) -> bool:
         """Return whether no promise holds any more.

@@ -524,6 +524,8 @@ class Core:
                     await asyncio.sleep(0.0005)  # a thread works, and wakes the loop
                 elif self._turn is not None:
                     await asyncio.sleep(0)
+                elif journal.committed < journal.durable == journal.end:
+                    await asyncio.sleep(0.0005)  # another copy has to acknowledge
                 elif journal.committed < journal.end or len(self.gate):
                     self.touch()
                 else:

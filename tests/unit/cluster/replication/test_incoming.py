@@ -105,6 +105,18 @@ def test_it_goes_on_in_the_middle(records: list[bytes]) -> None:
     assert again.end > one.end
 
 
+def test_an_empty_copy_begins_with_a_later_segment(records: list[bytes]) -> None:
+    """The primary has removed those before."""
+    at = [header_of(one).kind for one in records].index(Kind.SEGMENT, 1)
+    base = Position(header_of(records[at]).position)
+    one = incoming(end=base, last_crc=None)
+    refused(one, records[at + 1])
+    taken(one, b"".join(records[at : at + 40]))
+    refused(one, records[at])
+    with pytest.raises(ValueError, match="no segment begins"):
+        incoming(end=Position(base + 8), last_crc=None)
+
+
 def test_no_byte_may_differ(records: list[bytes]) -> None:
     """Each bit of a header, and some of the bodies."""
     chance = random.Random(1)
@@ -147,7 +159,7 @@ def made(one: Incoming, kind: int, size: int, **changes: int) -> bytes:
     """Return a record that would be the next one, but for the changes."""
     header = Header(
         crc=0, magic=MAGIC, length=0, version=VERSION, kind=kind, flags=0, position=one.end,
-        durable=0, time_us=1, epoch=EPOCH, prev_crc=one.last_crc,
+        durable=0, time_us=1, epoch=EPOCH, prev_crc=one.last_crc or 0,
     )  # fmt: skip
     return framed(header._replace(**changes), bytes(size))
 

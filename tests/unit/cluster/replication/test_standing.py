@@ -56,9 +56,11 @@ def test_a_new_life_keeps_the_promise_of_the_old_one() -> None:
 def test_a_primary_that_resigns_releases_all() -> None:
     one = loyal()
     one.promises(110 * SECOND)
-    one.released()
+    one.released(Epoch(5))
     assert one.may_stand(110 * SECOND)
+    one.hears_of(Epoch(6))
     one.promises(111 * SECOND)  # to another primary
+    one.released(Epoch(5))  # the word of the first comes again, late
     assert not one.may_stand(112 * SECOND)
 
 
