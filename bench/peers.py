@@ -152,10 +152,14 @@ COLUMNS: Final = (
 
 def columns() -> list[Column]:
     """Return what is there, in an order that chance makes."""
-    asked = os.environ.get("BENCH_COLUMNS")
-    chosen = [one for one in COLUMNS if asked is None or one.name in asked.split(",")]
-    there = [one for one in chosen if not one.missing()]
+    there = [one for one in chosen() if not one.missing()]
     return random.sample(there, len(there))
+
+
+def chosen() -> list[Column]:
+    """Return the columns that ``BENCH_COLUMNS`` names; all, if it is not set."""
+    asked = os.environ.get("BENCH_COLUMNS")
+    return [one for one in COLUMNS if asked is None or one.name in asked.split(",")]
 
 
 def measure(settings: Settings, *, verb: str, load: Figures) -> Figures:
@@ -219,9 +223,16 @@ def _scaled(settings: Settings, column: Column, key: str, value: float) -> float
 
 
 def peer_versions() -> dict[str, str]:
-    """Return the versions of servers and clients; of what is left out, why."""
+    """Return the versions of servers and clients; of what is left out, why.
+
+    Only what a chosen column uses is asked, since asking builds it.
+    """
     found = {}
-    for peer in PEERS.values():
+    wanted = chosen()
+    for server, peer in PEERS.items():
+        if not any(column.server == server for column in wanted):
+            found[f"{peer.name} server"] = "left out (not chosen)"
+            continue
         try:
             found[f"{peer.name} server"] = peer.version()
         except Absent as absent:
@@ -231,10 +242,12 @@ def peer_versions() -> dict[str, str]:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             found[package] = "left out (not installed)"
-    for name, version in peer_native.go_modules().items():
-        found[f"{name} (Go)"] = version
-    for column in COLUMNS:
-        if column.native and (why := column.missing()):
+    native = [column for column in wanted if column.native]
+    if native:
+        for name, version in peer_native.go_modules().items():
+            found[f"{name} (Go)"] = version
+    for column in native:
+        if why := column.missing():
             found[f"column {column.name}"] = f"left out ({why})"
     return found
 

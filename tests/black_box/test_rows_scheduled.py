@@ -54,6 +54,27 @@ def test_messages_due_next_month_are_not_in_memory(tmp_path: Path) -> None:
     assert grown < MANY * BYTES_EACH, "half of what the bodies alone would take"
 
 
+@pytest.mark.row("L0d")
+def test_messages_of_every_hour_of_two_years_are_on_disk_in_a_few_files(tmp_path: Path) -> None:
+    """They survive a kill. No hour takes a file of its own: docs/adr/0017-scheduled-rows.md."""
+    hours = 731 * 24 - 1
+    with (
+        BrokerProcess("dev", tmp_path) as broker,
+        ternmq.sync.connect(broker.url, timeout=60) as client,
+    ):
+        client.send_many("t", [
+            ternmq.Message(b"%d" % hour, deliver_after=timedelta(hours=hour))
+            for hour in range(1, hours + 1)
+        ])  # fmt: skip
+        broker.kill()
+        broker.start()
+        found = list(client.admin.scheduled("t"))
+        assert sum(hour.messages for hour in found) == hours
+        assert hours - 1 <= len(found) <= hours + 1, "a row for each hour of the list"
+        files = [one for one in broker.data.rglob("*") if one.is_file()]
+    assert len(files) < 50
+
+
 @pytest.mark.row("L0g")
 @pytest.mark.parametrize("kill", [True, False], ids=["kill -9", "clean stop"])
 def test_what_is_scheduled_is_rebuilt_from_the_journal(tmp_path: Path, kill: bool) -> None:

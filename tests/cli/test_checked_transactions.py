@@ -82,7 +82,7 @@ def test_a_list_of_any_length(cli: CommandLine, client: ternmq.sync.Client, grou
 
 def test_an_operator_decides(cli: CommandLine, client: ternmq.sync.Client, group: str) -> None:
     one, two = left(client, group), left(client, group)
-    assert "either --commit or --rollback" in cli("transaction", "resolve", one, code=2).err
+    assert "one of --commit and --rollback" in cli("transaction", "resolve", one, code=2).err
     assert "add --yes" in cli("transaction", "resolve", one, "--commit", code=1).err
     assert cli("transaction", "resolve", one, "--commit", "--yes").err == (
         f"committed transaction {one}\n"

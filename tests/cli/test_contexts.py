@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,18 @@ def test_names_that_are_not_there(cli: CommandLine) -> None:
     assert "--replace" in cli("context", "add", "production", "--url", cli.url, code=1).err
     cli("context", "add", "production", "--url", cli.url, "--replace")
     cli("context", "add", "x", "--url", "http://localhost", code=2)
+
+
+@pytest.mark.parametrize(("token", "given"), [("", ""), (" ", ""), ("-", ""), ("-", "\n")])
+def test_an_empty_token_is_not_stored(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, token: str, given: str
+) -> None:
+    """A secret that a build does not have is an empty variable, or an empty standard input."""
+    monkeypatch.setattr("sys.stdin", io.StringIO(given))
+    add = ("context", "add", "x", "--url", cli.url, "--token", token)
+    assert "the token is empty" in cli(*add, "--app", "a", code=1).err
+    assert "add --app NAME" in cli(*add, code=1).err
+    assert cli("context", "list", "--json").json == []
 
 
 def test_a_damaged_file(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -371,6 +371,25 @@ def test_a_move_to_what_is_no_name_is_not_asked(cli: CommandLine, failed: str) -
         assert "move" not in ended.err
 
 
+def test_offsets_of_which_nothing_is_done(cli: CommandLine, failed: str) -> None:
+    deleted = cli("deadletter", "delete", failed, "billing", "0-1", "--dry-run")
+    assert f"2 dead letters of billing on {failed} would be deleted" in deleted.err
+    missing = cli("deadletter", "delete", failed, "billing", "0-3", "--dry-run", code=4)
+    assert "these messages are not dead letters" in missing.err
+    for verb, would in (("now", "would be delivered to billing again now"), ("delete", "would be")):
+        ended = cli("retry", verb, failed, "billing", 3, "--dry-run")
+        assert f"1 message of {failed}" in ended.err
+        assert would in ended.err
+        assert (
+            "do not wait for a retry"
+            in cli("retry", verb, failed, "billing", 0, "--dry-run", code=4).err
+        )
+        told = cli("retry", verb, failed, "billing", 3, 0, "--dry-run", "--json", code=4)
+        assert told.json == {"done": 0, "missing": [0]}
+    assert len(cli("deadletter", "list", failed, "billing").rows) == 3
+    assert [row[0] for row in cli("retry", "list", failed, "billing").rows][:1]
+
+
 def test_a_selection_that_selects_none(cli: CommandLine, failed: str) -> None:
     none = cli("deadletter", "list", failed, "billing", "--attempts", 2)
     assert f"group billing has no such dead letters on {failed}" in none.out + none.err
@@ -395,7 +414,7 @@ def test_wrong_selections(cli: CommandLine, failed: str) -> None:
         (("retry", "list"), ["--state", "dead"]),
         (("retry", "now"), [3, "--attempts", 1]),
         (("retry", "now"), ["--all", "--attempts", 1]),
-        (("retry", "now"), [3, "--dry-run"]),
+        (("retry", "now"), [3, "--rate", 5]),
         (("retry", "now"), ["--dry-run"]),
         (("retry", "now"), ["--all", "--rate", 0]),
         (("deadletter", "delete"), [0, "--rate", 5]),

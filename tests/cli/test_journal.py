@@ -61,6 +61,8 @@ def test_a_dump(cli: CommandLine, sound: Path) -> None:
     within = cli("journal", "dump", sound, "--from", 5, code=2).err
     around = f"0 and {records.lines[1]['position']}"
     assert f"no record begins at 5: the records around it begin at {around}" in within
+    beyond = cli("journal", "dump", sound, "--from", 99_999_999_999, code=2).err
+    assert "no record begins at 99999999999: the journal ends before " in beyond
     unknown = cli("journal", "dump", sound, "--kind", "nix", code=2).err
     assert "is not a kind of record; kinds: SEGMENT, " in unknown
 

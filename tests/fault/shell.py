@@ -163,7 +163,7 @@ class Shell:
     def _release(self) -> None:
         journal = self.broker.journal
         if journal.failure is None:
-            for then in self.gate.release(journal.durable, journal.written):
+            for then in self.gate.release(journal.committed, journal.written):
                 then()
 
     @property

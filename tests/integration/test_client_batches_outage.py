@@ -49,6 +49,7 @@ async def test_batches_go_on_after_an_outage(
         asyncio.timeout(60),
     ):
         await client.admin.create_topic("orders")
+        await client.admin.create_group("orders", "g", start="earliest")
         batches = client.consume_batches("orders", group="g", max_messages=10, max_wait=3)
         waiting = asyncio.ensure_future(anext(batches))
         await sender.send("orders", b"one")
@@ -87,6 +88,8 @@ async def test_what_a_batch_has_is_returned_when_the_broker_is_about_to_stop(
     with own:
         client = await api.connect(own.url)
         async with asyncio.timeout(60):
+            await client.admin.create_topic("orders")
+            await client.admin.create_group("orders", "g", start="earliest")
             await client.send("orders", b"one")
             waiting = asyncio.ensure_future(next_batch())
             await until_true(leased)

@@ -39,6 +39,32 @@ async def stand(url, group="g", topic="orders"):
         return (await client.admin.group(topic, group)).queues[0]
 
 
+async def test_a_handler_that_is_declared_while_others_run_is_refused(
+    real: InProcessBroker,
+) -> None:
+    """It would never be called."""
+    client = ternmq.connect(real.url)
+    refused: list[BaseException] = []
+
+    async def late(body: bytes) -> None:
+        pytest.fail("nobody calls it")
+
+    @client.handler("orders", group="g")
+    async def first(body: bytes) -> None:
+        try:
+            client.handler("others", group="g")(late)
+        except ternmq.InvalidHandler as error:
+            refused.append(error)
+        client.stop()
+
+    await fill(real.url, 1)
+    async with asyncio.timeout(60):
+        await client.run(signals=False)
+    (error,) = refused
+    assert "run() has begun" in str(error)
+    assert "declare handlers before" in str(error)
+
+
 async def test_a_handler_gets_what_it_asks_for(real: InProcessBroker) -> None:
     await fill(real.url, 100)
     client = ternmq.connect(real.url)

@@ -275,7 +275,7 @@ class Consumer:
             new = start < queue.next and not held.ahead.covers(start, queue.next)
             # It will look again by itself: the journal was full just now.
             soon = held.due_armed_us < self.world.now_us() + 200_000
-            if free > 0 and new and not soon and queue.end <= broker.journal.durable:
+            if free > 0 and new and not soon and queue.end <= broker.journal.committed:
                 raise Violation(f"a pull is parked, {held.cursor} of queue {queue.number} is there")
             if free > 0 and not soon:
                 self._check_due((found.group, topic.number, queue.number))

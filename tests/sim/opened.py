@@ -205,6 +205,8 @@ class Opened:
                 lease.rows.discard(offset)
                 own.rows.add(offset)
                 row.lease = number
+                if row.key < 0:  # of a lease from before a switch: it leaves the others of it
+                    row.key = -number
                 wishes[offset] = fact.outcome
         if not lease.rows:
             del group.leases[lease_id]

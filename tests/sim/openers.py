@@ -93,8 +93,8 @@ class Desk:
         opened = world.reference.opened.open.get(question.transaction)
         if opened is None:
             raise Violation(f"asked about transaction {question.transaction}, which is not open")
-        if opened.asked_end > world.broker.journal.durable:
-            raise Violation(f"question {question.attempt} left before its record was durable")
+        if opened.asked_end > world.broker.journal.committed:
+            raise Violation(f"question {question.attempt} left before its record was committed")
         if question.attempt > opened.attempt:
             raise Violation(f"question {question.attempt} left, {opened.attempt} is recorded")
         if question.rows > sum(len(one.tried.rows) for one in opened.batches.values()):

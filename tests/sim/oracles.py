@@ -160,25 +160,25 @@ class Oracles:
         rests = broker.refusal_rests_on(error)
         for kind in _RESTS_ON.get(type(error), ()):
             fact = self._ends.get(kind, 0)
-            if fact > broker.journal.durable and rests < fact:
+            if fact > broker.journal.committed and rests < fact:
                 raise Violation(
                     f"{type(error).__name__} rests on {rests}; a {Kind(kind).name} that is not "
-                    f"durable yet ends at {fact}"
+                    f"committed yet ends at {fact}"
                 )
 
     def removed(self, broker: Broker) -> None:
-        """Segments went: two sets, whole and durable, stand behind them with all that they name.
+        """Segments went: two sets, whole and committed, stand behind them with all that they name.
 
         Raises:
             Violation: there are fewer.
         """
-        first, durable = broker.journal.first, broker.journal.durable
+        first, committed = broker.journal.first, broker.journal.committed
         left = [
             one
             for one in self._sets
-            if one.end <= durable and one.begin >= first and one.oldest >= first
+            if one.end <= committed and one.begin >= first and one.oldest >= first
         ]
         if len(left) < 2:
             raise Violation(
-                f"segments below {first} went; {len(left)} durable STATE sets begin behind them"
+                f"segments below {first} went; {len(left)} committed STATE sets begin behind them"
             )

@@ -40,6 +40,7 @@ REQUIRED: Final = (
     "operator unsubscribe", "operator delete topic", "operator grow topic",
     "operator put app", "operator delete app", "operator report", "operator commit",
     "operator put hold", "operator delete hold",
+    "committed by the sync", "committed by the copy's word",
     "tail cut", "end beyond the durable mark", "clean start", "fresh start",
     "loaded a STATE set", "fault: CRC", "fault: magic",
     "incomplete STATE set at the end", "index file not believed",

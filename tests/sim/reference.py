@@ -283,6 +283,8 @@ class Reference:
         self.suspect_below = 0
         """Rows stored below it may have been handed out by pulls that a crash took away."""
         self.counts: dict[str, int] = {}
+        self.committed: int | None = None
+        """The commit mark as the record is appended; None: what its header says is durable."""
 
     def count(self, name: str) -> None:
         """Note that something happened."""
@@ -572,8 +574,9 @@ class Reference:
     ) -> Row:
         if offset >= len(stored):
             raise Violation(f"{where}: {offset} is not there")
-        if stored[offset].end > record.durable:
-            raise Violation(f"{where}: {offset} is not durable yet")
+        seen_below = record.durable if self.committed is None else self.committed
+        if stored[offset].end > seen_below:
+            raise Violation(f"{where}: {offset} is not committed yet")
         row = group.rows.get(offset)
         if row is None:
             if group.done(offset):

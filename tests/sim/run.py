@@ -27,7 +27,7 @@ ROTATION: Final = (
     "given_ids", "fast", "transactions", "emptied", "crowded", "faulty", "pinned", "rolls",
     "replayed", "shared", "rolls", "faulty", "returning", "ordered", "settings", "replayed",
     "keyed", "checked", "parked", "overtaken", "overtaken", "lanes", "filters", "locked", "owned",
-    "expiring", "switching",
+    "expiring", "switching", "copied", "copied_checked", "copied_rolls", "copied",
 )  # fmt: skip
 """Kinds in the order in which cases take them."""
 

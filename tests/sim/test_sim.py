@@ -87,7 +87,7 @@ def test_an_answer_before_its_sync_is_noticed() -> None:
     journal = world.broker.journal
 
     def call_it_durable() -> None:
-        journal.durable = journal.written
+        journal.durable = journal.committed = journal.written
         world.after(50, call_it_durable)
 
     # Again and again: at one moment there may be nothing that waits, or a sweep may pass over it.

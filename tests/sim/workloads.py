@@ -1215,7 +1215,32 @@ def broadcast(seed: str) -> World:
     return world
 
 
+def copied(seed: str) -> World:
+    """Another workload, on a broker whose journal has a second copy that acknowledges late.
+
+    The world sees it by the name of the kind.
+    """
+    return KINDS[random.Random(f"{seed} what").choice(_COPIED)](seed)
+
+
+def copied_checked(seed: str) -> World:
+    """``copied``, with transactions that are asked about."""
+    return KINDS[random.Random(f"{seed} what").choice(("checked", "parked"))](seed)
+
+
+def copied_rolls(seed: str) -> World:
+    """``copied``, with segments that go."""
+    return KINDS[random.Random(f"{seed} what").choice(("rolls", "consumed", "crowded"))](seed)
+
+
+_COPIED = (
+    "shared", "ordered", "fast", "filtered", "given_ids", "transactions", "keyed", "delayed",
+    "cancels", "locked", "owned", "broadcast", "settings", "failures", "switching", "tiny",
+)  # fmt: skip
 KINDS = {
+    "copied": copied,
+    "copied_checked": copied_checked,
+    "copied_rolls": copied_rolls,
     "broadcast": broadcast,
     "lanes": lanes,
     "locked": locked,

@@ -58,6 +58,10 @@ CALM_OVERDUE_US = 250_000
 FREED_US = 2_500_000
 """Scheduled rows of a topic that was deleted are freed within it: housekeeping is every second."""
 SYNC_US = (100, 300, 1000, 4000)
+COPIED = "copied"
+"""How kinds are called in which another copy must acknowledge what is written."""
+COPY_US = (20, 200, 1000, 8000, 30_000)
+"""How long it takes for that: before the sync of the same bytes ends, or long after it."""
 WALL_JUMPS_US = (
     0, 0, 100_000, -100_000, 3_000_000, -4_000_000, 3_600_000_000, -3_600_000_000,
 )  # fmt: skip
@@ -136,6 +140,8 @@ class World:
         """How long background jobs take, one of these."""
         self.sync_us: tuple[int, ...] = SYNC_US
         """How long syncs take, one of these."""
+        self.copy_us: tuple[int, ...] = COPY_US if seed.startswith(COPIED) else ()
+        """How long another copy takes to acknowledge bytes, one of these; none: there is none."""
         self.pace: tuple[int, ...] = (0, 0, 1, 2, 5, 1000)
         """How many pieces upkeep goes on for after its first in a turn, one of these."""
         self.tick_late_us: tuple[int, ...] = ()
@@ -188,6 +194,10 @@ class World:
         self._at_once: list[Told] = []
         self._writes_back = self.chance.random() < 0.8
         self._syncing: SyncJob | None = None
+        self._sent_upto = 0
+        self._acknowledged = 0
+        self._committed: int | None = None
+        self._served = False
         self._armed_us = 0
         self._step_budget = 0
         self._seen_first = 0
@@ -247,6 +257,8 @@ class World:
         self.gate = Gate()
         self._at_once = []
         self._syncing = None
+        self._sent_upto = self._acknowledged = 0
+        self._committed = 0 if self.copy_us else None
         self._armed_us = 0
         self.dead = False
         self.history.begin_reign()
@@ -273,6 +285,8 @@ class World:
             self.dead = True
             raise Stopped from error
         self.broker = self.started.broker
+        if self.copy_us:
+            self.broker.journal.share_commits()
         self.broker.ticking.work_a_turn = self.work_a_turn
         self.broker.broadcasting.work_a_turn = self.work_a_turn
         self.drains = {}
@@ -289,9 +303,16 @@ class World:
         self._seen_first = self.reference.first = self.broker.journal.first
         self.tell("began", self.started.report.valid_end, self.started.report.epoch)
         self.end_turn()
-        for hook in self.restart_hooks:
-            hook()
+        self._served = self.reigns == 1  # its clients are made later
+        self._serve()
         return reign
+
+    def _serve(self) -> None:
+        """Let the clients come back, once the EPOCH of this reign is committed."""
+        if not self._served and self.broker.journal.committed:
+            self._served = True
+            for hook in self.restart_hooks:
+                hook()
 
     def _jump_later(self) -> None:
         self.after(self.chance.randrange(400_000), self._jump)
@@ -372,6 +393,7 @@ class World:
             self.shadow.apply(record)
             before = self.reference.counts
             self.reference.counts = {}
+            self.reference.committed = self._committed
             self.reference.apply(record)
             for path, count in self.reference.counts.items():
                 self.counts[path] = self.counts.get(path, 0) + count
@@ -487,6 +509,8 @@ class World:
             self.reached("segment removed")
             self.oracles.removed(broker)
             self.reference.removed(journal.first)
+        if self.copy_us:
+            self._copy(journal.written)
         self._release()
         if self.chance.random() < self.patience:
             self._issue_sync()
@@ -512,9 +536,9 @@ class World:
         at_once, self._at_once = self._at_once, []
         for told in at_once:
             told.then(told.reply)
-        for told in self.gate.release(journal.durable, journal.written):
-            if told.reply.rests == 0 and told.reply.position > journal.durable:
-                raise Violation("an answer went out before it was durable")
+        for told in self.gate.release(journal.committed, journal.written):
+            if told.reply.rests == 0 and told.reply.position > journal.committed:
+                raise Violation("an answer went out before it was committed")
             told.then(told.reply)
 
     def _tick(self) -> None:
@@ -570,8 +594,36 @@ class World:
             self.stop()
             raise Stopped from error
         journal.synced(job)
-        self.broker.committed()
+        if self.copy_us:
+            if self._commit():
+                self.reached("committed by the sync")
+        else:
+            self.broker.committed()
         self._wake()
+
+    def _copy(self, upto: Position) -> None:
+        """Another copy gets the bytes that were written, and acknowledges them some time later."""
+
+        def acknowledged() -> None:
+            self._acknowledged = max(self._acknowledged, upto)
+            if self._commit():
+                self.reached("committed by the copy's word")
+            self._wake()
+
+        if upto > self._sent_upto:
+            self._sent_upto = upto
+            self.after(self.chance.choice(self.copy_us), acknowledged)
+
+    def _commit(self) -> bool:
+        """Move the commit mark to where both have it: this disk, and the other copy."""
+        journal = self.broker.journal
+        upto = Position(min(self._acknowledged, journal.durable))
+        if journal.failure is not None or not journal.commit(upto):
+            return False
+        self._committed = journal.committed
+        self.broker.committed()
+        self._serve()
+        return True
 
     def _probe_failed(self, what: str) -> None:
         """After a failed write or sync nothing is recorded, synced or answered any more."""
@@ -586,7 +638,7 @@ class World:
             except JournalFailed:
                 continue
             raise Violation(f"after a failed {what} {name}")
-        if self.gate.release(journal.durable, journal.written):
+        if self.gate.release(journal.committed, journal.written):
             self.reached("answers of topics that wait for no sync")
 
     def check_live(self, *, calm: bool = False) -> None:
@@ -636,8 +688,9 @@ class World:
             if not deliveries.isdisjoint(producer.positions):
                 raise Violation(f"producer {number}: deduplication knows a delivery")
         gone = self.broker.views.schedule.pages.gone
+        freed_us = FREED_US + 4 * max(self.tick_late_us, default=0)  # it takes a few ticks
         for number, time_us in self.reference.scheduled.dropped.items():
-            if number in gone and max(time_us, self.leapt_us) < now - FREED_US:
+            if number in gone and max(time_us, self.leapt_us) < now - freed_us:
                 raise Violation(f"scheduled rows of topic {number}, which is deleted, stay")
 
     def _check_lateness(self, now: int, late_us: int) -> None:

@@ -21,6 +21,7 @@ WHOLE = (
     "broker",
     "cli",
     "client",
+    "cluster",
     "demo",
     "journal",
     "model",

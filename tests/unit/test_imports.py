@@ -170,7 +170,9 @@ def test_a_broker_imports_no_client(tmp_path: Path, http: str) -> None:
         outside <= SERVE
     )  # not numpy, nor prometheus_client: see `ternmq.server.telemetry.late_imports`
     assert {"broker", "server"} <= ours
-    assert ours.isdisjoint({"client.client", "sync", "pipeline", "spark", "testing", "demo"})
+    assert ours.isdisjoint(
+        {"client.client", "cluster", "sync", "pipeline", "spark", "testing", "demo"}
+    )
 
 
 def test_a_broker_on_a_small_folder_imports_no_numpy(tmp_path: Path) -> None:

@@ -326,7 +326,7 @@ class Broker:
         return self.parking.cancel(token)
 
     def committed(self) -> None:
-        """Wake parked pulls for the rows below the durable mark, which has moved.
+        """Wake parked pulls for the rows below the commit mark, which has moved.
 
         Questions to checkers whose records are below it leave, too.
         """

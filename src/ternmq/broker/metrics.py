@@ -234,8 +234,8 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         ("holds", len(views.holds), "Holds on the journal; limit `limits.holds`."),
         (
             "hold_lag_bytes",
-            max([journal.durable - one.position for one in views.holds.values()], default=0),
-            "Bytes of the journal from the lowest hold to the durable position.",
+            max([0, *[journal.committed - one.position for one in views.holds.values()]]),
+            "Bytes of the journal from the lowest hold to the commit mark.",
         ),
         (
             "holds_blocking",

@@ -95,9 +95,9 @@ adds its headers to those of the line.
 
 {exits}
 
-`serve`, `dev` and `worker` stop in order at the first SIGTERM, Ctrl-C or SIGHUP, and end with 0. In
-the first moment of such a command, while Python still loads it, these signals end it like any other
-command. Under `nohup`, SIGHUP ends no command.
+At the first SIGTERM, Ctrl-C or SIGHUP, `serve`, `dev` and `worker` finish their work, and end with
+0. In the first moment of such a command, while Python still loads it, these signals end it like any
+other command. Under `nohup`, SIGHUP ends no command.
 
 An error is one line on standard error. It says what happened and what to do. `ternmq completion`
 prints a script with which the shell completes commands, options, topics and groups.

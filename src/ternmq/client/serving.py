@@ -147,6 +147,7 @@ class Serving:
         for handler in self.handlers:
             handler.check()
         self._session.bind()
+        self._declarations.served = True
         self._stop = stop = asyncio.Event()
         if self._stopping:
             stop.set()
@@ -172,6 +173,7 @@ class Serving:
                         raise
         finally:
             self._stop = None
+            self._declarations.served = False
 
     async def _settle(self) -> None:
         """Create and change what is declared, or check it; see ``Topology.settle``."""
@@ -259,20 +261,23 @@ class Serving:
     async def _run_handlers(self, stop: asyncio.Event) -> None:
         told = asyncio.ensure_future(stop.wait())
         failed = self._admin.redeclaring.failed()
+        refused = self._checking.failed()  # handlers raise it themselves; checkers wait for nothing
         workers = [task for handler in self.handlers for task in handler.tasks]
         try:
-            ends: set[asyncio.Future[Any]] = {told, failed, *workers}
+            ends: set[asyncio.Future[Any]] = {told, failed, refused, *workers}
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for task in done - {told}:
                 task.result()
         finally:
             told.cancel()
             failed.cancel()
+            if not refused.cancel() and not refused.cancelled():
+                refused.exception()  # a handler may have raised the same
 
     # -- its state
 
     def not_ready(self) -> str:
-        """Return why no handler gets messages now; empty if they do. Call it from the loop."""
+        """Return why a handler or checker gets nothing now; else "". Call it from the loop."""
         session = self._session
         if self._stopping or self._left is not None:
             return "stopping"
@@ -280,7 +285,7 @@ class Serving:
             return f"no connection to the broker at {self._options.address}"
         if session.draining:
             return f"the broker at {self._options.address} is about to stop"
-        return "" if self._begun else "starting"
+        return self._checking.not_offered() if self._begun else "starting"
 
     def counts(self) -> list[HandlerCounts]:
         """Return what each handler did, if they are counted. Call it from the loop."""

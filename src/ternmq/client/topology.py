@@ -75,7 +75,8 @@ class Topology:
 
         A topic that the app has no right on looks as if it did not exist.
         """
-        topics = self._declared.topics
+        # A send in another task may declare a topic while the broker is asked: it is not compared.
+        topics = dict(self._declared.topics)
         # A broadcast instance is joined when its process runs; nothing is made ahead of that.
         sources = [one for one in self._declared.sources if not one.broadcast]
         names = dict.fromkeys([*topics, *[source.topic for source in sources]])

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from ternmq.client.connection.session import Session
-from ternmq.client.content.validation import check_topic, text, unsigned
+from ternmq.client.content.validation import check_topic, text, timeout_of, unsigned
 from ternmq.client.sending import Sender
 from ternmq.client.transaction.batches import Batches
 from ternmq.model.errors import InvalidRequest
@@ -101,7 +101,8 @@ class Transactions:
                     "prepare takes a list of messages, or a batch, not "
                     f"{article(type(messages).__name__)}"
                 )
-            batches = await self._prepare_batches(topic, [*messages], queue)
+            seconds = None if timeout is None else timeout_of("timeout", timeout)
+            batches = await self._prepare_batches(topic, [*messages], queue, seconds)
         slots = asyncio.Semaphore(_AT_ONCE)
 
         async def ask(number: int | None, batch: bytes) -> Prepared:
@@ -121,10 +122,10 @@ class Transactions:
                 task.cancel()  # no effect on those that are done
 
     async def _prepare_batches(
-        self, topic_name: str, items: Sequence[object], queue: int | None
+        self, topic_name: str, items: Sequence[object], queue: int | None, seconds: float | None
     ) -> list[tuple[int | None, bytes]]:
         encoded = self._sender.all_encoded(topic_name, items, queue)
-        made = await self._batches.made_of(topic_name, encoded)
+        made = await self._batches.made_of(topic_name, encoded, seconds)
         return [(one.queue, one.data) for one in made]
 
     async def commit(

@@ -226,7 +226,7 @@ class IdConflict(RefusedError):
     """The same identifier was used with other content."""
 
     code = 130
-    hint = "an id names one message: give another message another id"
+    hint = "use another id: each message has its own"
 
 
 class ResendTooOld(RefusedError):
@@ -262,7 +262,7 @@ class DiskFull(RefusedError):
     code = 141
     http = 507
     retriable = True
-    hint = "free disk space, shorten the retention or consume the backlog"
+    hint = "free disk space, or let consumers finish the oldest messages"
 
 
 class GroupPaused(RefusedError):
@@ -360,8 +360,8 @@ class UnknownTransaction(RefusedError):
     code = 160
     http = 404
     hint = (
-        "commit exactly what was prepared since the transaction was opened; a decision is known as "
-        "long as its record is in the journal"
+        "a decision is known as long as its record is in the journal; a commit must list exactly "
+        "what was prepared since the transaction was opened"
     )
 
 
@@ -371,7 +371,8 @@ class TransactionDecided(RefusedError):
     code = 161
     hint = (
         "the first decision counts: the messages of a committed transaction are stored; those of "
-        "one that was rolled back can be sent again, in a new transaction"
+        "one that was rolled back can be sent again: in a named transaction under the same name, "
+        "otherwise in a new transaction"
     )
 
 

@@ -248,8 +248,8 @@ class TopicSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             )
         if self.levels > 1 and self.ordered:
             raise InvalidRequest(
-                "an ordered topic has no levels: messages of a higher level would overtake others "
-                "of their ordering key"
+                "an ordered topic has no levels, because messages of a higher level would overtake "
+                "others of their ordering key: use one topic for order, another for priority"
             )
         if not 0 < self.retention_us <= LONGEST_US:
             raise InvalidRequest(

@@ -264,7 +264,7 @@ class Server:
             disk_total_bytes=core.disk.size_bytes(),
             journal_first=journal.first,
             journal_end=journal.end,
-            journal_durable=journal.durable,
+            journal_durable=journal.committed,  # a backup ends here: no copy may take it back
             sent_a_second=self._rates.sent,
             delivered_a_second=self._rates.delivered,
             metrics=numbers | series,

@@ -218,8 +218,10 @@ def _read_float(text: str) -> float:
 
 
 def _read_line(text: str) -> str:
-    if not text or not text.isprintable():
-        raise ValueError("is empty, or has characters that cannot be printed")
+    if not text:
+        raise ValueError("is empty")
+    if not text.isprintable():
+        raise ValueError("has characters that cannot be printed")
     return text
 
 

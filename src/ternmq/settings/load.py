@@ -126,6 +126,9 @@ def _value(key: str, value: object, where: str) -> object:
     field = ALL_FIELDS.get(key)
     if field is None:
         flat = _flat(key, value) if isinstance(value, Mapping) else ""
+        bare = key.removeprefix(f"{LIMITS}.")
+        if bare != key and bare in FIELDS:
+            flat = f"{bare!r} above all tables"
         why = f"; write {flat}" if flat else _nearest(key, list(ALL_FIELDS))
         raise SettingsError(f"{key!r} in {where} is not a setting{why}")
     try:

@@ -468,9 +468,14 @@ class World:
     def bodies(self, reply: PullReply) -> dict[int, bytes]:
         """Return every row of the batches that the reply names, by offset."""
         found: dict[int, bytes] = {}
+        decoded: set[bytes] = set()  # thousands of places may be in one record
         for places in reply.places:
             for at in range(len(places.positions)):
                 record = waiting(partial(self.broker.store.at_place, places, at))
+                header = bytes(record[:HEADER_BYTES])  # it holds the record's position
+                if header in decoded:
+                    continue
+                decoded.add(header)
                 if record[13] == Kind.MOVED:
                     content = moved.unpack(record[HEADER_BYTES:])
                     for piece in content.pieces:

@@ -137,6 +137,8 @@ def test_unknown_keys_are_errors_that_name_the_nearest(tmp_path: Path) -> None:
     assert "did you mean heartbeat?" in text
     (tmp_path / "f").write_text("[limits]\nsession = 1\n")
     assert "did you mean limits.sessions?" in refused(path="f")
+    (tmp_path / "f").write_text("[limits]\nbody = 1\n")
+    assert "write 'body' above all tables" in refused(path="f")
     (tmp_path / "f").write_text("[limit]\nsessions = 1\n")
     assert refused(path="f") == "'limit' in f is not a setting; did you mean [limits]?"
     (tmp_path / "f").write_text("[broker]\nsessions = 1\n")

@@ -417,9 +417,9 @@ class Asking:
         return max(1, int(pause))
 
     def committed(self) -> None:
-        """Send the questions whose records are durable."""
-        durable = self._ledger.journal.durable
-        while self.unsent and self.unsent[0][0] <= durable:
+        """Send the questions whose records are committed."""
+        committed = self._ledger.journal.committed
+        while self.unsent and self.unsent[0][0] <= committed:
             _, session, question = self.unsent.popleft()
             undecided = question.transaction in self._ledger.views.checked.by_number
             if self.askers is not None and undecided and session in self._offers:

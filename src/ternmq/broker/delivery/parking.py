@@ -129,12 +129,12 @@ class Parking:
         subscription.waiters.add(token, waiter)
         if subscription.filter is not None:
             self._awake[subscription] = None  # what it has not scanned yet may match
-        durable = self._journal.durable
+        committed = self._journal.committed
         for queue in subscription.topic.queues:
             queue.watched = True
             if queue.judged_below:  # there may be more expired rows than one pull passes over
                 self._awake[subscription] = None
-            if queue.end > durable:
+            if queue.end > committed:
                 self.grew(queue)
         return token
 
@@ -189,13 +189,13 @@ class Parking:
     # -- waking -----------------------------------------------------------------------------------
 
     def grew(self, queue: Queue) -> None:
-        """Note that a watched queue has rows not durable yet: ``committed`` wakes for them."""
+        """Note that a watched queue has rows not committed yet: ``committed`` wakes for them."""
         heappush(self._unseen, (queue.end, queue.topic.number, queue.number, queue))
 
     def follow(self, queue: Queue) -> None:
-        """List a queue in ``grown`` when its next rows are durable; once."""
+        """List a queue in ``grown`` when its next rows are committed; once."""
         queue.followed = queue.watched = True
-        if queue.end > self._journal.durable:
+        if queue.end > self._journal.committed:
             self.grew(queue)
 
     def gone(self, topic: Topic) -> None:
@@ -203,10 +203,10 @@ class Parking:
         self.grown += [queue for queue in topic.queues if queue.followed]
 
     def committed(self) -> None:
-        """Wake the parked pulls for rows below the durable mark, after it moved."""
-        durable = self._journal.durable
+        """Wake the parked pulls for rows below the commit mark, after it moved."""
+        committed = self._journal.committed
         unseen = self._unseen
-        while unseen and unseen[0][0] <= durable:
+        while unseen and unseen[0][0] <= committed:
             queue = heappop(unseen)[3]
             if queue.followed:
                 queue.followed = False

@@ -111,8 +111,8 @@ class Planning:
         self._ledger.wakes.wake_for(progress)
 
     def visible(self, queue: Queue) -> int:
-        """Return the offset below which the rows of a queue are durable."""
+        """Return the offset below which the rows of a queue are committed."""
         journal = self._ledger.journal
-        if queue.end <= journal.durable:
+        if queue.end <= journal.committed:
             return queue.next
-        return self._ledger.index.visible(queue.topic.number, queue.number, journal.durable)
+        return self._ledger.index.visible(queue.topic.number, queue.number, journal.committed)

@@ -105,10 +105,10 @@ class Delivery:
         ready, ahead = progress.ready.runs, progress.ahead.starts
         if len(progress.leases) + len(ready) + len(ahead) >= limits.intervals:  # see `open_runs`
             visible = progress.cursor  # owed rows only: otherwise the runs could never become fewer
-        elif queue.end <= journal.durable:
+        elif queue.end <= journal.committed:
             visible = queue.next
         else:
-            visible = ledger.index.visible(queue.topic.number, queue.number, journal.durable)
+            visible = ledger.index.visible(queue.topic.number, queue.number, journal.committed)
         if subscription.straight and not (
             ready
             or failures.waiting_rows

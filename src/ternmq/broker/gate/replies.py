@@ -179,12 +179,12 @@ class Gate(Generic[T]):
             position = queue[-1][0]
         queue.append((position, answer))
 
-    def release(self, durable: int, written: int) -> list[T]:
+    def release(self, committed: int, written: int) -> list[T]:
         """Return the replies that may be sent now: those with a position at or below the mark."""
         free: list[T] = []
-        by_sync, by_write = self._waiting
-        while by_sync and by_sync[0][0] <= durable:
-            free.append(by_sync.popleft()[1])
+        by_commit, by_write = self._waiting
+        while by_commit and by_commit[0][0] <= committed:
+            free.append(by_commit.popleft()[1])
         while by_write and by_write[0][0] <= written:
             free.append(by_write.popleft()[1])
         return free

@@ -24,7 +24,8 @@ def level_of(topic: Topic, batch: bytes) -> int:
     if level >= levels:
         if levels == 1:
             raise InvalidRequest(
-                f"topic {topic.name!r} has no levels, so messages have no priority"
+                f"topic {topic.name!r} has no levels, so leave the priority out; levels are set "
+                "when a topic is created"
             )
         raise InvalidRequest(
             f"topic {topic.name!r} has {levels} levels: priority 0 to {levels - 1}, not {level}"

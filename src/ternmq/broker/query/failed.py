@@ -141,7 +141,7 @@ class FailedSearch:
             until_us=EVER_US,
             limit=BY_KEY,
             after=after,
-            below=ledger.journal.durable,
+            below=ledger.journal.committed,
             pending=ledger.views.schedule.pages.find,
         )
         return self._of(queue, progress, selection, page.found, page.next)

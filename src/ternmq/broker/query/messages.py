@@ -1,7 +1,7 @@
 """Read-only queries: reading without a group, message lookups, the state of groups.
 
-Answers show committed data only: rows that are not durable yet are left out, and an answer about a
-group contains the position that it depends on. Every query may raise ``WouldBlock``: run the job
+Answers show committed data only: rows that are not committed yet are left out, and an answer about
+a group contains the position that it depends on. Every query may raise ``WouldBlock``: run the job
 and call again.
 """
 
@@ -138,7 +138,7 @@ class Queries:
                 topic.number,
                 number,
                 offset,
-                below=ledger.journal.durable,
+                below=ledger.journal.committed,
             )
         if found is None:
             raise _no_message(topic_name, number, offset)
@@ -156,7 +156,7 @@ class Queries:
             ledger.store,
             producer,
             sequence,
-            below=ledger.journal.durable,
+            below=ledger.journal.committed,
             pending=ledger.views.schedule.pages.find,
         )
         if found is None:
@@ -176,7 +176,7 @@ class Queries:
             ledger.store,
             topic.number,
             application_id,
-            below=ledger.journal.durable,
+            below=ledger.journal.committed,
             pending=ledger.views.schedule.pages.find,
         )
         if found is None:
@@ -209,7 +209,7 @@ class Queries:
             until_us=until_us,
             limit=limit,
             after=after,
-            below=ledger.journal.durable,
+            below=ledger.journal.committed,
             pending=ledger.views.schedule.pages.find,
         )
 
@@ -406,15 +406,15 @@ class Queries:
         return FailedRows(listed, more=False)
 
     def visible(self, topic: Topic, queue: Queue) -> int:
-        """Return the next offset of a queue, counting durable messages only.
+        """Return the next offset of a queue, counting committed messages only.
 
         Raises:
             WouldBlock.
         """
-        durable = self._ledger.journal.durable
-        if queue.end <= durable:
+        committed = self._ledger.journal.committed
+        if queue.end <= committed:
             return queue.next
-        return self._ledger.index.visible(topic.number, queue.number, durable)
+        return self._ledger.index.visible(topic.number, queue.number, committed)
 
     def queue(self, topic_name: str, number: int) -> tuple[Topic, Queue]:
         """Return a topic and one of its queues.

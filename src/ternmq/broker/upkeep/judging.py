@@ -154,7 +154,7 @@ class Judging:
     ) -> Judgement | None:
         journal = self._ledger.journal
         end = self._oldest.end
-        if end > journal.durable or end >= journal.end:
+        if end > journal.committed or end >= journal.end:
             return Judgement(Decision.KEEP, Pin.ACTIVE)
         pressure = self._ledger.room.used_up or under_pressure(
             self.spec, journal.end - journal.first, free, total

@@ -114,11 +114,11 @@ class Moving:
                 return None
         journal = self._ledger.journal
         if not self._looked_end:
-            # The records up to here leave nothing owed. They, and the MOVED among them, must be on
-            # the disk before the segment is removed. Otherwise a power cut undoes them: rows are
+            # The records up to here leave nothing owed. They, and the MOVED among them, must be
+            # committed before the segment is removed. Otherwise a power cut undoes them: rows are
             # owed again whose content is gone.
             self._looked_end = journal.end
-        if self._looked_end > journal.durable:
+        if self._looked_end > journal.committed:
             return None
         if self._ledger.rewinds != self.judging.rewinds:
             self._active = False
@@ -275,7 +275,7 @@ class Moving:
     def goes_on(self) -> bool:
         """Whether the next turn has work that need not wait for anything."""
         if self._active:
-            return not self._looked_end or self._looked_end <= self._ledger.journal.durable
+            return not self._looked_end or self._looked_end <= self._ledger.journal.committed
         return self.removal.goes_on or self.judging.under_way
 
     def _owed(self, progress: Progress, shard: int) -> list[OwedRow]:

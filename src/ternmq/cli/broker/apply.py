@@ -39,10 +39,10 @@ async def apply(client: Client, target: str, dry_run: bool, as_json: bool) -> No
     Topics are declared with `client.declare(ternmq.Topic(...))`, groups by handlers. Topics and
     groups that are not declared, and settings that are not stated, stay as they are.
 
-    `apply` cannot reduce the number of queues of a topic, and cannot change it at all if the topic
-    is ordered. It cannot change whether a topic is ordered, the levels of a topic, or the start of
-    a group. If a declaration requires one of these changes, nothing is changed. `apply` can change
-    the mode of a group; a worker cannot.
+    `apply` cannot reduce the number of queues of a topic. On an ordered topic, it cannot change
+    this number at all. It cannot change whether a topic is ordered, the levels of a topic, or the
+    start of a group. If a declaration requires one of these changes, nothing is changed.
+    `apply` can change the mode of a group; a worker cannot.
 
     `apply` finds the address, app and token as every other command, never in the program. The app
     needs the right `manage` on the topics and groups that are created or changed. This is checked

@@ -34,7 +34,8 @@ def context() -> None:
 @click.option(
     "--token",
     metavar="TOKEN|-",
-    help="Token of the app; -: read it from standard input. Default: ask for it, in a terminal.",
+    help="Token of the app; -: read it from standard input. "
+    "Default: with --app, ask for it, in a terminal.",
 )
 @click.option(
     "--tables", metavar="DIR", help="Folder of the broker's tables, for `message` and `pipeline`."
@@ -59,10 +60,16 @@ def add(
     if name in kept.contexts and not replace:
         raise Failed(f"there is a context {name!r} already; --replace changes it")
     app = app or address.app
+    if token is not None:
+        if not app:
+            raise Failed("a token belongs to an app: add --app NAME")
+        if token == "-":  # noqa: S105 - means standard input
+            token = sys.stdin.readline()
+        token = token.strip()
+        if not token:
+            raise Failed("the token is empty")
     token = token or address.token
-    if token == "-":  # noqa: S105 - means standard input
-        token = sys.stdin.readline().strip()
-    elif app and not token and sys.stdin.isatty():
+    if app and not token and sys.stdin.isatty():
         token = click.prompt(f"token of {app}", hide_input=True, err=True)
     # A context serves every folder, so its paths are whole.
     bare = str(address) + (f"?ca={quote(str(Path(address.ca).absolute()))}" if address.ca else "")

@@ -125,6 +125,8 @@ def dump(
 def _around(reader: JournalReader, position: int) -> str:
     """Return between which records a position is, as far as they can be read."""
     size, fault = reader.segment_size, reader.fault
+    if position >= reader.limit():
+        return f": the journal ends before {reader.limit()}"
     before: int | None = None
     for record in reader.records(Position(max(position - position % size, reader.first()))):
         if record.position > position:

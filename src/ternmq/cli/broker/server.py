@@ -144,7 +144,8 @@ def serve(
     "--data",
     metavar="DIR",
     type=click.Path(file_okay=False),
-    help="Data folder, kept at exit. Default: a temporary folder, deleted at exit.",
+    help="Data folder, kept at exit; TERNMQ_DATA is ignored. Default: a temporary folder, deleted "
+    "at exit.",
 )
 @click.option(
     "--listen",

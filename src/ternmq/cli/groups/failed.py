@@ -337,7 +337,7 @@ def deleting(about: str, *, dead: bool) -> click.Command:
         yes: bool,
         as_json: bool,
     ) -> None:
-        if query is not None or dry_run or rate is not None:
+        if query is not None or rate is not None or (dry_run and not offsets):
             asked = selected(query, offsets, everything=everything, dead=dead)
             await known(client, topic, group, queue)
             await _delete_matching(
@@ -346,26 +346,30 @@ def deleting(about: str, *, dead: bool) -> click.Command:
             )  # fmt: skip
             return
         named = await chosen(client, topic, group, offsets, queue, everything=everything, dead=dead)
-        found = named if everything else await _of_kind(client, topic, group, named, dead=dead)
+        found = named if everything else await of_kind(client, topic, group, named, dead=dead)
         missing = [
             (number, offset)
             for number, rows in named.items()
             for offset in sorted(set(rows) - set(found[number]))
         ]
         total = sum(map(len, found.values()))
-        if total:
+        if total and not dry_run:
             if not yes:
                 rows_ = [(number, offset) for number, rows in found.items() for offset in rows]
                 output.note(f"{counted(total, what)}: {some(rows_)}")
             whose = f"of {group} on {topic}" if dead else f"of {topic} from the retries of {group}"
             confirm(f"delete {counted(total, what)} {whose}?", yes=yes)
         count = total
-        for number, rows in found.items():
+        for number, rows in () if dry_run else found.items():
             lost = await client.deadletters.delete(topic, group, rows, queue=number)
             missing += [(number, offset) for offset in lost]
             count -= len(lost)
         if as_json:
-            output.document({"done": count, "missing": [offset for _, offset in missing]})
+            done = 0 if dry_run else count
+            output.document({"done": done, "missing": [offset for _, offset in missing]})
+        elif dry_run:
+            whose = f"of {group} on {topic}" if dead else f"of {topic} from the retries of {group}"
+            output.note(f"{counted(count, what)} {whose} would be deleted")
         elif count or not missing:
             if dead:
                 output.note(f"deleted {counted(count, what)} of {group} on {topic}")
@@ -427,12 +431,12 @@ def selected(
     )
     if offsets:
         raise click.UsageError(
-            "--rate and --dry-run are for --all and for selections", click.get_current_context()
+            "--rate is for --all and for selections", click.get_current_context()
         )
     return query or whole_query(dead=dead)
 
 
-async def _of_kind(
+async def of_kind(
     client: Client, topic: str, group: str, named: dict[int, list[int]], *, dead: bool
 ) -> dict[int, list[int]]:
     """Return those that are dead letters, or that wait; the broker would delete both kinds."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from ternmq.cli.commands import Group
-from ternmq.cli.groups.failed import chosen, deleting, listing, selected, showing
+from ternmq.cli.groups.failed import chosen, deleting, listing, of_kind, selected, showing
 from ternmq.cli.groups.selection import (
     dry_run_option,
     query_options,
@@ -90,7 +90,7 @@ async def now(
 
     Select messages by offset (7), range (10-12) or place (1/7), by options, or use --all.
     """
-    if query is not None or dry_run or rate is not None:
+    if query is not None or rate is not None or (dry_run and not offsets):
         asked = selected(query, offsets, everything=everything, dead=False)
         await known(client, topic, group, queue)
         told = await client.deadletters.retry_matching(
@@ -110,14 +110,19 @@ async def now(
     found = await chosen(client, topic, group, offsets, queue, everything=everything, dead=False)
     missing: list[tuple[int, int]] = []
     count = 0
+    there = await of_kind(client, topic, group, found, dead=False) if dry_run else {}
     for number, rows in found.items():
-        lost = await client.deadletters.retry(topic, group, rows, queue=number)
+        if dry_run:
+            lost = sorted(set(rows).difference(there[number]))
+        else:
+            lost = await client.deadletters.retry(topic, group, rows, queue=number)
         missing += [(number, offset) for offset in lost]
         count += len(rows) - len(lost)
     if as_json:
-        output.document({"done": count, "missing": [offset for _, offset in missing]})
+        done = 0 if dry_run else count
+        output.document({"done": done, "missing": [offset for _, offset in missing]})
     elif count or not missing:
-        comes = verb(count, "is", "are")
+        comes = "would be" if dry_run else verb(count, "is", "are")
         output.note(
             f"{counted(count, 'message')} of {topic} {comes} delivered to {group} again now"
         )

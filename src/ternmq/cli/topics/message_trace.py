@@ -175,7 +175,7 @@ async def trace(
     due yet. `held`: its last attempt failed, and its ordering key waits for an operator. `dead`: it
     is a dead letter. `not for this group`: the group's filter excludes it. `done or skipped`:
     the group does not receive it any more. It was acked, deleted as a dead letter, skipped by a
-    reset, or stored before the group's start; the broker does not record which.
+    reset, or stored before the group's start; only the tables say which (--tables).
 
     Without --topic or a place, the command searches all topics that the app may read. An app may
     read a topic if it has the right `consume` on the topic and all its groups.

@@ -207,7 +207,7 @@ async def resolve(
         await _resolve_of_writer(client, name, batch, yes=yes)
         return
     if commit == rollback:
-        raise Failed("add either --commit or --rollback", ExitCode.USAGE)
+        raise Failed("add one of --commit and --rollback", ExitCode.USAGE)
     found = await client.admin.transaction(name)
     done = "committed" if commit else "rolled back"
     if found.state in {"undecided", "parked"}:

@@ -36,7 +36,7 @@ _DETAILS: Final = 250
 """Most failed messages whose content is requested at once."""
 _NEWEST: Final = 100
 """How many messages ``matching`` returns with ``newest_first``, if no limit is given."""
-_REDRIVEN: Final = 500
+_REDRIVEN: Final = 250
 """Most dead letters per request: the answer has the outcome of each."""
 
 

@@ -120,8 +120,8 @@ class Running:
         return conclude(held, error)
 
 
-def failure_of(error: BaseException) -> Exception:
-    """Return a failure of the message for whatever its handler raised.
+def failure_of(error: BaseException, what: str = "handler") -> Exception:
+    """Return a failure of the message for whatever its handler raised; ``what`` called it.
 
     A library may raise an error that is no ``Exception``: parsers of arguments call ``sys.exit()``,
     test tools have base exceptions of their own. The message has failed; the worker continues. A
@@ -136,7 +136,7 @@ def failure_of(error: BaseException) -> Exception:
     told = error.code if isinstance(error, SystemExit) else error
     said = safe_str(told)
     text = f": {said}" if said else ""
-    failure = RuntimeError(f"the handler raised {type(error).__name__}{text}")
+    failure = RuntimeError(f"the {what} raised {type(error).__name__}{text}")
     failure.__cause__ = error.with_traceback(outside(error.__traceback__))
     return failure
 

@@ -46,21 +46,31 @@ class Making:
         self._used: dict[str, int] = {}
         """By topic: ``Session.anew`` when it was seen last."""
 
-    async def found(self, name: str) -> control.Topics:
+    async def found(self, name: str, timeout: float | None = None) -> control.Topics:
         """Return the broker's data on a topic; create it first if it is declared and missing.
+
+        Args:
+            name: Of the topic.
+            timeout: Seconds in all; None: the client's for each request.
 
         Raises:
             TernMQError: The broker does not answer.
         """
+        loop = self._session.loop
+        until = None if timeout is None else loop.time() + timeout
+
+        def left() -> float | None:
+            return None if until is None else max(0.0, until - loop.time())
+
         while True:
             asked = control.TopicList(names=[name])
-            found = await self._session.control(Command.TOPIC_LIST, asked, control.Topics)
+            found = await self._session.control(Command.TOPIC_LIST, asked, control.Topics, left())
             spec = self.lacking(name, found)
             if spec is None:
                 return found
             create = control.TopicCreate(topic=name, spec=spec)
             try:
-                await self._session.control(Command.TOPIC_CREATE, create, control.Nothing)
+                await self._session.control(Command.TOPIC_CREATE, create, control.Nothing, left())
             except TernMQError as error:
                 if error.retriable:
                     raise

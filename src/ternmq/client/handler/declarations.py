@@ -77,6 +77,7 @@ class Declarations:
         middlewares: Code that runs around handlers, sends and the run.
         checkers: Checkers of transactions, by producer group.
         on_assigned: What is called when queues are assigned to the client.
+        served: Whether ``run`` has begun; it calls the handlers that were declared before.
     """
 
     def __init__(self) -> None:
@@ -84,6 +85,7 @@ class Declarations:
         self.middlewares = Middlewares()
         self.checkers: dict[str, Checker] = {}
         self.on_assigned: list[OnAssigned] = []
+        self.served = False
         self._by_place: dict[tuple[str, str, str], Declaration] = {}
 
     def __iter__(self) -> Iterator[Declaration]:
@@ -127,8 +129,8 @@ class Declarations:
         """Declare a handler.
 
         Raises:
-            InvalidHandler: It cannot be called with a message, or there is another handler for that
-                topic and group, or broadcast instance.
+            InvalidHandler: It cannot be called with a message, ``run`` has begun, or there is
+                another handler for that topic and group, or broadcast instance.
             InvalidRequest: ``concurrency`` or ``max_in_flight`` is out of its bounds.
         """
         if not 1 <= whole("concurrency", concurrency) <= _MOST_CONCURRENT:
@@ -140,6 +142,10 @@ class Declarations:
         # time.
         plan_of(signature.name, signature.injected, is_async=signature.is_async, overrides={})
         declared = Declaration(function, signature, source, concurrency, max_in_flight)
+        if self.served:
+            raise InvalidHandler(
+                f"run() has begun, and would not call {place_of(function)}: declare handlers before"
+            )
         other = self._by_place.get(source.place)
         if other is not None and source.broadcast:
             name = f"instance {source.instance!r}" if source.instance else "the instance"

@@ -386,7 +386,8 @@ class SendCore:
 
     def _too_late(self, load: Load, *, connected: bool, failure: TernMQError | None) -> TernMQError:
         behind = self.window.taken_bytes > 0
-        return too_late(load, connected=connected, behind=behind, failure=failure)
+        known = self.placing.topic(load.lane.topic).facts is not None
+        return too_late(load, connected=connected, behind=behind, known=known, failure=failure)
 
     def _rest(self, refused: Load | TopicLanes, due: float) -> None:
         heappush(self._rests, (due, next(self._order), refused))

@@ -23,7 +23,7 @@ def _spoken(seconds: float) -> str:
 
 
 def too_late(
-    load: Load, *, connected: bool, behind: bool, failure: TernMQError | None
+    load: Load, *, connected: bool, behind: bool, known: bool, failure: TernMQError | None
 ) -> TernMQError:
     """Return the error for a load whose time is over.
 
@@ -31,6 +31,7 @@ def too_late(
         load: The load.
         connected: Whether there is a connection.
         behind: Whether earlier sends are not answered.
+        known: Whether the settings of the topic are known.
         failure: Why there is no connection, if that is known.
     """
     if load.last_error is not None and not load.uncertain and not load.asked:
@@ -42,6 +43,10 @@ def too_late(
         return BufferFull(
             f"earlier requests are not answered, and the timeout of {seconds} has ended or is "
             f"too short now: this one was not sent"
+        )
+    if connected and not known:
+        return CannotConnect(
+            f"nothing was sent to {load.lane.topic!r}: no answer to TOPIC_LIST within {seconds}"
         )
     if connected:
         error = BufferFull(f"the timeout of {seconds} is too short: this one was not sent")

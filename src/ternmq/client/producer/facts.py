@@ -39,14 +39,15 @@ class FactsRequests:
         self._owner = owner
         self._making = making
 
-    async def known(self, topic: TopicLanes) -> None:
-        """Make sure that the facts of a topic are known.
+    async def known(self, topic: TopicLanes, timeout: float | None = None) -> None:
+        """Make sure that the facts of a topic are known, within so many seconds.
 
         Raises:
             TernMQError: The broker does not report them.
         """
         if topic.facts is None:
-            self._owner.learned(topic, _facts(topic, await self._making.found(topic.name)))
+            found = await self._making.found(topic.name, timeout)
+            self._owner.learned(topic, _facts(topic, found))
 
     def ask(self, topic: TopicLanes, link: Link) -> None:
         """Request the facts of a topic."""

@@ -183,8 +183,8 @@ class TopicLanes:
         levels = self.facts.levels
         if levels == 1:
             raise InvalidRequest(
-                f"topic {self.name!r} has no levels, so a message to it has no priority; not "
-                f"priority={level}"
+                f"topic {self.name!r} has no levels, so leave priority={level} out; levels are "
+                "set when a topic is created"
             )
         raise InvalidRequest(
             f"topic {self.name!r} has {levels} levels: priority is 0 to {levels - 1}, not {level}"

@@ -156,15 +156,19 @@ class Producer(Member):
         self._loop = loop
         return loop
 
-    async def known_topic(self, name: str) -> TopicLanes:
+    async def known_topic(self, name: str, timeout: float | None = None) -> TopicLanes:
         """Return a topic once its settings are known.
+
+        Args:
+            name: Of the topic.
+            timeout: Seconds to wait for the broker; None: the client's.
 
         Raises:
             TernMQError: The broker does not report them.
         """
         self._bind()
         topic = self.core.placing.topic(name)
-        await self._requests.known(topic)
+        await self._requests.known(topic, timeout)
         return topic
 
     async def put_many(

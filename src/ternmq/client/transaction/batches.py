@@ -45,15 +45,22 @@ class Batches:
         self._producer = producer
         self._broker_time = broker_time
 
-    async def made_of(self, topic_name: str, messages: Sequence[Outgoing]) -> list[Batch]:
+    async def made_of(
+        self, topic_name: str, messages: Sequence[Outgoing], timeout: float | None = None
+    ) -> list[Batch]:
         """Return the batches of messages of one topic: one or more for each queue.
+
+        Args:
+            topic_name: The topic.
+            messages: Its messages.
+            timeout: Seconds to wait for the settings of the topic; None: the client's.
 
         Raises:
             UnknownQueue, OrderingKeyRequired, TopicNotOrdered, InvalidRequest: The topic does not
                 take a message.
             TernMQError: The settings of the topic cannot be learned.
         """
-        topic = await self._producer.known_topic(topic_name)
+        topic = await self._producer.known_topic(topic_name, timeout)
         by_lane: dict[Lane, list[Outgoing]] = {}
         for message in messages:
             by_lane.setdefault(topic.lane_of(message), []).append(message)

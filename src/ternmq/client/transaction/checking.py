@@ -94,17 +94,41 @@ class Checking(Member):
         self._idle: list[asyncio.Future[None]] = []
         self._refused: dict[str, TernMQError] = {}
         self._again: dict[str, asyncio.TimerHandle] = {}
-        """Timers of offers that were refused for now, by group."""
+        """Timers of offers that were refused, by group: each is sent again."""
+        self._failing: list[asyncio.Future[None]] = []
+        self._failure: TernMQError | None = None
+        """Why the broker refused this client; None since the last connection."""
         self._ended = False
 
     # -- offers -----------------------------------------------------------------------------------
 
     def opened(self, link: Link, *, resumed: bool) -> None:
         """Offer every checker over the new connection, unless a start is pending."""
+        self._failure = None
         if self._start.pending:
             return
         for group in self._declarations.checkers:
             self._offer(link, group)
+
+    def refused(self, error: TernMQError) -> None:
+        """Pass on that no connection will come: nobody asks this client any more."""
+        self._failure = error
+        for failing in self._failing:
+            if not failing.done():
+                failing.set_exception(own(error))
+        self._answered_all()
+
+    def failed(self) -> asyncio.Future[None]:
+        """Return a future that gets the error with which the broker refuses this client.
+
+        Cancel it when nobody waits for it any more.
+        """
+        failing: asyncio.Future[None] = self._session.loop.create_future()
+        if self._failure is not None:
+            failing.set_exception(own(self._failure))
+        self._failing = [one for one in self._failing if not one.done()]
+        self._failing.append(failing)
+        return failing
 
     def offer(self, group: str) -> None:
         """Offer a checker that was declared now, if there is a connection."""
@@ -128,35 +152,49 @@ class Checking(Member):
 
     def _offer(self, link: Link, group: str) -> None:
         self._waiting.add(group)
+        if (again := self._again.pop(group, None)) is not None:
+            again.cancel()
         asked = control.CheckerOffer(groups=[group])
         link.ask(Command.CHECKER_OFFER, control.encode(asked), _Offer(self, group))
 
     def offered(self, group: str, error: TernMQError | None) -> None:
         """Handle the answer to an offer; ``error``: why it was refused."""
         if error is None:
-            self._refused.pop(group, None)
-        elif error.retriable and not self._ended:
+            if self._refused.pop(group, None) is not None:
+                log.info("the checker of producer group %s is offered again", group)
+        elif not self._ended:
             pause = self._session.options.longest_backoff
             self._again[group] = self._session.loop.call_later(pause, self.offer, group)
-            return
-        elif not self._ended:
+            if error.retriable:
+                return
             raised = not self._refused and any(not idle.done() for idle in self._idle)
+            known = group in self._refused
             self._refused[group] = error
-            if not raised:
+            if not raised and not known:
                 log.error("the checker of producer group %s cannot be offered: %s", group, error)
         self._waiting.discard(group)
         if not self._waiting:
-            for idle in self._idle:
-                if not idle.done():
-                    idle.set_result(None)
-            self._idle.clear()
+            self._answered_all()
+
+    def _answered_all(self) -> None:
+        """Let go on whoever waits for the answers to the offers."""
+        for idle in self._idle:
+            if not idle.done():
+                idle.set_result(None)
+        self._idle.clear()
+
+    def not_offered(self) -> str:
+        """Return which checker the broker does not accept, and why; else ""."""
+        for group, error in self._refused.items():
+            return f"the checker of producer group {group} cannot be offered: {error.args[0]}"
+        return ""
 
     async def ready(self, timeout: float) -> None:
         """Wait until the broker has answered the offers; the connection may be lost meanwhile.
 
         Raises:
             ProducerGroupTaken: A group belongs to another app.
-            TernMQError: The broker refused an offer for another reason.
+            TernMQError: The broker refused an offer for another reason, or this client.
         """
         if self._waiting:
             idle: asyncio.Future[None] = self._session.loop.create_future()
@@ -164,7 +202,7 @@ class Checking(Member):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
                     await idle
-        for error in self._refused.values():
+        for error in filter(None, [self._failure, *self._refused.values()]):
             raise own(error)
 
     # -- questions --------------------------------------------------------------------------------
@@ -246,7 +284,7 @@ class Checking(Member):
             except (Exception, asyncio.CancelledError, GeneratorExit):
                 raise
             except BaseException as raised:  # SystemExit, for example, would end the loop
-                raise failure_of(raised) from raised
+                raise failure_of(raised, "checker") from raised
             return result
         return await self._begin_in_thread(checker.function, prepared)
 
@@ -278,7 +316,7 @@ class Checking(Member):
             try:
                 result = function(given)
             except BaseException as raised:  # noqa: BLE001 - it is raised where it is awaited
-                failure = failure_of(raised)
+                failure = failure_of(raised, "checker")
             try:
                 with contextlib.suppress(RuntimeError):  # the loop is closed
                     loop.call_soon_threadsafe(end, told, result, failure)

@@ -271,11 +271,10 @@ class Transaction(pickling.NotPickled):
             if not isinstance(error, TransactionDecided):
                 log.warning("%s could not be rolled back: %s", repr(self), str(decided))
         except TernMQError as failure:
-            log.warning(
-                "%s could not be rolled back, its checker is asked later: %s",
-                repr(self),
-                str(failure),
-            )
+            asked = "its checker is asked later"
+            if not self._number:
+                asked = f"if the broker opened it, {asked}"
+            log.warning("%s could not be rolled back; %s: %s", repr(self), asked, failure.args[0])
 
     async def _client_closes(self, timeout: float) -> None:
         """Roll back, since the client is closed: the block can decide nothing any more.
@@ -476,8 +475,10 @@ class Transaction(pickling.NotPickled):
         due = parts.sender.due(*due_arguments)
         lifetime = parts.sender.lifetime(expires_after)
         messages = parts.sender.all_encoded(topic, items, queue, due, priority, lifetime)
-        batches = await parts.batches.made_of(topic, messages)
-        left = max(0.0, until - self._session.loop.time())
+        batches = await parts.batches.made_of(topic, messages, seconds)
+        left = until - self._session.loop.time()
+        if left <= 0:
+            raise CannotConnect(f"nothing was sent to {topic!r} within {seconds:g} s")
         async with self._sent(alone=len(batches) == 1):
             answers = await parts.steps.prepare(self._name(), self._number, topic, batches, left)
         producer = parts.batches.ids.producer

@@ -93,6 +93,8 @@ class Journal:
         end: Position of the next record, if it fits this segment.
         written: Position up to which bytes were written to the file system.
         durable: Position up to which bytes are on the disk.
+        committed: The commit mark. Everything that others see is below it: deliveries, reads,
+            look-ups, answers. It is ``durable``, unless ``share_commits`` was called.
         segment_size: Bytes of every segment file.
         max_body: Largest body, in bytes, that a record may have.
         failure: Why the journal refuses everything, None while it works.
@@ -127,6 +129,8 @@ class Journal:
         self.end = end
         self.written = end
         self.durable = end
+        self.committed = end
+        self._alone = True
         self.segment_size = segment_size
         self.failure: Exception | None = None
         # After a record of the largest body a segment must still have room for a PAD header.
@@ -394,11 +398,42 @@ class Journal:
             return  # nothing is believed after a failure, not even a sync that succeeded
         if job.upto > self.durable:
             self.durable = job.upto
+            if self._alone:
+                self.committed = job.upto
         if job.folder is not None:
             self._removed_durable = self._removed_in_sync
         for file in job.files:
             if file is not self._file and not self._is_to_be_written(file):
                 file.close()
+
+    def share_commits(self) -> None:
+        """Let only ``commit`` move the commit mark, because other copies have a say in it.
+
+        Nothing is committed until the first ``commit``, which must cover this reign's EPOCH: what
+        the reign found in its file counts only when all copies hold that. Serve clients only then:
+        messages that were delivered before, and are owed, are delivered without a look at the mark.
+        """
+        self._alone = False
+        self.committed = Position(0)
+
+    def commit(self, upto: Position) -> bool:
+        """Move the commit mark, after ``share_commits``; it never falls.
+
+        Args:
+            upto: Position below which every copy that counts holds the bytes.
+
+        Returns:
+            Whether it moved.
+
+        Raises:
+            ValueError: The bytes are not on the disk here, or no other copy has a say.
+        """
+        if self._alone or upto > self.durable:
+            raise ValueError(f"{upto} cannot be committed: {self.durable} is durable")
+        if upto <= self.committed:
+            return False
+        self.committed = upto
+        return True
 
     def _is_to_be_written(self, file: File) -> bool:
         """Return whether records wait for their write or sync in a file."""
@@ -542,8 +577,8 @@ class Journal:
         """
         if self.failure is not None:
             raise JournalFailed("the journal has failed") from self.failure
-        if self.first + self.segment_size > self.durable or self.first == self._base:
-            raise JournalFull("only segments below the durable position may go")
+        if self.first + self.segment_size > self.committed or self.first == self._base:
+            raise JournalFull("only segments below the commit mark may go")
         name = segment_name(self.first)
         self.sync_removals()
         try:

@@ -120,6 +120,11 @@ class JournalReader:
         bases = segment_bases(self.disk)
         return bases[0] if bases else Position(0)
 
+    def limit(self) -> Position:
+        """Return the position behind the last segment file: no record begins there or later."""
+        bases = segment_bases(self.disk)
+        return Position(bases[-1] + self.segment_size if bases else 0)
+
     def records(self, start: Position | None = None) -> Iterator[RawRecord]:
         """Yield the records from ``start`` on, or from where the last iteration ended.
 

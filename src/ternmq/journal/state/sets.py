@@ -391,16 +391,16 @@ class StateWriter:
         del self.complete[:-3]
 
     def removable_below(self) -> int:
-        """Return the position below which no durable set needs a byte: segments there may go.
+        """Return the position below which no committed set needs a byte: segments there may go.
 
-        Two complete sets must be durable, so that another remains if one is damaged. All that
+        Two complete sets must be committed, so that another remains if one is damaged. All that
         either names, and all facts from the older one's BEGIN on, are at or above the position
         returned. 0 while there are fewer than two.
         """
-        durable = [one for one in self.complete if one.end < self._journal.durable]
-        if len(durable) < 2:
+        committed = [one for one in self.complete if one.end < self._journal.committed]
+        if len(committed) < 2:
             return 0
-        return min(one.needs_from for one in durable[-2:])
+        return min(one.needs_from for one in committed[-2:])
 
 
 def begin_of_end(record: RawRecord) -> Position | None:

@@ -104,7 +104,7 @@ class BulkCommands(ControlCommands):
         listed = control.Holds(
             holds=holds_of(self._desk),
             oldest=journal.first,
-            durable=journal.durable,
+            durable=journal.committed,
             now_us=self._core.now_us(),
         )
         return listed, journal.end
@@ -182,7 +182,7 @@ def holds_of(desk: Desk) -> list[control.HoldInfo]:
             app=one.app,
             created_us=one.created_us,
             moved_us=one.moved_us,
-            lag_bytes=max(0, journal.durable - one.position),
+            lag_bytes=max(0, journal.committed - one.position),
             blocking=blocking and one.position < oldest_end,
         )
         for _, one in sorted(broker.views.holds.items())

@@ -61,7 +61,7 @@ class JournalReads:
             )
         if asked.position < journal.first:
             self._answer(caller, request, asked.position, asked.position, b"", expired=True)
-        elif asked.position < journal.durable:
+        elif asked.position < journal.committed:
             self._begin(caller, request, asked)
         elif until_us <= now:
             self._answer(caller, request, asked.position, asked.position, b"")
@@ -76,7 +76,7 @@ class JournalReads:
             self._core.disk,
             journal.segment_size,
             asked.position,
-            journal.durable,
+            journal.committed,
             asked.max_bytes or MAX_BYTES,
             with_bodies=not asked.without_bodies,
             starts=self._starts if asked.anywhere else None,
@@ -121,19 +121,21 @@ class JournalReads:
         expired: bool = False,
     ) -> None:
         journal = self._journal
-        head = bodies.records_head(position, next_, journal.first, journal.durable, expired=expired)
+        head = bodies.records_head(
+            position, next_, journal.first, journal.committed, expired=expired
+        )
         caller.answer(request, head + records)
 
     # -- waiting ----------------------------------------------------------------------------------
 
     def wake(self) -> None:
         """Run the parked reads again for which there are records now."""
-        durable = self._journal.durable
-        if not self.waiting.of or durable == self._seen:
+        committed = self._journal.committed
+        if not self.waiting.of or committed == self._seen:
             return
-        self._seen = durable
+        self._seen = committed
         for wait in self.waiting.all():
-            if wait.what < durable and not wait.over:
+            if wait.what < committed and not wait.over:
                 self._again(wait)
 
     def _again(self, wait: Wait[int]) -> None:

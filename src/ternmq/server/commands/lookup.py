@@ -48,7 +48,7 @@ class LookupCommands(ControlCommands):
         queries = self._queries
         topic = self._broker.views.catalog.topic(asked.topic)
         following = ""
-        below = self._broker.journal.durable
+        below = self._broker.journal.committed
         if asked.key is not None:
             page = queries.by_key(
                 asked.topic,

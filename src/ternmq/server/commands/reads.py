@@ -78,8 +78,8 @@ class ReadCommands:
         topic = broker.views.catalog.topic(asked.topic)
         queue = topic.queues[asked.queue]
         end = queue.next
-        if queue.end > broker.journal.durable:
-            end = broker.index.visible(topic.number, asked.queue, broker.journal.durable)
+        if queue.end > broker.journal.committed:
+            end = broker.index.visible(topic.number, asked.queue, broker.journal.committed)
         records = []
         if found.stop > found.start:
             records = records_of(

@@ -38,6 +38,7 @@ from ternmq.model.errors import (
     Unreadable,
 )
 from ternmq.model.marks import Rests
+from ternmq.model.types import Position
 from ternmq.model.words import lasting
 from ternmq.server.engine.clocks import Clocks, SystemClocks
 from ternmq.server.engine.coldreads import ColdReads
@@ -351,7 +352,7 @@ class Core:
     def release(self) -> None:
         """Hand the answers that may leave to their outlets."""
         journal = self.broker.journal
-        for outlet, frame, settled_bytes in self.gate.release(journal.durable, journal.written):
+        for outlet, frame, settled_bytes in self.gate.release(journal.committed, journal.written):
             outlet.put(frame, settled_bytes)
 
     def _start_sync(self) -> bool:
@@ -486,6 +487,19 @@ class Core:
             journal.synced(job.sync)
             self.broker.committed()
 
+    def commit(self, upto: Position) -> None:
+        """Move the commit mark of a journal that has copies; the next turn sends what it frees.
+
+        Args:
+            upto: Position below which this disk and every copy that counts hold the bytes.
+
+        Raises:
+            ValueError: See ``Journal.commit``.
+        """
+        if self.failure is None and self.broker.journal.commit(upto):
+            self.broker.committed()
+            self.touch()
+
     def fail(self, error: JournalError) -> None:
         """Stop permanently: nothing is answered from here on."""
         if self.failure is None:
@@ -496,7 +510,7 @@ class Core:
     # -- the end ----------------------------------------------------------------------------------
 
     async def settle_down(self, most_s: float | None = None) -> None:
-        """Wait until all records are durable and all answers were handed out.
+        """Wait until all records are committed and all answers were handed out.
 
         Args:
             most_s: Longest wait in seconds; None: no limit.
@@ -510,7 +524,9 @@ class Core:
                     await asyncio.sleep(0.0005)  # a thread works, and wakes the loop
                 elif self._turn is not None:
                     await asyncio.sleep(0)
-                elif journal.durable < journal.end or len(self.gate):
+                elif journal.committed < journal.durable == journal.end:
+                    await asyncio.sleep(0.0005)  # another copy has to acknowledge
+                elif journal.committed < journal.end or len(self.gate):
                     self.touch()
                 else:
                     return

@@ -1,0 +1,10 @@
+"""Copying a journal to other brokers, as cores without I/O.
+
+Purpose: the rules by which a broker group loses a machine and nothing that was answered. Entry
+point: ``reign``, what the primary of an epoch decides. Reading order: ``settings``, ``follower``,
+``reign``, ``incoming`` (what a follower takes of a stream), ``standing`` (who leads next).
+
+Invariants: no clock, no randomness, no I/O: time is an argument, in µs of a clock of this machine
+that nobody sets and that goes on while the machine sleeps; nothing here believes an acknowledgement
+of another epoch or of another life of a process.
+"""

@@ -1,0 +1,49 @@
+"""Settings of replication, one set for a broker group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+_MIB: Final = 1 << 20
+_SECOND_US: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopySettings:
+    """How a primary judges its followers.
+
+    Attributes:
+        lease_us: Time for which a member promises, with every acknowledgement, not to stand for
+            primary.
+        silent_us: A member that acknowledges nothing new for so long is taken out.
+        near_bytes: A follower that is closer than this to the end of the journal may become a
+            member.
+        far_bytes: A member that is further behind than this ...
+        far_us: ... for so long is taken out.
+        stagger_us: How much longer a member waits before it stands, for each that has more.
+    """
+
+    lease_us: int = 3 * _SECOND_US
+    silent_us: int = 2 * _SECOND_US
+    near_bytes: int = _MIB
+    far_bytes: int = 64 * _MIB
+    far_us: int = 10 * _SECOND_US
+    stagger_us: int = _SECOND_US // 5
+
+    def __post_init__(self) -> None:
+        """Check that a silent member is taken out before it may stand.
+
+        Raises:
+            ValueError: It is not.
+        """
+        if not 0 < self.silent_us < self.lease_us:
+            raise ValueError(
+                f"silent must be more than 0 and less than the lease of {self.lease_us} us, not "
+                f"{self.silent_us}"
+            )
+
+    @property
+    def trusted_us(self) -> int:
+        """How long the primary relies on a promise: the clocks of two machines differ in rate."""
+        return self.lease_us * 9 // 10

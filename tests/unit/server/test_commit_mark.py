@@ -1,0 +1,64 @@
+"""The core with a journal that has copies: nobody is answered before they have acknowledged."""
+
+from __future__ import annotations
+
+import pytest
+
+from ternmq.model.types import Position
+from tests.unit.server.engine.test_sync_pace import Desk, until, with_desk
+
+
+def test_answers_wait_for_the_commit_mark() -> None:
+    async def work(desk: Desk) -> None:
+        core, journal = desk.core, desk.core.broker.journal
+        journal.share_commits()
+        desk.send(count=3)
+        await until(lambda: journal.durable == journal.end)
+        core.touch()
+        await until(lambda: not core.pressed and core._turn is None)
+        assert desk.answered == 0
+        core.commit(journal.durable)
+        await until(lambda: desk.answered == 3)
+        assert journal.committed == journal.durable
+
+    with_desk(work)
+
+
+def test_settling_down_waits_for_the_commit_mark() -> None:
+    async def work(desk: Desk) -> None:
+        journal = desk.core.broker.journal
+        journal.share_commits()
+        desk.send()
+        await until(lambda: journal.durable == journal.end)
+        await desk.core.settle_down(0.05)
+        assert desk.answered == 0
+        desk.core.commit(journal.durable)
+        await until(lambda: desk.answered == 1)
+
+    with_desk(work)
+
+
+def test_settling_down_does_not_spin_while_another_copy_is_waited_for() -> None:
+    async def work(desk: Desk) -> None:
+        journal = desk.core.broker.journal
+        journal.share_commits()
+        desk.send()
+        await until(lambda: journal.durable == journal.end)
+        turns = desk.core.turns
+        await desk.core.settle_down(0.2)
+        assert desk.core.turns - turns < 20
+        desk.core.commit(journal.durable)
+        await until(lambda: desk.answered == 1)
+
+    with_desk(work)
+
+
+def test_what_is_not_durable_here_cannot_be_committed() -> None:
+    async def work(desk: Desk) -> None:
+        journal = desk.core.broker.journal
+        journal.share_commits()
+        with pytest.raises(ValueError, match="cannot be committed"):
+            desk.core.commit(Position(journal.end + 8))
+        desk.core.commit(journal.durable)
+
+    with_desk(work)
