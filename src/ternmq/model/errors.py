@@ -315,6 +315,32 @@ class ShuttingDown(RefusedError):
     hint = "the client connects again by itself"
 
 
+class NotPrimary(RefusedError):
+    """Another broker of the broker group is the primary, or none is at the moment."""
+
+    code = 154
+    http = 503
+    retriable = True
+    refresh_routes = True
+    hint = (
+        "the client finds the primary by itself if its URL has the addresses of all brokers of the "
+        "group: ternmq://a:7117,b:7117"
+    )
+
+
+class ReadOnly(RefusedError):
+    """The broker group takes no new messages: it has lost a copy, and its policy is to wait.
+
+    Messages that it has are delivered, and acknowledgements and resends of stored messages count.
+    """
+
+    code = 155
+    http = 503
+    retriable = True
+    refresh_routes = True
+    hint = "it takes messages again when two copies exist, or when an operator allows it"
+
+
 class Unauthenticated(RefusedError):
     """The app is not known, or the token is wrong."""
 

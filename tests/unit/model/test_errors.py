@@ -48,7 +48,8 @@ def test_hints_name_no_command_that_there_is_not() -> None:
 def test_busy_errors_may_be_tried_again() -> None:
     again = {one.__name__ for one in ALL if one.retriable and issubclass(one, RefusedError)}
     assert again == {
-        "Busy", "DiskFull", "GroupPaused", "NotOwner", "ShuttingDown", "Unreadable",
+        "Busy", "DiskFull", "GroupPaused", "NotOwner", "NotPrimary", "ReadOnly", "ShuttingDown",
+        "Unreadable",
     }  # fmt: skip
 
 
