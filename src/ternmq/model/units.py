@@ -52,6 +52,11 @@ class Address:
         except ValueError:
             return False
 
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether it is every interface of this machine."""
+        return not self.host or any(one.is_unspecified for one in self._numbers())
+
     def overlaps(self, other: Address) -> bool:
         """Return whether it is known, without asking a DNS, that one cannot listen at both."""
         if self.port != other.port or not self.port:

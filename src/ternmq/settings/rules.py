@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -10,6 +11,9 @@ from ternmq.model.errors import SettingsError, TernMQError
 from ternmq.model.specs import check_name
 from ternmq.settings.fields import ALL_FIELDS, LIMIT_FIELDS
 from ternmq.settings.settings import FILE, LEVELS, SEGMENT_EXTRA_BYTES, Mode, Settings
+
+LEAST_TOKEN: Final = 16
+"""Fewest characters of the token of a cluster: 64 bits in hexadecimal."""
 
 
 def check(settings: Settings, places: Mapping[str, str]) -> Settings:
@@ -29,10 +33,12 @@ def check(settings: Settings, places: Mapping[str, str]) -> Settings:
     said = _Said(settings, places)
     _check_doors(settings, said)
     _check_sizes(settings, said)
-    try:
-        check_name(settings.name)
-    except TernMQError as error:
-        raise SettingsError(f"{said('name')}: {error}") from error
+    for key, name in (("name", settings.name), ("broker_group", settings.broker_group)):
+        try:
+            check_name(name)
+        except TernMQError as error:
+            raise SettingsError(f"{said(key)}: {error}") from error
+    _check_cluster(settings, said, places)
     if settings.log_level not in LEVELS:
         raise SettingsError(f"{said('log_level')} is not one of {', '.join(LEVELS)}")
     if settings.mode is Mode.SERVE and not settings.data:
@@ -76,6 +82,31 @@ def _check_doors(settings: Settings, said: _Said) -> None:
         raise SettingsError(
             f"{said('listen')} and {said('http')} are one address for two purposes: give one of"
             " them another port, or set http to off"
+        )
+
+
+def _check_cluster(settings: Settings, said: _Said, places: Mapping[str, str]) -> None:
+    if settings.cluster is None:
+        for key in ("cluster_token", "broker_group", "cluster_ca", "advertise"):
+            if key in places:
+                raise SettingsError(f"{said(key)} needs cluster, the URL of the coordinator")
+        return
+    if settings.mode is not Mode.SERVE:
+        raise SettingsError(f"{said('cluster')} is for `ternmq serve`: a broker group keeps data")
+    if settings.cluster_token is None or len(settings.cluster_token.reveal()) < LEAST_TOKEN:
+        raise SettingsError(
+            f"{said('cluster')} needs cluster_token, at least {LEAST_TOKEN} characters, the same "
+            "for all brokers: `openssl rand -hex 32` creates one"
+        )
+    if "name" not in places:
+        raise SettingsError(
+            f"{said('cluster')} needs a name for this broker that no other broker of the cluster "
+            "has: set name"
+        )
+    if settings.advertise is None and settings.listen.is_everywhere:
+        raise SettingsError(
+            f"{said('listen')} is every interface: set advertise to the address at which the other "
+            "brokers and clients reach this one"
         )
 
 

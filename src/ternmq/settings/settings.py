@@ -118,6 +118,37 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     tls_key: Annotated[str | None, About("PEM file of the certificate's key.")] = None
 
+    cluster: Annotated[
+        Secret | None,
+        About(
+            "URL of the coordinator of the cluster: `sqlite:////PATH/FILE`, `postgresql://...`,"
+            " `mysql://...` or `zk://HOST:PORT,.../PATH`. It may contain a password. `off`: the"
+            " broker is alone."
+        ),
+    ] = None
+    cluster_token: Annotated[
+        Secret | None,
+        About("Secret by which the brokers of a cluster know each other, the same for all."),
+    ] = None
+    broker_group: Annotated[
+        str,
+        About("Broker group of this broker: the brokers that have the same messages."),
+    ] = "main"
+    cluster_ca: Annotated[
+        str | None,
+        About(
+            "PEM file of the certificates to trust when this broker connects to others over TLS;"
+            " `off`: those of the system."
+        ),
+    ] = None
+    advertise: Annotated[
+        Address | None,
+        About(
+            "Address at which clients and the other brokers reach this broker; `off`: the address"
+            " of `listen`."
+        ),
+    ] = None
+
     create_topics: Annotated[
         bool,
         About(
@@ -319,6 +350,7 @@ DEFAULTS: Final[dict[Mode, dict[str, object]]] = {
 SECTIONS: Final = {
     "name": "The broker",
     "auth": "Tokens and TLS",
+    "cluster": "Copies on other machines",
     "create_topics": "Topics created at first use",
     "segment_bytes": "The journal",
     "memory_bytes": "Connections and memory",

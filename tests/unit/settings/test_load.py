@@ -92,7 +92,22 @@ EXAMPLES: dict[str, tuple[str, object]] = {
     "auth": ("true", True),
     "create_topics": ("true", True),
     "retention_watermark": ("0.5", 0.5),
+    "cluster": ("sqlite:////c.db", Secret("sqlite:////c.db")),
+    "cluster_token": ("0" * 32, Secret("0" * 32)),
+    "advertise": ("broker.example:7117", Address("broker.example", 7117)),
 }
+TLS = {"tls_cert": "c", "tls_key": "k"}
+CLUSTER = {"cluster": "sqlite:////c.db", "cluster_token": "0" * 32, "name": "b1"}
+TOGETHER: dict[str, dict[str, str]] = {
+    "tls_cert": TLS,
+    "tls_key": TLS,
+    "cluster": CLUSTER,
+    "cluster_token": CLUSTER,
+    "cluster_ca": CLUSTER,
+    "broker_group": CLUSTER,
+    "advertise": CLUSTER,
+}
+"""Settings that need others."""
 
 
 def example(field: Field) -> tuple[str, object]:
@@ -106,7 +121,7 @@ def example(field: Field) -> tuple[str, object]:
 @pytest.mark.parametrize("field", ALL_FIELDS.values(), ids=lambda field: field.key)
 def test_every_setting_can_be_given_in_every_place(field: Field, tmp_path: Path) -> None:
     text, value = example(field)
-    more = {"tls_cert": "c", "tls_key": "k"} if field.key.startswith("tls") else {}
+    more = TOGETHER.get(field.key, {})
 
     def got(settings: Settings) -> object:
         return getattr(settings.limits if "." in field.key else settings, field.name)

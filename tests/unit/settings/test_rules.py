@@ -143,3 +143,32 @@ def test_memory_may_be_as_much_as_one_body() -> None:
 def test_serve_needs_a_folder() -> None:
     with pytest.raises(SettingsError, match="--data DIR, TERNMQ_DATA or data = in a settings file"):
         load()
+
+
+CLUSTER: dict[str, Any] = {"cluster": "sqlite:////c.db", "cluster_token": "0" * 16, "name": "b1"}
+
+
+def test_a_broker_of_a_cluster_has_a_name_and_the_secret_of_the_cluster() -> None:
+    assert line(**CLUSTER) == ""
+    for key in ("cluster_token", "name"):
+        assert key in line(**{**CLUSTER, key: None})
+    assert "at least 16 characters" in line(**{**CLUSTER, "cluster_token": "0" * 15})
+    assert "for `ternmq serve`" in line(Mode.DEV, **CLUSTER)
+    assert "broker_group" in line(**CLUSTER, broker_group="a b")
+
+
+def test_what_is_for_a_cluster_needs_one() -> None:
+    for key, value in (("cluster_token", "0" * 16), ("broker_group", "b"), ("advertise", "a:1")):
+        assert "needs cluster, the URL" in line(**{key: value})
+
+
+@pytest.mark.parametrize("listen", [":1", "0.0.0.0:1", "[::]:1"])
+def test_a_broker_that_listens_everywhere_says_where_others_reach_it(listen: str) -> None:
+    assert "set advertise" in line(**CLUSTER, **TLS, listen=listen)
+    assert line(**CLUSTER, **TLS, listen=listen, advertise="10.0.0.1:7117") == ""
+
+
+def test_no_error_shows_the_secret_or_the_password_of_the_coordinator() -> None:
+    secret = {"cluster": "mysql://u:hidden@h/db", "cluster_token": "hidden"}
+    assert "hidden" not in line(**secret)
+    assert "hidden" not in line(Mode.DEV, **secret, name="b1")

@@ -1,0 +1,292 @@
+"""What a follower does with the stream of a primary, and what it acknowledges.
+
+    stream begins            copy ends
+         |   what both have      |   what only the primary has
+         v                       v
+    -----|=======================|------------------------------->
+          compared, not written    written, acknowledged, synced
+
+The stream may begin before the copy ends, at a record that both have. Records up to the copy's end
+are compared with those of the copy. From the first one that differs on, the copy is cut: another
+reign has written it, and nobody was answered for it. A cut below the commit mark that this copy was
+told is refused, since it would take back an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple, Protocol
+
+from ternmq.cluster.replication.incoming import BadStream, Incoming, Piece
+from ternmq.cluster.replication.standing import Loyalty
+from ternmq.model.types import NO_POSITION, Epoch, Position
+from ternmq.record.fact.header import HEADER, HEADER_BYTES, Kind
+
+SYNC_BYTES: Final = 4 << 20
+"""So many bytes are synced at once; fewer after ``SYNC_US``."""
+SYNC_US: Final = 100_000
+_PAD: Final = int(Kind.PAD)
+
+
+class Own(NamedTuple):
+    """A record of the copy.
+
+    Attributes:
+        crc: Its CRC.
+        epoch: Its epoch.
+        end: Where the next record begins.
+    """
+
+    crc: int
+    epoch: Epoch
+    end: Position
+
+
+class Growing(Protocol):
+    """A copy on a disk, as this module needs it.
+
+    Attributes:
+        segment_size: Bytes of a segment; 0 while the copy is empty.
+        first: Base of its oldest segment.
+        end: Position behind its last record.
+        synced: Position up to which the disk has it.
+    """
+
+    segment_size: int
+    first: Position
+    end: Position
+    synced: Position
+
+    def begin(self, segment_size: int, first: Position) -> None:
+        """Begin an empty copy."""
+        ...
+
+    def write(self, pieces: Iterable[Piece], last: Incoming) -> None:
+        """Write what follows the end; ``last`` knows the last record."""
+        ...
+
+    def own(self, position: Position) -> Own | None:
+        """Return the record at a position; None if none begins there."""
+        ...
+
+    def cut(self, at: Position) -> None:
+        """Remove everything from a record on, durably."""
+        ...
+
+    def tell(self, committed: Position, told: Epoch) -> None:
+        """Note the commit mark and the epoch for the next sync."""
+        ...
+
+
+class Accepted(NamedTuple):
+    """The answer of a primary to FOLLOW, as this module needs it.
+
+    Attributes:
+        epoch: Of its reign.
+        segment_bytes: Of every segment of the journal.
+        first: Base of its oldest segment.
+        matched: Position of the record that both have, before the stream; ``NO_POSITION``: none.
+        start: Where the stream begins.
+    """
+
+    epoch: Epoch
+    segment_bytes: int
+    first: Position
+    matched: Position
+    start: Position
+
+
+class Ack(NamedTuple):
+    """What the follower acknowledges now; see ``follower.Acknowledgement``."""
+
+    epoch: Epoch
+    written: Position
+    synced: Position
+    sent_us: int
+
+
+class OldEpoch(BadStream):
+    """The primary is of an epoch below one that this process knows of; it must not be followed."""
+
+
+class Following:
+    """A follower's side of one connection. Not thread-safe; for the broker's loop.
+
+    Args:
+        copy: The copy on this disk. Nobody else changes it meanwhile.
+        loyalty: What this process has promised, over all its connections.
+        accepted: The primary's answer.
+        synced_only: Acknowledge only what the disk has, and nothing before the epoch is stored.
+        now_us: The time, of a clock that nobody sets.
+
+    Attributes:
+        epoch: The epoch that is followed.
+        commit: The primary's commit mark, as it was told last.
+        durable: What its disk has, as it was told last.
+        primary_end: End of the primary's journal, as it was told last.
+        heard_us: When something was received last.
+
+    Raises:
+        OldEpoch: It must not follow this primary.
+        BadStream: The answer does not fit the copy.
+    """
+
+    def __init__(
+        self,
+        copy: Growing,
+        loyalty: Loyalty,
+        accepted: Accepted,
+        *,
+        synced_only: bool,
+        now_us: int,
+    ) -> None:
+        if not loyalty.may_follow(accepted.epoch):
+            raise OldEpoch(
+                f"the primary is of epoch {accepted.epoch}, and there was epoch {loyalty.told}"
+            )
+        loyalty.hears_of(accepted.epoch)
+        self.epoch = accepted.epoch
+        self.commit = self.durable = self.primary_end = Position(0)
+        self.heard_us = now_us
+        self._copy = copy
+        self._loyalty = loyalty
+        self._synced_only = synced_only
+        self._sent_us = 0
+        self._acked = Ack(accepted.epoch, Position(0), Position(0), 0)
+        self._stored = not synced_only
+        self._unsynced_us: int | None = None if self._stored else now_us
+        self._incoming = self._begin(accepted)
+
+    @property
+    def held(self) -> Position:
+        """Position up to which the copy is known to be the primary's."""
+        return self._incoming.end
+
+    @property
+    def compares(self) -> bool:
+        """Whether the copy has records that were not compared with the primary's yet."""
+        return self._incoming.end < self._copy.end
+
+    # -- what is received ------------------------------------------------------------------------
+
+    def records(self, position: Position, epoch: Epoch, data: bytes, now_us: int) -> None:
+        """Compare or write records.
+
+        Raises:
+            BadStream: They are not what follows; nothing of them was written.
+            JournalError: The copy cannot go on, or must not be cut.
+        """
+        self.heard_us = now_us
+        pieces = self._incoming.take(position, epoch, data)
+        copy = self._copy
+        if position < copy.end:
+            pieces = self._differing(position, data, pieces)
+        if pieces:
+            copy.write(pieces, self._incoming)
+            if self._unsynced_us is None:
+                self._unsynced_us = now_us
+        self._tell()
+
+    def marks(
+        self, *, commit: Position, durable: Position, end: Position, sent_us: int, now_us: int
+    ) -> None:
+        """Note what the primary says of itself."""
+        self.heard_us = now_us
+        self.commit = max(self.commit, commit)
+        self.durable, self.primary_end = durable, end
+        self._sent_us = max(self._sent_us, sent_us)
+        self._tell()
+
+    # -- what is sent and synced -----------------------------------------------------------------
+
+    def ack(self, now_us: int) -> Ack | None:
+        """Return what is to be acknowledged now; None if nothing is new.
+
+        With it the process promises not to stand for primary for a lease, so send it at once.
+        """
+        copy = self._copy
+        # What was not compared yet may be of another reign.
+        synced = min(copy.synced, self.held)
+        ack = Ack(self.epoch, self.held, synced, self._sent_us)
+        if ack == self._acked or not self._sent_us or not self._stored:
+            return None
+        self._acked = ack
+        self._loyalty.promises(now_us)
+        return ack
+
+    def wants_sync(self, now_us: int) -> bool:
+        """Return whether what was written is to be synced now."""
+        if self._unsynced_us is None:
+            return False
+        return (
+            self._synced_only
+            or now_us - self._unsynced_us >= SYNC_US
+            or self._copy.end - self._copy.synced >= SYNC_BYTES
+        )
+
+    def synced(self, now_us: int) -> None:
+        """Note that a sync, which stores the epoch as well, has ended.
+
+        What was written since waits for the next one.
+        """
+        self._stored = True
+        self._unsynced_us = None if self._copy.synced >= self._copy.end else now_us
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _begin(self, accepted: Accepted) -> Incoming:
+        """Return the check of a stream that begins where the primary says."""
+        copy, start = self._copy, accepted.start
+        if not copy.segment_size:
+            copy.begin(accepted.segment_bytes, accepted.first)
+        if copy.segment_size != accepted.segment_bytes:
+            raise BadStream(
+                f"the primary has segments of {accepted.segment_bytes} bytes, and the copy of "
+                f"{copy.segment_size}"
+            )
+        last_crc: int | None = None if start else 0
+        last_epoch = Epoch(0)
+        if accepted.matched != NO_POSITION:
+            own = copy.own(accepted.matched)
+            if own is None or own.end != start:
+                raise BadStream(f"no record of the copy from {accepted.matched} to {start}")
+            last_crc, last_epoch = own.crc, own.epoch
+        if not copy.first <= start <= copy.end:
+            raise BadStream(
+                f"the stream begins at {start}, and the copy has {copy.first} to {copy.end}"
+            )
+        return Incoming(
+            segment_size=copy.segment_size,
+            end=start,
+            last_crc=last_crc,
+            last_epoch=last_epoch,
+            followed=accepted.epoch,
+        )
+
+    def _differing(self, position: Position, data: bytes, pieces: list[Piece]) -> list[Piece]:
+        """Return the pieces from the first record on that the copy does not have, cutting it there.
+
+        Records that the copy has as well are not written again.
+        """
+        copy, at, index = self._copy, position, 0
+        while index < len(data) and at < copy.end:
+            crc, _, length, _, kind, *_ = HEADER.unpack_from(data, index)
+            own = copy.own(at)
+            if own is None or own.crc != crc:
+                copy.cut(at)
+                break
+            at = Position(at + length)
+            index += HEADER_BYTES if kind == _PAD else length
+        return [clipped for one in pieces if (clipped := _clip(one, at)).data]
+
+    def _tell(self) -> None:
+        """Have the copy remember how far it is known to be committed."""
+        self._copy.tell(min(self.commit, self.held), self._loyalty.told)
+
+
+def _clip(piece: Piece, at: Position) -> Piece:
+    """Return the part of a piece from a position on, which may be all or nothing of it."""
+    skipped = at - piece.position
+    if skipped <= 0:
+        return piece
+    return Piece(at, piece.data[skipped:])
