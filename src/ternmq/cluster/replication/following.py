@@ -14,11 +14,12 @@ told is refused, since it would take back an answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from ternmq.cluster.replication.incoming import BadStream, Incoming, Piece
 from ternmq.cluster.replication.standing import Loyalty
+from ternmq.journal.copy.copy import Copy
+from ternmq.journal.log.checkpoint import Checkpoint
 from ternmq.model.types import NO_POSITION, Epoch, Position
 from ternmq.record.fact.header import HEADER, HEADER_BYTES, Kind
 
@@ -26,56 +27,6 @@ SYNC_BYTES: Final = 4 << 20
 """So many bytes are synced at once; fewer after ``SYNC_US``."""
 SYNC_US: Final = 100_000
 _PAD: Final = int(Kind.PAD)
-
-
-class Own(NamedTuple):
-    """A record of the copy.
-
-    Attributes:
-        crc: Its CRC.
-        epoch: Its epoch.
-        end: Where the next record begins.
-    """
-
-    crc: int
-    epoch: Epoch
-    end: Position
-
-
-class Growing(Protocol):
-    """A copy on a disk, as this module needs it.
-
-    Attributes:
-        segment_size: Bytes of a segment; 0 while the copy is empty.
-        first: Base of its oldest segment.
-        end: Position behind its last record.
-        synced: Position up to which the disk has it.
-    """
-
-    segment_size: int
-    first: Position
-    end: Position
-    synced: Position
-
-    def begin(self, segment_size: int, first: Position) -> None:
-        """Begin an empty copy."""
-        ...
-
-    def write(self, pieces: Iterable[Piece], last: Incoming) -> None:
-        """Write what follows the end; ``last`` knows the last record."""
-        ...
-
-    def own(self, position: Position) -> Own | None:
-        """Return the record at a position; None if none begins there."""
-        ...
-
-    def cut(self, at: Position) -> None:
-        """Remove everything from a record on, durably."""
-        ...
-
-    def tell(self, committed: Position, told: Epoch) -> None:
-        """Note the commit mark and the epoch for the next sync."""
-        ...
 
 
 class Accepted(NamedTuple):
@@ -113,7 +64,7 @@ class Following:
     """A follower's side of one connection. Not thread-safe; for the broker's loop.
 
     Args:
-        copy: The copy on this disk. Nobody else changes it meanwhile.
+        copy: The copy on this disk, with no job at work. Nobody else changes it meanwhile.
         loyalty: What this process has promised, over all its connections.
         accepted: The primary's answer.
         synced_only: Acknowledge only what the disk has, and nothing before the epoch is stored.
@@ -133,7 +84,7 @@ class Following:
 
     def __init__(
         self,
-        copy: Growing,
+        copy: Copy,
         loyalty: Loyalty,
         accepted: Accepted,
         *,
@@ -182,7 +133,7 @@ class Following:
         if position < copy.end:
             pieces = self._differing(position, data, pieces)
         if pieces:
-            copy.write(pieces, self._incoming)
+            self._write(pieces)
             if self._unsynced_us is None:
                 self._unsynced_us = now_us
         self._tell()
@@ -206,7 +157,7 @@ class Following:
         """
         copy = self._copy
         # What was not compared yet may be of another reign.
-        synced = min(copy.synced, self.held)
+        synced = min(copy.durable, self.held)
         ack = Ack(self.epoch, self.held, synced, self._sent_us)
         if ack == self._acked or not self._sent_us or not self._stored:
             return None
@@ -221,7 +172,7 @@ class Following:
         return (
             self._synced_only
             or now_us - self._unsynced_us >= SYNC_US
-            or self._copy.end - self._copy.synced >= SYNC_BYTES
+            or self._copy.end - self._copy.durable >= SYNC_BYTES
         )
 
     def synced(self, now_us: int) -> None:
@@ -230,15 +181,13 @@ class Following:
         What was written since waits for the next one.
         """
         self._stored = True
-        self._unsynced_us = None if self._copy.synced >= self._copy.end else now_us
+        self._unsynced_us = None if self._copy.durable >= self._copy.end else now_us
 
     # -- inside ----------------------------------------------------------------------------------
 
     def _begin(self, accepted: Accepted) -> Incoming:
         """Return the check of a stream that begins where the primary says."""
         copy, start = self._copy, accepted.start
-        if not copy.segment_size:
-            copy.begin(accepted.segment_bytes, accepted.first)
         if copy.segment_size != accepted.segment_bytes:
             raise BadStream(
                 f"the primary has segments of {accepted.segment_bytes} bytes, and the copy of "
@@ -247,10 +196,10 @@ class Following:
         last_crc: int | None = None if start else 0
         last_epoch = Epoch(0)
         if accepted.matched != NO_POSITION:
-            own = copy.own(accepted.matched)
+            own = copy.record(accepted.matched)
             if own is None or own.end != start:
                 raise BadStream(f"no record of the copy from {accepted.matched} to {start}")
-            last_crc, last_epoch = own.crc, own.epoch
+            last_crc, last_epoch = own.crc, Epoch(own.epoch)
         if not copy.first <= start <= copy.end:
             raise BadStream(
                 f"the stream begins at {start}, and the copy has {copy.first} to {copy.end}"
@@ -271,7 +220,7 @@ class Following:
         copy, at, index = self._copy, position, 0
         while index < len(data) and at < copy.end:
             crc, _, length, _, kind, *_ = HEADER.unpack_from(data, index)
-            own = copy.own(at)
+            own = copy.record(at)
             if own is None or own.crc != crc:
                 copy.cut(at)
                 break
@@ -281,7 +230,12 @@ class Following:
 
     def _tell(self) -> None:
         """Have the copy remember how far it is known to be committed."""
-        self._copy.tell(min(self.commit, self.held), self._loyalty.told)
+        self._copy.tell(committed=min(self.commit, self.held), told=self._loyalty.told)
+
+    def _write(self, pieces: list[Piece]) -> None:
+        incoming = self._incoming
+        last = Checkpoint(incoming.last_position, incoming.last_epoch, incoming.last_crc or 0)
+        self._copy.write(pieces, end=incoming.end, last=last)
 
 
 def _clip(piece: Piece, at: Position) -> Piece:

@@ -70,6 +70,7 @@ class Incoming:
         end: Position behind the last record that was checked.
         last_crc: Its CRC; None before the first record.
         last_epoch: Its epoch.
+        last_position: Where it begins, once a record was taken.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Incoming:
         self.end = end
         self.last_crc = last_crc
         self.last_epoch = last_epoch
+        self.last_position = end
         self._size = segment_size
         self._followed = followed
 
@@ -108,7 +110,9 @@ class Incoming:
         pieces: list[Piece] = []
         at, begun, begun_at = 0, position, 0
         end, last_crc, last_epoch = self.end, self.last_crc, self.last_epoch
+        last_position = self.last_position
         while at < len(data):
+            last_position = end
             kind, length, last_crc, last_epoch = self._checked(data, at, end, last_crc, last_epoch)
             at += HEADER_BYTES if kind == _PAD else length
             end = Position(end + length)
@@ -118,6 +122,7 @@ class Incoming:
         if at > begun_at:
             pieces.append(Piece(begun, data[begun_at:at]))
         self.end, self.last_crc, self.last_epoch = end, last_crc, last_epoch
+        self.last_position = last_position
         return pieces
 
     def _checked(

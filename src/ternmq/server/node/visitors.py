@@ -1,0 +1,106 @@
+"""The port of a broker that does not lead: every client is sent to the primary.
+
+A visitor may send one frame, a HELLO or a FOLLOW, and is refused with ``NotPrimary``, whose text
+names the primary. So a client that has the addresses of all brokers finds it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Final, cast
+
+from ternmq.model.errors import NotPrimary, ProtocolError
+from ternmq.wire.session import ServerSession, State
+
+_FRAME_BYTES: Final = 4096
+_PATIENCE_S: Final = 5.0
+"""Longest that a visitor may take for its frame, and for reading the answer."""
+MOST: Final = 1000
+"""Most visitors at a time."""
+
+
+class Visitor(asyncio.Protocol):
+    """A connection to a broker that does not lead.
+
+    Args:
+        visitors: All of them.
+        why: Returns the text of the refusal.
+    """
+
+    def __init__(self, visitors: set[Visitor], why: Callable[[], str]) -> None:
+        self._visitors = visitors
+        self._why = why
+        self._session = ServerSession(_FRAME_BYTES)
+        self._transport: asyncio.Transport
+        self._patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the first frame, but not for long."""
+        self._transport = cast("asyncio.Transport", transport)
+        if len(self._visitors) >= MOST:
+            self._transport.abort()
+            return
+        self._visitors.add(self)
+        loop = asyncio.get_running_loop()
+        self._patience = loop.call_later(_PATIENCE_S, self._transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        """Answer the first frame."""
+        session = self._session
+        try:
+            session.receive(data)
+        except ProtocolError as error:
+            self._leave(session.farewell(error))
+            return
+        if session.state is State.GREETED:
+            self._leave(session.refuse(NotPrimary(self._why())))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the visitor."""
+        del exc
+        self._visitors.discard(self)
+        if self._patience is not None:
+            self._patience.cancel()
+
+    def _leave(self, last: bytes) -> None:
+        self._transport.write(last)
+        self._transport.close()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._transport.abort()
+
+
+class Porch:
+    """Listens at the address of a broker while it does not lead. Loop only.
+
+    Args:
+        why: Returns the text with which visitors are refused.
+    """
+
+    def __init__(self, why: Callable[[], str]) -> None:
+        self._why = why
+        self._visitors: set[Visitor] = set()
+        self._listener: asyncio.Server | None = None
+
+    async def open(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
+        """Listen; return the port.
+
+        Raises:
+            OSError: The broker cannot listen at the address.
+        """
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(
+            lambda: Visitor(self._visitors, self._why), host, port, ssl=tls, backlog=512
+        )
+        return int(self._listener.sockets[0].getsockname()[1])
+
+    def close(self) -> None:
+        """Stop listening; end the connections."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        for one in list(self._visitors):
+            one.abort()
