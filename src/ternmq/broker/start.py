@@ -82,6 +82,9 @@ class Options:
     """How far ahead of the last record the wall clock is believed at a start."""
     min_epoch: Epoch = Epoch(1)
     """Least epoch of this start: one above that of a journal that was lost, if there was one."""
+    begins_us: int | None = None
+    """Broker time to begin with, in the place of the wall clock: that of the broker whose copy this
+    is. None: the wall clock."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -145,7 +148,7 @@ def _open(disk: Disk, wall_us: int, chance: Chance, options: Options) -> Started
         break
     journal, report = open_journal(
         disk,
-        wall_us=wall_us,
+        wall_us=wall_us if options.begins_us is None else options.begins_us,
         prepare=prepare,
         hint=hint,
         segment_size=segment_bytes,

@@ -12,12 +12,13 @@ import errno
 import logging
 import os
 import signal
+import ssl
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ternmq.access import admin_app
 from ternmq.broker.group.lease import EPOCH_LIMIT
@@ -74,6 +75,26 @@ _LAST_ANSWERS_S: Final = 5.0
 next broker."""
 
 
+class Reigning(Protocol):
+    """What the broker of a broker group adds, for the time that it leads.
+
+    Attributes:
+        epoch: The epoch that it was given.
+        begins_us: Broker time to begin with, in the place of the wall clock; None: the wall clock.
+    """
+
+    epoch: Epoch
+    begins_us: int | None
+
+    def begun(self, core: Core, hub: Hub) -> None:
+        """Take over the commit mark; the EPOCH record was just written."""
+        ...
+
+    async def committed(self) -> None:
+        """Return when the EPOCH record is committed: only then may clients be served."""
+        ...
+
+
 class Server:
     """A broker that listens. Not thread-safe: call it from its loop.
 
@@ -82,6 +103,7 @@ class Server:
         disk: The data root; None opens ``settings.data``.
         clocks: For tests; None: the machine's.
         new_admin_token: Give the app ``admin`` another token at the start.
+        reigning: None: the broker is alone.
     """
 
     def __init__(
@@ -91,6 +113,7 @@ class Server:
         disk: Disk | None = None,
         clocks: Clocks | None = None,
         new_admin_token: bool = False,
+        reigning: Reigning | None = None,
     ) -> None:
         self.settings = settings
         self.stopped: asyncio.Future[JournalError | None]
@@ -104,6 +127,7 @@ class Server:
         self._disk = disk
         self._clocks = clocks
         self._new_admin_token = new_admin_token
+        self._reigning = reigning
         self._listener: asyncio.Server | None = None
         self._health: Health | None = None
         self._collector: BrokerCollector
@@ -158,6 +182,11 @@ class Server:
         making.warn_of_reserve(core.broker.journal.reserve_lacks_bytes)
         making.warn_of_watermark(core.disk, settings.retention_watermark)
         self._wire_up()
+        if self._reigning is not None:
+            self._desk.not_yet = f"{settings.name} begins to lead"
+            self._reigning.begun(core, self.hub)
+            await self._listen(tls)  # copies that count may have to come before anything is settled
+            await self._reigning.committed()
         if settings.auth:
             await self._see_to_admin()
         elif core.broker.views.catalog.apps:
@@ -166,15 +195,8 @@ class Server:
                 "every process of this machine can read and change the data in %s",
                 counted(len(core.broker.views.catalog.apps), "app"), settings.data,
             )  # fmt: skip
-        self._listener = await loop.create_server(
-            lambda: Connection(self.hub),
-            settings.listen.host,
-            settings.listen.port,
-            ssl=tls,
-            backlog=512,
-        )
-        self.host = settings.listen.host
-        self.port = int(self._listener.sockets[0].getsockname()[1])
+        if self._reigning is None:
+            await self._listen(tls)
         if settings.http is not None:
             self._health = Health(
                 core,
@@ -190,7 +212,16 @@ class Server:
         self._swept_at = loop.time()
         self._sweep()
         core.touch()
+        self._desk.not_yet = ""
         self._ready = True
+
+    async def _listen(self, tls: ssl.SSLContext | None) -> None:
+        listen = self.settings.listen
+        self._listener = await self.core.loop.create_server(
+            lambda: Connection(self.hub), listen.host, listen.port, ssl=tls, backlog=512
+        )
+        self.host = listen.host
+        self.port = int(self._listener.sockets[0].getsockname()[1])
 
     def _url(self, local: str) -> str:
         """Return the URL for clients; its host is ``local`` if the broker listens everywhere."""
@@ -208,6 +239,9 @@ class Server:
         for leases of this one.
         """
         options = self.settings.options()
+        if self._reigning is not None:
+            reigning = self._reigning
+            options = replace(options, min_epoch=reigning.epoch, begins_us=reigning.begins_us)
         if self.settings.forgets:
             tenths = clocks.wall_us() // (SECOND_US // 10)
             options = replace(options, min_epoch=Epoch(tenths % (EPOCH_LIMIT - 1) + 1))

@@ -88,6 +88,7 @@ class Desk:
         commands: Carries requests out; set when all handlers are known.
         doors: What brings the callers.
         draining: The broker stops: doors take no new callers.
+        not_yet: Why doors take no callers yet: the broker begins to lead its group. Else empty.
     """
 
     def __init__(self, core: Core, settings: Settings, counters: Counters) -> None:
@@ -103,6 +104,7 @@ class Desk:
         self.commands: DeskCommands
         self.doors: list[Door] = []
         self.draining = False
+        self.not_yet = ""
         self._pressed = 0
         """Number of turns for which the loop counts as pressed."""
         core.on_turn = self._flush

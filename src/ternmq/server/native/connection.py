@@ -39,6 +39,7 @@ from ternmq.model.errors import (
     Forbidden,
     HandshakeTimeout,
     InvalidRequest,
+    NotPrimary,
     ProtocolError,
     TernMQError,
     Unauthenticated,
@@ -330,6 +331,8 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if hub.desk.draining:
                 raise Busy("the broker is stopping")
+            if hub.desk.not_yet:
+                raise NotPrimary(hub.desk.not_yet)
             joined = hub.commands.greet(self, hello)
         except TernMQError as error:
             log.info("%s was refused: %s", self.address, error)
