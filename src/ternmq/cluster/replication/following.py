@@ -38,6 +38,7 @@ class Accepted(NamedTuple):
         first: Base of its oldest segment.
         matched: Position of the record that both have, before the stream; ``NO_POSITION``: none.
         start: Where the stream begins.
+        sent_us: Time of the primary's clock.
     """
 
     epoch: Epoch
@@ -45,6 +46,7 @@ class Accepted(NamedTuple):
     first: Position
     matched: Position
     start: Position
+    sent_us: int
 
 
 class Ack(NamedTuple):
@@ -102,8 +104,8 @@ class Following:
         self._copy = copy
         self._loyalty = loyalty
         self._synced_only = synced_only
-        self._sent_us = 0
-        self._acked = Ack(accepted.epoch, Position(0), Position(0), 0)
+        self._sent_us = accepted.sent_us
+        self._acked = Ack(accepted.epoch, Position(0), Position(0), -1)
         self._stored = not synced_only
         self._unsynced_us: int | None = None if self._stored else now_us
         self._incoming = self._begin(accepted)
@@ -159,7 +161,7 @@ class Following:
         # What was not compared yet may be of another reign.
         synced = min(copy.durable, self.held)
         ack = Ack(self.epoch, self.held, synced, self._sent_us)
-        if ack == self._acked or not self._sent_us or not self._stored:
+        if ack == self._acked or not self._stored:
             return None
         self._acked = ack
         self._loyalty.promises(now_us)

@@ -55,7 +55,7 @@ class Primary:
             if end is not None:
                 matched, start = one.position, end
                 break
-        return Accepted(self.epoch, SEGMENT, journal.first, matched, start)
+        return Accepted(self.epoch, SEGMENT, journal.first, matched, start, SENT_US - 1)
 
     def stream(self, start: Position) -> list[tuple[Position, bytes]]:
         """Return (position, bytes) of each record from a position on, as it is streamed."""
@@ -242,7 +242,9 @@ def test_an_ack_is_sent_for_what_is_new() -> None:
     primary.append(3)
     disk = MemoryDisk()
     follower = Follower(disk, primary)
-    assert follower.following.ack(1) is None  # no word of the primary's clock yet
+    first = follower.following.ack(1)
+    assert first is not None
+    assert (first.written, first.sent_us) == (0, SENT_US - 1)
     follower.mark()
     assert follower.following.ack(1) is not None
     assert follower.following.ack(1) is None

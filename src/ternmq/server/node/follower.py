@@ -1,0 +1,424 @@
+"""This process as a follower: the connection to the primary, the copy on the disk, its threads.
+
+Decides nothing about records: ``cluster.replication.following`` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import Callable
+from typing import Final, cast
+
+from ternmq.cluster.coordination.group import Presence
+from ternmq.cluster.replication.following import Accepted, Following
+from ternmq.cluster.replication.incoming import BadStream
+from ternmq.cluster.replication.standing import Loyalty
+from ternmq.journal.copy.copy import Copy, CopySyncJob
+from ternmq.journal.disk.real import RealDisk
+from ternmq.journal.index.open import hints
+from ternmq.journal.log.segment import FOLDER, segment_bases, segment_name
+from ternmq.journal.log.space import AllocateJob
+from ternmq.journal.log.worker import Job, SyncThread
+from ternmq.model.errors import (
+    JournalError,
+    JournalFull,
+    ProtocolError,
+    TernMQError,
+)
+from ternmq.model.types import Epoch, Position
+from ternmq.model.units import read_address
+from ternmq.model.version import __version__
+from ternmq.settings import Settings
+from ternmq.wire.bodies import Ack, Bytes, Marks
+from ternmq.wire.control import Checkpoint, Follow, Followed, Resign
+from ternmq.wire.session import Refusal
+from ternmq.wire.stream import FollowerStream
+
+log = logging.getLogger("ternmq.cluster")
+
+_CONNECT_S: Final = 2.0
+"""Longest wait for a connection to the primary, and for its answer."""
+_LOOK_S: Final = 0.05
+"""Interval at which a follower looks whether there is something to sync, and whether it is silent
+at the other end."""
+
+
+class Replica:
+    """The copy in this broker's folder, and what copies into it. Loop only, but for its threads.
+
+    Args:
+        settings: Of the broker.
+        incarnation: Of this process.
+        loyalty: What this process has promised.
+        now_us: A clock that nobody sets, and that goes on while the machine sleeps.
+
+    Attributes:
+        copy: The copy; None while the folder is empty.
+        journal: Number of the group's journal.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        incarnation: int,
+        loyalty: Loyalty,
+        now_us: Callable[[], int],
+    ) -> None:
+        self.settings = settings
+        self.incarnation = incarnation
+        self.loyalty = loyalty
+        self.now_us = now_us
+        self.copy: Copy | None = None
+        self.journal = 0
+        self.disk: RealDisk
+        self._threads: list[SyncThread] = []
+        self._stream: _Stream | None = None
+        self._time: tuple[int, int] | None = None
+        """Broker time that the primary told last, and when."""
+
+    # -- the folder -------------------------------------------------------------------------------
+
+    async def open(self, journal: int) -> None:
+        """Open the copy in the folder, or turn the folder's journal into one.
+
+        Raises:
+            AlreadyRunning: Another process uses the folder.
+            CorruptJournal, UnknownRecordKind, DiskError: The folder cannot be used as it is.
+        """
+        self.journal = journal
+        self.disk = RealDisk(self.settings.data)
+        self.disk.lock()
+        try:
+            self.copy = await asyncio.to_thread(self._open)
+        except BaseException:
+            self.disk.close()
+            raise
+        if self.copy is not None:
+            self.loyalty.hears_of(self.copy.told)
+            self.loyalty.hears_of(self.copy.last_epoch)
+
+    def _open(self) -> Copy | None:
+        hint = next((one.begin for one in hints(self.disk)), None)
+        return Copy.open(self.disk, hint=hint, reserve_bytes=self._reserve_bytes)
+
+    @property
+    def _reserve_bytes(self) -> int | None:
+        return self.settings.reserve_bytes or None
+
+    def begin(self, followed: Followed) -> Copy:
+        """Return the copy, for a stream that begins; blocks if it has to be made."""
+        copy = self.copy
+        if copy is not None and copy.end < followed.first:
+            # The primary has removed what would follow: nothing here leads to what it has.
+            log.warning("the copy ends at %d, and the primary's journal begins at %d: copied anew",
+                        copy.end, followed.first)  # fmt: skip
+            copy.close()
+            for base in segment_bases(self.disk):
+                self.disk.remove(segment_name(base))
+            self.disk.sync_folder(FOLDER)
+            copy = None
+        if copy is None:
+            copy = Copy.make(
+                self.disk,
+                first=Position(followed.first),
+                segment_size=followed.segment_bytes,
+                told=Epoch(followed.epoch),
+                reserve_bytes=self._reserve_bytes,
+            )
+        self.copy = copy
+        return copy
+
+    async def stop(self) -> None:
+        """Make everything durable that was copied, and have COPY say so.
+
+        Raises:
+            JournalError: That failed.
+        """
+        if self.copy is not None:
+            await asyncio.to_thread(self.copy.sync_all)
+
+    def close(self) -> None:
+        """Close the files and end the threads; blocks for a moment."""
+        for thread in self._threads:
+            thread.close()
+        self._threads = []
+        if self.copy is not None:
+            self.copy.close()
+            self.copy = None
+        self.disk.close()
+
+    # -- following --------------------------------------------------------------------------------
+
+    async def follow(self, there: Presence) -> str:
+        """Copy from a primary until the connection ends; return why it ended.
+
+        Raises:
+            JournalError: The copy cannot go on.
+        """
+        loop = asyncio.get_running_loop()
+        if not self._threads:
+            self._threads = [SyncThread(self._report), SyncThread(self._report)]
+        address = read_address(there.address)
+        checkpoints = [] if self.copy is None else await asyncio.to_thread(self.copy.checkpoints)
+        stream = self._stream = _Stream(self, there, self._follow(checkpoints))
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                await loop.create_connection(
+                    lambda: stream, address.host, address.port, ssl=self._tls(there)
+                )
+            return await stream.ended
+        except TimeoutError:
+            return f"{there.broker} at {there.address} does not answer"
+        except OSError as error:
+            return f"{there.broker} at {there.address} cannot be reached: {error.strerror or error}"
+        finally:
+            stream.end("")
+            await stream.idle.wait()  # no job works on the copy any more
+            self._stream = None
+
+    def _follow(self, checkpoints: list[tuple[int, int, int]]) -> Follow:
+        copy, settings = self.copy, self.settings
+        token = settings.cluster_token
+        assert token is not None
+        return Follow(
+            token=token.reveal(),
+            group=settings.broker_group,
+            journal=self.journal,
+            broker=settings.name,
+            incarnation=self.incarnation,
+            told=self.loyalty.told,
+            end=0 if copy is None else copy.end,
+            checkpoints=[Checkpoint(*one) for one in checkpoints],
+            software=f"ternmq {__version__}",
+        )
+
+    def _tls(self, there: Presence) -> ssl.SSLContext | None:
+        if not there.tls:
+            return None
+        return ssl.create_default_context(cafile=self.settings.cluster_ca)
+
+    def submit(self, job: Job) -> None:
+        """Run a job of the copy in a thread; the stream is told when it has ended."""
+        self._threads[isinstance(job, AllocateJob)].submit(job)
+
+    def _report(self, job: Job, error: Exception | None) -> None:
+        """Pass a finished job to the loop. Called in a thread."""
+        stream = self._stream
+        if stream is not None:
+            stream.loop.call_soon_threadsafe(stream.finished, job, error)
+
+    # -- time -------------------------------------------------------------------------------------
+
+    def hear_time(self, broker_time_us: int) -> None:
+        """Note the primary's broker time."""
+        self._time = broker_time_us, self.now_us()
+
+    @property
+    def broker_time_us(self) -> int | None:
+        """Broker time now, by the primary's last word; None if it said nothing yet."""
+        if self._time is None:
+            return None
+        told_us, at_us = self._time
+        return told_us + self.now_us() - at_us
+
+
+class _Stream(asyncio.Protocol):
+    """One connection to a primary.
+
+    Attributes:
+        ended: Gets why the connection ended, or the error with which the copy ended.
+        idle: Set while no job works on the copy.
+    """
+
+    def __init__(self, replica: Replica, there: Presence, follow: Follow) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[str] = self.loop.create_future()
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self._replica = replica
+        self._there = there
+        self._stream = FollowerStream()
+        self._opening = self._stream.follow(follow)
+        self._transport: asyncio.Transport | None = None
+        self._following: Following | None = None
+        self._jobs: set[Job] = set()
+        self._began_us = replica.now_us()
+        self._silent_us = int(_CONNECT_S * 1e6)
+        self._removed: tuple[Position, Position] = Position(0), Position(0)
+        """Where the primary's journal begins, and how far it was durable when it said so first."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    # -- the connection ---------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send FOLLOW."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(self._opening)
+        self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note that the primary has closed the connection, or that it broke."""
+        self.end(f"the connection to {self._there.broker} was lost" + (f": {exc}" if exc else ""))
+
+    def end(self, why: str) -> None:
+        """End the connection; jobs that run go on."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        if not self.ended.done():
+            self.ended.set_result(why)
+
+    def _fail(self, error: JournalError) -> None:
+        self.end("")
+        if self.ended.done() and not self.ended.cancelled():
+            self.ended = self.loop.create_future()
+        self.ended.set_exception(error)
+
+    # -- what comes -------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the primary sends, then acknowledge it."""
+        try:
+            for event in self._stream.receive(data):
+                self._take(event)
+            self._turn()
+        except (ProtocolError, BadStream) as error:
+            self.end(f"{self._there.broker} sent what cannot be followed: {error}")
+        except JournalFull as error:
+            self.end(f"the copy takes no more: {error}")
+        except JournalError as error:
+            self._fail(error)
+        except ValueError as error:  # a cut below the commit mark
+            self.end(f"this copy cannot follow {self._there.broker}: {error}")
+
+    def _take(self, event: Followed | Refusal | Bytes | Marks | Resign) -> None:
+        now_us, following, replica = self._replica.now_us(), self._following, self._replica
+        match event:
+            case Followed():
+                self._begin(event, now_us)
+            case Refusal(error=error):
+                self.end(f"{self._there.broker} refuses this follower: {_text(error)}")
+            case Bytes(position, epoch, records) if following is not None:
+                following.records(Position(position), Epoch(epoch), records, now_us)
+            case Marks() if following is not None:
+                replica.hear_time(event.broker_time_us)
+                following.marks(
+                    commit=Position(event.commit),
+                    durable=Position(event.durable),
+                    end=Position(event.end),
+                    sent_us=event.sent_at,
+                    now_us=now_us,
+                )
+                if event.first > self._removed[0]:
+                    self._removed = Position(event.first), Position(event.durable)
+            case Resign():
+                replica.loyalty.released(Epoch(event.epoch))
+                self.end(f"{self._there.broker} resigns: {event.why}")
+
+    def _begin(self, followed: Followed, now_us: int) -> None:
+        if followed.journal != self._replica.journal or followed.broker != self._there.broker:
+            raise ProtocolError(
+                f"{followed.broker} with journal {followed.journal:x} answered, not "
+                f"{self._there.broker} with journal {self._replica.journal:x}"
+            )
+        copy = self._replica.begin(followed)
+        accepted = Accepted(
+            epoch=Epoch(followed.epoch),
+            segment_bytes=followed.segment_bytes,
+            first=Position(followed.first),
+            matched=Position(followed.matched),
+            start=Position(followed.start),
+            sent_us=followed.now_us,
+        )
+        self._following = Following(
+            copy, self._replica.loyalty, accepted, synced_only=False, now_us=now_us
+        )
+        self._silent_us = followed.silent_us
+        log.info("following %s, epoch %d, from %d to %d",
+                 followed.broker, followed.epoch, followed.start, followed.end)  # fmt: skip
+
+    # -- what goes --------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        """Acknowledge what is new, and begin the jobs that are due."""
+        following, transport = self._following, self._transport
+        if following is None or transport is None or transport.is_closing():
+            return
+        now_us = self._replica.now_us()
+        ack = following.ack(now_us)
+        if ack is not None:
+            incarnation = self._replica.incarnation
+            transport.write(
+                self._stream.acknowledge(
+                    Ack(ack.epoch, incarnation, ack.written, ack.synced, 0, ack.sent_us)
+                )
+            )
+        if not following.compares:  # a cut needs a copy on which nothing works
+            self._begin_jobs(following, now_us)
+
+    def _begin_jobs(self, following: Following, now_us: int) -> None:
+        copy = self._replica.copy
+        assert copy is not None
+        if following.wants_sync(now_us):
+            self._submit(copy.next_sync())
+        self._submit(copy.wants_spare())
+
+    def _submit(self, job: Job | None) -> None:
+        if job is not None:
+            self._jobs.add(job)
+            self.idle.clear()
+            self._replica.submit(job)
+
+    def finished(self, job: Job, error: Exception | None) -> None:
+        """Note how a job of the copy has ended."""
+        copy, following = self._replica.copy, self._following
+        assert copy is not None
+        assert following is not None
+        self._jobs.discard(job)
+        if not self._jobs:
+            self.idle.set()
+        if isinstance(job, AllocateJob):
+            if error is None:
+                copy.spare_ready(job)
+            else:
+                copy.spare_failed(job, error)
+                log.warning("no spare segment for the copy: %s", error)
+        elif isinstance(job, CopySyncJob):
+            if error is not None:
+                copy.failed(error)
+                self._fail(JournalError(f"a sync of the copy failed: {error}"))
+                return
+            copy.synced(job)
+            following.synced(self._replica.now_us())
+        self._turn()
+
+    def _look(self) -> None:
+        """Look a few times a second what is due, and whether the primary is silent."""
+        now_us = self._replica.now_us()
+        heard_us = self._began_us if self._following is None else self._following.heard_us
+        if now_us - heard_us >= self._silent_us:
+            self.end(f"{self._there.broker} is silent")
+            return
+        try:
+            self._turn()
+            self._remove()
+        except JournalError as error:
+            self._fail(error)
+            return
+        self._timer = self.loop.call_later(_LOOK_S, self._look)
+
+    def _remove(self) -> None:
+        """Remove segments that the primary has removed, once what takes their place is durable."""
+        copy, (first, needs) = self._replica.copy, self._removed
+        if copy is None or self._jobs or first <= copy.first or copy.durable < needs:
+            return
+        with contextlib.suppress(ValueError):  # the copy does not reach there yet
+            copy.remove_below(first, needs=needs)
+
+
+def _text(error: TernMQError) -> str:
+    return str(error.args[0]) if error.args else type(error).__name__
