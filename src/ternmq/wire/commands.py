@@ -93,6 +93,12 @@ class Command(enum.IntEnum):
     TRANSACTION_CHECK = 103
     CLOCK_MOVED = 104
     QUEUES_ASSIGNED = 105
+    # Between the brokers of a broker group, on connections of their own; see ``STREAM``.
+    FOLLOW = 110
+    BYTES = 112
+    MARKS = 113
+    ACK = 114
+    RESIGN = 116
 
 
 class Right(enum.Enum):
@@ -145,6 +151,23 @@ class Entry:
     policy: Policy
     request: type[msgspec.Struct] | None = None
     answer: type[msgspec.Struct] | None = None
+
+
+class Sender(enum.Enum):
+    """The side of a stream that sends a frame."""
+
+    FOLLOWER = "follower"
+    PRIMARY = "primary"
+
+
+@dataclass(slots=True, frozen=True)
+class StreamEntry:
+    """A row of ``STREAM``; ``body`` and ``answer`` are None for bodies of ``wire.bodies``."""
+
+    sender: Sender
+    body: type[msgspec.Struct] | None = None
+    answer: type[msgspec.Struct] | None = None
+    """Of FOLLOW, the only one that is answered."""
 
 
 _ANYBODY: Final = Policy(Scope.NOTHING)
@@ -242,6 +265,18 @@ PUSHES: Final[dict[Command, type[msgspec.Struct]]] = {
     Command.CLOCK_MOVED: control.ClockMoved,
     Command.QUEUES_ASSIGNED: control.QueuesAssigned,
 }
+
+STREAM: Final[dict[Command, StreamEntry]] = {
+    Command.FOLLOW: StreamEntry(Sender.FOLLOWER, control.Follow, control.Followed),
+    Command.BYTES: StreamEntry(Sender.PRIMARY),
+    Command.MARKS: StreamEntry(Sender.PRIMARY),
+    Command.ACK: StreamEntry(Sender.FOLLOWER),
+    Command.RESIGN: StreamEntry(Sender.PRIMARY, control.Resign),
+}
+"""Every frame between two brokers of a broker group. FOLLOW takes the place of HELLO, as the first
+frame of a connection, and needs the token of the cluster, no right of an app. The others are sent
+only on a connection whose FOLLOW was answered, where no command of ``TABLE`` is allowed; to clients
+all of them are unknown."""
 
 ONE_WAY_COMMANDS: Final = frozenset(
     {Command.SEND, Command.SETTLE, Command.EXTEND, Command.REPORT, Command.CANCEL, Command.BYE}

@@ -7,11 +7,13 @@ sent. The state machine is small enough for a table::
               OPENING --refused--> CLOSED
     broker    OPENING --hello----> GREETED --welcome()--> OPEN --close or error--> CLOSED
                                    GREETED --refuse()---> CLOSED
+              OPENING --follow---> GREETED: goes on as a stream, or is refused
 
-In OPENING the broker takes one frame of at most 4 KiB, which must be a HELLO. In GREETED it looks
-the app up and takes nothing. Bytes that break a rule raise ``ProtocolError``: the broker answers
-with an error frame of id 0, flagged as a push (``farewell``), and closes; a client just closes. An
-unknown command breaks no rule: the client is newer, and the command is refused.
+In OPENING the broker takes one frame of at most 4 KiB, which must be a HELLO, or, from another
+broker of its group, a FOLLOW: whoever has the connection then goes on with ``stream``. In GREETED
+it looks the app up and takes nothing. Bytes that break a rule raise ``ProtocolError``: the broker
+answers with an error frame of id 0, flagged as a push (``farewell``), and closes; a client just
+closes. An unknown command breaks no rule: the client is newer, and the command is refused.
 """
 
 from __future__ import annotations
@@ -115,13 +117,21 @@ class ServerSession:
 
     Args:
         frame_bytes: Largest frame once the client is known.
+
+    Attributes:
+        state: State of the connection.
+        hello: The client's HELLO; None before it came.
+        follow: The follower's FOLLOW, if the first frame was one.
+        hello_id: Id of the first frame.
+        version: Version of the protocol; 0 before HELLO.
     """
 
-    __slots__ = ("_frame_bytes", "_reader", "hello", "hello_id", "state", "version")
+    __slots__ = ("_frame_bytes", "_reader", "follow", "hello", "hello_id", "state", "version")
 
     def __init__(self, frame_bytes: int) -> None:
         self.state = State.OPENING
         self.hello: control.Hello | None = None
+        self.follow: control.Follow | None = None
         self.hello_id = 0
         self.version = 0
         self._frame_bytes = frame_bytes
@@ -135,7 +145,7 @@ class ServerSession:
     def receive(self, data: bytes) -> list[Request | Unknown]:
         """Take received bytes; return the requests that are complete now.
 
-        After HELLO it returns none; ``hello`` is set.
+        After the first frame it returns none; ``hello`` or ``follow`` is set.
 
         Raises:
             ProtocolError: The connection must be closed, with ``farewell``. All requests in these
@@ -157,6 +167,9 @@ class ServerSession:
 
     def _greet(self, found: list[Frame]) -> None:
         first = found[0]
+        if first.command == Command.FOLLOW and not first.flags:
+            self._follow(found)
+            return
         if first.command != Command.HELLO or first.flags:
             raise ProtocolError("the first frame must be HELLO")
         try:
@@ -176,6 +189,19 @@ class ServerSession:
         self.hello, self.hello_id, self.version = hello, first.id, frames.VERSION
         self.state = State.GREETED
 
+    def _follow(self, found: list[Frame]) -> None:
+        first = found[0]
+        try:
+            follow = control.decode(first.body, control.Follow)
+        except InvalidRequest as error:
+            raise ProtocolError(text_of(error)) from error
+        if follow.name != control.NAME:
+            raise ProtocolError("this is not the protocol of TernMQ")
+        if len(found) > 1 or self._reader.held_bytes:
+            raise ProtocolError("nothing may follow FOLLOW before its answer")
+        self.follow, self.hello_id = follow, first.id
+        self.state = State.GREETED
+
     def welcome(self, welcome: control.Welcome) -> bytes:
         """Open the connection; return the frame that answers HELLO."""
         assert self.state is State.GREETED
@@ -184,10 +210,11 @@ class ServerSession:
         return frames.pack(Command.HELLO, ANSWER, self.hello_id, control.encode(welcome))
 
     def refuse(self, error: TernMQError) -> bytes:
-        """Close the connection; return the frame that refuses HELLO."""
+        """Close the connection; return the frame that refuses HELLO, or FOLLOW."""
         assert self.state is State.GREETED
         self.state = State.CLOSED
-        return refusal(Command.HELLO, self.hello_id, error)
+        command = Command.HELLO if self.follow is None else Command.FOLLOW
+        return refusal(command, self.hello_id, error)
 
     def farewell(self, error: TernMQError) -> bytes:
         """Close a connection that broke the protocol; return its last frame."""

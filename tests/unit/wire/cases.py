@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from ternmq.wire import bodies
 from tests.unit.wire import examples
 from tests.unit.wire.examples import (
+    pack_bytes,
     pack_delivery,
     pack_prepared,
     pack_records,
@@ -103,6 +104,9 @@ ANSWERS = {
     "records, expired": Case(
         pack_records, bodies.unpack_records, examples.RECORDS_EXPIRED, open_ended=True
     ),
+    "bytes": Case(pack_bytes, bodies.unpack_bytes, examples.BYTES, open_ended=True),
+    "marks": Case(bodies.pack_marks, bodies.unpack_marks, examples.MARKS),
+    "ack": Case(bodies.pack_ack, bodies.unpack_ack, examples.ACK),
     "pong": Case(bodies.pack_pong, bodies.unpack_pong, -5),
     "error": Case(
         lambda value: bodies.pack_error(*value, retriable=True, refresh_routes=False),

@@ -20,7 +20,8 @@ import msgspec
 from msgspec import inspect as types
 
 from ternmq.model import errors
-from ternmq.wire.commands import ONE_WAY_COMMANDS, PUSHES, TABLE, Command, Scope
+from ternmq.wire.commands import ONE_WAY_COMMANDS, PUSHES, STREAM, TABLE, Command, Scope
+from ternmq.wire.control import Checkpoint
 from tests.unit.wire import example_frames
 
 FOLDER: Final = Path(__file__).parents[3] / "docs" / "protocol"
@@ -181,6 +182,9 @@ def commands() -> Iterator[str]:
     for command, push in PUSHES.items():
         link = f"[{command.name}](control.md#{command.name.lower()})"
         yield f"| {command.value} | {link} | {push.__name__} | a push | | |"
+    for command in STREAM:
+        link = f"[{command.name}](replication.md#{command.name.lower()})"
+        yield f"| {command.value} | {link} | | | between brokers | |"
 
 
 def control() -> Iterator[str]:
@@ -215,6 +219,25 @@ def control() -> Iterator[str]:
         yield doc_of(kind)
         yield ""
         yield from _fields(kind)
+
+
+def stream() -> Iterator[str]:
+    """Yield every struct of the stream between brokers."""
+    for command, entry in STREAM.items():
+        for kind, what in ((entry.body, ""), (entry.answer, "**Answer.** ")):
+            if kind is None:
+                continue
+            if not what:
+                yield f"### {command.name}"
+                yield ""
+            yield what + doc_of(kind)
+            yield ""
+            yield from _fields(kind)
+    yield "### Checkpoint"
+    yield ""
+    yield doc_of(Checkpoint)
+    yield ""
+    yield from _fields(Checkpoint)
 
 
 def _fields(kind: Struct) -> Iterator[str]:
@@ -252,7 +275,12 @@ PARTS: Final[dict[str, Callable[[], Iterator[str]]]] = {
     "commands": commands,
     "control": control,
     "error_codes": error_codes,
+    "stream": stream,
     **{name: partial(example_frames.dump, data) for name, data in example_frames.FRAMES.items()},
+    **{
+        name: partial(example_frames.dump, data)
+        for name, data in example_frames.STREAM_FRAMES.items()
+    },
 }
 
 

@@ -1,4 +1,7 @@
-"""The frames of ``docs/protocol/example.md``: one message sent, pulled and settled."""
+"""The frames of ``docs/protocol/example.md`` and ``replication.md``.
+
+The first show one message sent, pulled and settled, the others a follower that begins to copy.
+"""
 
 from __future__ import annotations
 
@@ -69,6 +72,46 @@ FRAMES: Final = {
     "settled": frames.pack(Command.SETTLE, ANSWER, 4, bodies.pack_settled(1, ())),
 }
 """As they travel, in order."""
+_END: Final = 8192 + len(RECORD)
+STREAM_FRAMES: Final = {
+    "follow": frames.pack(
+        Command.FOLLOW,
+        0,
+        1,
+        control.encode(
+            control.Follow(
+                token="secret", group="orders", journal=77, broker="b", incarnation=99, told=2,
+                end=8192, checkpoints=[control.Checkpoint(8000, 2, 0x11223344)],
+            )
+        ),
+    ),
+    "followed": frames.pack(
+        Command.FOLLOW,
+        ANSWER,
+        1,
+        control.encode(
+            control.Followed(
+                version=1, broker="a", journal=77, epoch=3, record_version=1,
+                segment_bytes=1 << 28, first=0, end=_END, matched=8000, start=8192,
+                lease_us=3_000_000, silent_us=2_000_000, now_us=90_000_000,
+            )
+        ),
+    ),
+    "bytes": frames.pack(Command.BYTES, frames.PUSH, 0, bodies.bytes_head(8192, 3) + RECORD),
+    "marks": frames.pack(
+        Command.MARKS,
+        frames.PUSH,
+        0,
+        bodies.pack_marks(bodies.Marks(3, _END, 8192, 8192, 0, TIME_US, 90_000_250)),
+    ),
+    "ack": frames.pack(
+        Command.ACK,
+        frames.ONE_WAY,
+        1,
+        bodies.pack_ack(bodies.Ack(3, 99, _END, 8192, 8192, 90_000_250)),
+    ),
+}  # fmt: skip
+"""A follower of epoch 3, which has everything but the newest record: as they travel, in order."""
 
 
 def dump(data: bytes) -> Iterator[str]:

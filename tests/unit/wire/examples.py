@@ -9,7 +9,7 @@ import msgspec
 from ternmq.model.errors import Busy, FrameTooLarge
 from ternmq.model.specs import Mode, Start, SubscriptionSpec, TopicSpec
 from ternmq.record.batch.batch import Row, encode, topic_seed
-from ternmq.wire import bodies, control
+from ternmq.wire import bodies, control, frames
 from ternmq.wire.commands import Command
 
 TIME_US: Final = 1_700_000_000_000_001
@@ -78,6 +78,15 @@ RECORDS_READ = bodies.Records(
     1 << 31, (1 << 31) + 4096, 1 << 30, (1 << 31) + 8192, expired=False, records=RECORDS
 )
 RECORDS_EXPIRED = bodies.Records(8, 8, 1 << 30, 1 << 31, expired=True, records=b"")
+
+BYTES = bodies.Bytes(1 << 31, 7, RECORDS)
+MARKS = bodies.Marks(7, (1 << 31) + 96, 1 << 31, (1 << 31) - 8, 1 << 20, TIME_US, 90_000_000)
+ACK = bodies.Ack(7, 0xFEDC_BA98_7654_3210, 1 << 31, (1 << 31) - 8, (1 << 31) - 16, 90_000_000)
+
+
+def pack_bytes(sent: bodies.Bytes) -> bytes:
+    """Return the body of a BYTES."""
+    return bodies.bytes_head(sent.position, sent.epoch) + sent.records
 
 
 def pack_delivery(delivery: bodies.Delivery) -> bytes:
@@ -661,6 +670,46 @@ PUSHES: Final[dict[Command, msgspec.Struct]] = {
     Command.CLOCK_MOVED: control.ClockMoved(now_us=TIME_US),
     Command.QUEUES_ASSIGNED: control.QueuesAssigned(topic=TOPIC, group=GROUP, queues=[0, 1, 4]),
 }
+
+FOLLOW: Final = control.Follow(
+    token="of-the-cluster",
+    group="orders",
+    journal=0xA1B2_C3D4_E5F6_0718,
+    broker="b",
+    incarnation=0xFEDC_BA98_7654_3210,
+    told=6,
+    end=(1 << 31) - 8,
+    checkpoints=[
+        control.Checkpoint((1 << 31) - 128, 6, 0x0123_4567),
+        control.Checkpoint(1 << 20, 1, 2**32 - 1),
+    ],
+    software="ternmq 0.1",
+)
+FOLLOWED: Final = control.Followed(
+    version=1,
+    broker="a",
+    journal=0xA1B2_C3D4_E5F6_0718,
+    epoch=7,
+    record_version=1,
+    segment_bytes=1 << 20,
+    first=1 << 20,
+    end=(1 << 31) + 96,
+    matched=(1 << 31) - 128,
+    start=(1 << 31) - 8,
+    lease_us=3_000_000,
+    silent_us=2_000_000,
+    now_us=89_000_000,
+    software="ternmq 0.1",
+)
+RESIGN: Final = control.Resign(epoch=7, why="the disk does not respond", to="b")
+STREAM: Final[dict[Command, tuple[int, bytes]]] = {
+    Command.FOLLOW: (0, control.encode(FOLLOW)),
+    Command.BYTES: (frames.PUSH, pack_bytes(BYTES)),
+    Command.MARKS: (frames.PUSH, bodies.pack_marks(MARKS)),
+    Command.ACK: (frames.ONE_WAY, bodies.pack_ack(ACK)),
+    Command.RESIGN: (frames.PUSH, control.encode(RESIGN)),
+}
+"""Flags and body of each frame of a stream."""
 
 REFUSED: Final = Busy("the memory for requests is used up")
 FAREWELL: Final = FrameTooLarge("a frame of 99 bytes, at most 16 may come")

@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 from ternmq.wire import bodies, commands, control
-from ternmq.wire.commands import ONE_WAY_COMMANDS, PUSHES, TABLE, Command, Policy, Right, Scope
+from ternmq.wire.commands import (
+    ONE_WAY_COMMANDS,
+    PUSHES,
+    STREAM,
+    TABLE,
+    Command,
+    Policy,
+    Right,
+    Scope,
+    Sender,
+)
 from tests.unit.wire import examples
 
 NUMBERS = {
@@ -40,6 +50,7 @@ NUMBERS = {
     100: "DRAIN", 101: "TOPIC_CHANGED", 102: "GROUP_CHANGED",
     103: "TRANSACTION_CHECK", 104: "CLOCK_MOVED",
     105: "QUEUES_ASSIGNED",
+    110: "FOLLOW", 112: "BYTES", 113: "MARKS", 114: "ACK", 116: "RESIGN",
 }  # fmt: skip
 """As they are; a number is never given to another command, so lines are only added here."""
 BY_HAND = {
@@ -57,9 +68,9 @@ def test_numbers_are_never_reused():
     assert all(number < 256 for number in NUMBERS)
 
 
-def test_every_command_has_a_policy_or_is_a_push():
-    assert set(TABLE) | set(PUSHES) == set(Command)
-    assert not set(TABLE) & set(PUSHES)
+def test_every_command_has_a_policy_or_is_a_push_or_is_between_brokers():
+    assert set(TABLE) | set(PUSHES) | set(STREAM) == set(Command)
+    assert len(TABLE) + len(PUSHES) + len(STREAM) == len(Command)
     for entry in TABLE.values():
         assert isinstance(entry.policy, Policy)
 
@@ -192,6 +203,9 @@ def test_no_msgpack_runs_where_messages_move(monkeypatch):
     bodies.unpack_transaction_rows(examples.pack_transaction_rows(examples.TRANSACTION_ROWS))
     bodies.unpack_journal_read(bodies.pack_journal_read(examples.JOURNAL_READ))
     bodies.unpack_records(examples.pack_records(examples.RECORDS_READ))
+    bodies.unpack_bytes(examples.pack_bytes(examples.BYTES))
+    bodies.unpack_marks(bodies.pack_marks(examples.MARKS))
+    bodies.unpack_ack(bodies.pack_ack(examples.ACK))
 
 
 def test_what_may_be_one_way():
@@ -200,6 +214,13 @@ def test_what_may_be_one_way():
         assert command not in ONE_WAY_COMMANDS
 
 
+def test_what_a_follower_may_say_to_a_primary():
+    said = {command for command, entry in STREAM.items() if entry.sender is Sender.FOLLOWER}
+    assert said == {Command.FOLLOW, Command.ACK}
+    assert {command for command, entry in STREAM.items() if entry.answer} == {Command.FOLLOW}
+
+
 def test_every_command_has_an_example():
     assert set(examples.EXAMPLES) == set(TABLE)
     assert set(examples.PUSHES) == set(PUSHES)
+    assert set(examples.STREAM) == set(STREAM)

@@ -11,14 +11,19 @@ from ternmq.record.batch.batch import topic_seed, verify
 from ternmq.record.fact.messages import of_record
 from ternmq.server.commands.waits import MAX_WAIT_MS
 from ternmq.settings import Settings
-from ternmq.wire import bodies, frames
+from ternmq.wire import bodies, control, frames
 from ternmq.wire.commands import ONE_WAY_COMMANDS, TABLE, Command
 from ternmq.wire.frames import FrameReader
+from ternmq.wire.session import ServerSession
+from ternmq.wire.stream import FollowerStream, PrimaryStream
 from tests.unit.wire import control_tables, example_frames
 from tests.unit.wire.examples import BATCH, TOPIC
 
 PAGES = sorted(control_tables.FOLDER.glob("*.md"))
-NAMES = {"index.md", "frames.md", "messages.md", "control.md", "errors.md", "example.md"}
+NAMES = {
+    "index.md", "frames.md", "messages.md", "control.md", "errors.md", "example.md",
+    "replication.md",
+}  # fmt: skip
 COMMAND = "python -m tests.unit.wire.control_tables"
 
 
@@ -75,6 +80,21 @@ def test_rulers_are_the_same_in_code_and_text(module):
     for ruler in found:
         for line in re.split(r" (?=\d+ [ui]\d|\. )", ruler):
             assert line.removesuffix(", one after the other, to the end of the frame") in page
+
+
+def test_rulers_of_the_stream():
+    page = words(text("replication.md"))
+    found = rulers(bodies.stream)
+    assert len(found) == 3
+    for ruler in found:
+        assert ruler in page
+
+
+def test_limits_of_the_stream_in_the_text():
+    page = " ".join(text("replication.md").split())
+    assert f"at most {control.MAX_CHECKPOINTS} checkpoints" in page
+    assert bodies.PIECE_BYTES == 1 << 20
+    assert "at most 1 MiB together" in page
 
 
 def test_the_ruler_of_the_frame():
@@ -140,6 +160,24 @@ def test_the_example_is_a_conversation():
     assert told.runs[0].start == of_record(told.records).first_offset
     assert bodies.unpack_receipt(found[3].body).first_offset == told.runs[0].start
     assert bodies.unpack_settle(found[6].body).lease == told.lease
+
+
+def test_the_example_of_a_stream_is_a_conversation():
+    found = dumped(text("replication.md"))
+    opening = ServerSession(1 << 20)
+    assert opening.receive(found[0]) == []
+    assert opening.follow is not None
+    follower, primary = FollowerStream(), PrimaryStream(opening.hello_id)
+    (followed,) = follower.receive(found[1])
+    assert isinstance(followed, control.Followed)
+    assert primary.answer(followed) == found[1]
+    sent, marks = follower.receive(found[2] + found[3])
+    assert isinstance(sent, bodies.Bytes)
+    assert isinstance(marks, bodies.Marks)
+    assert sent.records == example_frames.RECORD
+    assert sent.position == followed.start == opening.follow.end
+    (ack,) = primary.receive(found[4])
+    assert (ack.written, ack.echo) == (marks.end, marks.sent_at)
 
 
 def test_the_batch_is_the_one_of_the_batch_page():

@@ -19,7 +19,7 @@ from msgspec.structs import astuple
 
 from ternmq.model.specs import Mode
 from ternmq.wire import bodies, control, frames, session
-from ternmq.wire.commands import PUSHES, TABLE, Command
+from ternmq.wire.commands import PUSHES, STREAM, TABLE, Command
 from ternmq.wire.frames import ANSWER, ERROR, PUSH, Frame, FrameReader
 from ternmq.wire.session import FAREWELL, ServerSession
 from tests.unit.wire import examples
@@ -58,6 +58,11 @@ ANSWERS: dict[Command, Unpack] = {
     Command.TRANSACTION_PREPARE: bodies.unpack_transaction_prepared,
     Command.TRANSACTION_READ: bodies.unpack_transaction_rows,
     Command.TRANSACTION_SETTLE: bodies.unpack_nothing,
+}
+STREAMED: dict[Command, Unpack] = {
+    Command.BYTES: bodies.unpack_bytes,
+    Command.MARKS: bodies.unpack_marks,
+    Command.ACK: bodies.unpack_ack,
 }
 
 
@@ -104,6 +109,10 @@ def made() -> Iterator[tuple[str, bytes]]:
     yield "farewell", ServerSession(100).farewell(examples.FAREWELL)
     for command, push in examples.PUSHES.items():
         yield f"{command.name} push", frames.pack(command, PUSH, 0, control.encode(push))
+    for command, (flags, body) in examples.STREAM.items():
+        yield f"{command.name} of a stream", frames.pack(command, flags, not flags & PUSH, body)
+    answer = control.encode(examples.FOLLOWED)
+    yield "FOLLOW answer", frames.pack(Command.FOLLOW, ANSWER, 1, answer)
 
 
 def plain(value: Any) -> Any:
@@ -123,6 +132,8 @@ def plain(value: Any) -> Any:
 
 def fields(frame: Frame) -> Any:
     """Return what stands in a frame's body."""
+    if frame.command in set(STREAM):
+        return streamed(Command(frame.command), frame)
     if frame.flags in {ANSWER | ERROR, PUSH} and frame.command not in set(PUSHES):
         return plain(bodies.unpack_error(frame.body))
     command = Command(frame.command)
@@ -133,6 +144,15 @@ def fields(frame: Frame) -> Any:
     if kind is not None:
         return plain(control.decode(frame.body, kind))
     return plain(unpack[command](frame.body))
+
+
+def streamed(command: Command, frame: Frame) -> Any:
+    """Return what stands in the body of a frame between brokers."""
+    entry = STREAM[command]
+    kind = entry.answer if frame.flags == ANSWER else entry.body
+    if kind is not None:
+        return plain(control.decode_answer(frame.body, kind))
+    return plain(STREAMED[command](frame.body))
 
 
 def described(name: str, frame: Frame) -> dict[str, Any]:
@@ -161,6 +181,7 @@ def test_every_command_answer_and_push_is_there():
     assert {f"{command.name} request" for command in TABLE} < names
     assert {f"{command.name} answer" for command in TABLE} < names
     assert {f"{command.name} push" for command in PUSHES} < names
+    assert {f"{command.name} of a stream" for command in STREAM} < names
     assert FAREWELL in {one["command"] for one in kept()[1]}
 
 

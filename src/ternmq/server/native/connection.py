@@ -327,7 +327,9 @@ class Connection(asyncio.BufferedProtocol):
     def _greet(self) -> None:
         hub = self._hub
         hello = self._session.hello
-        assert hello is not None
+        if hello is None:
+            self._refuse_follower()
+            return
         try:
             if hub.desk.draining:
                 raise Busy("the broker is stopping")
@@ -349,6 +351,14 @@ class Connection(asyncio.BufferedProtocol):
         self._unwritten += len(frame)
         hub.core.hold(_Welcome(self), frame, joined.position, Rests.DURABLE, 0)
         hub.core.touch()
+
+    def _refuse_follower(self) -> None:
+        """Refuse FOLLOW: this broker belongs to no broker group."""
+        error = UnknownCommand("this broker belongs to no broker group")
+        log.info("%s was refused: %s", self.address, error)
+        self._count_refusal(error)
+        self._transport.write(self._session.refuse(error))
+        self._close("refused")
 
     def welcomed(self, frame: bytes) -> None:
         """Queue the answer to HELLO, and then the pushes that waited for it."""

@@ -2,7 +2,8 @@
 
 Everything is imported from here. Each file has its ruler above the codec: ``refusal`` (an error),
 ``send``, ``prepare``, ``pull``, ``settle``, ``extend``, ``read``, ``journal``, ``checked``
-(transactions with check-back), ``connection`` (cancel, ping); they share ``checks``. All numbers
+(transactions with check-back), ``connection`` (cancel, ping), ``stream`` (between the brokers of a
+group); they share ``checks``. All numbers
 are little-endian. *names* in a ruler are the bytes of the names whose lengths the head contains,
 one after the other, zero padded to 8. The same rulers are in ``docs/protocol/messages.md``.
 
@@ -147,26 +148,42 @@ from ternmq.wire.bodies.settle import (
     unpack_settle,
     unpack_settled,
 )
+from ternmq.wire.bodies.stream import (
+    ACK,
+    BYTES,
+    MARKS,
+    PIECE_BYTES,
+    Ack,
+    Bytes,
+    Marks,
+    bytes_head,
+    pack_ack,
+    pack_marks,
+    unpack_ack,
+    unpack_bytes,
+    unpack_marks,
+)
 
 __all__ = [
-    "BY_POLICY", "CANCEL", "CONFLICT", "DELIVERY", "DUPLICATE", "ERROR", "EXPIRED", "EXTEND",
-    "EXTENDED", "JOURNAL_READ", "MAX_LAST_REASON_BYTES", "MAX_NAME_BYTES", "MAX_REASON_BYTES",
-    "MAX_SPANS", "MAX_TEXT_BYTES", "NO_OFFSET", "NO_QUEUE", "OUTCOMES", "PONG", "PREPARE",
-    "PREPARED", "PULL", "READ", "RECEIPT", "RECEIPT_ROW", "RECORDS", "REFRESH_ROUTES", "RETRIABLE",
-    "ROWS", "RUN", "SEND", "SETTLE", "SETTLED", "SPAN", "TRANSACTION_PREPARE",
-    "TRANSACTION_PREPARED", "TRANSACTION_READ", "TRANSACTION_ROWS", "WITHOUT_BODIES", "WRITTEN",
-    "Delivery", "Extend", "JournalRead", "LastFailure", "Prepare", "Prepared", "Pull", "Read",
-    "Receipt", "ReceiptRow", "Records", "Rows", "Run", "Send", "Settle", "Settled",
-    "TransactionPrepare", "TransactionPrepared", "TransactionRead", "TransactionRows",
-    "TransactionSettle", "delivery_head", "pack_cancel", "pack_error", "pack_extend",
-    "pack_extended", "pack_failures", "pack_journal_read", "pack_pong", "pack_prepare",
-    "pack_prepared", "pack_pull", "pack_read", "pack_receipt", "pack_send", "pack_settle",
-    "pack_settled", "pack_stored", "pack_transaction_prepare", "pack_transaction_prepared",
-    "pack_transaction_read", "pack_transaction_settle", "records_head", "rows_head", "send_prefix",
-    "transaction_rows_head", "unpack_cancel", "unpack_delivery", "unpack_error", "unpack_extend",
-    "unpack_extended", "unpack_journal_read", "unpack_nothing", "unpack_pong", "unpack_prepare",
-    "unpack_prepared", "unpack_pull", "unpack_read", "unpack_receipt", "unpack_records",
-    "unpack_refusal", "unpack_rows", "unpack_send", "unpack_settle", "unpack_settled",
-    "unpack_transaction_prepare", "unpack_transaction_prepared", "unpack_transaction_read",
-    "unpack_transaction_rows", "unpack_transaction_settle",
+    "ACK", "BYTES", "BY_POLICY", "CANCEL", "CONFLICT", "DELIVERY", "DUPLICATE", "ERROR", "EXPIRED",
+    "EXTEND", "EXTENDED", "JOURNAL_READ", "MARKS", "MAX_LAST_REASON_BYTES", "MAX_NAME_BYTES",
+    "MAX_REASON_BYTES", "MAX_SPANS", "MAX_TEXT_BYTES", "NO_OFFSET", "NO_QUEUE", "OUTCOMES",
+    "PIECE_BYTES", "PONG", "PREPARE", "PREPARED", "PULL", "READ", "RECEIPT", "RECEIPT_ROW",
+    "RECORDS", "REFRESH_ROUTES", "RETRIABLE", "ROWS", "RUN", "SEND", "SETTLE", "SETTLED", "SPAN",
+    "TRANSACTION_PREPARE", "TRANSACTION_PREPARED", "TRANSACTION_READ", "TRANSACTION_ROWS",
+    "WITHOUT_BODIES", "WRITTEN", "Ack", "Bytes", "Delivery", "Extend", "JournalRead", "LastFailure",
+    "Marks", "Prepare", "Prepared", "Pull", "Read", "Receipt", "ReceiptRow", "Records", "Rows",
+    "Run", "Send", "Settle", "Settled", "TransactionPrepare", "TransactionPrepared",
+    "TransactionRead", "TransactionRows", "TransactionSettle", "bytes_head", "delivery_head",
+    "pack_ack", "pack_cancel", "pack_error", "pack_extend", "pack_extended", "pack_failures",
+    "pack_journal_read", "pack_marks", "pack_pong", "pack_prepare", "pack_prepared", "pack_pull",
+    "pack_read", "pack_receipt", "pack_send", "pack_settle", "pack_settled", "pack_stored",
+    "pack_transaction_prepare", "pack_transaction_prepared", "pack_transaction_read",
+    "pack_transaction_settle", "records_head", "rows_head", "send_prefix", "transaction_rows_head",
+    "unpack_ack", "unpack_bytes", "unpack_cancel", "unpack_delivery", "unpack_error",
+    "unpack_extend", "unpack_extended", "unpack_journal_read", "unpack_marks", "unpack_nothing",
+    "unpack_pong", "unpack_prepare", "unpack_prepared", "unpack_pull", "unpack_read",
+    "unpack_receipt", "unpack_records", "unpack_refusal", "unpack_rows", "unpack_send",
+    "unpack_settle", "unpack_settled", "unpack_transaction_prepare", "unpack_transaction_prepared",
+    "unpack_transaction_read", "unpack_transaction_rows", "unpack_transaction_settle",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ topics and groups are checked by the broker. The tables in ``docs/protocol/contr
 these structs (``python -m tests.unit.wire.control_tables``). There is a file for each subject:
 ``apps``, ``topics``, ``groups``, ``connection``, ``lookup``, ``bulk``, ``transactions``, ``again``
 (replay and redrive), ``schedule``, ``alarms``, ``checked`` (transactions with check-back);
-``coding`` and ``times`` are shared.
+``replication`` (between the brokers of a group); ``coding`` and ``times`` are shared.
 
 Numbers, lists and texts of requests are bounded here, so that handlers get only values that the
 fields of records can hold. A bound is never lowered.
@@ -133,6 +133,15 @@ from ternmq.wire.control.lookup import (
     OffsetFound,
     RowStanding,
 )
+from ternmq.wire.control.replication import (
+    FOLLOWER_KINDS,
+    MAX_CHECKPOINTS,
+    STREAM_VERSION,
+    Checkpoint,
+    Follow,
+    Followed,
+    Resign,
+)
 from ternmq.wire.control.schedule import (
     ScheduleCancel,
     ScheduledHour,
@@ -167,7 +176,10 @@ from ternmq.wire.control.transactions import (
 )
 
 __all__ = [
+    "FOLLOWER_KINDS",
+    "MAX_CHECKPOINTS",
     "MAX_FAILED",
+    "STREAM_VERSION",
     "AlarmClear",
     "AlarmCleared",
     "AlarmInfo",
@@ -180,6 +192,7 @@ __all__ = [
     "AppToken",
     "Apps",
     "Body",
+    "Checkpoint",
     "ClientInfo",
     "ClientList",
     "Clients",
@@ -202,6 +215,8 @@ __all__ = [
     "FailedSelect",
     "FailureInfo",
     "Find",
+    "Follow",
+    "Followed",
     "FoundMessage",
     "FoundPage",
     "GrantInfo",
@@ -252,6 +267,7 @@ __all__ = [
     "ReportEntry",
     "ResetDone",
     "ResetQueue",
+    "Resign",
     "RightsCheck",
     "RightsChecked",
     "RightsQuestion",
