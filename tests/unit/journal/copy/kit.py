@@ -45,7 +45,9 @@ class History:
 
     def __init__(self, disk: MemoryDisk) -> None:
         self.image = disk.image()
-        self.all: list[RawRecord] = list(Scanner(disk, 0, segment_size=SIZE, prev_crc=0))
+        first = segment_bases(disk)[0]
+        scanner = Scanner(disk, first, segment_size=SIZE, prev_crc=None if first else 0)
+        self.all: list[RawRecord] = list(scanner)
         self.records: list[Record] = [(one.position, one.crc) for one in self.all]
         self.end = self.all[-1].end
         self.ends = [one.end for one in self.all]
