@@ -1,7 +1,7 @@
 """The segment files of a copy: writing at positions, the next files, removal of the oldest.
 
-A write that goes on in the next segment uses a spare, made ahead by a job as for a journal. If there
-is none, the file is allocated at once: the bytes are there, and who sent them waits.
+A write that goes on in the next segment uses a spare, made ahead by a job as for a journal. If
+there is none, the file is allocated at once: the bytes are there, and who sent them waits.
 """
 
 from __future__ import annotations

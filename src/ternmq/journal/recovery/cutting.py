@@ -6,8 +6,7 @@ others again, since COPY says that the copy is being cut:
 1. COPY says where the cut is, synced (``cut_note``). From now on the journal ends there for
    everybody (``find_end``).
 2. What is behind is kept under ``repair/``, synced, as far as there is room (``kept``).
-3. Segment files that begin at the cut or behind it are removed, the last one first; the folder is
-   synced.
+3. Segment files that begin at the cut or behind it are removed; the folder is synced.
 4. The rest of the segment becomes zeros, synced (``recovery.clear``).
 5. COPY says that the journal is whole up to the cut; or COPY is removed, if the folder is opened
    as a journal of its own.
@@ -45,7 +44,7 @@ def take_away(disk: Disk, ending: Ending) -> Ending:
     cut = ending.valid_end
     keep_some(disk, stretches(ending.dirt, cut), cut)
     behind = [base for base in segment_bases(disk) if base >= cut]
-    for base in reversed(behind):
+    for base in behind:
         disk.remove(segment_name(base))
     if behind:
         disk.sync_folder(FOLDER)
