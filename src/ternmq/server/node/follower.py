@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from ternmq.cluster.coordination.group import Presence
@@ -179,7 +179,7 @@ class Replica:
             await stream.idle.wait()  # no job works on the copy any more
             self._stream = None
 
-    def _follow(self, checkpoints: list[tuple[int, int, int]]) -> Follow:
+    def _follow(self, checkpoints: Sequence[tuple[int, int, int]]) -> Follow:
         copy, settings = self.copy, self.settings
         token = settings.cluster_token
         assert token is not None

@@ -21,7 +21,7 @@ import logging
 import secrets
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -97,6 +97,8 @@ class Node:
         self._hint = asyncio.Event()
         self._news = asyncio.Event()
         """Set whenever the record was read anew."""
+        self._begins_us: int | None = None
+        """Broker time with which a reign begins, as the primary before it had it."""
         self._told = ""
         self._watching: asyncio.Task[None] | None = None
 
@@ -267,7 +269,7 @@ class Node:
 
     async def _follow(self, record: Leadership) -> Leadership | None:
         """Copy from the primary; return the record by which this broker leads, or None."""
-        replica = Replica(self.settings, self._group, self.incarnation, self._loyalty, boot_us)
+        replica = Replica(self.settings, self.incarnation, self._loyalty, boot_us)
         await replica.open(record.journal)
         try:
             while not self.stopping.is_set():
@@ -284,6 +286,7 @@ class Node:
                 return None
             await replica.stop()  # everything is on the disk, and nothing is acknowledged any more
         finally:
+            self._begins_us = replica.broker_time_us
             replica.close()
         newest = await self._read()
         if newest is None or newest.primary == self.settings.name:
@@ -296,7 +299,7 @@ class Node:
         there = self._present.get(record.primary)
         if there is None:
             return ""
-        copying = asyncio.create_task(replica.follow(there, record))
+        copying = asyncio.create_task(replica.follow(there))
         stopping = asyncio.create_task(self.stopping.wait())
         try:
             while not copying.done() and not self.stopping.is_set():
@@ -362,7 +365,10 @@ class Node:
         settings = msgspec.structs.replace(
             self.settings, listen=Address(self.settings.listen.host, self.port)
         )
-        reigning = Reigning(self._group, record, settings, self.copying, boot_us)
+        reigning = Reigning(
+            self._group, record, settings, self.copying, boot_us, begins_us=self._begins_us
+        )
+        self._begins_us = None
         self._porch.close()
         server = Server(settings, new_admin_token=self._new_admin_token, reigning=reigning)
         self._new_admin_token = False
@@ -380,7 +386,8 @@ class Node:
             self.server = server
             log.info("%s leads broker group %s, epoch %d",
                      self.settings.name, self._group.name, record.epoch)  # fmt: skip
-            await asyncio.wait({server.stopped, *waits}, return_when=asyncio.FIRST_COMPLETED)
+            ends: set[asyncio.Future[Any]] = {server.stopped, *waits}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if server.stopped.done():
                 await reigning.resign("its journal failed")
                 with contextlib.suppress(JournalError):

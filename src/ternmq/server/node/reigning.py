@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -42,9 +42,11 @@ class Reigning:
         settings: Of the broker.
         copying: How followers are judged.
         now_us: A clock that nobody sets, and that goes on while the machine sleeps.
+        begins_us: Broker time to begin with; None: the wall clock.
 
     Attributes:
         epoch: Of the reign.
+        begins_us: See the argument.
         deposed: Set when another reign has begun, or may have: nothing is answered any more.
         primary: The followers of this reign; None before ``begun``.
     """
@@ -56,8 +58,10 @@ class Reigning:
         settings: Settings,
         copying: CopySettings,
         now_us: Callable[[], int],
+        begins_us: int | None = None,
     ) -> None:
         self.epoch: Epoch = record.epoch
+        self.begins_us = begins_us
         self.deposed = asyncio.Event()
         self.primary: Primary | None = None
         self._group = group
@@ -145,8 +149,8 @@ class Reigning:
                 self._spawn(self._put_progress(Progress(self.epoch, journal.committed)))
             await asyncio.sleep(_TICK_S)
 
-    def _spawn(self, work: object) -> None:
-        task = asyncio.ensure_future(work)  # type: ignore[arg-type]
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
 
@@ -159,7 +163,7 @@ class Reigning:
         try:
             found = await self._group.read()
         except BadRecord as error:
-            log.error("the coordinator cannot be believed: %s", error)
+            _disbelieve(error)
             return
         if isinstance(found, Leadership) and self.primary is not None:
             self.primary.learned(found)
@@ -168,7 +172,7 @@ class Reigning:
         try:
             await self._group.put_progress(progress)
         except BadRecord as error:
-            log.error("the coordinator cannot be believed: %s", error)
+            _disbelieve(error)
 
     async def _put_floor(self) -> None:
         """State in the record that this reign has begun."""
@@ -220,7 +224,7 @@ class Reigning:
                     return
                 found = await self._group.read()
             except BadRecord as error:
-                log.error("the coordinator cannot be believed: %s", error)
+                _disbelieve(error)
             else:
                 if isinstance(found, Leadership):
                     self.primary.learned(found)
@@ -229,3 +233,7 @@ class Reigning:
                 if isinstance(outcome, Unknown):
                     log.warning("the coordinator does not answer: %s", outcome.why)
             await asyncio.sleep(_AGAIN_S)
+
+
+def _disbelieve(error: BadRecord) -> None:
+    log.error("the coordinator cannot be believed: %s", error)

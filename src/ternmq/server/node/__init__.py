@@ -1,0 +1,9 @@
+"""A broker of a broker group, as a process: roles, the follower's connection, the data folder.
+
+Purpose: what ``app`` is for a broker that is alone. Entry point: ``node.Node``. Reading order:
+``identity`` and ``folder`` (is this the right folder), ``visitors`` (clients of a broker that does
+not lead), ``follower``, ``reigning``, ``node``.
+
+Invariants: decisions are in ``ternmq.cluster``, which does no I/O; a broker without a cluster
+imports nothing of this.
+"""

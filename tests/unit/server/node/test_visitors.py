@@ -1,0 +1,85 @@
+"""Clients of a broker that does not lead are told who does; nonsense is sent away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from ternmq.model.errors import NotPrimary
+from ternmq.server.node import visitors
+from ternmq.server.node.visitors import Porch
+from ternmq.wire import control, frames
+from ternmq.wire.commands import Command
+from ternmq.wire.session import ClientSession, Refusal
+
+DEADLINE = 20.0
+
+
+@asynccontextmanager
+async def opened() -> AsyncIterator[int]:
+    porch = Porch(lambda: "b does not lead; the primary is a at host:1")
+    yield await porch.open("127.0.0.1", 0, None)
+    porch.close()
+
+
+async def answered(port: int, data: bytes) -> bytes:
+    """Send bytes; return everything that comes until the other side closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(data)
+        async with asyncio.timeout(DEADLINE):
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+def hello() -> control.Hello:
+    return control.Hello(app="", token="", client="c" * 32, session=0, library="x", language="x")
+
+
+async def test_hello_is_refused_and_the_primary_named() -> None:
+    session = ClientSession()
+    async with opened() as port:
+        data = await answered(port, session.hello(hello()))
+    (event,) = session.receive(data)
+    assert isinstance(event, Refusal)
+    assert isinstance(event.error, NotPrimary)
+    assert event.error.refresh_routes
+    assert "the primary is a at host:1" in str(event.error)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\n\r\n" * 3,
+        b"\0" * 64,
+        frames.pack(Command.PING, 0, 1, b""),
+        b"\xff" * 5000,
+    ],
+    ids=["http", "zeros", "ping", "long"],
+)
+async def test_nonsense_ends_the_connection(data: bytes) -> None:
+    async with opened() as port:
+        await answered(port, data)
+        assert await answered(port, ClientSession().hello(hello()))  # others are served
+
+
+async def test_one_who_says_nothing_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visitors, "_PATIENCE_S", 0.05)
+    async with opened() as port:
+        assert await answered(port, b"") == b""
+
+
+async def test_there_are_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visitors, "MOST", 2)
+    async with opened() as port:
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        assert await answered(port, ClientSession().hello(hello())) == b""
+        for _, writer in held:
+            writer.close()
+        async with asyncio.timeout(DEADLINE):
+            while not await answered(port, ClientSession().hello(hello())):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
