@@ -11,13 +11,11 @@ import contextlib
 import errno
 import logging
 import os
-import signal
 import ssl
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final, Protocol
 
 from ternmq.access import admin_app
@@ -41,7 +39,7 @@ from ternmq.server.metrics.health import Health
 from ternmq.server.metrics.metrics import BrokerCollector, Shows
 from ternmq.server.native.connection import Connection
 from ternmq.server.native.hub import Hub
-from ternmq.server.process import listening, making
+from ternmq.server.process import listening, making, signals
 from ternmq.server.process.admin_token import AdminToken
 from ternmq.server.process.alarm_log import AlarmLog
 from ternmq.server.process.clock_watch import ClockWatch
@@ -60,8 +58,6 @@ EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 """The journal failed, or could not be opened."""
 
-_ENDS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Signals that stop the broker; SIGHUP (the terminal was closed), unless it is ignored (nohup)."""
 _EVERY_INTERFACE: Final = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
 _SWEEP_S: Final = 1.0
 _LATE_S: Final = 1.0
@@ -488,33 +484,17 @@ class Server:
         return figures.leased
 
 
-def _complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log an error of the loop; in a single line if the process has run out of descriptors.
-
-    A traceback cannot be made then: reading the source lines takes a descriptor.
-    """
-    error = context.get("exception")
-    if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
-        log.error("a connection cannot be accepted now: %s", error.strerror)
-    else:
-        loop.default_exception_handler(context)
-
-
 async def run(settings: Settings, *, announce: bool = True, new_admin_token: bool = False) -> int:
     """Run a broker until SIGTERM or SIGINT; return the exit status."""
     server = Server(settings, new_admin_token=new_admin_token)
     loop = asyncio.get_running_loop()
-    early = _note_signals()
+    early = signals.note()
     await server.start()
     core = server.core
     server.each_second.append(own_process(lambda: core.asked).look)
-    loop.set_exception_handler(_complain)
     told = asyncio.Event()
-    for number in _ends():
-        loop.add_signal_handler(number, told.set)
-    if early:
-        told.set()
-    elif announce:
+    signals.heed(loop, told.set, early)
+    if announce and not told.is_set():
         print(f"listening on {Address(server.host, server.port)}", flush=True)
     waiting = asyncio.ensure_future(told.wait())
     ends: set[asyncio.Future[Any]] = {waiting, server.stopped}
@@ -530,27 +510,6 @@ async def run(settings: Settings, *, announce: bool = True, new_admin_token: boo
     return EXIT_OK
 
 
-def _note_signals() -> list[int]:
-    """Note signals that end the broker, in the returned list: they do not interrupt its start.
-
-    The second signal ends the process at once.
-    """
-    early: list[int] = []
-
-    def note(number: int, _: FrameType | None) -> None:
-        early.append(number)
-        for one in _ends():
-            signal.signal(one, signal.SIG_DFL)
-
-    for one in _ends():
-        signal.signal(one, note)
-    return early
-
-
-def _ends() -> list[signal.Signals]:
-    return [one for one in _ENDS if signal.getsignal(one) != signal.SIG_IGN]
-
-
 def serve(settings: Settings, *, new_admin_token: bool = False) -> int:
     """Run a broker in this process until a signal stops it; return the exit status.
 
@@ -561,7 +520,11 @@ def serve(settings: Settings, *, new_admin_token: bool = False) -> int:
     Raises:
         SettingsError: As ``Server.start``.
     """
-    running = run(settings, new_admin_token=new_admin_token)
+    return run_in_loop(settings, run(settings, new_admin_token=new_admin_token))
+
+
+def run_in_loop(settings: Settings, running: Coroutine[Any, Any, int]) -> int:
+    """Run a broker in a loop of its own; return its exit status, and print why it could not run."""
     try:
         if sys.platform != "win32":
             with contextlib.suppress(ImportError):

@@ -70,6 +70,13 @@ def _run(
         click.echo(_OPEN.format(listen=settings.listen), err=True)
     set_up(settings)
     settings = msgspec.structs.replace(settings, forgets=forgets)
+    if settings.cluster is not None:
+        from ternmq.server.node.node import serve as run_in_group  # a lone broker needs none of it
+
+        try:
+            sys.exit(run_in_group(settings, new_admin_token=new_admin_token))
+        except SettingsError as error:
+            raise Failed(str(error), ExitCode.USAGE) from error
     sys.exit(run(settings, new_admin_token=new_admin_token))
 
 

@@ -35,11 +35,12 @@ from ternmq.model.errors import JournalError
 from ternmq.model.types import Epoch
 from ternmq.model.units import Address
 from ternmq.model.version import __version__
-from ternmq.server.app import EXIT_FAILED, EXIT_OK, Server
+from ternmq.server.app import EXIT_FAILED, EXIT_OK, Server, run_in_loop
 from ternmq.server.node.folder import Folder
 from ternmq.server.node.follower import Replica
 from ternmq.server.node.reigning import Reigning
 from ternmq.server.node.visitors import Porch
+from ternmq.server.process import signals
 from ternmq.server.process.tls import tls_context
 from ternmq.settings import Settings
 
@@ -424,3 +425,22 @@ class Node:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.stopping.wait()
+
+
+async def _run(settings: Settings, *, new_admin_token: bool) -> int:
+    node = Node(settings, new_admin_token=new_admin_token)
+    early = signals.note()
+    await node.start()
+    signals.heed(asyncio.get_running_loop(), node.stopping.set, early)
+    if not node.stopping.is_set():
+        print(f"listening on {Address(settings.listen.host, node.port)}", flush=True)
+    return await node.run()
+
+
+def serve(settings: Settings, *, new_admin_token: bool = False) -> int:
+    """Run a broker of a broker group in this process until a signal stops it; return its status.
+
+    Raises:
+        SettingsError: As ``Node.start`` and ``Node.run``.
+    """
+    return run_in_loop(settings, _run(settings, new_admin_token=new_admin_token))
