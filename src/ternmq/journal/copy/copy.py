@@ -16,11 +16,11 @@ a method says that it blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from ternmq.journal.copy.files import CopyFiles, Pieces
+from ternmq.journal.copy.known import KnownRecords
 from ternmq.journal.disk.port import Disk, File
 from ternmq.journal.log.checkpoint import Checkpoint
 from ternmq.journal.log.copy_file import CopyFile, CopyNote, read_note
@@ -37,9 +37,6 @@ from ternmq.journal.recovery.ending import Ending, find_end
 from ternmq.journal.recovery.recovery import mend
 from ternmq.model.errors import CorruptJournal, DiskError, JournalFailed
 from ternmq.model.types import Epoch, Position
-from ternmq.record.fact.header import HEADER_BYTES, Kind, header_of
-
-_PAD: Final = int(Kind.PAD)
 
 
 @dataclass(slots=True, eq=False)
@@ -102,7 +99,7 @@ class Copy:
         self._disk = disk
         self._copy_file = copy_file
         self._reserve_bytes = reserve_bytes
-        self._epochs: list[Checkpoint] = []
+        self._known = KnownRecords(disk, segment_size, ())
         self._sync: CopySyncJob | None = None
 
     @classmethod
@@ -193,7 +190,7 @@ class Copy:
     def _begin(self, ending: Ending, spares: int) -> None:
         """Go on from what the walk to the end found."""
         self.first, self.end, self.last = ending.first, ending.valid_end, ending.last
-        self._epochs = list(ending.epochs)
+        self._known = KnownRecords(self._disk, self.segment_size, ending.epochs)
         self.stated = self._copy_file.note
         self.committed = self.stated.committed
         # If the end is exactly a segment's end, that segment is still the one in use.
@@ -255,17 +252,7 @@ class Copy:
         """
         if self.last is None:
             return []
-        known = {one.position: one for one in (*self._epochs, self.last)}
-        bases = range(self.first, self.end, self.segment_size)
-        positions = sorted({*known, *map(Position, bases)}, reverse=True)
-        if len(positions) > most:
-            positions[most - 1 :] = positions[-1:]
-        found = (known.get(position) or self._checkpoint(position) for position in positions)
-        return [one for one in found if one is not None]
-
-    def _checkpoint(self, position: Position) -> Checkpoint | None:
-        record = self.record(position)
-        return None if record is None else Checkpoint(position, Epoch(record.epoch), record.crc)
+        return self._known.newest(self.first, self.last, most)
 
     # -------------------------------------------------------------------------------------- write
 
@@ -293,7 +280,7 @@ class Copy:
         except DiskError as error:
             self._fail(error, "writing to the copy failed")
         if last.epoch != self.last_epoch:
-            self._epochs.extend(_begun(pieces, self.last_epoch))
+            self._known.written(pieces, self.last_epoch)
         self.end, self.last = end, last
         self._files.space.reached(end)
 
@@ -451,7 +438,7 @@ class Copy:
                 self.first = Position(self.first + self.segment_size)
         except DiskError as error:
             self._fail(error, f"removing the segment at {self.first} failed")
-        self._epochs = [one for one in self._epochs if one.position >= first]
+        self._known.removed_below(first)
         return names
 
     # -------------------------------------------------------------------------------------- space
@@ -492,15 +479,3 @@ def _ending_at(disk: Disk, cut: Position) -> Ending:
     if ending is None or ending.valid_end != cut:
         raise CorruptJournal(f"the copy does not read back up to {cut}", file=FOLDER)
     return ending
-
-
-def _begun(pieces: Pieces, epoch: Epoch) -> Iterator[Checkpoint]:
-    """Yield the first record of each epoch in the pieces, after the one given."""
-    for position, data in pieces:
-        at = 0
-        while at < len(data):
-            header = header_of(data[at : at + HEADER_BYTES])
-            if header.epoch != epoch:
-                epoch = Epoch(header.epoch)
-                yield Checkpoint(Position(position + at), epoch, header.crc)
-            at += HEADER_BYTES if header.kind == _PAD else header.length

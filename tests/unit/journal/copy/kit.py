@@ -132,7 +132,7 @@ def records_of(disk: Disk, end: int) -> list[Record]:
     """Return the records of a folder up to a position, where they must end."""
     first = segment_bases(disk)[0]
     scanner = Scanner(disk, first, segment_size=SIZE, prev_crc=None if first else 0, stop=end)
-    found = [(one.position, one.crc) for one in scanner]
+    found: list[Record] = [(one.position, one.crc) for one in scanner]
     assert scanner.position == end
     return found
 

@@ -354,7 +354,7 @@ def test_a_sync_that_ends_after_a_failure_is_not_believed():
     assert copy.durable == 0
 
 
-def test_no_descriptor_is_kept_of_segments_that_are_full(tmp_path):
+def test_no_descriptor_is_kept_of_segments_that_are_full(tmp_path, monkeypatch):
     closed: list[str] = []
     disk = RealDisk(tmp_path)
     copy = begun(disk)
@@ -374,7 +374,7 @@ def test_no_descriptor_is_kept_of_segments_that_are_full(tmp_path):
 
         return Watched()
 
-    disk.open = watching
+    monkeypatch.setattr(disk, "open", watching)
     for batch in OLD.batches(count=1):
         batch.to(copy)
         copy.sync_all()

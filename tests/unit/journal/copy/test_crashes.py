@@ -240,7 +240,7 @@ def images(run: Run, medium: Medium, chance: random.Random) -> Iterator[tuple[in
         for draw in draws:
             if len(draw.names) != len(medium.name_ops):
                 continue
-            key = medium.key(draw)
+            key = id(run.at(begin + at)), medium.key(draw)  # another promise: another question
             if key not in seen:
                 seen.add(key)
                 yield begin + at, medium.image(draw)
