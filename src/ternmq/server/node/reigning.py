@@ -101,7 +101,7 @@ class Reigning:
             on_change=self._change,
             on_deposed=self._depose,
         )
-        hub.replication = self.primary
+        hub.take_follower = self.primary.follow
         self._unwatch = self._group.watch(self._hint.set)
         self._keeping = asyncio.create_task(self._keep())
 
@@ -112,7 +112,7 @@ class Reigning:
     async def resign(self, why: str) -> None:
         """End the reign: answers stop, then a member may stand at once."""
         if self.primary is not None:
-            await self.primary.resign(why)
+            self.primary.resign(why)
         await self.end()
 
     async def end(self) -> None:
@@ -178,7 +178,7 @@ class Reigning:
         """State in the record that this reign has begun."""
         async with self._changing:
             assert self.primary is not None
-            record = self.primary.record
+            record = self.primary.reign.record
             await self._decided(
                 msgspec.structs.replace(
                     record,
@@ -197,7 +197,7 @@ class Reigning:
         """Change the members, and have the reign learn what became of it."""
         async with self._changing:
             assert self.primary is not None
-            record = self.primary.record
+            record = self.primary.reign.record
             if record.version != change.replaces:
                 self.primary.withdrawn()  # the record has changed meanwhile; it is asked for anew
                 return
