@@ -19,7 +19,7 @@ work that may block is returned as a job, and ``SyncThread`` runs it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,9 +55,13 @@ _JOIN_ABOVE_BYTES: Final = 16 << 10  # from here a second CRC call costs less th
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Consecutive records of one file that wait for ``flush``; ``offset`` is the first one's."""
+    """Consecutive records of one file that wait for ``flush``; ``offset`` is the first one's.
+
+    ``base`` is the position at which the file begins.
+    """
 
     file: File
+    base: int
     offset: int
     records: list[bytes]
 
@@ -98,6 +102,8 @@ class Journal:
         segment_size: Bytes of every segment file.
         max_body: Largest body, in bytes, that a record may have.
         failure: Why the journal refuses everything, None while it works.
+        sink: Called with the position and the bytes of each write, right after it and before the
+            next sync: the records of one segment, whole, of a PAD only its header. For copies.
 
     Args:
         disk: The data root.
@@ -133,6 +139,7 @@ class Journal:
         self._alone = True
         self.segment_size = segment_size
         self.failure: Exception | None = None
+        self.sink: Callable[[Position, bytes], None] | None = None
         # After a record of the largest body a segment must still have room for a PAD header.
         self.max_body = segment_size - SEGMENT_RECORD_BYTES - 2 * HEADER_BYTES
         self._disk = disk
@@ -147,7 +154,7 @@ class Journal:
         self._soft_end = self._segment_end - self._kept_bytes
         self._file = disk.open(segment_name(self._base))
         self._records: list[bytes] = []
-        self._groups = [_Group(self._file, end - self._base, self._records)]
+        self._groups = [_Group(self._file, self._base, end - self._base, self._records)]
         self._flushed = 0
         self._dirty: dict[str, File] = {}
         self._recent = RecentRecords(tail_bytes)
@@ -293,7 +300,7 @@ class Journal:
         self._soft_end = self._segment_end - self._kept_bytes
         self._file = file
         self._records = []
-        self._groups.append(_Group(file, 0, self._records))
+        self._groups.append(_Group(file, base, 0, self._records))
         self.end = Position(base)
         body = SEGMENT.pack(base, self.segment_size, *self._settle_state())
         self.append(Kind.SEGMENT, body, time_us)
@@ -355,11 +362,13 @@ class Journal:
                 raise JournalFailed(f"writing to {group.file.name} failed") from error
             self._dirty[group.file.name] = group.file
             self._recent.count(len(data))
+            if self.sink is not None:
+                self.sink(Position(group.base + group.offset), data)
             self._flushed += len(records)
         self.written = self.end
         self._young = self._recent.young
         self._records = []
-        self._groups = [_Group(self._file, self.end - self._base, self._records)]
+        self._groups = [_Group(self._file, self._base, self.end - self._base, self._records)]
         self._space.reached(self.end)
 
     def failed(self, error: Exception) -> None:
