@@ -272,14 +272,16 @@ class Node:
         """Copy from the primary; return the record by which this broker leads, or None."""
         replica = Replica(self.settings, self.incarnation, self._loyalty, boot_us)
         await replica.open(record.journal)
+        why = said = ""
         try:
             while not self.stopping.is_set():
                 record = self._record or record
                 if record.primary == self.settings.name:
                     return None
-                why = await self._copy(replica, record)
-                if why:
+                why = await self._copy(replica, record) or why
+                if why != said:
                     log.info("%s", why)
+                said = why
                 if self._may_stand():
                     break
                 await self._pause(_AGAIN_S)
@@ -292,8 +294,9 @@ class Node:
         newest = await self._read()
         if newest is None or newest.primary == self.settings.name:
             return None
-        log.warning("no word from the primary %s: %s stands", newest.primary, self.settings.name)
-        return await self._stand(newest, f"no word from {newest.primary}")
+        why = why or f"no word from {newest.primary}"
+        log.warning("%s: %s stands for primary", why, self.settings.name)
+        return await self._stand(newest, why)
 
     async def _copy(self, replica: Replica, record: Leadership) -> str:
         """Follow the primary while it leads and is heard; return why that ended."""

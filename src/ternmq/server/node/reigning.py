@@ -110,8 +110,12 @@ class Reigning:
         await self._committed.wait()
 
     async def resign(self, why: str) -> None:
-        """End the reign: answers stop, then a member may stand at once."""
+        """End the reign: answers stop, then a member may stand at once.
+
+        What the broker wrote last, its STATE and the MARK of a clean stop, is sent before.
+        """
         if self.primary is not None:
+            self.primary.written()
             self.primary.resign(why)
         await self.end()
 
