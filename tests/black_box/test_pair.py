@@ -25,13 +25,13 @@ class Producer(threading.Thread):
         self._url = url
         self._topic = topic
         self._key = key
-        self._stop = threading.Event()
+        self._ends = threading.Event()
 
     def run(self) -> None:
         try:
             with ternmq.sync.connect(self._url, timeout=DEADLINE) as client:
                 number = 0
-                while not self._stop.is_set():
+                while not self._ends.is_set():
                     try:
                         client.send(self._topic, {"n": number}, ordering_key=self._key)
                         self.answered.append(number)
@@ -52,7 +52,7 @@ class Producer(threading.Thread):
         assert self.error is None
 
     def finish(self) -> None:
-        self._stop.set()
+        self._ends.set()
         self.join(2 * DEADLINE)
         assert not self.is_alive()
         assert self.error is None
