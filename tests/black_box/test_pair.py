@@ -61,9 +61,12 @@ class Producer(threading.Thread):
 def consumed(url: str, topic: str, count: int) -> list[int]:
     """Consume until so many different numbers have come; return them in their order."""
     found: list[int] = []
-    with ternmq.sync.connect(url, timeout=DEADLINE) as client:
-        for delivery in client.consume(topic, group="check"):
-            found.append(delivery.json()["n"])
+    with (
+        ternmq.sync.connect(url, timeout=DEADLINE) as client,
+        client.consume(topic, group="check") as deliveries,
+    ):
+        for delivery in deliveries:
+            found.append(delivery.value["n"])
             delivery.ack()
             if len(set(found)) >= count:
                 break

@@ -111,6 +111,7 @@ class CheckedPreparing:
         if checked.entry is not None:
             return self._duplicate(found, checked.entry, app, name)
         flags, count = checked.flags, checked.rows
+        self._ledger.copies.check(found.spec)
         self._sending.check_new(now_us, found, batch, flags)
         due = due_times_of(batch) if flags & _WITH_DUE else array("q")
         if flags & _WITH_DUE:

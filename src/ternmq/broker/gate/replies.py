@@ -167,10 +167,10 @@ class Gate(Generic[T]):
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._waiting: tuple[deque[tuple[int, T]], deque[tuple[int, T]]] = (deque(), deque())
+        self._waiting: tuple[deque[tuple[int, T]], ...] = (deque(), deque(), deque())
 
     def __len__(self) -> int:
-        return len(self._waiting[0]) + len(self._waiting[1])
+        return sum([len(one) for one in self._waiting])
 
     def hold(self, position: int, rests: Rests, answer: T) -> None:
         """Hold a reply; one with a lower position than the one before it waits for that one."""
@@ -179,12 +179,20 @@ class Gate(Generic[T]):
             position = queue[-1][0]
         queue.append((position, answer))
 
-    def release(self, committed: int, written: int) -> list[T]:
-        """Return the replies that may be sent now: those with a position at or below the mark."""
+    def release(self, committed: int, written: int, strict: int = 0) -> list[T]:
+        """Return the replies that may be sent now: those with a position at or below the mark.
+
+        Args:
+            committed: The commit mark.
+            written: The written mark.
+            strict: The commit mark as it was when two copies were sure last.
+        """
         free: list[T] = []
-        by_commit, by_write = self._waiting
+        by_commit, by_write, by_copies = self._waiting
         while by_commit and by_commit[0][0] <= committed:
             free.append(by_commit.popleft()[1])
         while by_write and by_write[0][0] <= written:
             free.append(by_write.popleft()[1])
+        while by_copies and by_copies[0][0] <= strict:
+            free.append(by_copies.popleft()[1])
         return free

@@ -75,7 +75,9 @@ def check_batch(
             "prevents duplicates"
         )
     if topic.spec.durability is Durability.STRICT:
-        raise StrictNeedsReplica(f"topic {topic.name} is strict and this broker has no replica")
+        raise StrictNeedsReplica(
+            f"topic {topic.name} is strict, and transactions take no messages for strict topics"
+        )
     if size > limits.batch_bytes or size + overhead > ledger.journal.max_body:
         raise MessageTooLarge(f"a batch of {size} bytes")
     entry: Entry | None = None

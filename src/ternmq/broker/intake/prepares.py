@@ -98,6 +98,7 @@ class Preparing:
             return self._duplicate(topic, checked.entry, writer, batch_id, part)
         if known is not None:
             known.check_open(batch_id)
+        self._ledger.copies.check(topic.spec)
         self._sending.check_new(now_us, topic, batch, checked.flags)
         opened = self._views.undecided.of(known, batch_id)
         scheduled = bool(checked.flags & _WITH_DUE)

@@ -25,8 +25,7 @@ from ternmq.model.errors import (
     MessageNotFound,
     UnknownQueue,
 )
-from ternmq.model.marks import Rests
-from ternmq.model.specs import Durability
+from ternmq.model.marks import rests_of
 from ternmq.model.types import DAY_US, MINUTE_US, Position
 from ternmq.record.batch.batch import HEADER, Batch, Column, flags_of
 from ternmq.record.batch.hashes import application_id_hash
@@ -46,9 +45,6 @@ LONGEST_DELAY_US: Final = 731 * DAY_US + MINUTE_US
 """731 days, and a minute because a client's idea of broker time may be ahead."""
 _WITH_IDS: Final = 1 << Column.APPLICATION_ID_HASH
 # Members as module names: to look one up in its class takes 0.2 us (Python 3.11).
-_FAST: Final = Durability.FAST
-_DURABLE: Final = Rests.DURABLE
-_WRITTEN: Final = Rests.WRITTEN
 
 
 def check_scheduled(views: Views, rows: int) -> None:
@@ -114,7 +110,7 @@ class Scheduling:
             stored -= len(known.outcomes) + len(known.repeats)
             if not stored:
                 return SendReply(
-                    topic.number, number or 0, None, 0, known.depends, _DURABLE,
+                    topic.number, number or 0, None, 0, known.depends, rests_of(topic.spec.durability),
                     duplicate=True, rows=known.outcomes, scheduled=True,
                 )  # fmt: skip
             runs = self._ids.runs(known, batch, count)
@@ -124,7 +120,7 @@ class Scheduling:
         self.arm(topic.number, max(now_us, earliest))
         return SendReply(
             topic.number, number or 0, None, stored, self._ledger.end,
-            _WRITTEN if topic.spec.durability is _FAST else _DURABLE,
+            rests_of(topic.spec.durability),
             rows=known.told(None) if known is not None and runs else (), scheduled=True,
         )  # fmt: skip
 

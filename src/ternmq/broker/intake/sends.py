@@ -21,11 +21,10 @@ from ternmq.model.errors import (
     MessageNotFound,
     MessageTooLarge,
     OrderingKeyRequired,
-    StrictNeedsReplica,
     TopicNotOrdered,
     UnknownQueue,
 )
-from ternmq.model.marks import Rests
+from ternmq.model.marks import Rests, rests_of
 from ternmq.model.specs import LONGEST_US, Durability, TopicSpec
 from ternmq.model.types import MINUTE_US, SECOND_US
 from ternmq.record.batch.batch import (
@@ -61,6 +60,7 @@ _STRICT: Final = Durability.STRICT
 _FAST: Final = Durability.FAST
 _DURABLE: Final = Rests.DURABLE
 _WRITTEN: Final = Rests.WRITTEN
+_RESTS_STRICT: Final = Rests.STRICT
 _NOTHING_KNOWN: Final = Known()
 _RECORD_OVERHEAD: Final = HEADER_BYTES + messages.PREFIX_BYTES + 8
 
@@ -74,13 +74,14 @@ class Sending:
         scheduling: Decides those with due times.
     """
 
-    __slots__ = ("_ids", "_ledger", "_room", "_store", "_views", "scheduling")
+    __slots__ = ("_copies", "_ids", "_ledger", "_room", "_store", "_views", "scheduling")
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._views = ledger.views
         self._store = ledger.store
         self._room = ledger.room
+        self._copies = ledger.copies
         self._ids = GivenIds(ledger)
         self.scheduling = Scheduling(ledger, self._ids)
 
@@ -99,7 +100,7 @@ class Sending:
 
         Raises:
             InvalidBatch, OrderingKeyRequired, TopicNotOrdered, UnknownQueue, MessageTooLarge,
-                DueTooFar, StrictNeedsReplica: nothing was stored.
+                DueTooFar, StrictNeedsReplica, ReadOnly: nothing was stored.
             IdConflict, ResendTooOld: see `dedup`.
             DiskFull, Busy: nothing was stored; a later attempt may succeed.
             WouldBlock: bytes must be read first; nothing was changed.
@@ -114,8 +115,6 @@ class Sending:
         spec = topic.spec
         if flags & _TO_CHECK or topic.special:
             self.check_flags(topic, flags, batch)
-        if spec.durability is _STRICT:
-            raise StrictNeedsReplica(f"topic {topic.name} is strict and this broker has no replica")
         takes = size + _RECORD_OVERHEAD
         if size > views.limits.batch_bytes or takes > journal.max_body:
             raise MessageTooLarge(f"a batch of {size} bytes")
@@ -127,6 +126,8 @@ class Sending:
                 return self._duplicate(now_us, topic, batch, known, number)
         elif producer is None and len(dedup.producers) >= views.limits.producers:
             raise Busy(f"there are {views.limits.producers:,} producers, the limit producers")
+        if spec.durability is _STRICT or self._copies.read_only:
+            self._copies.check(spec)
         if flags & _AFTER_DEDUP:
             self.check_new(now_us, topic, batch, flags)
         if dedup.full(now_us):
@@ -250,7 +251,8 @@ class Sending:
         rows = known.told(None if fast else stored) if runs else ()
         if fast:
             return SendReply(topic.number, queue.number, None, count, end, _WRITTEN, rows=rows)
-        return SendReply(topic.number, queue.number, first, count, end, _DURABLE, rows=rows)
+        rests = _RESTS_STRICT if topic.spec.durability is _STRICT else _DURABLE
+        return SendReply(topic.number, queue.number, first, count, end, rests, rows=rows)
 
     def _send_with_ids(
         self, now_us: int, topic: Topic, number: int | None, batch: bytes, count: int
@@ -263,7 +265,7 @@ class Sending:
             return self._store_rows(now_us, topic, queue, batch, count, ())
         if not stored:  # a repeat follows a new row of the same batch, so there are no repeats here
             return SendReply(
-                topic.number, queue.number, None, 0, known.depends, Rests.DURABLE,
+                topic.number, queue.number, None, 0, known.depends, rests_of(topic.spec.durability),
                 duplicate=True, rows=known.outcomes,
             )  # fmt: skip
         return self._store_rows(now_us, topic, queue, batch, stored, runs, known)
@@ -303,7 +305,7 @@ class Sending:
             None if untold else stored.first_offset,
             stored.count,
             end,
-            Rests.WRITTEN if fast else Rests.DURABLE,
+            rests_of(topic.spec.durability),
             duplicate=True,
             rows=rows,
             scheduled=scheduled,
@@ -342,7 +344,7 @@ class Sending:
             second = self._views.dedup.second_of(known.position)
             scheduled = max(due_times_of(batch)) >= (second + 1) * SECOND_US
         return SendReply(
-            topic.number, queue, None, count, known.position, _DURABLE, duplicate=True, rows=rows,
+            topic.number, queue, None, count, known.position, rests_of(topic.spec.durability), duplicate=True, rows=rows,
             scheduled=scheduled,
         )  # fmt: skip
 

@@ -18,6 +18,7 @@ from typing import Final
 from ternmq.broker.clock.timers import TimerStore
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.group.retry import Chance
+from ternmq.broker.ledger.copies import Copies
 from ternmq.broker.ledger.factkinds import F, FactKind, Written
 from ternmq.broker.ledger.room import Room
 from ternmq.broker.ledger.views import Views
@@ -54,6 +55,7 @@ class Ledger:
         timers: Times at which something is due; derived from the views, set by decisions.
         wakes: Subscriptions whose parked pulls are to be tried again.
         room: The space for records that clients send.
+        copies: Whether two copies are sure, and whether new messages are taken.
         rewinds: Number of events after which a group may need finished rows again: see
             ``judge_again``.
     """
@@ -64,6 +66,7 @@ class Ledger:
         "_handed_until",
         "_table",
         "chance",
+        "copies",
         "index",
         "journal",
         "limits",
@@ -90,6 +93,7 @@ class Ledger:
         self.timers = TimerStore()
         self.wakes = Wakes(views.catalog)
         self.room = Room(journal)
+        self.copies = Copies()
         self.rewinds = 0
         self._table = views.table
         self._at = Written()
