@@ -116,7 +116,8 @@ class Link(asyncio.Protocol):
 
     def refuse(self, error: TernMQError) -> None:
         """Refuse FOLLOW, and close."""
-        log.warning("%s was refused: %s", self, error)
+        level = logging.INFO if error.retriable else logging.WARNING
+        log.log(level, "%s was refused: %s", self, error)
         self._transport.write(self._stream.refuse(error))
         self._close()
 
