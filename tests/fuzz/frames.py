@@ -13,6 +13,7 @@ from ternmq.wire import bodies, control, frames
 from ternmq.wire.commands import PUSHES, TABLE, Command
 from ternmq.wire.frames import FrameReader
 from ternmq.wire.session import ClientSession, ServerSession, State
+from ternmq.wire.stream import FollowerStream, PrimaryStream
 from tests.fuzz.engine import Input, Target
 from tests.unit.wire import examples
 
@@ -69,8 +70,11 @@ def opening(data: bytes) -> None:
     for piece in _pieces(data):
         assert not session.receive(piece)
         if session.state is State.GREETED:
-            assert session.hello is not None
-            session.welcome(examples.WELCOME)
+            if session.hello is None:
+                assert session.follow is not None
+                session.refuse(examples.REFUSED)
+            else:
+                session.welcome(examples.WELCOME)
             return
         assert session.held_bytes < frames.OPENING_BYTES
 
@@ -111,6 +115,32 @@ def client_opening(data: bytes) -> None:
     session.hello(examples.HELLO)
     for piece in _pieces(data):
         session.receive(piece)
+
+
+def follower(data: bytes) -> None:
+    """Let a follower hear these bytes behind the answer to FOLLOW."""
+    session = FollowerStream()
+    session.receive(PrimaryStream(1).answer(examples.FOLLOWED))
+    for piece in _pieces(data):
+        session.receive(piece)
+
+
+def follower_opening(data: bytes) -> None:
+    """Let a follower hear these bytes as the answer to FOLLOW."""
+    session = FollowerStream()
+    for piece in _pieces(data):
+        session.receive(piece)
+        if session.followed is None:
+            assert session.held_bytes < 65_536
+
+
+def primary(data: bytes) -> None:
+    """Let a primary hear these bytes of a follower."""
+    session = PrimaryStream(1)
+    session.answer(examples.FOLLOWED)
+    for piece in _pieces(data):
+        session.receive(piece)
+        assert session.held_bytes < 64
 
 
 # ----------------------------------------------------------------------------------------- bodies
@@ -166,6 +196,9 @@ _ANSWERS: Final[dict[str, Callable[[bytes], object]]] = {
     "rows": _again(bodies.unpack_rows, examples.pack_rows, exact=True),
     "records": bodies.unpack_records,
     "pong": _again(bodies.unpack_pong, bodies.pack_pong, exact=True),
+    "bytes": _again(bodies.unpack_bytes, examples.pack_bytes, exact=True),
+    "marks": _again(bodies.unpack_marks, bodies.pack_marks, exact=True),
+    "ack": _again(bodies.unpack_ack, bodies.pack_ack, exact=True),
     "refusal": bodies.unpack_refusal,
 }
 
@@ -196,12 +229,20 @@ _CONTROL_ANSWERS: Final[dict[str, Callable[[bytes], object]]] = {
     for command, entry in TABLE.items()
     if entry.answer is not None
 } | {f"{command.name.lower()}-push": _control_answer(kind) for command, kind in PUSHES.items()}
+_CONTROL |= {"follow-request": _control(control.Follow)}
+_CONTROL_ANSWERS |= {
+    "follow-answer": _control_answer(control.Followed),
+    "resign-push": _control_answer(control.Resign),
+}
 _STREAMS: Final[dict[str, Callable[[bytes], object]]] = {
     "stream": stream,
     "opening": opening,
     "opened": opened,
     "client": client,
     "client-opening": client_opening,
+    "follower": follower,
+    "follower-opening": follower_opening,
+    "primary": primary,
 }
 
 
@@ -243,6 +284,22 @@ def sown() -> Iterator[Input]:
     ):
         yield Input("stream", b"".join(some))
         yield Input(part, b"".join(some))
+    streamed = {
+        command: frames.pack(command, flags, not flags & frames.PUSH, body)
+        for command, (flags, body) in examples.STREAM.items()
+    }
+    yield Input("opening", streamed[Command.FOLLOW])
+    yield Input("primary", streamed[Command.ACK] * 2)
+    sent = b"".join(streamed[one] for one in (Command.BYTES, Command.MARKS, Command.RESIGN))
+    yield Input("follower", sent)
+    yield Input("follower", farewell)
+    yield Input("follower-opening", PrimaryStream(1).answer(examples.FOLLOWED) + sent)
+    yield Input("follower-opening", PrimaryStream(1).refuse(examples.REFUSED))
+    for name, command in (("bytes", Command.BYTES), ("marks", Command.MARKS), ("ack", Command.ACK)):
+        yield Input(name, examples.STREAM[command][1])
+    yield Input("follow-request", control.encode(examples.FOLLOW))
+    yield Input("follow-answer", control.encode(examples.FOLLOWED))
+    yield Input("resign-push", control.encode(examples.RESIGN))
     yield Input("send", every[Command.SEND].request)
     yield Input("send", bodies.pack_send(*examples.SEND_ANY))
     yield Input("prepare", every[Command.PREPARE].request)

@@ -6,7 +6,8 @@ named above it:
 * ``telemetry`` (counters, logs, the audit), ``engine`` (the loop around the core).
 * ``desk`` (what all callers share), ``metrics`` (for operators, over HTTP).
 * ``commands`` (the handlers; they know callers through ``wire.port`` alone).
-* ``native`` (the door for the native protocol), ``process`` (token, TLS, disk, threads).
+* ``native`` (the door for the native protocol), ``replication`` (the journal goes to followers).
+* ``process`` (token, TLS, disk, threads).
 * ``app`` puts them together.
 
 Invariants: one loop; nothing in it waits for the disk (a short sync of a quick disk excepted, see

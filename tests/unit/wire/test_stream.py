@@ -100,6 +100,20 @@ def test_a_record_as_large_as_a_segment_comes():
         follower.receive(primary.bytes_head(8, 7, FOLLOWED.segment_bytes + 65_536))
 
 
+@pytest.mark.parametrize("size", [1, 15, 17, 1 << 20])
+def test_bytes_may_come_with_the_answer(size):
+    """They are larger than an answer may be, and nothing is lost."""
+    follower, primary = FollowerStream(), PrimaryStream(1)
+    records = bytes(200_000)
+    data = primary.answer(FOLLOWED) + primary.bytes_head(8, 7, len(records)) + records
+    data += primary.marks(MARKS)
+    got: list[object] = []
+    for at in range(0, 1000, size):
+        got += follower.receive(data[at : min(at + size, 1000)])
+    got += follower.receive(data[1000:])
+    assert got == [FOLLOWED, bodies.Bytes(8, 7, records), MARKS]
+
+
 def test_the_largest_follow_fits_the_first_frame():
     largest = msgspec.structs.replace(
         FOLLOW,

@@ -22,6 +22,8 @@ class CopySettings:
         far_bytes: A member that is further behind than this ...
         far_us: ... for so long is taken out.
         stagger_us: How much longer a member waits before it stands, for each that has more.
+        window_bytes: Most bytes that are sent to a follower and not acknowledged.
+        tail_bytes: Bytes of the newest records that the primary keeps in memory for followers.
     """
 
     lease_us: int = 3 * _SECOND_US
@@ -30,6 +32,8 @@ class CopySettings:
     far_bytes: int = 64 * _MIB
     far_us: int = 10 * _SECOND_US
     stagger_us: int = _SECOND_US // 5
+    window_bytes: int = 16 * _MIB
+    tail_bytes: int = 32 * _MIB
 
     def __post_init__(self) -> None:
         """Check that a silent member is taken out before it may stand.

@@ -42,6 +42,7 @@ from ternmq.model.types import Position
 from ternmq.model.words import lasting
 from ternmq.server.engine.clocks import Clocks, SystemClocks
 from ternmq.server.engine.coldreads import ColdReads
+from ternmq.server.engine.copies import Copies, Errand
 from ternmq.server.engine.sync_pace import SyncPace, TimedSync
 from ternmq.server.telemetry.late_imports import Import, load_numpy
 
@@ -92,6 +93,8 @@ class Core:
         CorruptJournal, UnknownRecordKind, DiskError: As ``open_broker``.
     """
 
+    copies: Copies | None = None
+    """The copies of the journal at other brokers; None: there are none."""
     _frozen_until = 0.0
     """Time of ``perf_counter`` at which timers run again after the process was frozen; 0: it never
     was."""
@@ -240,6 +243,21 @@ class Core:
         """
         self._read_thread.submit(job)
 
+    def read_beside(self, errand: Errand) -> None:
+        """Do a job in the read thread; its ``then`` runs in the loop afterwards.
+
+        A job that ends after ``close`` is not told of.
+        """
+        self._read_thread.submit(errand)
+
+    def may_answer(self) -> bool:
+        """Return whether anything may leave to clients now."""
+        return self.copies is None or self.copies.may_answer()
+
+    def time_us(self) -> int:
+        """Read broker time, without keeping it for the turn; for code outside of turns."""
+        return self.clock.read(self.clocks.monotonic_us(), self.clocks.wall_us())
+
     def _end_turn(self) -> None:
         self._turn = None
         if self._closed or self.failure is not None:
@@ -259,6 +277,8 @@ class Core:
             if keeps_house:
                 self._keep_up(now, began + UPKEEP_S)
             journal.flush()
+            if self.copies is not None:
+                self.copies.written()  # so that link and disk work at the same time
             if self._start_sync():
                 self.on_durable()  # parked pulls may get these rows
                 if journal.written != journal.end:
@@ -450,6 +470,10 @@ class Core:
         if job in self.cold_reads:
             self.cold_reads.ended(job, error)
             return
+        if isinstance(job, Errand):
+            if not self._closed:
+                job.then(error)
+            return
         if isinstance(job, Import):
             if error is not None:
                 log.error("%s cannot be imported: %s", job.library, error)
@@ -486,6 +510,8 @@ class Core:
         if self.failure is None:
             journal.synced(job.sync)
             self.broker.committed()
+            if self.copies is not None:
+                self.copies.synced()
 
     def commit(self, upto: Position) -> None:
         """Move the commit mark of a journal that has copies; the next turn sends what it frees.

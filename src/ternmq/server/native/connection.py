@@ -328,7 +328,7 @@ class Connection(asyncio.BufferedProtocol):
         hub = self._hub
         hello = self._session.hello
         if hello is None:
-            self._refuse_follower()
+            self._follow()
             return
         try:
             if hub.desk.draining:
@@ -341,7 +341,7 @@ class Connection(asyncio.BufferedProtocol):
             self._count_refusal(error)
             if isinstance(error, Unauthenticated):
                 hub.audit.denied(hello.app, self.address, Command.HELLO, error)
-            self._transport.write(self._session.refuse(error))
+            self._say(self._session.refuse(error))
             self._close("refused")
             return
         self.session = joined.session
@@ -352,13 +352,25 @@ class Connection(asyncio.BufferedProtocol):
         hub.core.hold(_Welcome(self), frame, joined.position, Rests.DURABLE, 0)
         hub.core.touch()
 
-    def _refuse_follower(self) -> None:
-        """Refuse FOLLOW: this broker belongs to no broker group."""
-        error = UnknownCommand("this broker belongs to no broker group")
-        log.info("%s was refused: %s", self.address, error)
-        self._count_refusal(error)
-        self._transport.write(self._session.refuse(error))
-        self._close("refused")
+    def _follow(self) -> None:
+        """Hand the connection over to what sends the journal to a follower, or refuse FOLLOW."""
+        hub, follow, take = self._hub, self._session.follow, self._hub.take_follower
+        assert follow is not None
+        if take is None:
+            error = UnknownCommand("this broker is not the primary of a broker group")
+            log.info("%s was refused: %s", self.address, error)
+            self._count_refusal(error)
+            self._transport.write(self._session.refuse(error))
+            self._close("refused")
+            return
+        self.closed = True  # it is no client: none of the budgets and limits here hold for it
+        self.counted = False
+        hub.peers.discard(self)
+        hub.admission.left(self, self._host)
+        hub.counters.connections = len(hub.peers)
+        self._drop()
+        self._forget()
+        take(self._transport, follow, self._session.hello_id, self.address)
 
     def welcomed(self, frame: bytes) -> None:
         """Queue the answer to HELLO, and then the pushes that waited for it."""
@@ -633,6 +645,16 @@ class Connection(asyncio.BufferedProtocol):
         if self._backlog:
             self._pump()
 
+    def _write_last(self) -> None:
+        """Write the queued frames outside of a turn, if they may leave."""
+        if self._hub.core.may_answer():
+            self.write_out()
+
+    def _say(self, frame: bytes) -> None:
+        """Write a last frame, if it may leave."""
+        if self._hub.core.may_answer():
+            self._transport.write(frame)
+
     def _look_at_buffer(self) -> int:
         """Count the bytes in the transport's buffer, which the peer has not taken; return them."""
         size = self._transport.get_write_buffer_size()
@@ -694,9 +716,9 @@ class Connection(asyncio.BufferedProtocol):
         self._count_refusal(error)
         log.info("%s broke the protocol: %s", self.address, error)
         opening = self._session.state is State.OPENING
-        self.write_out()
+        self._write_last()
         farewell = self._session.farewell(error)
-        self._transport.write(farewell if words is None else words)
+        self._say(farewell if words is None else words)
         self._close("protocol" if not opening else "handshake")
 
     def _close(self, why: str) -> None:
@@ -719,8 +741,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def finish(self) -> None:
-        """Write all pending answers, then close."""
-        self.write_out()
+        """Write all pending answers, if they may leave, then close."""
+        self._write_last()
         self._drop()
         self.closed = True
         self._transport.close()

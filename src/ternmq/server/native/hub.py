@@ -21,10 +21,11 @@ run last in a turn, after its sync and its answers: a few at a time, apps taking
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final, Protocol
 
@@ -104,6 +105,10 @@ class Hub:
         """Beginning of ``buffer``, for peers that send small requests."""
         self.http_address = ""
         """Address of the HTTP port, for HTTP requests that arrive here; empty: there is none."""
+        self.take_follower: Callable[[asyncio.Transport, control.Follow, int, str], None] | None
+        self.take_follower = None
+        """Takes over a connection that began with FOLLOW: its transport, FOLLOW and its id, and the
+        address of the other side. None: this broker is not the primary of a broker group."""
         self.stopped = False
         """The broker runs its last turns: no request is run any more."""
         self._dirty: list[Member] = []
@@ -175,10 +180,26 @@ class Hub:
 
     def write_out(self) -> None:
         """Write what connections have to write; see ``Door``."""
+        if self.core.copies is not None:
+            self._write_while_allowed()
+            return
         while self._dirty:
             some, self._dirty = self._dirty, []
             for peer in some:
                 peer.write_out()
+
+    def _write_while_allowed(self) -> None:
+        """Write what connections have to write, as long as it may leave.
+
+        The lease is asked before each connection: the process may be stopped between two of them.
+        What is left leaves in the turn after the lease was renewed.
+        """
+        dirty, may_answer = self._dirty, self.core.may_answer
+        at = 0
+        while at < len(dirty) and may_answer():
+            dirty[at].write_out()  # may append to the list
+            at += 1
+        del dirty[:at]
 
     # -- what apps have to wait for ---------------------------------------------------------------
 

@@ -1,0 +1,7 @@
+"""A primary of a broker group, followers and clients in one loop."""
+
+from __future__ import annotations
+
+from tests.asynchronous import pytest_pyfunc_call
+
+__all__ = ["pytest_pyfunc_call"]

@@ -1,0 +1,276 @@
+"""Followers of a real primary: what they get, when answers leave, who is taken out."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from ternmq.cluster.coordination.record import Member
+from ternmq.cluster.replication.settings import CopySettings
+from ternmq.model.types import NO_POSITION
+from tests.asynchronous import until
+from tests.integration.replication.copying import JOURNAL, Copier, pair, stream_of
+
+B = Member("b", 9)
+SECOND = 1_000_000
+
+
+async def turns(count: int = 50) -> None:
+    """Let the loop turn: what would happen by itself has happened then."""
+    for _ in range(count):
+        await asyncio.sleep(0.001)
+
+
+def copied(copier: Copier) -> bytes:
+    return stream_of(copier.disk, copier.segment_bytes, copier.first)
+
+
+# ------------------------------------------------------------------------------ the bytes
+
+
+async def test_a_copy_is_the_journal(tmp_path: Path) -> None:
+    async with pair(tmp_path) as one:
+        copier, sender = one.copier(), one.sender()
+        await copier.follow()
+        await sender.connect(one.server.port)
+        await sender.sent(50)
+        await until(lambda: copier.end == one.journal.written, "the end of the journal")
+        assert copied(copier) == one.stream()
+        assert copier.followed is not None
+        assert (copier.followed.matched, copier.followed.start) == (NO_POSITION, 0)
+        await until(lambda: copier.marks is not None and copier.marks.end == copier.end)
+        (found,) = one.primary.figures()
+        assert (found.broker, found.behind_bytes, found.member) == ("b", 0, False)
+        await copier.close()
+        await until(lambda: not one.primary.figures())
+
+
+@pytest.mark.parametrize("tail_bytes", [1, 1 << 20, 32 << 20])
+async def test_catching_up_from_segments_while_sends_run(tmp_path: Path, tail_bytes: int) -> None:
+    settings = CopySettings(tail_bytes=tail_bytes, window_bytes=2 << 20)
+    async with pair(tmp_path, settings=settings) as one:
+        copier, sender = one.copier(), one.sender()
+        await sender.connect(one.server.port)
+        for _ in range(6):
+            await sender.sent(5, 500_000)
+        assert one.journal.written > 3 * one.journal.segment_size
+        await copier.follow()
+        while copier.end < one.journal.written:
+            await sender.sent(3, 1000)
+        await until(lambda: copier.end == one.journal.written, "the end of the journal")
+        await sender.sent(20)
+        await until(lambda: copier.end == one.journal.written, "the end of the journal")
+        assert copied(copier) == one.stream()
+
+
+async def test_a_slow_follower_has_a_window(tmp_path: Path) -> None:
+    settings = CopySettings(window_bytes=1 << 20)
+    async with pair(tmp_path, settings=settings) as one:
+        copier, sender = one.copier(), one.sender()
+        copier.acks = False
+        await sender.connect(one.server.port)
+        await sender.sent(12, 300_000)
+        await copier.follow()
+        await until(lambda: copier.unacknowledged > 600_000)
+        await turns()
+        end = copier.end
+        assert end < one.journal.written
+        copier.acknowledge()
+        await until(lambda: copier.end > end)
+        copier.acks = True
+        copier.acknowledge()
+        await until(lambda: copier.end == one.journal.written, "the end of the journal")
+        assert copier.most_unacknowledged <= 1 << 20
+        assert copied(copier) == one.stream()
+
+
+async def test_a_follower_goes_on_where_its_copy_ends(tmp_path: Path) -> None:
+    async with pair(tmp_path) as one:
+        copier, sender = one.copier(), one.sender()
+        await copier.follow()
+        await sender.connect(one.server.port)
+        await sender.sent(10)
+        await until(lambda: copier.end == one.journal.written)
+        end = copier.end
+        await copier.close()
+        await sender.sent(10)
+        await copier.again()
+        assert copier.followed is not None
+        assert copier.followed.start == end
+        assert copier.followed.matched < end
+        await until(lambda: copier.end == one.journal.written)
+        assert copied(copier) == one.stream()
+
+
+async def test_a_checkpoint_that_does_not_match(tmp_path: Path) -> None:
+    async with pair(tmp_path) as one:
+        copier, sender = one.copier(), one.sender()
+        await copier.follow()
+        await sender.connect(one.server.port)
+        await sender.sent(10)
+        await until(lambda: copier.end == one.journal.written)
+        last = copier.checkpoint()
+        strange = type(last)(last.position, last.epoch, last.crc ^ 1)
+        earlier = type(last)(0, 1, int.from_bytes(copied(copier)[:4], "little"))
+        await copier.again(checkpoints=[strange])
+        assert copier.followed is not None
+        assert (copier.followed.matched, copier.followed.start) == (NO_POSITION, 0)
+        await until(lambda: copier.end == one.journal.written)
+        await copier.again(checkpoints=[strange, earlier, last])
+        assert copier.followed.matched == 0
+        await until(lambda: copier.end == one.journal.written)
+        assert copier.followed.start > 0
+
+
+# ------------------------------------------------------------------------------ answers
+
+
+async def test_a_send_is_answered_after_sync_and_acknowledgement(tmp_path: Path) -> None:
+    async with pair(tmp_path, B) as one:
+        copier, sender = one.copier(), one.sender()
+        copier.acks = False
+        await copier.follow()
+        await sender.connect(one.server.port, wait=False)
+        await until(lambda: one.journal.durable == one.journal.end and copier.end > 0)
+        await turns()
+        assert one.journal.committed == 0
+        assert sender.bytes == 0, "not even HELLO was answered"
+        copier.acks = True
+        await until(lambda: sender.bytes, "WELCOME")
+        await sender.sent(5)
+        assert one.journal.committed > one.primary.reign.record.epoch
+        copier.acks = False
+        await until(lambda: copier.end == one.journal.written == one.journal.durable)
+        await turns()
+        id_ = sender.send()
+        await until(lambda: copier.end == one.journal.durable == one.journal.end)
+        await turns()
+        assert id_ not in sender.answered
+        copier.acknowledge()
+        await until(lambda: id_ in sender.answered)
+
+
+async def test_a_silent_member_is_taken_out_and_sends_go_on(tmp_path: Path) -> None:
+    settings = CopySettings(lease_us=400_000, silent_us=250_000)
+    async with pair(tmp_path, B, settings=settings) as one:
+        copier, sender = one.copier(), one.sender()
+        await copier.follow()
+        await sender.connect(one.server.port)
+        await sender.sent(5)
+        copier.acks = False
+        await until(lambda: copier.end == one.journal.durable)
+        await turns()
+        id_ = sender.send()
+        await until(lambda: one.changes, "a change of the members")
+        await turns()
+        assert id_ not in sender.answered, "it counts until the swap is known"
+        assert "without b" in one.changes[0].why
+        await one.learned()
+        await until(lambda: id_ in sender.answered)
+        copier.acks = True
+        copier.acknowledge()
+        await until(lambda: one.changes, "it comes back")
+        assert "with b" in one.changes[0].why
+        await one.learned()
+        assert one.primary.reign.takes_strict
+        await sender.sent(5)
+        assert one.primary.figures()[0].member
+
+
+async def test_nothing_leaves_without_the_lease(tmp_path: Path) -> None:
+    async with pair(tmp_path, B) as one:
+        copier, sender = one.copier(), one.sender()
+        await copier.follow()
+        await sender.connect(one.server.port)
+        await sender.sent(5)
+        copier.acks = False
+        await turns()
+        had = sender.bytes
+        sender.ping()
+        await until(lambda: sender.bytes > had)
+        one.ahead_us += 10 * SECOND  # as after a stop of the process: the first thing it does
+        had = sender.bytes
+        sender.ping()
+        sender.send()
+        late = one.sender()
+        await late.connect(one.server.port, wait=False)
+        late.say(b"nonsense that is answered by a farewell")
+        await until(lambda: late.ended or not late.bytes)
+        await turns()
+        assert sender.bytes == had
+        assert late.bytes == 0
+        copier.acks = True
+        await until(lambda: sender.bytes > had, "the answers leave with the next acknowledgement")
+        await until(lambda: len(sender.answered) == 6)
+        for each in (sender, late):
+            await each.close()
+        await copier.close()
+
+
+async def test_a_backup_delays_nobody(tmp_path: Path) -> None:
+    async with pair(tmp_path) as one:
+        copier, sender = one.copier(), one.sender()
+        copier.acks = False
+        await copier.follow(kind="backup")
+        await sender.connect(one.server.port)
+        await sender.sent(20)
+        await until(lambda: copier.end == one.journal.written)
+        copier.acks = True
+        copier.acknowledge()
+        await turns(300)
+        assert not one.changes
+
+
+# ------------------------------------------------------------------------------ ends
+
+
+async def test_a_primary_that_resigns(tmp_path: Path) -> None:
+    async with pair(tmp_path, B) as one:
+        copier, sender = one.copier(), one.sender()
+        await copier.follow()
+        await sender.connect(one.server.port)
+        await sender.sent(5)
+        one.primary.resign("the disk\ndoes not respond", "b")
+        had = sender.bytes
+        sender.send()
+        sender.ping()
+        await until(lambda: copier.ended, "the end of the stream")
+        assert copier.resigned is not None
+        assert (copier.resigned.to, copier.resigned.why) == ("b", "the disk does not respond")
+        await turns()
+        assert sender.bytes == had
+        assert not one.deposed, "it knows"
+        other = one.copier()
+        await other.follow()
+        assert "NotPrimary" in repr(type(other.refusal))
+        for each in (copier, other):
+            await each.close()
+
+
+async def test_a_follower_that_was_told_of_a_later_reign(tmp_path: Path) -> None:
+    async with pair(tmp_path) as one:
+        copier, sender = one.copier(), one.sender()
+        await sender.connect(one.server.port)
+        await sender.sent(5)
+        await copier.follow(told=one.journal.epoch + 1)
+        assert "NotPrimary" in repr(type(copier.refusal))
+        assert len(one.deposed) == 1
+        had = sender.bytes
+        sender.ping()
+        await turns()
+        assert sender.bytes == had
+
+
+async def test_another_primary_is_recorded(tmp_path: Path) -> None:
+    async with pair(tmp_path, B) as one:
+        import msgspec
+
+        record = msgspec.structs.replace(
+            one.record, version=2, epoch=one.record.epoch + 1, primary="b"
+        )
+        one.primary.learned(record)
+        one.primary.learned(record)
+        assert len(one.deposed) == 1
+        assert record.journal == JOURNAL
