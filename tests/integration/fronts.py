@@ -115,10 +115,6 @@ class Front:
         for line in self._lines:
             line.step_down()
 
-    def cut(self) -> None:
-        """End every connection."""
-        self._do(lambda: [line.writer.transport.abort() for line in self._lines] and None)
-
     @property
     def connections(self) -> int:
         """Number of open connections to clients."""

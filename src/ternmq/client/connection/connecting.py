@@ -122,6 +122,9 @@ def reason_at(address: Address, error: TernMQError) -> str:
     if isinstance(cause, OSError) and not isinstance(cause, TimeoutError):
         return _words(cause)
     text = str(error.args[0]) if error.args else ""
+    before = f"no broker at {address} ("
+    if text.startswith(before) and text.endswith(")"):
+        return text[len(before) : -1]
     for before in (f"{address}: ", f"no broker at {address}: "):
         text = text.removeprefix(before)
     return text.replace(f" to {address}", "") or type(error).__name__
