@@ -29,7 +29,12 @@ def context() -> None:
 
 @context.command()
 @click.argument("name", type=NAME)
-@click.option("--url", metavar="URL", required=True, help="Broker address: ternmq://HOST:PORT.")
+@click.option(
+    "--url",
+    metavar="URL",
+    required=True,
+    help="Broker address: ternmq://HOST:PORT, of several brokers ternmq://HOST:PORT,HOST:PORT.",
+)
 @click.option("--app", metavar="NAME", type=NAME, help="App to connect as.")
 @click.option(
     "--token",
