@@ -343,9 +343,8 @@ class Session:
     async def _reconnect(self) -> None:
         backoff = self.options.backoff
         try:
-            if (
-                self._short
-            ):  # it accepts HELLO, and refuses requests: not hundreds of times a second
+            # It accepts HELLO and refuses requests: not to be tried hundreds of times a second.
+            if self._short:
                 await self._rest(backoff.pause(self._short))
             for pause in backoff.pauses():
                 if self.closed:
