@@ -90,8 +90,9 @@ async def test_a_refusal(own: BrokerProcess) -> None:
             await keeps_nothing(call, error)
 
 
-async def test_a_broker_that_is_away(own: BrokerProcess) -> None:
-    async with ternmq.connect(own.url, timeout=0.5) as client:
+@pytest.mark.parametrize("more", ["", ",127.0.0.1:1"])
+async def test_a_broker_that_is_away(own: BrokerProcess, more: str) -> None:
+    async with ternmq.connect(f"{own.url}{more}", timeout=0.5) as client:
         checked(client)
         await client.send_many("in", [b"x"] * 9)
         one, two, three, four = await client.pull("in", group="g", max_messages=4, wait=10)

@@ -36,6 +36,21 @@ def test_a_context_is_used(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) ->
     assert [one["name"] for one in cli("context", "list", "--json").json] == ["here"]
 
 
+def test_a_context_of_several_brokers(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first refuses connections: one command after the other finds the one that serves."""
+    monkeypatch.delenv("TERNMQ_URL")
+    host = cli.url.removeprefix("ternmq://")
+    url = f"ternmq://127.0.0.1:1,{host}"
+    said = cli("context", "add", "several", "--url", f"ternmq://127.0.0.1:1, {host}", "--use").err
+    assert f"stored {url} as several" in said
+    assert url in cli("broker", "status").out
+    cli("topic", "create", "orders", "--url", url)
+    said = cli("broker", "status", "--url", f"{url},", code=2).err
+    assert "host 3 of 3 is empty" in said
+    said = cli("broker", "status", "--url", "ternmq://127.0.0.1:1,127.0.0.1:2", code=3).err
+    assert "ternmq://127.0.0.1:1: connection refused; ternmq://127.0.0.1:2: connection" in said
+
+
 def test_names_that_are_not_there(cli: CommandLine) -> None:
     cli("context", "add", "production", "--url", cli.url)
     assert "did you mean production?" in cli("context", "use", "prodction", code=4).err

@@ -151,7 +151,7 @@ class Client(pickling.NotPickled):
         return self._codecs
 
     def __repr__(self) -> str:
-        return f"<Client of {self.options.address}, app {self.options.app!r}>"
+        return f"<Client of {self.options.url}, app {self.options.app!r}>"
 
     # -- start and end ----------------------------------------------------------------------------
 
@@ -1303,6 +1303,6 @@ def leases_of(port: int) -> list[Lease]:
     return [
         lease
         for client in watched(Client)
-        if client.options.address.port == port
+        if port in {address.port for address in client.options.addresses}
         for lease in client._settler.held()  # noqa: SLF001 - of a class of this module
     ]

@@ -36,13 +36,14 @@ from ternmq.model.errors import (
     Forbidden,
     GroupSettingsMismatch,
     InvalidRequest,
+    NotPrimary,
     ShuttingDown,
     TernMQError,
 )
 
 log: Final = logging.getLogger("ternmq")
 
-_AWAY: Final = (CannotConnect, ConnectionLost, ShuttingDown)
+_AWAY: Final = (CannotConnect, ConnectionLost, NotPrimary, ShuttingDown)
 """The broker went away, or did not answer."""
 
 
@@ -216,7 +217,7 @@ class Serving:
             try:
                 return await _unless(told, self._session.connect())
             except CannotConnect as error:
-                log.warning("no broker at %s yet: waiting for it (%s)", self._options.address,
+                log.warning("no broker at %s yet: waiting for it (%s)", self._options.url,
                             why_not_yet(error))  # fmt: skip
             return await _unless(told, self._session.opened())
         finally:
@@ -250,7 +251,7 @@ class Serving:
         software = "" if welcome is None or not welcome.software else f" ({welcome.software})"
         log.info(
             "connected to broker %s%s at %s%s", "?" if welcome is None else welcome.broker,
-            software, self._options.address,
+            software, self._session.address,
             f" as app {self._options.app}" if self._options.app else "",
         )  # fmt: skip
 
@@ -282,9 +283,9 @@ class Serving:
         if self._stopping or self._left is not None:
             return "stopping"
         if session.link is None:
-            return f"no connection to the broker at {self._options.address}"
+            return f"no connection to the broker at {self._options.url}"
         if session.draining:
-            return f"the broker at {self._options.address} is about to stop"
+            return f"the broker at {self._session.address} is about to stop"
         return self._checking.not_offered() if self._begun else "starting"
 
     def counts(self) -> list[HandlerCounts]:

@@ -136,8 +136,8 @@ def connect(
 
     Args:
         url: ``ternmq://host:7117``, or ``ternmqs://host:7117`` over TLS, followed by ``?ca=FILE``
-            if the certificates to trust are not the system's; None: ``TERNMQ_URL``, else the broker
-            of this machine.
+            if the certificates to trust are not the system's; several brokers, of which one serves:
+            ``ternmq://a:7117,b:7117``; None: ``TERNMQ_URL``, else the broker of this machine.
         app: Name of the app; None: from the url, else ``TERNMQ_APP``, else no app.
         token: Token of the app; None: from the url, else ``TERNMQ_TOKEN``, else no token. With a
             token but no app, the client is created, and its first connection to a broker that

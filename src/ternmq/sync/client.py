@@ -112,7 +112,7 @@ class Client(pickling.NotPickled):
         return self._codecs
 
     def __repr__(self) -> str:
-        return f"<blocking Client of {self.options.address}, app {self.options.app!r}>"
+        return f"<blocking Client of {self.options.url}, app {self.options.app!r}>"
 
     # -- start and end ----------------------------------------------------------------------------
 

@@ -215,7 +215,7 @@ class InProcessBroker(pickling.NotPickled):
         """
         clients: list[BlockingClient | Client] = [*watched(BlockingClient), *watched(Client)]
         for client in clients:
-            if client.options.address.port == self.port:
+            if self.port in {address.port for address in client.options.addresses}:
                 client.stop(at_once=True)
 
     def _work(self) -> None:

@@ -86,8 +86,8 @@ class Programs:
         """
         failed: list[ClientError] = []
         for client in watched(Client):
-            port = client.options.address.port
-            if port == self._broker.port and client not in self._open:
+            ports = {address.port for address in client.options.addresses}
+            if self._broker.port in ports and client not in self._open:
                 try:
                     client.close()
                 except ClientError as error:

@@ -130,7 +130,7 @@ class _Broker:
         found: list[Status] = []
 
         async def work(client: AdminClient) -> None:
-            self.address = str(client.options.address)
+            self.address = client.options.url
             found.append(await client.admin.status())
 
         run_admin(work, self._place, self._timeout)

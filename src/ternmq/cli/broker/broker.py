@@ -53,7 +53,7 @@ async def status(client: AdminClient, metrics: bool, as_json: bool) -> None:
         for name, value in sorted(found.metrics.items()):
             output.line(f"{name} {value:.17g}")
     else:
-        output.details(_summary(str(client.options.address), found))
+        output.details(_summary(client.options.url, found))
 
 
 def _summary(address: str, found: Status) -> list[tuple[str, Cell]]:

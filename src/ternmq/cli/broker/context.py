@@ -14,7 +14,7 @@ from ternmq.cli.reach.contexts import Context
 from ternmq.cli.reach.parameters import NAME
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import Failed
-from ternmq.client.connection.address import parse
+from ternmq.client.connection.address import parse_all, url_of
 
 
 @click.group(cls=Group)
@@ -29,7 +29,12 @@ def context() -> None:
 
 @context.command()
 @click.argument("name", type=NAME)
-@click.option("--url", metavar="URL", required=True, help="Broker address: ternmq://HOST:PORT.")
+@click.option(
+    "--url",
+    metavar="URL",
+    required=True,
+    help="Broker address: ternmq://HOST:PORT, of several brokers ternmq://HOST:PORT,HOST:PORT.",
+)
 @click.option("--app", metavar="NAME", type=NAME, help="App to connect as.")
 @click.option(
     "--token",
@@ -55,7 +60,8 @@ def add(
 
     The context stores the address, the app and the token.
     """
-    address = parse(url)
+    addresses = parse_all(url)
+    address = addresses[0]
     kept = contexts.read()
     if name in kept.contexts and not replace:
         raise Failed(f"there is a context {name!r} already; --replace changes it")
@@ -72,7 +78,9 @@ def add(
     if app and not token and sys.stdin.isatty():
         token = click.prompt(f"token of {app}", hide_input=True, err=True)
     # A context serves every folder, so its paths are whole.
-    bare = str(address) + (f"?ca={quote(str(Path(address.ca).absolute()))}" if address.ca else "")
+    bare = url_of(addresses) + (
+        f"?ca={quote(str(Path(address.ca).absolute()))}" if address.ca else ""
+    )
     if tables and "://" not in tables:
         tables = str(Path(tables).absolute())
     kept.contexts[name] = Context(bare, app, token or "", tables or "")

@@ -226,7 +226,7 @@ def _broker_and_clock(place: Where) -> Iterator[Check]:
         told["off"] = status.clock.timestamp() - (began + ended) / 2
         told["within"] = (ended - began) / 2
         told["said"] = (
-            f"{status.broker} {status.version} at {client.options.address}, "
+            f"{status.broker} {status.version} at {client.options.url}, "
             f"up {output.span(status.uptime_us / 1e6)}, answers in {output.span(ended - began)}"
         )
         rest.extend((_broker_clock(status), _sends(status)))

@@ -72,9 +72,9 @@ def broker_of(place: Where, token_file: str = "", timeout: float = _TIMEOUT_S) -
     from ternmq.spark.broker.connecting import Broker
 
     options = options_of(place.url, place.app, place.token, timeout, timeout)
-    bare = replace(options.address, app="", token="")
+    bare = tuple(replace(one, app="", token="") for one in options.addresses)
     token = "" if token_file else options.token
-    return Broker((bare,), options.app, token, token_file, int(1000 * timeout))
+    return Broker(bare, options.app, token, token_file, int(1000 * timeout))
 
 
 def engine_options(function: Any) -> Any:

@@ -67,7 +67,8 @@ def connection_options(function: Any) -> Any:
     for option in reversed(
         (
             click.option("--url", metavar="URL",
-                help=f"Broker address: ternmq://HOST:PORT; or ${URL}.",
+                help=f"Broker address: ternmq://HOST:PORT, of several brokers "
+                f"ternmq://HOST:PORT,HOST:PORT; or ${URL}.",
             ),
             click.option("--app", metavar="NAME", help=f"App to connect as; or ${APP}."),
             click.option(

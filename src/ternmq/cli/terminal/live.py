@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.page import Size
 from ternmq.cli.terminal.problems import text_of
-from ternmq.model.errors import CannotConnect, ConnectionLost
+from ternmq.model.errors import CannotConnect, ConnectionLost, NotPrimary
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -85,7 +85,7 @@ async def looks(look: Callable[[], Awaitable[T]], seconds: float) -> AsyncGenera
             else:
                 try:
                     view, answered, why = asked.result(), loop.time(), ""
-                except (CannotConnect, ConnectionLost) as error:
+                except (CannotConnect, ConnectionLost, NotPrimary) as error:
                     if seen is None:
                         raise
                     why = text_of(error)

@@ -42,7 +42,7 @@ def told(context: click.Context) -> Callable[[Client | BlockingClient], None]:
             return
         meant = options_of(place.url, place.app, place.token, 1.0, 1.0)
         made = client.options
-        address, other_address = str(made.address), str(meant.address)
+        address, other_address = made.url, meant.url
         here = f"the context {named}" if named is not None else "the command line"
         for name, stated, same, one, other in (
             ("address", None, address == other_address, address, other_address),

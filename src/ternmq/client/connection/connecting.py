@@ -6,11 +6,12 @@ import os
 import re
 import socket
 import ssl
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from ternmq.client.connection.address import DEFAULT_URL, Address, parse
+from ternmq.client.connection.address import DEFAULT_URL, Address, parse_all, url_of
 from ternmq.client.connection.options import Options
 from ternmq.client.content.reasons import safe_str
 from ternmq.model.errors import CannotConnect, InvalidRequest, InvalidUrl, NotABroker, TernMQError
@@ -40,7 +41,8 @@ def options_of(
         raise InvalidUrl(f"url is a str, not {type(url).__name__}: {safe_str(url):.80}")
     if url is not None and not url.strip():
         raise InvalidUrl(f"url is empty: leave it out for {URL}, else the broker of this machine")
-    address = parse(url or os.environ.get(URL) or DEFAULT_URL)
+    addresses = parse_all(url or os.environ.get(URL) or DEFAULT_URL)
+    address = addresses[0]
     app = app if app is not None else address.app or os.environ.get(APP, "")
     if app:
         check_name(app, "app")
@@ -50,6 +52,7 @@ def options_of(
     token = token.strip()  # a file that it was read from ends with a newline
     return Options(
         address=address,
+        addresses=addresses,
         app=app,
         token=token,
         timeout=timeout,
@@ -113,12 +116,28 @@ def refused(address: Address, error: OSError) -> TernMQError:
     return CannotConnect(f"no broker at {address} ({_words(error)})")
 
 
-def none_in_time(address: Address, failure: TernMQError | None) -> CannotConnect:
+def reason_at(address: Address, error: TernMQError) -> str:
+    """Return in a few words why an address does not serve, for a list of addresses."""
+    cause = error.__cause__
+    if isinstance(cause, OSError) and not isinstance(cause, TimeoutError):
+        return _words(cause)
+    text = str(error.args[0]) if error.args else ""
+    before = f"no broker at {address} ("
+    if text.startswith(before) and text.endswith(")"):
+        return text[len(before) : -1]
+    for before in (f"{address}: ", f"no broker at {address}: "):
+        text = text.removeprefix(before)
+    return text.replace(f" to {address}", "") or type(error).__name__
+
+
+def none_in_time(addresses: Sequence[Address], failure: TernMQError | None) -> CannotConnect:
     """Return the error for a timeout without a connection; ``failure``: of the last attempt."""
+    place = url_of(addresses)
     if failure is None:
-        return CannotConnect(f"no connection to {address}")
+        return CannotConnect(f"no connection to {place}")
     why = str(failure.args[0])
-    error = CannotConnect(why if str(address) in why else f"no connection to {address}: {why}")
+    named = any(str(address) in why for address in addresses)
+    error = CannotConnect(why if named else f"no connection to {place}: {why}")
     error.hint = failure.hint
     return error
 

@@ -19,10 +19,11 @@ from typing import Final, NamedTuple, TypeVar
 
 from ternmq.client.connection.backoff import Backoff
 from ternmq.client.connection.blocking import BlockingConnection, lost
-from ternmq.client.connection.connecting import closed_at_once, known_at, options_of
+from ternmq.client.connection.connecting import options_of
 from ternmq.client.connection.options import Options
 from ternmq.client.connection.raising import own
 from ternmq.client.connection.stats import Traffic
+from ternmq.client.connection.trying import connect_to_first
 from ternmq.client.content.validation import check_positive, length_of, seconds_of, text, whole
 from ternmq.model.errors import (
     Busy,
@@ -30,8 +31,9 @@ from ternmq.model.errors import (
     ClientClosed,
     ConnectionLost,
     InvalidRequest,
-    NotABroker,
+    NotPrimary,
     ProtocolError,
+    ReadOnly,
     ShuttingDown,
     TernMQError,
     Unreadable,
@@ -45,8 +47,10 @@ T = TypeVar("T")
 
 _STALE: Final = 0.8
 """Share of three heartbeats of the broker: a connection that was silent for longer is replaced."""
-_AGAIN: Final = (Busy, ShuttingDown, Unreadable)
+_AGAIN: Final = (Busy, NotPrimary, ReadOnly, ShuttingDown, Unreadable)
 """Refusals that may pass later."""
+_ELSEWHERE: Final = (NotPrimary, ShuttingDown)
+"""Those among them that may pass over another connection."""
 _LIBRARY: Final = "ternmq-python"
 _BYE: Final = 1.0
 """Most seconds that ``close`` waits for the answer to BYE."""
@@ -59,8 +63,8 @@ class BulkOptions:
     """How to reach a broker for bulk work; plain values, so that a worker process can get them.
 
     Attributes:
-        url: Address of the broker, as for ``ternmq.connect``; it may contain app and token. Empty:
-            from the environment, as for ``ternmq.connect``.
+        url: Address of the broker, as for ``ternmq.connect``, or of several; it may contain app
+            and token. Empty: from the environment, as for ``ternmq.connect``.
         app: The app. Empty: from the url or the environment, else no app.
         token: Token of the app; it is never shown. Empty: from the url or the environment.
         timeout: Longest time for an answer, in addition to the wait that was requested. Times are
@@ -154,6 +158,8 @@ class BulkLine:
     def __init__(self, options: BulkOptions) -> None:
         self.options = options
         self._resolved = options.resolved()
+        self._addresses = list(self._resolved.addresses)
+        """In the order in which they are tried."""
         self._client = secrets.token_hex(16)
         self._pid = os.getpid()
         self._traffic = Traffic()
@@ -233,7 +239,7 @@ class BulkLine:
                     return attempt()
                 except _AGAIN as error:
                     failure = error
-                    if isinstance(error, ShuttingDown):
+                    if isinstance(error, _ELSEWHERE):
                         self._hang_up()
                 except (OSError, ConnectionLost, CannotConnect) as error:
                     failure = error
@@ -246,7 +252,7 @@ class BulkLine:
             if isinstance(failure, TernMQError):
                 raise failure
             raise ConnectionLost(
-                f"no answer from {self._resolved.address} after {options.tries} tries: {failure}"
+                f"no answer from {self._resolved.url} after {options.tries} tries: {failure}"
             ) from failure
         finally:
             del failure  # see ``raising``
@@ -264,6 +270,8 @@ class BulkLine:
                 raise lost(event.error)
             if isinstance(event.error, _AGAIN):
                 self._waiting[0] = 0, asked
+                if isinstance(event.error, NotPrimary):
+                    self._addresses.append(self._addresses.pop(0))  # it is tried last
             else:
                 self._waiting.popleft()
             raise own(event.error)
@@ -300,7 +308,6 @@ class BulkLine:
 
     def _connect(self) -> BlockingConnection:
         options, welcome = self._resolved, self._welcome
-        address = options.address
         hello = control.Hello(
             app=options.app,
             token=options.token,
@@ -310,13 +317,11 @@ class BulkLine:
             language=f"python {platform.python_version()}",
             pid=self._pid,
         )
-        line = BlockingConnection(address, self._traffic)
-        try:
-            self._welcome = line.connect(hello, options.connect_timeout, self.options.timeout)
-        except NotABroker as error:
-            raise known_at(address, error) from error
-        except ConnectionLost as error:
-            raise closed_at_once(address, None) from error
+        line, self._welcome, address = connect_to_first(
+            self._addresses, self._traffic, hello, options.connect_timeout, self.options.timeout
+        )
+        self._addresses.remove(address)
+        self._addresses.insert(0, address)  # the one that served last is tried first
         self._line = line
         return line
 

@@ -2,6 +2,9 @@
 
 Frames of one turn of the loop leave in one write. Each request comes with an ``Asker``, which is
 called exactly once with its outcome: ``answered``, ``refused`` or ``lost``.
+
+``NotPrimary`` ends the connection, whatever request it answers: another broker leads now. That
+request was not carried out, so its asker gets the refusal; those without an answer are lost.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import Final, Protocol, cast
 from ternmq.client.connection.stats import Traffic
 from ternmq.client.content.broker_time import BrokerTime
 from ternmq.client.process.forking import let_go
-from ternmq.model.errors import ConnectionLost, ProtocolError, TernMQError
+from ternmq.model.errors import ConnectionLost, NotPrimary, ProtocolError, TernMQError
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Answer, ClientSession, Push, Refusal, State
@@ -172,6 +175,8 @@ class Link(asyncio.BufferedProtocol):
             elif type(event) is Refusal:
                 asker = askers.pop(event.id, None)
                 if asker is not None:
+                    if isinstance(event.error, NotPrimary):
+                        self.abort(event.error)  # first: the asker finds no connection
                     asker.refused(event.error)
                 else:
                     self.abort(event.error)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Self
 
-from ternmq.client.connection.address import Address
+from ternmq.client.connection.address import Address, url_of
 from ternmq.client.connection.backoff import Backoff
 from ternmq.client.content.validation import (
     check_positive,
@@ -32,11 +33,13 @@ class Options:
     """Settings of a client. Times are seconds, or are given as timedeltas.
 
     Attributes:
-        address: Address of the broker.
+        address: Address of the broker; of several, the first.
+        addresses: Addresses of the brokers of one broker group, ``address`` first; the client uses
+            the one that serves. If their first is not ``address``, only ``address`` is used.
         app: Name of the app; empty if the broker requires none.
         token: Secret of the app.
         timeout: Most time for a request in all, including resending it.
-        connect_timeout: Most time for one attempt to connect.
+        connect_timeout: Most time for one attempt to connect to an address.
         buffer_bytes: Most bytes that wait to be sent or answered; beyond, ``send`` waits and
             ``send_soon`` and ``send_oneway`` raise BufferFull.
         batch_bytes: Most bytes of bodies and properties in one batch, unless one message is larger;
@@ -51,6 +54,7 @@ class Options:
     """
 
     address: Address
+    addresses: tuple[Address, ...]
     app: str
     token: str
     timeout: float
@@ -69,6 +73,7 @@ class Options:
         self,
         *,
         address: Address,
+        addresses: Sequence[Address] = (),
         app: str = "",
         token: str = "",
         timeout: float | timedelta = 10.0,
@@ -93,6 +98,7 @@ class Options:
                 f"address must be one of another client, such as client.options.address, not "
                 f"{type(address).__name__}: ternmq.connect(url) makes a client of a url"
             )
+        others = _addresses(addresses)
         for what, count in (
             ("buffer_bytes", buffer_bytes),
             ("batch_bytes", batch_bytes),
@@ -107,6 +113,7 @@ class Options:
             )
         put = object.__setattr__
         put(self, "address", address)
+        put(self, "addresses", others if others[:1] == (address,) else (address,))
         put(self, "app", text("app", app))
         put(self, "token", _token(token))
         put(self, "timeout", length_of("timeout", timeout))
@@ -134,12 +141,32 @@ class Options:
         return given
 
     @property
+    def url(self) -> str:
+        """The url of all addresses, without app and token."""
+        return url_of(self.addresses)
+
+    @property
     def backoff(self) -> Backoff:
         """The pauses between tries."""
         return Backoff(self.first_backoff, self.longest_backoff)
 
     def __repr__(self) -> str:
-        return f"Options({self.address}, app={self.app!r}, token={'***' if self.token else ''!r})"
+        return f"Options({self.url}, app={self.app!r}, token={'***' if self.token else ''!r})"
+
+
+def _addresses(given: object) -> tuple[Address, ...]:
+    """Return addresses.
+
+    Raises:
+        InvalidRequest: They are none.
+    """
+    found = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+    if not all(isinstance(one, Address) for one in found):
+        raise InvalidRequest(
+            "addresses must be those of another client, such as client.options.addresses: "
+            "ternmq.connect(url) makes a client of a url"
+        )
+    return found
 
 
 def _token(token: object) -> str:

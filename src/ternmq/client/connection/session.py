@@ -14,22 +14,18 @@ import random
 import sys
 import threading
 from asyncio import get_running_loop
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Final, TypeVar
 
 import msgspec
 
-from ternmq.client.connection.connecting import (
-    closed_at_once,
-    known_at,
-    none_in_time,
-    refused,
-    silent,
-)
-from ternmq.client.connection.dial import connected
+from ternmq.client.connection.address import Address
+from ternmq.client.connection.connecting import none_in_time
 from ternmq.client.connection.link import Link, Waiting
 from ternmq.client.connection.options import Options
+from ternmq.client.connection.racing import Race
 from ternmq.client.connection.raising import own
 from ternmq.client.connection.requests import encoded
 from ternmq.client.connection.stats import Traffic
@@ -40,6 +36,7 @@ from ternmq.model.errors import (
     ClientForked,
     ConnectionLost,
     InvalidRequest,
+    NotPrimary,
     TernMQError,
     WrongEventLoop,
 )
@@ -92,6 +89,8 @@ class Session:
 
     Attributes:
         number: The session's number; 0 before the first connection.
+        address: Address of the broker of the last connection; before the first, that of the
+            options. Readable from any thread.
         library: Name and version of this library.
         language: Its language, with the running version.
         closed: Whether requests are no longer accepted.
@@ -104,6 +103,7 @@ class Session:
         self.options = options
         self.client = os.urandom(16).hex()
         self.number = 0
+        self.address: Address = options.address
         self.closed = False
         self.draining = False
         self.traffic = Traffic()
@@ -121,13 +121,19 @@ class Session:
         self.anew = 0
         """Number of times that the broker was found restarted without its data."""
         self._connecting: asyncio.Task[None] | None = None
-        self._opening: asyncio.Future[Link] | None = None
+        self._race: Race | None = None
+        """The attempt to connect that is under way."""
         self._waiters: set[asyncio.Future[Link]] = set()
         self._trying: set[asyncio.Future[bool]] = set()
         """Futures of callers that wait for one attempt; see ``_tried``."""
         self._hurry = asyncio.Event()
         """Set if a caller waits for the next attempt: it is made without a pause."""
         self._lost_at: float | None = None
+        self._opened_at = 0.0
+        self._stepped_down = False
+        """Whether the last broker was no longer the primary: it is tried last."""
+        self._short = 0
+        """Number of connections in a row that ended so soon after they were opened."""
         self.failure: TernMQError | None = None
         """Why the last attempt to connect failed."""
 
@@ -216,6 +222,8 @@ class Session:
         self._pid = -1  # no process: process numbers are reused
         if self._link is not None:
             self._link.leave_behind()
+        if self._race is not None:
+            self._race.leave_behind()
 
     # -- connections
 
@@ -233,13 +241,24 @@ class Session:
     async def connect(self) -> None:
         """Connect, if there is no connection: one attempt, or the one that is under way.
 
-        An attempt that waits for its backoff is made at once.
+        An attempt that waits for its backoff is made at once. If brokers answer, but none is the
+        primary now, the client goes on trying until its timeout: one may be about to take over.
 
         Raises:
             CannotConnect: There is no broker, or it does not answer.
             Unauthenticated: The broker does not accept the app and token; or another refusal.
             ClientClosed: The client was closed, before or meanwhile.
         """
+        try:
+            await self._connect()
+        except NotPrimary:
+            pass  # an error raised here would refer to this one: see ``raising``
+        else:
+            return
+        await self.opened(self.options.timeout)
+
+    async def _connect(self) -> None:
+        """Connect, with one attempt; raises as ``connect``, and NotPrimary."""
         self.bind()
         while self._connecting is not None and not self._connecting.done():
             if self.link is not None or await self._tried():
@@ -248,8 +267,10 @@ class Session:
             return
         # As a task, so that no other caller begins another one meanwhile.
         self._connecting = attempt = self.loop.create_task(self._attempt())
+        lost_again = False
         try:
             await attempt
+            lost_again = self.link is None
         except asyncio.CancelledError:
             caller = asyncio.current_task()
             if not self.closed or caller is None or caller.cancelling():
@@ -258,7 +279,7 @@ class Session:
         finally:
             if self._connecting is attempt:
                 self._connecting = None
-                if self._waiters and not self.closed:
+                if (self._waiters or lost_again) and not self.closed:
                     self.wake()
             del attempt  # see ``raising``
 
@@ -310,36 +331,44 @@ class Session:
         failure = self.obstacle
         # The error of the last attempt would say the same once more: its cause is shown.
         cause = None if failure is None else failure.__cause__
-        raise none_in_time(self.options.address, failure) from cause
+        raise none_in_time(self.options.addresses, failure) from cause
 
     @property
     def obstacle(self) -> TernMQError | None:
         """Why there is no connection: the last failure, or what the attempt under way waits for."""
-        link, opening = self._link, self._opening
-        if self.failure is None and link is not None and opening is not None and not opening.done():
-            return silent(self.options.address, accepted=link.accepted)
+        if self.failure is None and self._race is not None:
+            return self._race.obstacle()
         return self.failure
 
     async def _reconnect(self) -> None:
+        backoff = self.options.backoff
         try:
-            for pause in self.options.backoff.pauses():
+            # It accepts HELLO and refuses requests: not to be tried hundreds of times a second.
+            if self._short:
+                await self._rest(backoff.pause(self._short))
+            for pause in backoff.pauses():
                 if self.closed:
                     return
                 try:
                     await self._attempt()
-                    return
+                    if self.link is not None:  # else it was lost again meanwhile
+                        return
                 except TernMQError as error:
                     if not error.retriable:
                         self._give_up(error)
                         return
                     log.debug("%s; again in %.2f s", error, pause)
-                # Randomized, so that a thousand clients do not return in the same millisecond.
-                self._hurry.clear()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(pause * random.uniform(0.5, 1.0)):  # noqa: S311
-                        await self._hurry.wait()
+                await self._rest(pause)
         finally:
             self._connecting = None
+
+    async def _rest(self, pause: float) -> None:
+        """Wait before an attempt; a caller that waits for one ends the pause."""
+        # Randomized, so that a thousand clients do not return in the same millisecond.
+        self._hurry.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause * random.uniform(0.5, 1.0)):  # noqa: S311
+                await self._hurry.wait()
 
     async def _attempt(self) -> None:
         try:
@@ -362,7 +391,23 @@ class Session:
                 told.set_result(outcome)
 
     async def _open(self) -> None:
-        options, loop = self.options, self.loop
+        race = Race(self.loop, self.options, self.in_order(), self._new_link)
+        self._race = race
+        try:
+            await race.run()
+        except TernMQError as error:
+            self.failure = own(error)
+            raise
+        finally:
+            self._race = None
+
+    def in_order(self) -> Sequence[Address]:
+        """Return the addresses in the order in which they are tried. Callable from any thread."""
+        others = [one for one in self.options.addresses if one != self.address]
+        return [*others, self.address] if self._stepped_down else [self.address, *others]
+
+    def _new_link(self) -> Link:
+        options = self.options
         hello = control.Hello(
             app=options.app,
             token=options.token,
@@ -372,41 +417,11 @@ class Session:
             language=self.language,
             pid=os.getpid(),
         )
-        link = Link(loop, self, hello, self.traffic)
-        opening: asyncio.Future[Link] = loop.create_future()
-        self._link, self._opening = link, opening
-        address = options.address
-        try:
-            async with asyncio.timeout(options.connect_timeout):
-                await connected(loop, address, link)
-                await opening
-        except TimeoutError:
-            self._drop(link)
-            self.failure = silent(address, accepted=link.accepted)
-            raise own(self.failure) from None
-        except OSError as error:
-            self.failure = refused(address, error)
-            self.failure.__cause__ = error
-            raise own(self.failure) from error
-        except TernMQError as error:
-            self.failure = own(error)
-            raise
-        except asyncio.CancelledError:
-            self._drop(link)
-            raise
-        finally:
-            self._opening = None
-            del opening  # see ``raising``
-
-    def _drop(self, link: Link) -> None:
-        """End an attempt; the later end of its connection is ignored."""
-        if self._link is link:
-            self._link = None
-        link.abort()
+        return Link(self.loop, self, hello, self.traffic)
 
     def _give_up(self, error: TernMQError) -> None:
         # At DEBUG: waiting callers get the error, later ones get it from their own attempt.
-        log.debug("%s refuses this client: %s", self.options.address, error)
+        log.debug("%s refuses this client: %s", self.options.url, error)
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_exception(own(error))
@@ -417,14 +432,27 @@ class Session:
 
     def link_opened(self, link: Link) -> None:
         """Start to use a connection: notify members and waiting callers."""
+        address = None if self._race is None else self._race.accepts(link)
+        if address is None:  # another broker was faster, or it was too late
+            link.abort()
+            return
+        self._link = link
+        last, self.address = self.address, address
+        self._opened_at = self.loop.time()
+        self._stepped_down = False
         before, self._welcome = self._welcome, link.welcome
         welcome = link.welcome
-        self.broker_time.told(welcome.now_us, link.greeted_us)
+        greeted_us = link.greeted_us
+        if address != last:
+            greeted_us = self.broker_time.follow(address.port, greeted_us)
+        self.broker_time.told(welcome.now_us, greeted_us)
         resumed = welcome.resumed
         if self._lost_at is not None:
             log.info(
-                "connected to %s again after %.1f s%s", self.options.address,
-                self.loop.time() - self._lost_at,
+                "connected to %s%s after %.1f s%s%s", address,
+                " again" if address == last else "",
+                self._opened_at - self._lost_at,
+                "" if address == last else f"; the primary was {last}",
                 "" if resumed else ", with a new session: the broker no longer has the old one",
             )  # fmt: skip
             if before is not None and before.software != welcome.software:
@@ -433,13 +461,11 @@ class Session:
         if before is not None and _is_another(before, welcome):
             self.anew += 1
             log.warning("the broker at %s has a new journal: all that was stored before is gone",
-                        self.options.address)  # fmt: skip
+                        address)  # fmt: skip
         self.number = welcome.session
         self.traffic.opened += 1
         self.draining = False
         self.failure = None
-        if self._opening is not None and not self._opening.done():
-            self._opening.set_result(link)
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(link)
@@ -450,23 +476,18 @@ class Session:
     def link_lost(self, link: Link, error: Exception | None) -> None:
         """Report the end of a connection, and begin to connect again."""
         if link is not self._link:
+            if self._race is not None:
+                self._race.lost(link, error)
             return
         self._link = None
-        opening = self._opening
-        if opening is not None and not opening.done():
-            known = error if isinstance(error, TernMQError) else None
-            address = self.options.address
-            opening.set_exception(
-                own(known_at(address, known))
-                if known is not None
-                else closed_at_once(address, error)
-            )
-            return
+        self._stepped_down = isinstance(error, NotPrimary)
+        soon = self.loop.time() - self._opened_at < self.options.longest_backoff
+        self._short = self._short + 1 if self._stepped_down and soon else 0
         for member in self.members:
             member.lost()
         if not self.closed:
             self._lost_at = self.loop.time()
-            log.info("the connection to %s is lost: %s; connecting again", self.options.address,
+            log.info("the connection to %s is lost: %s; connecting again", self.address,
                      error or "the broker closed it")  # fmt: skip
             self.wake()
 
@@ -474,10 +495,10 @@ class Session:
         """Pass a message of the broker on to the members."""
         if push.command is Command.DRAIN:
             self.draining = True
-            log.info("the broker at %s is about to stop", self.options.address)
+            log.info("the broker at %s is about to stop", self.address)
         elif push.command is Command.CLOCK_MOVED:
             moved = control.decode_answer(push.body, control.ClockMoved)
-            log.info("the time of the broker at %s jumped", self.options.address)
+            log.info("the time of the broker at %s jumped", self.address)
             self.broker_time.moved(moved.now_us)
             link.ping()
         for member in self.members:

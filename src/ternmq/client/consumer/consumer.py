@@ -36,7 +36,7 @@ from ternmq.client.consumer.puller import LONGEST_WAIT, Puller, give_back, pull_
 from ternmq.client.content.codecs import Codecs
 from ternmq.client.content.validation import check_in_flight
 from ternmq.client.declaration.source import Source
-from ternmq.model.errors import InstanceTaken, InvalidRequest, NotOwner, TernMQError
+from ternmq.model.errors import InstanceTaken, InvalidRequest, NotOwner, NotPrimary, TernMQError
 from ternmq.model.specs import Mode
 from ternmq.record.fact.facts import Outcome
 from ternmq.wire import bodies, control
@@ -430,6 +430,8 @@ class ConsumerEngine(Member):
         if pull is not self._pull:
             return
         self._pull = None
+        if isinstance(error, NotPrimary):
+            return  # as if the connection was lost, which it is: the next one pulls
         if isinstance(error, InstanceTaken):
             self._puller.forget(self.source)
             self._join_soon(self._puller.join)  # the other client may be gone; else it says so

@@ -23,10 +23,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+from ternmq.client.connection.address import Address
 from ternmq.client.connection.blocking import BlockingConnection
 from ternmq.client.connection.raising import own
 from ternmq.client.connection.session import Session
 from ternmq.client.connection.stats import Traffic
+from ternmq.client.connection.trying import connect_to_first
 from ternmq.client.consumer.concluding import MAX_REASON, Retry, delay_us, verdict_of
 from ternmq.client.consumer.lease import Lease
 from ternmq.client.consumer.running import Running
@@ -37,6 +39,7 @@ from ternmq.client.process import exiting
 from ternmq.model.errors import (
     ConnectionLost,
     LeaseExpired,
+    NotPrimary,
     RefusedError,
     TernMQError,
     UnknownGroup,
@@ -122,6 +125,12 @@ class Keeper:
         self._wake = threading.Event()
         self._looks_at = float("inf")
         self._line: BlockingConnection | None = None
+        self._at: Address | None = None
+        """Address of its last connection."""
+        self._seen = 0
+        """Number of the session's connections when it was made."""
+        self._stepped_down = False
+        """Whether the broker there was no longer the primary."""
         self._heartbeat = 1.0
         """Seconds without a request after which the connection needs one."""
         self._left: list[Running] = []
@@ -265,7 +274,8 @@ class Keeper:
         for (run, end), one, answer in zip(ended, settles, answers, strict=True):
             said = one.fate
             if not isinstance(answer, bytes):
-                if not isinstance(answer, RefusedError) and time.monotonic() < one.until:
+                known = isinstance(answer, RefusedError) and not answer.refresh_routes
+                if not known and time.monotonic() < one.until:
                     failed = True
                     continue
                 said = f"not settled: {answer}"
@@ -344,7 +354,10 @@ class Keeper:
         except (LeaseExpired, UnknownGroup, UnknownTopic):
             self._tell(self._settler.lose, lease)
         except RefusedError as error:
-            log.warning("a lease of %s cannot be extended now: %s", lease.topic, str(error))
+            log.log(
+                logging.DEBUG if error.refresh_routes else logging.WARNING,
+                "a lease of %s cannot be extended now: %s", lease.topic, str(error),
+            )  # fmt: skip
             self._hang_up()
             self._sleep(_PAUSE)
             return False
@@ -372,6 +385,7 @@ class Keeper:
         Raises:
             OSError, TernMQError: There are no answers, or only to some.
         """
+        self._follow()
         line = self._line
         if line is not None:
             try:
@@ -379,6 +393,14 @@ class Keeper:
             except (OSError, ConnectionLost):
                 self._hang_up()  # it was silent for long; a new connection may work
         return self._exchange(self._connect(), command, each)
+
+    def _follow(self) -> None:
+        """Drop the connection if the session has gone to another broker since it was made."""
+        session = self._session
+        if self._line is not None and self._seen != session.traffic.opened:
+            self._seen = session.traffic.opened
+            if self._at != session.address:
+                self._hang_up()
 
     def _exchange(
         self, line: BlockingConnection, command: Command, each: Sequence[bytes]
@@ -394,10 +416,16 @@ class Keeper:
                 answers.append(answer.error)
             else:
                 answers.append(answer.body)
+        if any(isinstance(one, NotPrimary) for one in answers):
+            self._stepped_down = True
+            self._hang_up()
         return answers
 
     def _connect(self) -> BlockingConnection:
-        """Make a second connection of the session."""
+        """Make a second connection of the session: to its broker, or to the one that serves now.
+
+        The loop may be blocked, and so the session at a broker that is gone.
+        """
         session, options = self._session, self._session.options
         hello = control.Hello(
             app=options.app,
@@ -409,14 +437,20 @@ class Keeper:
             language=session.language,
             pid=os.getpid(),
         )
-        line = BlockingConnection(options.address, self.traffic)
-        welcome = line.connect(hello, options.connect_timeout, options.connect_timeout)
+        self._seen = session.traffic.opened
+        addresses = session.in_order()
+        if self._stepped_down:
+            addresses = sorted(addresses, key=lambda one: one == self._at)  # that one last
+            self._stepped_down = False
+        timeout = options.connect_timeout
+        line, welcome, self._at = connect_to_first(addresses, self.traffic, hello, timeout, timeout)
         self._heartbeat = welcome.heartbeat_us / 1e6
         self._line = line
         return line
 
     def _beat(self) -> None:
         """Send a PING if it is due, so that the broker keeps the connection."""
+        self._follow()
         line = self._line
         if line is not None and time.monotonic() - line.said > self._heartbeat:
             try:

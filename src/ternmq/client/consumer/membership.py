@@ -196,8 +196,10 @@ class _Unawaited:
             self._answered(*self._place)
 
     def refused(self, error: TernMQError) -> None:
-        """Note the refusal."""
+        """Note the refusal; of a broker that serves no more, do nothing, as if it was lost."""
         topic, group = self._place
+        if error.refresh_routes:
+            return
         log.debug("membership of group %s on %s: %s", group, topic, error)
         self._refused(topic, group)
 

@@ -29,6 +29,7 @@ from ternmq.model.errors import (
     InvalidRequest,
     LeaseExpired,
     NotOwner,
+    NotPrimary,
     TernMQError,
     UnknownGroup,
     UnknownTopic,
@@ -202,7 +203,8 @@ class Puller:
     ) -> Leased | None:
         """Return rows, or None if none came within ``wait`` seconds.
 
-        If the connection is lost, or the broker is about to stop, it waits for a new connection:
+        If the connection is lost, or the broker is about to stop or no longer the primary, it waits
+        for a new connection:
         for ``patience`` seconds; None: ``wait``, or the client's timeout if that is longer. If
         cancelled, it gives back rows that still come.
 
@@ -258,7 +260,7 @@ class Puller:
             except TimeoutError:
                 self._abandon(ask, link, id_)
                 break  # an error raised here would refer to this one: see ``raising``
-            except ConnectionLost:
+            except (ConnectionLost, NotPrimary):
                 if session.closed or loop.time() >= connect_until:
                     raise
                 continue
@@ -390,7 +392,7 @@ class Puller:
                 try:
                     left, patience = max_messages - count, 0.0 if parts else None
                     leased = await self.pull(source, left, wait, patience=patience)
-                except (CannotConnect, ConnectionLost):
+                except (CannotConnect, ConnectionLost, NotPrimary):
                     if parts:
                         break
                     continue

@@ -18,6 +18,7 @@ from ternmq.model.errors import (
     CannotConnect,
     ConnectionLost,
     InvalidRequest,
+    NotPrimary,
     UnknownQueue,
     UnknownTopic,
 )
@@ -112,7 +113,7 @@ async def _until_there(session: Session, topic: str, number: int) -> list[contro
     while True:
         try:
             infos = await _queues(session, topic)
-        except (CannotConnect, ConnectionLost):
+        except (CannotConnect, ConnectionLost, NotPrimary):
             infos = []  # it is gone again; the session reconnects by itself
         if number < len(infos):
             return infos

@@ -58,6 +58,17 @@ class BrokerTime:
         moved = moved_clocks.get(self._port)
         return _now_ns() // 1000 if moved is None else moved()
 
+    def follow(self, port: int, asked_us: int) -> int:
+        """Have another broker from now on; return the moment of a request that was sent to it.
+
+        Args:
+            port: Its port.
+            asked_us: The moment of the request by the clock that was followed until now.
+        """
+        moved = self._port in moved_clocks or port in moved_clocks
+        self._port = port
+        return self.moment_us() if moved else asked_us
+
     def told(self, now_us: int, asked_us: int) -> None:
         """Take broker time from an answer.
 

@@ -12,10 +12,10 @@ from typing import Final, TypeVar
 import msgspec
 
 from ternmq.client.bulk import Bulk, BulkOptions, RangesAsk, RangeStart
-from ternmq.client.connection.address import Address
+from ternmq.client.connection.address import url_of
 from ternmq.client.connection.line import PAGE_BYTES, BulkLine
 from ternmq.client.producer.reports import Counts
-from ternmq.model.errors import CannotConnect, InvalidRequest, TernMQError, TransactionDecided
+from ternmq.model.errors import InvalidRequest, TernMQError, TransactionDecided
 from ternmq.record.batch.layout import HEADER as BATCH
 from ternmq.spark.broker.connecting import Broker
 from ternmq.spark.broker.offsets import OffsetRange, TopicQueue
@@ -40,10 +40,10 @@ _TOPICS: Final = 100
 """Topics of one request: an answer can list ten thousand queues at most."""
 
 
-def bulk_options(broker: Broker, address: Address, read_bytes: int = PAGE_BYTES) -> BulkOptions:
-    """Return the options of a client for bulk work at one of a broker's addresses."""
+def bulk_options(broker: Broker, read_bytes: int = PAGE_BYTES) -> BulkOptions:
+    """Return the options of a client for bulk work at the broker that serves."""
     return BulkOptions(
-        url=f"{address}?ca={address.ca}" if address.ca else str(address),
+        url=url_of(broker.addresses, ca=True),
         app=broker.app,
         token=broker.secret(),
         timeout=broker.timeout_ms / 1000,
@@ -52,7 +52,7 @@ def bulk_options(broker: Broker, address: Address, read_bytes: int = PAGE_BYTES)
 
 
 def reach(broker: Broker, read_bytes: int = PAGE_BYTES) -> Bulk:
-    """Connect to the first broker that answers.
+    """Connect to the broker that serves.
 
     Args:
         broker: The broker's addresses and the app.
@@ -62,20 +62,13 @@ def reach(broker: Broker, read_bytes: int = PAGE_BYTES) -> Bulk:
         CannotConnect: No address answers.
         TernMQError: The broker refuses this client.
     """
-    failure: CannotConnect | None = None
-    for address in broker.addresses:
-        bulk = Bulk(bulk_options(broker, address, read_bytes))
-        try:
-            bulk.connect()
-            return bulk
-        except CannotConnect as error:
-            bulk.close()
-            failure = error
-        except BaseException:
-            bulk.close()
-            raise
-    assert failure is not None
-    raise failure
+    bulk = Bulk(bulk_options(broker, read_bytes))
+    try:
+        bulk.connect()
+    except BaseException:
+        bulk.close()
+        raise
+    return bulk
 
 
 class BulkPort:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Final
 
-from ternmq.client.connection.address import DEFAULT_PORT, Address, parse
+from ternmq.client.connection.address import DEFAULT_PORT, Address, parse, parse_all, url_of
 from ternmq.client.connection.connecting import TOKEN
 from ternmq.model.errors import InvalidName, InvalidUrl, OptionError
 from ternmq.model.secret import HIDDEN
@@ -21,7 +21,7 @@ class Broker:
     """Addresses of a broker, and the app. Is sent to workers; its ``repr`` hides the token.
 
     Attributes:
-        addresses: Tried in this order.
+        addresses: Of the brokers of one broker group, of which one serves; all with TLS or none.
         app: The app; empty if the broker requires none.
         token: The app's token, if it was given as an option.
         token_file: File with the token, on every machine that reads or writes; read when needed.
@@ -62,14 +62,17 @@ class Broker:
 
 
 def addresses(name: str, text: str, *, tls: bool, ca: str) -> tuple[Address, ...]:
-    """Parse the addresses of ``host:port,host:port``, or of urls.
+    """Parse the addresses of ``host:port,host:port``, of a url with several hosts, or of urls.
 
     Raises:
         OptionError: One is not valid.
     """
     found: list[Address] = []
+    scheme = f"{'ternmqs' if tls else 'ternmq'}://"
     for one in (part.strip() for part in text.split(",")):
-        url = one if "://" in one else f"{'ternmqs' if tls else 'ternmq'}://{one}"
+        if "://" in one:  # of this host, and of those behind it without a scheme
+            scheme = one[: one.index("://") + 3]
+        url = one if "://" in one else f"{scheme}{one}"
         try:
             address = parse("" if " " in url else url)
         except InvalidUrl:
@@ -89,6 +92,12 @@ def addresses(name: str, text: str, *, tls: bool, ca: str) -> tuple[Address, ...
         found.append(
             Address(address.host, address.port, address.tls or tls, "", "", address.ca or ca)
         )
+    try:
+        parse_all(url_of(found))
+    except InvalidUrl as error:
+        raise wrong(name, text, str(error.args[0])) from None
+    if len({(one.tls, one.ca) for one in found}) > 1:
+        raise wrong(name, text, "the brokers use TLS all or none, with one file of certificates")
     return tuple(found)
 
 

@@ -97,7 +97,7 @@ def test_a_connection_that_is_refused_says_so_once(error: OSError, words: str) -
     told = refused(address, error)
     assert told.args[0].startswith("no broker at ternmq://broker:9 (")
     assert told.args[0].endswith(f"{words})")
-    late = none_in_time(address, told)
+    late = none_in_time([address], told)
     assert (late.args, late.hint) == (told.args, told.hint)
     told.__cause__ = error
     assert isinstance(told, CannotConnect)
@@ -105,7 +105,7 @@ def test_a_connection_that_is_refused_says_so_once(error: OSError, words: str) -
 
 
 def test_what_names_no_address_gets_it() -> None:
-    late = none_in_time(parse("ternmq://broker:9"), Busy("too many connections"))
+    late = none_in_time([parse("ternmq://broker:9")], Busy("too many connections"))
     assert late.args[0] == "no connection to ternmq://broker:9: too many connections"
 
 

@@ -232,6 +232,7 @@ async def test_a_child_has_no_copy_of_the_keeper_s_connection_before_its_hello_i
         options = replace(client.options, address=address)
         keeper._session = cast("Session", SimpleNamespace(
             options=options, client="c", number=9, library="l", language="p",
+            in_order=lambda: [address], address=address, traffic=Traffic(),
         ))  # fmt: skip
         asking = threading.Thread(target=keeper._say, args=(Command.PING, b""))
         asking.start()
