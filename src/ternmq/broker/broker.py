@@ -62,6 +62,7 @@ from ternmq.model.errors import (
     GroupPaused,
     InvalidRequest,
     LeaseExpired,
+    ReadOnly,
     RefusedError,
     StrictNeedsReplica,
     UnknownQueue,
@@ -410,7 +411,7 @@ class Broker:
         that was deleted), so the refusal waits for everything decided so far, unless it follows
         from the request alone or from a limit.
         """
-        if isinstance(error, InvalidRequest | Busy | DiskFull | StrictNeedsReplica):
+        if isinstance(error, InvalidRequest | Busy | DiskFull | ReadOnly | StrictNeedsReplica):
             return 0
         return self.journal.end
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ternmq.model.marks import Rests
 from ternmq.model.types import Position
 from tests.unit.server.engine.test_sync_pace import Desk, until, with_desk
 
@@ -17,7 +18,7 @@ def test_answers_wait_for_the_commit_mark() -> None:
         core.touch()
         await until(lambda: not core.pressed and core._turn is None)
         assert desk.answered == 0
-        core.commit(journal.durable)
+        core.commit(journal.durable, strict=False)
         await until(lambda: desk.answered == 3)
         assert journal.committed == journal.durable
 
@@ -32,7 +33,7 @@ def test_settling_down_waits_for_the_commit_mark() -> None:
         await until(lambda: journal.durable == journal.end)
         await desk.core.settle_down(0.05)
         assert desk.answered == 0
-        desk.core.commit(journal.durable)
+        desk.core.commit(journal.durable, strict=False)
         await until(lambda: desk.answered == 1)
 
     with_desk(work)
@@ -47,8 +48,26 @@ def test_settling_down_does_not_spin_while_another_copy_is_waited_for() -> None:
         turns = desk.core.turns
         await desk.core.settle_down(0.2)
         assert desk.core.turns - turns < 20
-        desk.core.commit(journal.durable)
+        desk.core.commit(journal.durable, strict=False)
         await until(lambda: desk.answered == 1)
+
+    with_desk(work)
+
+
+def test_answers_about_strict_topics_wait_until_two_copies_are_sure() -> None:
+    async def work(desk: Desk) -> None:
+        core, journal = desk.core, desk.core.broker.journal
+        journal.share_commits()
+        desk.send()
+        core.hold(desk, b"0", journal.end, Rests.STRICT, 0)
+        await until(lambda: journal.durable == journal.end)
+        core.commit(journal.durable, strict=False)
+        await until(lambda: desk.answered == 1)
+        assert not core.broker.ledger.copies.strict
+        assert len(core.gate) == 1
+        core.commit(journal.durable, strict=True)  # the mark does not move, and it is sure now
+        await until(lambda: desk.answered == 2)
+        assert core.broker.ledger.copies.strict
 
     with_desk(work)
 
@@ -58,7 +77,7 @@ def test_what_is_not_durable_here_cannot_be_committed() -> None:
         journal = desk.core.broker.journal
         journal.share_commits()
         with pytest.raises(ValueError, match="cannot be committed"):
-            desk.core.commit(Position(journal.end + 8))
-        desk.core.commit(journal.durable)
+            desk.core.commit(Position(journal.end + 8), strict=False)
+        desk.core.commit(journal.durable, strict=False)
 
     with_desk(work)

@@ -110,7 +110,8 @@ class Scheduling:
             stored -= len(known.outcomes) + len(known.repeats)
             if not stored:
                 return SendReply(
-                    topic.number, number or 0, None, 0, known.depends, rests_of(topic.spec.durability),
+                    topic.number, number or 0, None, 0, known.depends,
+                    rests_of(topic.spec.durability),
                     duplicate=True, rows=known.outcomes, scheduled=True,
                 )  # fmt: skip
             runs = self._ids.runs(known, batch, count)

@@ -344,8 +344,8 @@ class Sending:
             second = self._views.dedup.second_of(known.position)
             scheduled = max(due_times_of(batch)) >= (second + 1) * SECOND_US
         return SendReply(
-            topic.number, queue, None, count, known.position, rests_of(topic.spec.durability), duplicate=True, rows=rows,
-            scheduled=scheduled,
+            topic.number, queue, None, count, known.position, rests_of(topic.spec.durability),
+            duplicate=True, rows=rows, scheduled=scheduled,
         )  # fmt: skip
 
 

@@ -95,6 +95,8 @@ class Core:
 
     copies: Copies | None = None
     """The copies of the journal at other brokers; None: there are none."""
+    _strict = 0
+    """The commit mark as it was when at least two copies counted last."""
     _frozen_until = 0.0
     """Time of ``perf_counter`` at which timers run again after the process was frozen; 0: it never
     was."""
@@ -372,7 +374,8 @@ class Core:
     def release(self) -> None:
         """Hand the answers that may leave to their outlets."""
         journal = self.broker.journal
-        for outlet, frame, settled_bytes in self.gate.release(journal.committed, journal.written):
+        free = self.gate.release(journal.committed, journal.written, self._strict)
+        for outlet, frame, settled_bytes in free:
             outlet.put(frame, settled_bytes)
 
     def _start_sync(self) -> bool:
@@ -513,16 +516,25 @@ class Core:
             if self.copies is not None:
                 self.copies.synced()
 
-    def commit(self, upto: Position) -> None:
+    def commit(self, upto: Position, *, strict: bool) -> None:
         """Move the commit mark of a journal that has copies; the next turn sends what it frees.
 
         Args:
             upto: Position below which this disk and every copy that counts hold the bytes.
+            strict: At least two copies count, so that answers about strict topics are freed, too.
 
         Raises:
             ValueError: See ``Journal.commit``.
         """
-        if self.failure is None and self.broker.journal.commit(upto):
+        if self.failure is not None:
+            return
+        journal = self.broker.journal
+        moved = journal.commit(upto)
+        self.broker.ledger.copies.strict = strict
+        if strict and self._strict < journal.committed:
+            self._strict = journal.committed
+            self.touch()
+        if moved:
             self.broker.committed()
             self.touch()
 

@@ -273,7 +273,8 @@ class Primary:
     def acknowledged(self) -> None:
         """Move the commit mark, and let what waits for the lease leave if it may."""
         if self._core.failure is None:
-            self._core.commit(self.reign.commit_mark(self._journal.durable))
+            mark = self.reign.commit_mark(self._journal.durable)
+            self._core.commit(mark, strict=self.reign.takes_strict)
             if self._shut and self.may_answer():
                 self._core.touch()
 

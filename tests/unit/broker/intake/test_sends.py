@@ -18,6 +18,7 @@ from ternmq.model.errors import (
     InvalidRequest,
     MessageTooLarge,
     OrderingKeyRequired,
+    ReadOnly,
     ResendTooOld,
     StrictNeedsReplica,
     TopicNotOrdered,
@@ -133,6 +134,40 @@ def test_a_strict_topic_is_refused_without_a_replica() -> None:
         world.send("s", 1)
     assert world.broker.journal.end == end
     assert not len(world.broker.views.dedup)
+
+
+def test_a_strict_topic_takes_messages_while_two_copies_are_sure() -> None:
+    world = World()
+    world.topic("s", durability=Durability.STRICT)
+    world.topic("n")
+    copies = world.broker.ledger.copies
+    copies.strict = True
+    batch = world.batch("s", [row("a")])
+    first = world.send_batch("s", batch)
+    assert first.rests is Rests.STRICT
+    assert world.send("n", 1).rests is Rests.DURABLE
+    copies.strict = False
+    again = world.send_batch("s", batch)  # it is stored: this is no new message
+    assert (again.duplicate, again.rests, again.first_offset) == (True, Rests.STRICT, 0)
+    with pytest.raises(StrictNeedsReplica):
+        world.send("s", 1)
+
+
+def test_a_group_that_is_read_only_knows_what_it_has_and_takes_nothing_new() -> None:
+    world = World()
+    world.topic("t")
+    batch = world.batch("t", [row("a")])
+    first = world.send_batch("t", batch)
+    world.broker.ledger.copies.read_only = "one copy is left"
+    end = world.broker.journal.end
+    with pytest.raises(ReadOnly, match="one copy is left") as refused:
+        world.send("t", 1)
+    assert world.broker.refusal_rests_on(refused.value) == 0
+    again = world.send_batch("t", batch)
+    assert (again.duplicate, again.first_offset) == (True, first.first_offset)
+    assert world.broker.journal.end == end
+    world.broker.ledger.copies.read_only = ""
+    assert not world.send("t", 1).duplicate
 
 
 # -- duplicates ------------------------------------------------------------------------------------
