@@ -89,15 +89,16 @@ async def test_a_slow_follower_has_a_window(tmp_path: Path) -> None:
         assert copied(copier) == one.stream()
 
 
-async def test_a_follower_goes_on_where_its_copy_ends(tmp_path: Path) -> None:
-    async with pair(tmp_path) as one:
+@pytest.mark.parametrize("tail_bytes", [1, 32 << 20])
+async def test_a_follower_goes_on_where_its_copy_ends(tmp_path: Path, tail_bytes: int) -> None:
+    async with pair(tmp_path, settings=CopySettings(tail_bytes=tail_bytes)) as one:
         copier, sender = one.copier(), one.sender()
         await copier.follow()
         await sender.connect(one.server.port)
         await sender.sent(10)
         await until(lambda: copier.end == one.journal.written)
-        end = copier.end
         await copier.close()
+        end = copier.end
         await sender.sent(10)
         await copier.again()
         assert copier.followed is not None
@@ -107,8 +108,9 @@ async def test_a_follower_goes_on_where_its_copy_ends(tmp_path: Path) -> None:
         assert copied(copier) == one.stream()
 
 
-async def test_a_checkpoint_that_does_not_match(tmp_path: Path) -> None:
-    async with pair(tmp_path) as one:
+@pytest.mark.parametrize("tail_bytes", [1, 32 << 20])
+async def test_a_checkpoint_that_does_not_match(tmp_path: Path, tail_bytes: int) -> None:
+    async with pair(tmp_path, settings=CopySettings(tail_bytes=tail_bytes)) as one:
         copier, sender = one.copier(), one.sender()
         await copier.follow()
         await sender.connect(one.server.port)

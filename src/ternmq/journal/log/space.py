@@ -197,6 +197,18 @@ class Space:
                 return False
         return self.spares > 0
 
+    @property
+    def busy(self) -> bool:
+        """Whether a job is at work, or was returned by ``wants`` and not yet ``done``."""
+        return self._allocating is not None
+
+    def made(self) -> None:
+        """Count a spare that was allocated without a job, at ``spares`` segments behind the end."""
+        if not self.spares:
+            self._written = False
+        self.spares += 1
+        self.count()
+
     def take(self) -> None:
         """Make the first spare the active segment."""
         self.spares -= 1

@@ -8,6 +8,10 @@ The question after a crash is which bytes to believe. Two numbers answer it:
   behind X are found by their magic on 8-byte boundaries; pages persist in any order, so whole
   records may well follow a hole.
 
+On a copy of another broker's journal D is what the file COPY says (``log.copy_file``): the durable
+positions in its records speak of the disk of the broker that wrote them. If COPY says that the copy
+is being cut, X is at most where the cut is.
+
 If ``D <= X``, the bytes behind X were never durable and no reply depended on them: they may be cut.
 Else bytes that were durable are damaged: ``CorruptJournal`` names file and byte, nothing changes.
 
@@ -23,6 +27,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ternmq.journal.disk.port import Disk, File
+from ternmq.journal.log.checkpoint import Checkpoint
+from ternmq.journal.log.copy_file import CopyNote, read_note
 from ternmq.journal.log.scan import (
     RawRecord,
     Scanner,
@@ -32,6 +38,7 @@ from ternmq.journal.log.scan import (
     segment_size_of,
 )
 from ternmq.journal.log.segment import (
+    FOLDER,
     SEGMENT_RECORD_BYTES,
     file_size,
     segment_bases,
@@ -69,14 +76,16 @@ class Ending:
         start: Position where the walk began: the BEGIN of a STATE set, or ``first``.
         valid_end: X.
         durable: D.
-        epoch: Largest epoch of any valid record, also behind X.
-        last_crc: CRC of the last record below X.
+        epoch: Largest epoch of any valid record, also behind X, and that COPY says.
+        last: The last record below X; None if there is none from ``start`` on.
+        epochs: The first record of each epoch on the walk, oldest first.
         last_time_us: Latest broker time of the records walked.
         clean: The last record is the MARK of a clean stop.
         record_count: Number of records walked.
         sets: (BEGIN, END) of every complete STATE set on the walk, oldest first.
         fault: What is wrong at X; empty where the journal just ends.
         dirt: The stretches behind X that are not all zeros.
+        copy: What COPY says; None if the journal is no copy.
     """
 
     first: Position
@@ -85,13 +94,20 @@ class Ending:
     valid_end: Position
     durable: Position
     epoch: Epoch
-    last_crc: int
+    last: Checkpoint | None
+    epochs: tuple[Checkpoint, ...]
     last_time_us: int
     clean: bool
     record_count: int
     sets: tuple[tuple[Position, Position], ...]
     fault: str
     dirt: tuple[Dirt, ...]
+    copy: CopyNote | None
+
+    @property
+    def last_crc(self) -> int:
+        """CRC of the last record below X; 0 if there is none."""
+        return 0 if self.last is None else self.last.crc
 
     @property
     def cut(self) -> tuple[Position, Position] | None:
@@ -119,30 +135,44 @@ def find_end(disk: Disk, hint: Position | None = None) -> Ending | None:
         hint: BEGIN of a STATE set that the index names; used only if the records prove it.
 
     Returns:
-        None if there is no journal, or one that was never synced while it was made.
+        None if there is no journal, or one that was never synced while it was made, or a copy that
+        has nothing yet.
 
     Raises:
         CorruptJournal: Damage below D; a missing segment, a wrong size or base.
         UnknownRecordKind: A newer version wrote this journal.
     """
     bases = segment_bases(disk)
+    copy = read_note(disk)
+    empty = copy is not None and copy.synced == 0  # no sync has covered one of its records yet
     if not bases:
-        return None
+        if copy is None or empty:
+            return None
+        raise CorruptJournal(
+            f"COPY says that the journal is here up to position {copy.synced}, and there is none",
+            file=FOLDER,
+        )
     first = bases[0]
     try:
         size = segment_size_of(disk, bases)
     except CorruptJournal:
+        if copy is not None:
+            if empty:
+                return None
+            raise
         # Half-made, or badly damaged? It is damaged if any record states a durable position.
         if first == 0 and search(disk, bases, first, NO_POSITION).durable == 0:
             return None
         raise
     for start in _starts(disk, bases, size, hint):
-        ending = _walk(disk, bases, size, start)
+        if copy is not None and copy.cut_to is not None and start >= copy.cut_to:
+            continue
+        ending = _walk(disk, bases, size, start, copy)
         if start == first or (ending.durable >= start and ending.sets):
             break
     else:
         raise AssertionError("the first segment is always a start")
-    if ending.valid_end == 0 and ending.durable == 0:
+    if ending.valid_end == first and (empty or first == ending.durable == 0):
         return None
     _check(disk, bases, ending)
     return ending
@@ -193,15 +223,27 @@ def _is_state(disk: Disk, position: Position, first: Position, size: int) -> boo
     return record is not None and record.kind == Kind.STATE
 
 
-def _walk(disk: Disk, bases: list[Position], size: int, start: Position) -> Ending:
+def _walk(
+    disk: Disk, bases: list[Position], size: int, start: Position, copy: CopyNote | None
+) -> Ending:
     """Walk from ``start`` to X, then search what lies behind."""
-    scanner = Scanner(disk, start, segment_size=size, prev_crc=None if start else 0)
+    scanner = Scanner(
+        disk,
+        start,
+        segment_size=size,
+        prev_crc=None if start else 0,
+        stop=None if copy is None else copy.cut_to,
+    )
     record = None
     sets: list[tuple[Position, Position]] = []
-    count = durable = time_us = 0
+    epochs: list[Checkpoint] = []
+    count = durable = time_us = epoch = 0
     state = int(Kind.STATE)
     for record in scanner:
         count += 1
+        if record.epoch != epoch:
+            epoch = record.epoch
+            epochs.append(Checkpoint(record.position, Epoch(epoch), record.crc))
         if record.durable > durable:
             durable = record.durable
         if record.time_us > time_us:
@@ -212,14 +254,22 @@ def _walk(disk: Disk, bases: list[Position], size: int, start: Position) -> Endi
                 sets.append((begin, record.position))
     end = start if record is None else record.end
     remains = search(disk, bases, end, size)
+    durable = max(durable, remains.durable)
+    epoch = max(epoch, remains.epoch)
+    if copy is not None:
+        durable = copy.synced
+        epoch = max(epoch, copy.told)
     return Ending(
         first=bases[0],
         segment_size=size,
         start=start,
         valid_end=end,
-        durable=Position(max(durable, remains.durable)),
-        epoch=Epoch(max(0 if record is None else record.epoch, remains.epoch)),
-        last_crc=0 if record is None else record.crc,
+        durable=Position(durable),
+        epoch=Epoch(epoch),
+        last=(
+            None if record is None else Checkpoint(record.position, Epoch(record.epoch), record.crc)
+        ),
+        epochs=tuple(epochs),
         last_time_us=time_us,
         clean=(
             record is not None
@@ -231,6 +281,7 @@ def _walk(disk: Disk, bases: list[Position], size: int, start: Position) -> Endi
         sets=tuple(sets),
         fault=scanner.fault,
         dirt=remains.dirt,
+        copy=copy,
     )
 
 

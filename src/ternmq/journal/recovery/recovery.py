@@ -15,6 +15,10 @@ Six steps; if a crash interrupts any of them, the next start does them all again
    believed (``start_time``).
 6. The views apply the EPOCH, and the journal is returned.
 
+In the folder of a copy of another broker's journal, COPY (``log.copy_file``) says what is durable,
+and a cut that it states is finished in step 4 (``cutting``). COPY is removed between the steps 4
+and 5: all records are on this disk by then, so what they state as durable is true here, too.
+
 All other files of the data folder (indexes, hints) are caches: recovery needs none of them and
 removes none of them.
 """
@@ -26,6 +30,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ternmq.journal.disk.port import Disk, File
+from ternmq.journal.log.copy_file import COPY_NAME, read_note, remove_copy_file
 from ternmq.journal.log.journal import DEFAULT_TAIL_BYTES, Journal
 from ternmq.journal.log.scan import RawRecord, Scanner, record_at
 from ternmq.journal.log.segment import (
@@ -35,6 +40,7 @@ from ternmq.journal.log.segment import (
     segment_bases,
     segment_name,
 )
+from ternmq.journal.recovery.cutting import take_away
 from ternmq.journal.recovery.ending import Ending, find_end, stated_sets
 from ternmq.journal.state.sets import (
     CompleteSet,
@@ -123,6 +129,9 @@ def open_journal(
 ) -> tuple[Journal, RecoveryReport]:
     """Open the journal of a data folder, or make one; blocks until its EPOCH is durable.
 
+    If the folder holds a copy of another broker's journal, it is a copy no more: its own records
+    follow from here.
+
     Args:
         disk: The data root; the caller holds its lock.
         wall_us: The wall clock.
@@ -138,7 +147,8 @@ def open_journal(
             far.
 
     Raises:
-        CorruptJournal: Bytes that were durable are damaged; nothing was changed.
+        CorruptJournal: Bytes that were durable are damaged, or the folder is that of a copy that
+            has nothing yet; nothing was changed.
         UnknownRecordKind: A newer version wrote this journal; nothing was changed.
         JournalFull: The segment is at its end and the disk has no room for another.
         JournalFailed: Writing the EPOCH failed; open the journal again.
@@ -146,6 +156,7 @@ def open_journal(
     """
     ending = find_end(disk, hint)
     if ending is None:
+        _refuse_empty_copy(disk)
         if prepare is not None:
             replay = prepare(None)
         return _make(disk, wall_us, replay, segment_size, reserve_bytes, tail_bytes, min_epoch)
@@ -157,6 +168,8 @@ def open_journal(
     if replay is not None:
         directory, loaded_set = load_and_replay(disk, ending, replay)
     spares = clear(disk, ending)  # not earlier: a start that is refused changes nothing
+    if ending.copy is not None:
+        remove_copy_file(disk)
     time_us = start_time(wall_us, ending.last_time_us, start_jump_us)
     journal = Journal(
         disk,
@@ -206,6 +219,19 @@ def open_journal(
         directory=directory,
         disbelieved_us=max(0, wall_us - time_us),
     )
+
+
+def _refuse_empty_copy(disk: Disk) -> None:
+    """Raise ``CorruptJournal`` if COPY says that records of a group's journal should come here."""
+    if read_note(disk) is None:
+        return
+    error = CorruptJournal(
+        "this folder is for a copy of a journal, and has none of its records yet", file=COPY_NAME
+    )
+    error.hint = (
+        "start another broker of the group; to begin a new journal here, delete the file COPY"
+    )
+    raise error
 
 
 def _make(
@@ -361,9 +387,13 @@ def confirm(disk: Disk, ending: Ending) -> None:
 def clear(disk: Disk, ending: Ending) -> int:
     """Overwrite what lies behind the valid end with zeros and sync; remove unusable spares.
 
+    If COPY says that the journal is being cut there, what lies behind is kept first.
+
     Returns:
         Number of spare segments that follow the one that the valid end is in.
     """
+    if ending.copy is not None and ending.copy.cut_to is not None:
+        ending = take_away(disk, ending)
     touched: dict[Position, File] = {}
     try:
         _lengthen(disk, ending, touched)

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
 
 from ternmq.journal.disk.port import Disk
 from ternmq.journal.disk.real import RealDisk
+from ternmq.journal.log.copy_file import CopyFile, read_note
 from ternmq.journal.log.scan import CHUNK_BYTES, Scanner, segment_size_of
 from ternmq.journal.log.segment import FOLDER, file_size, segment_bases, segment_name
+from ternmq.journal.recovery.cutting import cut_note
 from ternmq.journal.recovery.ending import search
+from ternmq.journal.recovery.kept import REPAIR_FOLDER, keep, stretches
 from ternmq.journal.recovery.lost import LostRecord, lost_records, proven_from
 from ternmq.journal.recovery.recovery import open_journal
 from ternmq.model.errors import CorruptJournal
@@ -31,8 +33,6 @@ __all__ = [
     "REPAIR_FOLDER", "Damage", "Inspection", "LostRecord", "RepairReport", "inspect", "losses",
     "open_folder", "repair",
 ]  # fmt: skip
-
-REPAIR_FOLDER: Final = "repair"
 
 
 @dataclass(slots=True, frozen=True)
@@ -64,7 +64,8 @@ class Inspection:
         segment_size: Bytes of every segment.
         first: Base of the oldest segment.
         damage: Ranges below ``durable``, ascending; empty if the journal is sound.
-        durable: D, the largest durable position that any valid record states.
+        durable: D, the largest durable position that any valid record states; in a copy of a
+            journal what COPY says.
         valid_end: Where recovery would end; with damage, where it would end after a repair.
         record_count: Number of valid records.
         epoch: Largest epoch of a valid record.
@@ -130,8 +131,13 @@ def inspect(disk: Disk) -> Inspection:
     if not bases:
         raise CorruptJournal(f"no segments in {FOLDER}/", file=FOLDER)
     size = _size(disk, bases)
-    chains = list(_chains(disk, bases, size))
-    durable = max((chain.durable for chain in chains), default=0)
+    copy = read_note(disk)
+    stop = None if copy is None else copy.cut_to
+    chains = list(_chains(disk, bases, size, stop))
+    if copy is None:
+        durable = max((chain.durable for chain in chains), default=0)
+    else:
+        durable = copy.synced
     damage: list[Damage] = []
     end: int = bases[0]
     reason = "nothing readable at the start"
@@ -229,12 +235,14 @@ def _size(disk: Disk, bases: list[Position]) -> int:
         return size
 
 
-def _chains(disk: Disk, bases: list[Position], size: int) -> Iterator[_Chain]:
-    """Yield every stretch of valid records, from the first segment to the last."""
+def _chains(
+    disk: Disk, bases: list[Position], size: int, stop: Position | None
+) -> Iterator[_Chain]:
+    """Yield every stretch of valid records, from the first segment to the last, or to ``stop``."""
     position: int | None = bases[0]
     prev_crc: int | None = 0 if bases[0] == 0 else None
-    while position is not None:
-        scanner = Scanner(disk, position, segment_size=size, prev_crc=prev_crc)
+    while position is not None and (stop is None or position < stop):
+        scanner = Scanner(disk, position, segment_size=size, prev_crc=prev_crc, stop=stop)
         chain: _Chain | None = None
         for record in scanner:
             if chain is None:
@@ -304,12 +312,11 @@ def _cut(disk: Disk, cut: Position, before: Inspection, report: RepairReport) ->
     bases = segment_bases(disk)
     report.lost.extend(lost_records(disk, bases, cut, before.segment_size))
     dirt = search(disk, bases, cut, before.segment_size).dirt
-    kept = disk.names(REPAIR_FOLDER)
-    for base in sorted({piece.base for piece in dirt}):
-        stop = max(piece.stop for piece in dirt if piece.base == base)
-        report.saved.append(_save(disk, base, max(cut - base, 0), stop, cut, kept))
-    if report.saved:
-        disk.sync_folder(REPAIR_FOLDER)  # before the first byte is zeroed
+    report.saved.extend(keep(disk, stretches(dirt, cut), cut))  # before the first byte is zeroed
+    copy_file = CopyFile.open(disk)
+    if copy_file is not None:  # else COPY would demand the bytes at the next start
+        copy_file.write(cut_note(copy_file.note, cut))
+        copy_file.close()
     for piece in dirt:
         file = disk.open(segment_name(piece.base))
         try:
@@ -320,20 +327,3 @@ def _cut(disk: Disk, cut: Position, before: Inspection, report: RepairReport) ->
     journal, _ = open_journal(disk, wall_us=0, min_epoch=Epoch(before.epoch + 1))
     journal.close()
     report.cut = cut
-
-
-def _save(disk: Disk, base: Position, start: int, stop: int, cut: Position, kept: list[str]) -> str:
-    """Copy a stretch of a segment file to a new file under ``repair/``; return its name."""
-    number = 1
-    while (name := f"{cut:020d}-{base:020d}-{number}.bytes") in kept:
-        number += 1  # an interrupted repair may have saved bytes zeroed since: never overwrite
-    source = disk.open(segment_name(base))
-    target = disk.open(f"{REPAIR_FOLDER}/{name}", create=True)
-    try:
-        for offset in range(start, stop, CHUNK_BYTES):
-            target.pwrite(source.pread(min(CHUNK_BYTES, stop - offset), offset), offset - start)
-        target.sync()
-    finally:
-        source.close()
-        target.close()
-    return f"{REPAIR_FOLDER}/{name}"
