@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import ssl
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -49,6 +50,7 @@ class Copier:
         self.broker = broker
         self.incarnation = incarnation
         self.acks = True
+        self.tls: ssl.SSLContext | None = None
         self.disk = MemoryDisk()
         self.incoming: Incoming | None = None
         self.followed: Followed | None = None
@@ -70,7 +72,7 @@ class Copier:
             "token": TOKEN, "group": GROUP, "journal": 0, "broker": self.broker,
             "incarnation": self.incarnation, "told": 0, "end": 0,
         }  # fmt: skip
-        reader, self._writer = await asyncio.open_connection("127.0.0.1", self.port)
+        reader, self._writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=self.tls)
         follow = control.Follow(**(fields | changes))  # type: ignore[arg-type]
         self._writer.write(self._stream.follow(follow))
         self._task = asyncio.create_task(self._run(reader))
@@ -235,7 +237,14 @@ class Sender:
 class Pair:
     """A server that is the primary of a broker group, under a clock that the test can move."""
 
-    def __init__(self, folder: Path, members: tuple[Member, ...], settings: CopySettings) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        members: tuple[Member, ...],
+        settings: CopySettings,
+        flags: dict[str, object],
+    ) -> None:
+        self._flags = flags
         self.ahead_us = 0
         self.changes: list[Change] = []
         self.deposed: list[str] = []
@@ -250,7 +259,7 @@ class Pair:
 
     async def start(self) -> None:
         """Start the server; make it the primary."""
-        flags = {"listen": "127.0.0.1:0", "http": "off", "drain_timeout": "0s"}
+        flags = {"listen": "127.0.0.1:0", "http": "off", "drain_timeout": "0s", **self._flags}
         settings = load(environ={}, flags=flags, mode=Mode.TESTING)
         self.server = Server(settings, disk=RealDisk(self._folder))
         await self.server.start()
@@ -314,10 +323,10 @@ class Pair:
 
 @contextlib.asynccontextmanager
 async def pair(
-    folder: Path, *members: Member, settings: CopySettings | None = None
+    folder: Path, *members: Member, settings: CopySettings | None = None, **flags: object
 ) -> AsyncIterator[Pair]:
-    """Run a primary."""
-    one = Pair(folder, (ME, *members), settings or CopySettings())
+    """Run a primary; ``flags`` are settings of its broker."""
+    one = Pair(folder, (ME, *members), settings or CopySettings(), flags)
     await one.start()
     try:
         yield one

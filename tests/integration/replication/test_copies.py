@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ternmq.cluster.coordination.record import Member
@@ -86,15 +89,16 @@ async def test_a_slow_follower_has_a_window(tmp_path: Path) -> None:
         assert copied(copier) == one.stream()
 
 
-async def test_a_follower_goes_on_where_its_copy_ends(tmp_path: Path) -> None:
-    async with pair(tmp_path) as one:
+@pytest.mark.parametrize("tail_bytes", [1, 32 << 20])
+async def test_a_follower_goes_on_where_its_copy_ends(tmp_path: Path, tail_bytes: int) -> None:
+    async with pair(tmp_path, settings=CopySettings(tail_bytes=tail_bytes)) as one:
         copier, sender = one.copier(), one.sender()
         await copier.follow()
         await sender.connect(one.server.port)
         await sender.sent(10)
         await until(lambda: copier.end == one.journal.written)
-        end = copier.end
         await copier.close()
+        end = copier.end
         await sender.sent(10)
         await copier.again()
         assert copier.followed is not None
@@ -104,8 +108,9 @@ async def test_a_follower_goes_on_where_its_copy_ends(tmp_path: Path) -> None:
         assert copied(copier) == one.stream()
 
 
-async def test_a_checkpoint_that_does_not_match(tmp_path: Path) -> None:
-    async with pair(tmp_path) as one:
+@pytest.mark.parametrize("tail_bytes", [1, 32 << 20])
+async def test_a_checkpoint_that_does_not_match(tmp_path: Path, tail_bytes: int) -> None:
+    async with pair(tmp_path, settings=CopySettings(tail_bytes=tail_bytes)) as one:
         copier, sender = one.copier(), one.sender()
         await copier.follow()
         await sender.connect(one.server.port)
@@ -122,6 +127,33 @@ async def test_a_checkpoint_that_does_not_match(tmp_path: Path) -> None:
         assert copier.followed.matched == 0
         await until(lambda: copier.end == one.journal.written)
         assert copier.followed.start > 0
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[str, str]:
+    """Make a certificate and its key; return their files."""
+    key, cert = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-days", "2", "-subj", "/CN=broker", "-keyout", key, "-out", cert],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return cert, key
+
+
+async def test_over_tls(tmp_path: Path, certificate: tuple[str, str]) -> None:
+    cert, key = certificate
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    async with pair(tmp_path / "data", tls_cert=cert, tls_key=key) as one:
+        copier = one.copier()
+        copier.tls = context
+        await copier.follow()
+        await until(lambda: copier.end == one.journal.written, "the end of the journal")
+        one.core.broker.journal.mark(one.core.now_us(), again=True)
+        one.core.touch()
+        await until(lambda: copier.end == one.journal.end == one.journal.written)
+        assert copied(copier) == one.stream()
 
 
 # ------------------------------------------------------------------------------ answers
@@ -226,6 +258,62 @@ async def test_a_backup_delays_nobody(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------ ends
 
 
+async def test_a_follower_that_acknowledges_nothing_for_long_is_cut_off(tmp_path: Path) -> None:
+    async with pair(tmp_path) as one:
+        copier = one.copier()
+        copier.acks = False
+        await copier.follow()
+        await until(lambda: copier.end == one.journal.written)
+        for _ in range(30):  # by steps: after a jump it counts as a stop of this process
+            one.ahead_us += SECOND // 2
+            one.primary.tick()
+        await until(lambda: copier.ended)
+
+
+async def test_nobody_is_cut_off_for_what_a_stopped_process_did_not_hear(tmp_path: Path) -> None:
+    async with pair(tmp_path) as one:
+        copier = one.copier()
+        await copier.follow()
+        await until(lambda: copier.end == one.journal.written)
+        one.ahead_us += 3600 * SECOND
+        one.primary.tick()
+        await turns(200)
+        assert not copier.ended
+        assert len(one.primary.figures()) == 1
+
+
+async def test_a_process_that_comes_again_has_one_connection(tmp_path: Path) -> None:
+    async with pair(tmp_path, B) as one:
+        copier, again = one.copier(), one.copier()
+        await copier.follow()
+        await until(lambda: copier.end == one.journal.written)
+        await again.follow()
+        await until(lambda: copier.ended, "the earlier connection is closed")
+        await until(lambda: len(one.primary.figures()) == 1)
+        sender = one.sender()
+        await sender.connect(one.server.port)
+        await sender.sent(3)
+
+
+async def test_after_close_nothing_leaves(tmp_path: Path) -> None:
+    async with pair(tmp_path) as one:
+        copier, sender = one.copier(), one.sender()
+        await copier.follow()
+        await sender.connect(one.server.port)
+        await sender.sent(3)
+        one.primary.close()
+        await until(lambda: copier.ended)
+        had = sender.bytes
+        sender.ping()
+        sender.send()
+        await turns()
+        assert sender.bytes == had
+        late = one.copier()
+        await late.follow()
+        assert late.refusal is not None
+        assert late.refusal.retriable
+
+
 async def test_a_primary_that_resigns(tmp_path: Path) -> None:
     async with pair(tmp_path, B) as one:
         copier, sender = one.copier(), one.sender()
@@ -265,8 +353,6 @@ async def test_a_follower_that_was_told_of_a_later_reign(tmp_path: Path) -> None
 
 async def test_another_primary_is_recorded(tmp_path: Path) -> None:
     async with pair(tmp_path, B) as one:
-        import msgspec
-
         record = msgspec.structs.replace(
             one.record, version=2, epoch=one.record.epoch + 1, primary="b"
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ternmq.cluster.replication.settings import CopySettings
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.model.errors import RefusedError, Unauthenticated, UnknownCommand, UnsupportedVersion
 from ternmq.server.app import Server
@@ -93,8 +94,6 @@ async def test_what_a_follower_must_not_say(
 
 async def test_an_acknowledgement_of_what_was_not_sent_yet(tmp_path: Path) -> None:
     """The primary has it, and the follower cannot: the window held it back."""
-    from ternmq.cluster.replication.settings import CopySettings
-
     async with pair(tmp_path, settings=CopySettings(window_bytes=1 << 20)) as one:
         copier, sender = one.copier(), one.sender()
         copier.acks = False

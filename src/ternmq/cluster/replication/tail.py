@@ -5,9 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final, NamedTuple
 
-from ternmq.journal.log.pieces import cut
+from ternmq.journal.log.checkpoint import Checkpoint
+from ternmq.journal.log.pieces import Match, cut
 from ternmq.model.types import Position
-from ternmq.record.fact.header import length_of
+from ternmq.record.fact.header import HEADER_BYTES, header_of, length_of
 
 PIECE_BYTES: Final = 1 << 20
 """Most bytes that are sent at a time, unless it is one record that is larger."""
@@ -104,6 +105,23 @@ class Tail:
             i += 1
         end = self._begins[i] if i < len(self._begins) else self.end
         return Portion(position, parts[0] if len(parts) == 1 else b"".join(parts), end)
+
+    def match(self, checkpoint: Checkpoint) -> Match | None:
+        """Return a record if it is here, and is the one that another journal has; up to 1 ms.
+
+        Bytes within a message that look like the record are not taken for it.
+        """
+        position = checkpoint.position
+        i = bisect_right(self._begins, position, self._first) - 1
+        if i < self._first or position >= self.end:
+            return None
+        data, at = self._chunks[i], position - self._begins[i]
+        if at + HEADER_BYTES > len(data) or cut(data, 0, at).stop != at:
+            return None  # no record begins there
+        header = header_of(data, at)
+        if (header.epoch, header.crc) != (checkpoint.epoch, checkpoint.crc):
+            return None
+        return Match(position, Position(position + header.length))
 
     def _part(self, i: int, at: int, most: int) -> Portion:
         """Return a part of one chunk, from an index on: at least one record."""

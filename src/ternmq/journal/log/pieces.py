@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from google_crc32c import value as crc32c
-
 from ternmq.journal.disk.port import Disk, File
+from ternmq.journal.log.checkpoint import Checkpoint, end_if_held
 from ternmq.journal.log.segment import segment_name
 from ternmq.model.errors import CorruptJournal, FileMissing
-from ternmq.model.types import Epoch, Position
-from ternmq.record.fact.header import HEADER, HEADER_BYTES, MAGIC, Kind
+from ternmq.model.types import Position
+from ternmq.record.fact.header import HEADER_BYTES, MAGIC, Kind
 
 _BEGIN: Final = Struct("<IIIBB")
 """The begin of a record's header: CRC, magic, length, version, kind."""
@@ -124,14 +123,6 @@ class PieceRead:
         return file.pread(size, self.position - self._base)
 
 
-class RecordName(NamedTuple):
-    """A record by what only it has. Journals of a group that have it are equal up to its end."""
-
-    position: Position
-    epoch: Epoch
-    crc: int
-
-
 class Match(NamedTuple):
     """A record that both journals have: where it begins and ends."""
 
@@ -147,7 +138,7 @@ class MatchRead:
         segment_size: Bytes of every segment file.
         first: Base of the journal's oldest segment.
         written: Position up to which the journal is written.
-        names: The records, in the order in which they are looked for.
+        checkpoints: The records, in the order in which they are looked for.
 
     Attributes:
         found: The record; None before ``run``, or if the journal has none of them.
@@ -159,47 +150,33 @@ class MatchRead:
         segment_size: int,
         first: Position,
         written: Position,
-        names: Sequence[RecordName],
+        checkpoints: Sequence[Checkpoint],
     ) -> None:
         self.found: Match | None = None
         self._disk = disk
         self._size = segment_size
         self._first = first
         self._written = written
-        self._names = names
+        self._checkpoints = checkpoints
 
     def run(self) -> None:
         """Look for them.
 
         Raises:
+            UnknownRecordKind: A newer version wrote this journal.
             DiskReadError: The disk could not read.
         """
-        for name in self._names:
-            if self._first <= name.position <= self._written - HEADER_BYTES:
-                end = self._end_of(name)
-                if end is not None:
-                    self.found = Match(name.position, end)
-                    return
-
-    def _end_of(self, name: RecordName) -> Position | None:
-        """Return the end of a record, if it is here; None if it is not."""
-        offset = name.position % self._size
-        try:
-            file = self._disk.open(segment_name(name.position - offset))
-        except FileMissing:
-            return None  # retention removed it meanwhile
-        try:
-            head = file.pread(HEADER_BYTES, offset)
-            if len(head) < HEADER_BYTES:
-                return None
-            crc, magic, length, _, kind, _, own, _, _, epoch, _ = HEADER.unpack(head)
-            if (magic, own, epoch, crc) != (MAGIC, name.position, name.epoch, name.crc):
-                return None
-            end = Position(name.position + length)
-            if length < HEADER_BYTES or offset + length > self._size or end > self._written:
-                return None
-            # A message may hold bytes that look like a header: the checksum of the whole tells.
-            whole = head if kind == _PAD else file.pread(length, offset)
-        finally:
-            file.close()
-        return end if crc32c(whole[4:]) == crc else None
+        for one in self._checkpoints:
+            try:
+                end = end_if_held(
+                    self._disk,
+                    one,
+                    first=self._first,
+                    end=self._written,
+                    segment_size=self._size,
+                )
+            except FileMissing:
+                continue  # retention removed it meanwhile
+            if end is not None:
+                self.found = Match(one.position, end)
+                return

@@ -25,7 +25,8 @@ from ternmq.cluster.replication.outgoing import Outgoing, Wanted
 from ternmq.cluster.replication.reign import Change, Reign
 from ternmq.cluster.replication.settings import CopySettings
 from ternmq.cluster.replication.tail import Portion, Tail
-from ternmq.journal.log.pieces import MatchRead, PieceRead, RecordName
+from ternmq.journal.log.checkpoint import Checkpoint
+from ternmq.journal.log.pieces import Match, MatchRead, PieceRead
 from ternmq.model.errors import (
     Busy,
     NotPrimary,
@@ -165,13 +166,17 @@ class Primary:
         except TernMQError as error:
             link.refuse(error)
             return
+        below: list[Checkpoint] = []  # what is not in memory
+        for one in follow.checkpoints:
+            asked = Checkpoint(Position(one.position), Epoch(one.epoch), one.crc)
+            if asked.position < self._tail.begin:
+                below.append(asked)
+            elif not below and (match := self._tail.match(asked)) is not None:
+                self._begin(link, match)
+                return
         journal = self._journal
-        names = [
-            RecordName(Position(one.position), Epoch(one.epoch), one.crc)
-            for one in follow.checkpoints
-        ]
         job = MatchRead(
-            self._core.disk, journal.segment_size, journal.first, journal.written, names
+            self._core.disk, journal.segment_size, journal.first, journal.written, below
         )
         self._core.read_beside(Errand(job, partial(self._compared, link, job)))
 
@@ -207,7 +212,7 @@ class Primary:
             raise Busy(f"{MAX_LINKS} followers are connected")
 
     def _compared(self, link: Link, job: MatchRead, error: Exception | None) -> None:
-        """Begin the stream behind the newest record that both journals have."""
+        """Begin the stream, or refuse it, when the histories were compared."""
         if link.closed:
             return
         if error is not None:
@@ -217,9 +222,14 @@ class Primary:
         if self.reign.deposed or self._closed:
             link.refuse(NotPrimary(f"{self._broker} is not the primary any more"))
             return
-        journal, follow, found, now_us = self._journal, link.follow, job.found, self._now_us()
-        if found is not None and found.position < journal.first:
+        found = job.found
+        if found is not None and found.position < self._journal.first:
             found = None  # it was removed meanwhile
+        self._begin(link, found)
+
+    def _begin(self, link: Link, found: Match | None) -> None:
+        """Begin the stream behind the newest record that both journals have."""
+        journal, follow, now_us = self._journal, link.follow, self._now_us()
         start = journal.first if found is None else found.end
         followed = Followed(
             version=common_version(follow.versions),

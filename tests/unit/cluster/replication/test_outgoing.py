@@ -10,6 +10,7 @@ from ternmq.cluster.replication.incoming import Incoming
 from ternmq.cluster.replication.outgoing import MARKS_EVERY_US, Outgoing, Wanted
 from ternmq.cluster.replication.tail import Portion, Tail
 from ternmq.journal.disk.memory import MemoryDisk
+from ternmq.journal.log.checkpoint import Checkpoint
 from ternmq.journal.log.journal import Journal
 from ternmq.journal.log.pieces import PieceRead
 from ternmq.journal.log.scan import scan
@@ -134,6 +135,8 @@ def test_the_tail_is_the_journal_from_each_record_on(sizes, every, most, tail_by
         portion = one.tail.piece(record.position, most)
         if record.position < one.tail.begin:
             assert portion is None
+            name = Checkpoint(record.position, Epoch(record.epoch), record.crc)
+            assert one.tail.match(name) is None
             continue
         assert portion is not None
         assert portion.position == record.position
@@ -141,6 +144,12 @@ def test_the_tail_is_the_journal_from_each_record_on(sizes, every, most, tail_by
         assert len(portion.data) <= max(most, one.largest, 80)
         at = places[record.position]
         assert portion.data == stream[at : places[portion.end]]
+        name = Checkpoint(record.position, Epoch(record.epoch), record.crc)
+        assert one.tail.match(name) == (record.position, record.end)
+        for other in (name._replace(crc=record.crc ^ 1), name._replace(epoch=Epoch(2))):
+            assert one.tail.match(other) is None
+        for beside in (record.position + 8, record.position - 8, one.tail.end, 1 << 60):
+            assert one.tail.match(name._replace(position=Position(beside))) is None
     nothing = one.tail.piece(one.tail.end)
     assert nothing is not None
     assert nothing.data == b""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ternmq.journal.disk.memory import MemoryDisk
+from ternmq.journal.log.checkpoint import Checkpoint
 from ternmq.journal.log.journal import Journal
-from ternmq.journal.log.pieces import MatchRead, PieceRead, RecordName, cut
+from ternmq.journal.log.pieces import MatchRead, PieceRead, cut
 from ternmq.journal.log.scan import RawRecord, scan
 from ternmq.journal.log.segment import segment_name
 from ternmq.model.errors import CorruptJournal, FileMissing
@@ -121,11 +122,11 @@ def test_the_sink_comes_before_the_sync():
 # ------------------------------------------------------------------------------ what matches
 
 
-def name_of(record: RawRecord) -> RecordName:
-    return RecordName(record.position, Epoch(record.epoch), record.crc)
+def name_of(record: RawRecord) -> Checkpoint:
+    return Checkpoint(record.position, Epoch(record.epoch), record.crc)
 
 
-def match(disk: MemoryDisk, written: int, *names: RecordName, first: int = 0) -> object:
+def match(disk: MemoryDisk, written: int, *names: Checkpoint, first: int = 0) -> object:
     job = MatchRead(disk, SEGMENT, Position(first), Position(written), names)
     job.run()
     return job.found
@@ -133,7 +134,7 @@ def match(disk: MemoryDisk, written: int, *names: RecordName, first: int = 0) ->
 
 def test_the_first_record_that_is_here_matches(disk, found):
     end = found[-1].end
-    strange = RecordName(found[9].position, Epoch(1), found[9].crc ^ 1)
+    strange = Checkpoint(found[9].position, Epoch(1), found[9].crc ^ 1)
     for one in (found[0], found[9], found[-1], *[one for one in found if one.kind == Kind.PAD]):
         assert match(disk, end, strange, name_of(one)) == (one.position, one.end)
         assert match(disk, end, name_of(one), name_of(found[5])) == (one.position, one.end)
@@ -160,5 +161,5 @@ def test_a_message_that_looks_like_a_record_does_not_match():
     )  # fmt: skip
     journal.append(Kind.COUNTS, crafted + bytes(100), 2000)
     journal.flush()
-    name = RecordName(Position(inner), Epoch(1), 7)
+    name = Checkpoint(Position(inner), Epoch(1), 7)
     assert match(disk, journal.written, name) is None
