@@ -13,6 +13,7 @@ A test in a worker may take ``PATIENCE`` times as long as alone before it counts
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -67,6 +68,15 @@ def time_limit(item: pytest.Item) -> float:
     if mark is not None:
         return float(mark.args[0])
     return float(item.config.getoption("timeout") or item.config.getini("timeout") or 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return how many processes ``-n auto`` starts.
+
+    One more than there are cores: tests that kill brokers and cut the power mostly wait.
+    """
+    return len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from ternmq.journal.log.space import AllocateJob
+from ternmq.model.errors import DiskWriteError, JournalFailed
+from ternmq.model.types import Position
 from ternmq.server.engine import engine as core_module
 from tests.unit.server.engine.test_sync_pace import Desk, with_desk
 
@@ -144,5 +147,23 @@ def test_a_job_that_ended_has_upkeep_asked(monkeypatch: pytest.MonkeyPatch) -> N
         desk.send()
         core._end_turn()
         assert len(steps) == 1
+
+    with_desk(work)
+
+
+def test_a_job_that_ends_when_the_folder_is_gone_ends_the_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def work(desk: Desk) -> None:
+        await quiet(desk)
+        core = desk.core
+
+        def finished(job: object, error: Exception | None) -> None:
+            raise DiskWriteError("reading the free space of data: there is no such folder")
+
+        monkeypatch.setattr(core.upkeep, "finished", finished)
+        core._take(AllocateJob(core.disk, Position(0), 8), OSError("gone"))
+        assert isinstance(core.failure, JournalFailed)
+        assert "reading the free space" in str(core.failure)
 
     with_desk(work)

@@ -488,6 +488,9 @@ class Core:
         except JournalFailed as failure:
             self.fail(failure)
             return
+        except DiskWriteError as failure:  # the folder is gone, as in ``_keep_up``
+            self.fail(JournalFailed(f"{failure.args[0]}"))
+            return
         if error is not None:
             log.warning("a background job failed and is tried again: %s", error)
         self.touch()
