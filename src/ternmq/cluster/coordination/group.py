@@ -21,6 +21,16 @@ from ternmq.cluster.coordination.record import (
     unpack_progress,
 )
 from ternmq.cluster.coordination.resolving import WentBack, change
+from ternmq.cluster.coordination.wishes import (
+    GroupSettings,
+    Order,
+    order_key,
+    pack_order,
+    pack_settings,
+    settings_key,
+    unpack_order,
+    unpack_settings,
+)
 from ternmq.model.errors import InvalidName
 from ternmq.model.specs import check_name
 
@@ -136,6 +146,44 @@ class Group:
             self._progress_version = outcome.version
             return
         await self.progress()  # learn the version: the next try replaces it
+
+    # -- what operators ask for ------------------------------------------------------------------
+
+    async def settings(self) -> GroupSettings | Unknown:
+        """Return the settings of the group: the defaults if nobody has set any.
+
+        Raises:
+            BadRecord: The coordinator holds rubbish.
+        """
+        found = await self._coordinator.read(settings_key(self.name))
+        if isinstance(found, Unknown):
+            return found
+        return GroupSettings() if found is None else unpack_settings(found.value)
+
+    async def put_settings(self, settings: GroupSettings) -> Outcome:
+        """Replace the settings; refused if somebody else changes them at the same time."""
+        return await self._put(settings_key(self.name), pack_settings(settings))
+
+    async def order(self) -> Order | Unknown | None:
+        """Return the newest order; None if there is none.
+
+        Raises:
+            BadRecord: The coordinator holds rubbish.
+        """
+        found = await self._coordinator.read(order_key(self.name))
+        return found if not isinstance(found, Stored) else unpack_order(found.value)
+
+    async def put_order(self, order: Order) -> Outcome:
+        """Give an order; refused if somebody else gives one at the same time."""
+        return await self._put(order_key(self.name), pack_order(order))
+
+    async def _put(self, key: str, value: bytes) -> Outcome:
+        found = await self._coordinator.read(key)
+        if isinstance(found, Unknown):
+            return found
+        if found is None:
+            return await self._coordinator.create(key, value)
+        return await self._coordinator.swap(key, found.version, value)
 
     # -- who is there ----------------------------------------------------------------------------
 

@@ -1,0 +1,183 @@
+"""What operators ask of a broker group: its settings, and orders to change its primary.
+
+They are stored beside the leadership record, under keys of their own, and decide nothing about
+safety: a broker that reads an old one, or none, is as safe as any. An order counts for one epoch:
+as soon as another reign has begun, it is done, or too late.
+
+Changing these formats: a new setting is a new field with a default; older brokers keep it over
+their own changes. Values that are not known are refused, so a new value raises ``FORMAT``.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta, Raw
+
+from ternmq.cluster.coordination.record import BadRecord
+from ternmq.model.errors import InvalidName
+from ternmq.model.specs import check_name
+from ternmq.model.types import Epoch
+
+FORMAT: Final = 1
+MAX_BYTES: Final = 4096
+_DAY_US: Final = 86_400_000_000
+
+
+class Failover(enum.Enum):
+    """What happens when the primary of a broker group is gone."""
+
+    AUTOMATIC = "automatic"
+    """A member takes over, and takes new messages."""
+    READS = "reads"
+    """A member takes over for deliveries and acknowledgements. New messages are taken again when
+    two copies exist."""
+    OPERATOR = "operator"
+    """Nothing, until an operator promotes a member."""
+
+
+class Copying(enum.Enum):
+    """Whether answers wait for the copies."""
+
+    SYNCHRONOUS = "synchronous"
+    ASYNCHRONOUS = "asynchronous"
+    """They do not. The loss of the primary's machine loses what its copies lack, and none of them
+    takes over by itself."""
+
+
+class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of a broker group.
+
+    Attributes:
+        failover: What happens when the primary is gone.
+        copy: Whether answers wait for the copies.
+        read_only_behind_us: New messages are refused while every copy is further behind than this;
+            0: never.
+        kept: Fields of later versions, packed, by name.
+    """
+
+    failover: Failover = Failover.AUTOMATIC
+    copy: Copying = Copying.SYNCHRONOUS
+    read_only_behind_us: int = 0
+    kept: Mapping[str, bytes] = {}
+
+
+class Change(enum.Enum):
+    """What an order asks for."""
+
+    SWITCH = "switch"
+    """The primary hands over to a member, in order."""
+    PROMOTE = "promote"
+    """A member stands for primary, whatever the setting ``failover`` says."""
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An operator's order.
+
+    Attributes:
+        change: What is to be done.
+        broker: The broker that is to lead.
+        epoch: The epoch that it ends; the order is void in any other.
+        accept_loss: The broker may be one that lacks what was answered.
+        at_us: When it was given, by the operator's clock, for people.
+    """
+
+    format: Annotated[int, Meta(ge=FORMAT, le=FORMAT)] = FORMAT
+    change: Change
+    broker: Annotated[str, Meta(min_length=1, max_length=127)]
+    epoch: Epoch
+    accept_loss: bool = False
+    at_us: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+
+
+class _Form(msgspec.Struct, frozen=True, kw_only=True):
+    format: Annotated[int, Meta(ge=FORMAT, le=FORMAT)]
+    failover: Failover = Failover.AUTOMATIC
+    copy: Copying = Copying.SYNCHRONOUS
+    read_only_behind_us: Annotated[int, Meta(ge=0, le=_DAY_US)] = 0
+
+
+_KNOWN: Final = frozenset(_Form.__struct_fields__)
+_decode_form: Final = msgspec.msgpack.Decoder(_Form).decode
+_decode_map: Final = msgspec.msgpack.Decoder(dict[str, Raw]).decode
+_decode_order: Final = msgspec.msgpack.Decoder(Order).decode
+_encode: Final = msgspec.msgpack.encode
+
+
+def settings_key(group: str) -> str:
+    """Return the key of a broker group's settings."""
+    return f"settings/{check_name(group, 'the name of a broker group')}"
+
+
+def order_key(group: str) -> str:
+    """Return the key of the newest order to a broker group."""
+    return f"order/{check_name(group, 'the name of a broker group')}"
+
+
+def pack_settings(settings: GroupSettings) -> bytes:
+    """Return the bytes of a broker group's settings.
+
+    Raises:
+        BadRecord: ``unpack_settings`` would refuse them.
+    """
+    fields: dict[str, Any] = {name: Raw(value) for name, value in settings.kept.items()}
+    fields["format"] = FORMAT
+    for name in settings.__struct_fields__:
+        if name != "kept":
+            fields[name] = getattr(settings, name)
+    value = _encode(fields)
+    unpack_settings(value)
+    return value
+
+
+def unpack_settings(value: bytes) -> GroupSettings:
+    """Return the settings of their bytes.
+
+    Raises:
+        BadRecord: They are not settings of a broker group.
+    """
+    if len(value) > MAX_BYTES:
+        raise BadRecord(f"settings of a broker group of {len(value):,} bytes")
+    try:
+        form = _decode_form(value)
+        kept = {key: bytes(raw) for key, raw in _decode_map(value).items() if key not in _KNOWN}
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise BadRecord(f"not the settings of a broker group: {error}") from error
+    return GroupSettings(
+        failover=form.failover,
+        copy=form.copy,
+        read_only_behind_us=form.read_only_behind_us,
+        kept=kept,
+    )
+
+
+def pack_order(order: Order) -> bytes:
+    """Return the bytes of an order.
+
+    Raises:
+        BadRecord: ``unpack_order`` would refuse them.
+    """
+    value = _encode(order)
+    unpack_order(value)
+    return value
+
+
+def unpack_order(value: bytes) -> Order:
+    """Return the order of its bytes.
+
+    Raises:
+        BadRecord: They are not an order.
+    """
+    if len(value) > MAX_BYTES:
+        raise BadRecord(f"an order of {len(value):,} bytes")
+    try:
+        order: Order = _decode_order(value)
+        check_name(order.broker, "a broker")
+    except (msgspec.MsgspecError, ValueError, RecursionError, InvalidName) as error:
+        raise BadRecord(f"not an order: {error}") from error
+    if not 0 <= order.epoch < 2**32:
+        raise BadRecord(f"an order about epoch {order.epoch}")
+    return order
