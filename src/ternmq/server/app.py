@@ -373,11 +373,15 @@ class Server:
 
     # -- the end ----------------------------------------------------------------------------------
 
-    async def close(self) -> None:
+    async def close(self, *, patient: bool = True) -> None:
         """Stop cleanly: take no new work, write the answers, then STATE and MARK.
 
         Clients are notified first and have ``drain_timeout`` to finish and settle. Requests that
         arrive later are neither run nor answered: clients send them again to the next broker.
+
+        Args:
+            patient: False: another broker of the group takes over at once, with all sessions and
+                leases. Clients are not notified, and go on there.
 
         Raises:
             JournalError: The clean stop failed; the next start recovers.
@@ -388,7 +392,9 @@ class Server:
         self._ready = False
         await self._stop_listening()
         if core.failure is None:
-            await self._drain(loop)
+            core.broker.leases.keep_all()
+            if patient:
+                await self._drain(loop)
             for caller in list(desk.callers):
                 desk.commands.end_all(caller)
             for door in desk.doors:
@@ -446,7 +452,6 @@ class Server:
         Rows of a client without a connection do not count: it can no longer connect and settle.
         """
         core, desk = self.core, self._desk
-        core.broker.leases.keep_all()
         for door in desk.doors:
             door.drain()
         for caller in list(desk.callers):
