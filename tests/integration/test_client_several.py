@@ -118,6 +118,7 @@ async def test_while_none_leads_the_client_goes_on_trying(api: API, real: InProc
             async with client:
                 pass
         assert f"{replica.url}: this broker is a replica" in str(caught.value)
+        await client.close()
         tried = replica.seen[Command.HELLO]
         assert tried > 1
         later = api.connect(f"ternmq://{dead},{replica.place}", timeout=30)
