@@ -43,6 +43,7 @@ from ternmq.server.process import listening, making, signals
 from ternmq.server.process.admin_token import AdminToken
 from ternmq.server.process.alarm_log import AlarmLog
 from ternmq.server.process.clock_watch import ClockWatch
+from ternmq.server.process.doorway import Accepting
 from ternmq.server.process.fullness import Fullness
 from ternmq.server.process.own_process import own_process
 from ternmq.server.process.tls import tls_context
@@ -90,6 +91,12 @@ class Reigning(Protocol):
         """Return when the EPOCH record is committed: only then may clients be served."""
         ...
 
+    async def accept(
+        self, factory: Callable[[], asyncio.BaseProtocol], tls: ssl.SSLContext | None
+    ) -> Accepting:
+        """Accept connections at the address of the broker."""
+        ...
+
 
 class Server:
     """A broker that listens. Not thread-safe: call it from its loop.
@@ -124,7 +131,7 @@ class Server:
         self._clocks = clocks
         self._new_admin_token = new_admin_token
         self._reigning = reigning
-        self._listener: asyncio.Server | None = None
+        self._listener: asyncio.Server | Accepting | None = None
         self._health: Health | None = None
         self._collector: BrokerCollector
         self._rates: Rates
@@ -213,9 +220,12 @@ class Server:
 
     async def _listen(self, tls: ssl.SSLContext | None) -> None:
         listen = self.settings.listen
-        self._listener = await self.core.loop.create_server(
-            lambda: Connection(self.hub), listen.host, listen.port, ssl=tls, backlog=512
-        )
+        if self._reigning is not None:
+            self._listener = await self._reigning.accept(lambda: Connection(self.hub), tls)
+        else:
+            self._listener = await self.core.loop.create_server(
+                lambda: Connection(self.hub), listen.host, listen.port, ssl=tls, backlog=512
+            )
         self.host = listen.host
         self.port = int(self._listener.sockets[0].getsockname()[1])
 

@@ -42,6 +42,7 @@ from ternmq.server.node.follower import Replica
 from ternmq.server.node.reigning import Reigning
 from ternmq.server.node.visitors import Porch
 from ternmq.server.process import signals
+from ternmq.server.process.doorway import Doorway
 from ternmq.server.process.tls import tls_context
 from ternmq.settings import Settings
 
@@ -93,6 +94,7 @@ class Node:
         self._folder = Folder(Path(settings.data), settings.broker_group, settings.name)
         self._group: Group
         self._loyalty = Loyalty(self.copying, Epoch(0), boot_us())
+        self._doorway: Doorway | None = None
         self._porch = Porch(self._who_leads)
         self._record: Leadership | None = None
         self._settings = GroupSettings()
@@ -137,7 +139,8 @@ class Node:
         self._group = Group(
             self._coordinator, settings.broker_group, settings.name, self.incarnation
         )
-        self.port = settings.listen.port
+        self._doorway = Doorway(settings.listen.host, settings.listen.port)
+        self.port = self._doorway.port
         await self._open_porch()
         self._group.watch(self._hint.set)
         await self._group.announce(
@@ -157,7 +160,8 @@ class Node:
                 if record is None:
                     continue
                 if record.primary == self.settings.name:
-                    leads = await self._stand(record, "it starts again")
+                    again = record.writer.broker == self.settings.name
+                    leads = await self._stand(record, "it starts again" if again else record.why)
                 else:
                     leads = await self._follow(record)
                 if leads is not None:
@@ -170,6 +174,8 @@ class Node:
 
     async def _close(self) -> None:
         self._porch.close()
+        if self._doorway is not None:
+            self._doorway.close()
         if self._watching is not None:
             self._watching.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -179,7 +185,8 @@ class Node:
 
     async def _open_porch(self) -> None:
         settings = self.settings
-        self.port = await self._porch.open(settings.listen.host, self.port, tls_context(settings))
+        assert self._doorway is not None
+        await self._porch.open(self._doorway, tls_context(settings))
 
     def _who_leads(self) -> str:
         """Return why this broker refuses a client."""
@@ -400,11 +407,18 @@ class Node:
     async def _lead(self, record: Leadership) -> int | None:
         """Lead until deposed (None), stopped, or failed; return the exit status of the last two."""
         self._loyalty.hears_of(record.epoch)
+        assert self._doorway is not None
         settings = msgspec.structs.replace(
             self.settings, listen=Address(self.settings.listen.host, self.port)
         )
         reigning = self._reigning = Reigning(
-            self._group, record, settings, self.copying, boot_us, begins_us=self._begins_us
+            self._group,
+            record,
+            settings,
+            self.copying,
+            boot_us,
+            doorway=self._doorway,
+            begins_us=self._begins_us,
         )
         self._begins_us = None
         self._porch.close()

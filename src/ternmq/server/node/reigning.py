@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +26,7 @@ from ternmq.cluster.replication.reign import Change, Reign
 from ternmq.cluster.replication.settings import CopySettings
 from ternmq.cluster.replication.standing import handover
 from ternmq.model.types import Epoch, Position
+from ternmq.server.process.doorway import Accepting, Doorway
 from ternmq.server.replication.primary import Primary
 from ternmq.settings import Settings
 
@@ -50,6 +52,7 @@ class Reigning:
         settings: Of the broker.
         copying: How followers are judged.
         now_us: A clock that nobody sets, and that goes on while the machine sleeps.
+        doorway: Where the broker listens.
         begins_us: Broker time to begin with; None: the wall clock.
 
     Attributes:
@@ -66,6 +69,8 @@ class Reigning:
         settings: Settings,
         copying: CopySettings,
         now_us: Callable[[], int],
+        *,
+        doorway: Doorway,
         begins_us: int | None = None,
     ) -> None:
         self.epoch: Epoch = record.epoch
@@ -77,6 +82,7 @@ class Reigning:
         self._settings = settings
         self._copying = copying
         self._now_us = now_us
+        self._doorway = doorway
         self._floor: Floor | None = None
         self._core: Core
         self._changing = asyncio.Lock()
@@ -117,6 +123,12 @@ class Reigning:
     async def committed(self) -> None:
         """Return when this reign's EPOCH is committed: only then may clients be served."""
         await self._committed.wait()
+
+    async def accept(
+        self, factory: Callable[[], asyncio.BaseProtocol], tls: ssl.SSLContext | None
+    ) -> Accepting:
+        """Accept connections at the address of the broker."""
+        return await self._doorway.accept(factory, tls)
 
     async def resign(self, why: str, to: str = "") -> None:
         """End the reign: answers stop, then a member may stand at once.
