@@ -79,10 +79,10 @@ each broker works for some seconds (`shares` in the results file).
 _FIGURES: Final = """\
 The list below the table says what each measurement does. These are parts of the figures' names:
 
-- `over_raw`: a time minus the time of a raw sync in the same round; `over_two_raw`: minus two syncs.
-- `times`, `against`, `share_of`, `of`: the ratio to the same load without the disturbance (`without`,
-  `calm`, `baseline`, `alone`), or to what the name says (`one_group`, `parquet`). `share_of_wanted`
-  is the ratio of the rate to the rate that is the aim with this disk.
+- `over_raw`: a time minus the time of a raw sync in the same round; `over_two_raw`: minus two.
+- `times`, `against`, `share_of`, `of`: the ratio to the same load without the disturbance
+  (`without`, `calm`, `baseline`, `alone`), or to what the name says (`one_group`, `parquet`).
+  `share_of_wanted` is the ratio of the rate to the rate that is the aim with this disk.
 - `turn_cpu_ms`: the CPU time of the longest turn of the broker's event loop.
 - `kept`: the rate with bad messages, as a share of the rate without them.
 - `goodput_share`: the rate of stored messages during the flood, as a share of the broker's
@@ -359,10 +359,10 @@ def _control(results: Results) -> str:
         found[f"control_{name}"]["median"] for name in ("p99_times", "p99_ms", "cores")
     )
     return (
-        "\n`overload` hostile, for comparison: beside a process that takes as much CPU as the hostile\n"
-        f"clients ({cores:.2f} cores) but sends nothing, the p99 of the healthy app was {times:.1f} times\n"
-        f"its p99 without other load ({milliseconds:.1f} ms). The rest of the figures above is caused by\n"
-        "the broker's work for the hostile clients.\n"
+        "\n`overload` hostile, for comparison: beside a process that takes as much CPU as the\n"
+        f"hostile clients ({cores:.2f} cores) but sends nothing, the p99 of the healthy app was\n"
+        f"{times:.1f} times its p99 without other load ({milliseconds:.1f} ms). A ratio of 1\n"
+        "means that the use of CPU alone explains nothing of the figures above.\n"
     )
 
 
