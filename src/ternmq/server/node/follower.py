@@ -32,6 +32,7 @@ from ternmq.model.types import Epoch, Position
 from ternmq.model.units import read_address
 from ternmq.model.version import __version__
 from ternmq.settings import Settings
+from ternmq.settings.settings import Follower as FollowerKind
 from ternmq.wire.bodies import Ack, Bytes, Marks
 from ternmq.wire.control import Checkpoint, Follow, Followed, Resign
 from ternmq.wire.session import Refusal
@@ -189,6 +190,7 @@ class Replica:
             journal=self.journal,
             broker=settings.name,
             incarnation=self.incarnation,
+            kind=settings.follower.value,
             told=self.loyalty.told,
             end=0 if copy is None else copy.end,
             checkpoints=[Checkpoint(*one) for one in checkpoints],
@@ -335,7 +337,11 @@ class _Stream(asyncio.Protocol):
             sent_us=followed.now_us,
         )
         self._following = Following(
-            copy, self._replica.loyalty, accepted, synced_only=False, now_us=now_us
+            copy,
+            self._replica.loyalty,
+            accepted,
+            synced_only=self._replica.settings.follower is FollowerKind.SYNCED,
+            now_us=now_us,
         )
         self._silent_us = followed.silent_us
         log.info("following %s, epoch %d, from %d to %d",
