@@ -207,7 +207,10 @@ class Node:
         """Read the record and who is there, at every hint and each second."""
         while True:
             self._hint.clear()
-            await self._read()
+            try:
+                await self._read()
+            except Exception:
+                log.exception("reading the leadership record failed; it is tried again")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S):
                     await self._hint.wait()
