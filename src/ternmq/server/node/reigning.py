@@ -119,6 +119,7 @@ class Reigning:
         hub.take_follower = self.primary.follow
         self.heed(self._settings_of_group)
         self._keeping = asyncio.create_task(self._keep())
+        self._keeping.add_done_callback(self._ended)
 
     async def committed(self) -> None:
         """Return when this reign's EPOCH is committed: only then may clients be served."""
@@ -219,7 +220,14 @@ class Reigning:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._changes.add(task)
-        task.add_done_callback(self._changes.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Forget a task; an error that nobody expected ends the reign."""
+        self._changes.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("what keeps the reign has failed", exc_info=error)
+            self.deposed.set()
 
     def _depose(self, why: str) -> None:
         log.warning("epoch %d is over: %s", self.epoch, why)
