@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import ssl
 import time
@@ -146,9 +145,8 @@ class Reigning:
         running = [one for one in (self._keeping, *self._changes) if one is not None]
         for task in running:
             task.cancel()
-        for task in running:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        if running:
+            await asyncio.wait(running)
         if self.primary is not None:
             self.primary.close()
 
