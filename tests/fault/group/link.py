@@ -83,18 +83,14 @@ class Link(Proxy):
         self.cuts += len(self._open)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._refuses:
-            writer.transport.abort()
-            return
         with contextlib.suppress(OSError):
             there, back = await asyncio.open_connection(*self.target)
-            if self._refuses:
-                back.transport.abort()
-            else:
+            if not self._refuses:
                 self._open |= {writer, back}
                 self._keep(self._pass_when(self._there, reader, back, writer))
                 self._keep(self._pass_when(self._back, there, writer, back))
                 return
+            back.transport.abort()
         writer.transport.abort()
 
     async def _pass_when(
