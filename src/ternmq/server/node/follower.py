@@ -9,8 +9,8 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from collections.abc import Callable, Sequence
-from typing import Final, cast
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, cast
 
 from ternmq.cluster.coordination.group import Presence
 from ternmq.cluster.replication.following import Accepted, Following
@@ -184,7 +184,7 @@ class Replica:
             return f"{there.broker} at {there.address} cannot be reached: {error.strerror or error}"
         finally:
             stream.end("")
-            await stream.idle.wait()  # no job works on the copy any more
+            await _surely(stream.idle.wait())  # no job works on the copy any more
             self._stream = None
 
     def _follow(self, checkpoints: Sequence[tuple[int, int, int]]) -> Follow:
@@ -290,10 +290,9 @@ class _Stream(asyncio.Protocol):
             self.ended.set_result(why)
 
     def _fail(self, error: JournalError) -> None:
+        if not self.ended.done():
+            self.ended.set_exception(error)
         self.end("")
-        if self.ended.done() and not self.ended.cancelled():
-            self.ended = self.loop.create_future()
-        self.ended.set_exception(error)
 
     # -- what comes -------------------------------------------------------------------------------
 
@@ -461,6 +460,14 @@ class _Stream(asyncio.Protocol):
             copy.remove_below(first, needs=needs)
             assert self._replica.index is not None
             self._replica.index.removed(copy.first)
+
+
+async def _surely(wait: Coroutine[Any, Any, object]) -> None:
+    """Wait for something, also when this task is cancelled meanwhile; that is forgotten then."""
+    waiting = asyncio.ensure_future(wait)
+    while not waiting.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(waiting)
 
 
 def _text(error: TernMQError) -> str:
