@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fault.group.brokers import CLUSTER_TOKEN, Brokers, wait
+from tests.fault.group.brokers import CLUSTER_TOKEN, Brokers
 from tests.fault.group.checks import extent, sound
 from tests.fault.group.load import GroupLoad
 from tests.fault.processes import wait_until
