@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import ternmq.sync
-from tests.fault.group.brokers import Brokers
-from tests.fault.group.checks import sound
+from tests.fault.group.brokers import Brokers, wait
+from tests.fault.group.checks import at_rest, differences, extent, sound
 from tests.fault.group.load import GroupLoad
 from tests.fault.group.tools import cycles
 
