@@ -181,7 +181,7 @@ class Copy:
             disk.remove(segment_name(base))
         if leftovers:
             disk.sync_folder(FOLDER)
-        disk.allocate(segment_name(first), segment_size)
+        disk.allocate(segment_name(first), segment_size, written=False)
         copy = cls(disk, copy_file, segment_size, reserve_bytes)
         copy.first = copy.end = first
         copy._use(first, spares=0)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from ternmq.cluster.coordination.group import Presence
+from ternmq.cluster.coordination.record import Floor
 from ternmq.cluster.replication.following import Accepted, Following
 from ternmq.cluster.replication.incoming import BadStream
 from ternmq.cluster.replication.standing import Loyalty
@@ -32,6 +33,7 @@ from ternmq.model.errors import (
 from ternmq.model.types import Epoch, Position
 from ternmq.model.units import read_address
 from ternmq.model.version import __version__
+from ternmq.server.node.folder import Holding
 from ternmq.settings import Settings
 from ternmq.settings.settings import Follower as FollowerKind
 from ternmq.wire.bodies import Ack, Bytes, Marks
@@ -146,6 +148,14 @@ class Replica:
         if self.copy is not None:
             await asyncio.to_thread(self.copy.sync_all)
 
+    def holding(self, floor: Floor | None) -> Holding | None:
+        """Return what the copy has; None if it is empty."""
+        copy = self.copy
+        if copy is None or copy.last is None:
+            return None
+        begun = None if floor is None else copy.record(floor.position)
+        return Holding(copy.first, copy.end, copy.last_epoch, None if begun is None else begun.crc)
+
     def close(self) -> None:
         """Close the files and end the threads; blocks for a moment."""
         for thread in self._threads:
@@ -217,6 +227,11 @@ class Replica:
         if stream is not None:
             stream.loop.call_soon_threadsafe(stream.finished, job, error)
 
+    @property
+    def epoch(self) -> int:
+        """The epoch that is followed now; 0: none."""
+        return 0 if self._stream is None else self._stream.epoch
+
     # -- time -------------------------------------------------------------------------------------
 
     def hear_time(self, broker_time_us: int) -> None:
@@ -257,6 +272,11 @@ class _Stream(asyncio.Protocol):
         self._removed: tuple[Position, Position] = Position(0), Position(0)
         """Where the primary's journal begins, and how far it was durable when it said so first."""
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that is followed; 0: the stream has not begun."""
+        return 0 if self._following is None else self._following.epoch
 
     # -- the connection ---------------------------------------------------------------------------
 

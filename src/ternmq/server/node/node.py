@@ -37,7 +37,7 @@ from ternmq.model.types import Epoch
 from ternmq.model.units import Address
 from ternmq.model.version import __version__
 from ternmq.server.app import EXIT_FAILED, EXIT_OK, Server, run_in_loop
-from ternmq.server.node.folder import Folder
+from ternmq.server.node.folder import Folder, Holding
 from ternmq.server.node.follower import Replica
 from ternmq.server.node.reigning import Reigning
 from ternmq.server.node.visitors import Porch
@@ -51,6 +51,8 @@ log = logging.getLogger("ternmq.cluster")
 
 _LOOK_S: Final = 1.0
 """Longest time between two readings of the record."""
+_BEGINNING_US: Final = 60_000_000
+"""Longest time that a new primary is given to recover its journal."""
 _AGAIN_S: Final = 0.25
 """Pause before a coordinator, or a primary, that did not answer is asked again."""
 
@@ -102,6 +104,8 @@ class Node:
         self._order: Order | None = None
         self._reigning: Reigning | None = None
         self._present: dict[str, Presence] = {}
+        self._epoch_since_us = boot_us()
+        """When this process read of the present epoch first."""
         self._hint = asyncio.Event()
         self._news = asyncio.Event()
         """Set whenever the record was read anew."""
@@ -162,8 +166,8 @@ class Node:
                 if record is None:
                     continue
                 if record.primary == self.settings.name:
-                    again = record.writer.broker == self.settings.name
-                    leads = await self._stand(record, "it starts again" if again else record.why)
+                    holding = await asyncio.to_thread(self._folder.holding, record)
+                    leads = await self._stand(record, "it starts again", holding)
                 else:
                     leads = await self._follow(record)
                 if leads is not None:
@@ -236,6 +240,8 @@ class Node:
             return None
         self._say("")
         if found is not None:
+            if self._record is None or self._record.epoch != found.epoch:
+                self._epoch_since_us = boot_us()
             self._record = found
             self._loyalty.hears_of(found.epoch)
             if self._reigning is not None:
@@ -299,16 +305,15 @@ class Node:
         """Copy from the primary; return the record by which this broker leads, or None."""
         replica = Replica(self.settings, self.incarnation, self._loyalty, boot_us)
         await replica.open(record.journal)
+        # Whoever leads now may just have begun: it has a lease's time to be heard of.
+        self._loyalty.promises(boot_us())
         why = said = ""
         try:
             while not self.stopping.is_set():
                 record = self._record or record
-                if record.primary == self.settings.name:
-                    return None
-                if self._ordered(Change.PROMOTE):
-                    why = "an operator asks for it"  # it acknowledges no more, and waits
-                else:
-                    why = await self._copy(replica, record) or why
+                if record.primary == self.settings.name:  # it was handed over
+                    break
+                why = await self._copy(replica, record) or why
                 if why != said:
                     log.info("%s", why)
                 said = why
@@ -318,16 +323,19 @@ class Node:
             else:
                 return None
             await replica.stop()  # everything is on the disk, and nothing is acknowledged any more
+            newest = await self._read()
+            holding = None if newest is None else replica.holding(newest.floor)
         finally:
             self._begins_us = replica.broker_time_us
             replica.close()
-        newest = await self._read()
-        if newest is None or newest.primary == self.settings.name:
+        if newest is None:
             return None
+        if newest.primary == self.settings.name:  # it was handed over
+            return await self._stand(newest, newest.why, holding)
         why = why or f"no word from {newest.primary}"
         log.warning("%s: %s stands for primary", why, self.settings.name)
         reads = self._settings.failover is Failover.READS and not self._ordered(Change.PROMOTE)
-        return await self._stand(newest, why, Writes.CLOSED if reads else None)
+        return await self._stand(newest, why, holding, Writes.CLOSED if reads else None)
 
     async def _copy(self, replica: Replica, record: Leadership) -> str:
         """Follow the primary while it leads and is heard; return why that ended."""
@@ -339,9 +347,9 @@ class Node:
         try:
             while not copying.done() and not self.stopping.is_set():
                 newest = self._record or record
-                if (newest.primary, newest.epoch) != (record.primary, record.epoch):
-                    return f"the primary is {newest.primary} now"
-                if self._may_stand() or self._ordered(Change.PROMOTE):
+                if newest.primary != record.primary or newest.epoch > replica.epoch > 0:
+                    return f"{newest.primary} leads epoch {newest.epoch}"
+                if self._may_stand():
                     return ""
                 await asyncio.wait({copying, stopping}, timeout=0.05)
             if copying.done():
@@ -360,9 +368,21 @@ class Node:
             record is not None
             and self.me in record.members
             and record.primary != self.settings.name
+            and not self._begins(record)
             and (self._settings.failover is not Failover.OPERATOR or self._ordered(Change.PROMOTE))
             and self._loyalty.may_stand(boot_us())
         )
+
+    def _begins(self, record: Leadership) -> bool:
+        """Return whether a reign is about to begin: its process is there, and recovers its journal.
+
+        It is given time, since two members that stand by turns would never serve. Safety does not
+        depend on this.
+        """
+        floor, there = record.floor, self._present.get(record.primary)
+        if there is None or (floor is not None and floor.epoch == record.epoch):
+            return False
+        return boot_us() - self._epoch_since_us < _BEGINNING_US
 
     def _ordered(self, change: Change) -> bool:
         """Return whether an operator asks for a change of the primary of this epoch.
@@ -378,13 +398,18 @@ class Node:
     # -- leading ----------------------------------------------------------------------------------
 
     async def _stand(
-        self, record: Leadership, why: str, writes: Writes | None = None
+        self,
+        record: Leadership,
+        why: str,
+        holding: Holding | None,
+        writes: Writes | None = None,
     ) -> Leadership | None:
         """Ask for the next epoch; return the record by which this broker leads, or None.
 
         Args:
             record: As it was read after this process had stopped to acknowledge.
             why: For people.
+            holding: What this broker's journal has.
             writes: Whether the group is to take new messages; None: as before.
 
         Raises:
@@ -394,7 +419,7 @@ class Node:
         if isinstance(progress, Unknown):
             await self._pause(_AGAIN_S)
             return None
-        await asyncio.to_thread(self._folder.check_to_lead, record, progress)
+        self._folder.check_to_lead(record, progress, holding)
         try:
             wanted = succession(
                 record,
