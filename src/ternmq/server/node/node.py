@@ -38,6 +38,7 @@ from ternmq.model.version import __version__
 from ternmq.server.app import EXIT_FAILED, EXIT_OK, Server, run_in_loop
 from ternmq.server.node.folder import Folder
 from ternmq.server.node.follower import Replica
+from ternmq.server.node.outlook import Outlook
 from ternmq.server.node.reigning import Reigning
 from ternmq.server.node.visitors import Porch
 from ternmq.server.process import signals
@@ -93,6 +94,7 @@ class Node:
         self._group: Group
         self._loyalty = Loyalty(self.copying, Epoch(0), boot_us())
         self._porch = Porch(self._who_leads)
+        self.outlook = Outlook(settings, self.me, boot_us)
         self._record: Leadership | None = None
         self._present: dict[str, Presence] = {}
         self._hint = asyncio.Event()
@@ -133,6 +135,8 @@ class Node:
         )
         self.port = settings.listen.port
         await self._open_porch()
+        scheme = "ternmq" if settings.tls_cert is None else "ternmqs"
+        await self.outlook.open(f"{scheme}://{Address(settings.listen.host, self.port)}")
         self._group.watch(self._hint.set)
         await self._group.announce(
             str(self.address), tls=settings.tls_cert is not None, software=f"ternmq {__version__}"
@@ -164,6 +168,7 @@ class Node:
 
     async def _close(self) -> None:
         self._porch.close()
+        await self.outlook.close()
         if self._watching is not None:
             self._watching.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -211,6 +216,7 @@ class Node:
             self._say(f"the coordinator does not answer: {found.why}")
             return None
         self._say("")
+        self.outlook.learned(found, self._present)
         if found is not None:
             self._record = found
             self._loyalty.hears_of(found.epoch)
@@ -272,6 +278,7 @@ class Node:
         """Copy from the primary; return the record by which this broker leads, or None."""
         replica = Replica(self.settings, self.incarnation, self._loyalty, boot_us)
         await replica.open(record.journal)
+        self.outlook.follows(replica)
         why = said = ""
         try:
             while not self.stopping.is_set():
@@ -290,6 +297,7 @@ class Node:
             await replica.stop()  # everything is on the disk, and nothing is acknowledged any more
         finally:
             self._begins_us = replica.broker_time_us
+            self.outlook.follows(None)
             replica.close()
         newest = await self._read()
         if newest is None or newest.primary == self.settings.name:
@@ -374,7 +382,13 @@ class Node:
         )
         self._begins_us = None
         self._porch.close()
-        server = Server(settings, new_admin_token=self._new_admin_token, reigning=reigning)
+        server = Server(
+            settings,
+            new_admin_token=self._new_admin_token,
+            reigning=reigning,
+            view=self.outlook,
+        )
+        self.outlook.leads(reigning, server)
         self._new_admin_token = False
         waits = [asyncio.create_task(one.wait()) for one in (self.stopping, reigning.deposed)]
         starting = asyncio.create_task(server.start())
@@ -409,6 +423,7 @@ class Node:
             return EXIT_OK
         finally:
             self.server = None
+            self.outlook.leads(None, None)
             for task in waits:
                 task.cancel()
             if not self.stopping.is_set():
@@ -423,6 +438,7 @@ class Node:
         elif self._told and not problem:
             log.info("the coordinator answers again")
         self._told = problem
+        self.outlook.troubled(problem)
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
