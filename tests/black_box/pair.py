@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ternmq.cluster.coordination.group import Group
+from ternmq.cluster.coordination.opening import open_coordinator
+from ternmq.cluster.coordination.port import Swapped
+from ternmq.cluster.coordination.record import Leadership
+from ternmq.cluster.coordination.wishes import Change, GroupSettings, Order
 from tests.black_box.process import BrokerProcess, wait_until
 
 TOKEN = "0123456789abcdef" * 2
@@ -17,6 +24,7 @@ class Pair:
     Args:
         folder: Their folders and the coordinator's file are here.
         cluster: URL of the coordinator; empty: SQLite.
+        http: Whether they have their HTTP ports.
         names: Of the brokers.
         settings: As environment, for all of them.
     """
@@ -26,16 +34,19 @@ class Pair:
         folder: Path,
         *,
         cluster: str = "",
+        http: bool = False,
         names: tuple[str, ...] = ("a", "b"),
         **settings: str,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        self._cluster = cluster or f"sqlite:///{folder / 'cluster.db'}"
         self.brokers = {
             name: BrokerProcess(
                 "serve",
                 folder / name,
+                http=http,
                 name=name,
-                cluster=cluster or f"sqlite:///{folder / 'cluster.db'}",
+                cluster=self._cluster,
                 cluster_token=TOKEN,
                 admin_token=TOKEN,
                 segment="4MiB",
@@ -68,10 +79,56 @@ class Pair:
     def wait_for_member(self, name: str, times: int = 1) -> None:
         """Wait until a broker was taken in as a member, for so many times in all."""
         wait_until(
-            lambda: sum(one.log.count(f"with {name}: it has caught up") for one in self.all)
-            >= times,
+            lambda: (
+                sum(one.log.count(f"with {name}: it has caught up") for one in self.all) >= times
+            ),
             f"{name} is a member",
         )
+
+    def ask(self, change: Change, broker: str) -> None:
+        """Give an order, as `ternmq cluster` does."""
+
+        async def give(group: Group) -> None:
+            record = await group.read()
+            assert isinstance(record, Leadership)
+            order = Order(change=change, broker=broker, epoch=record.epoch)
+            assert isinstance(await group.put_order(order), Swapped)
+
+        self._as_operator(give)
+
+    def set(self, settings: GroupSettings) -> None:
+        """Change the settings of the group, and wait until every broker has read them."""
+
+        async def put(group: Group) -> None:
+            assert isinstance(await group.put_settings(settings), Swapped)
+
+        self._as_operator(put)
+
+    def record(self) -> Leadership:
+        """Return the leadership record."""
+        found: list[Leadership] = []
+
+        async def read(group: Group) -> None:
+            record = await group.read()
+            assert isinstance(record, Leadership)
+            found.append(record)
+
+        self._as_operator(read)
+        return found[0]
+
+    def wait_for_primary(self, name: str) -> None:
+        """Wait until a broker leads."""
+        wait_until(lambda: self.record().primary == name, f"{name} leads")
+
+    def _as_operator(self, work: Callable[[Group], Awaitable[None]]) -> None:
+        async def run() -> None:
+            coordinator = await open_coordinator(self._cluster)
+            try:
+                await work(Group(coordinator, "main", "operator", 1))
+            finally:
+                await coordinator.close()
+
+        asyncio.run(run())
 
     @property
     def all(self) -> list[BrokerProcess]:

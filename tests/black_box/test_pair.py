@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ternmq.sync
+from ternmq import ClientError, RefusedError
+from ternmq.cluster.coordination.record import Writes
+from ternmq.cluster.coordination.wishes import Change, Copying, Failover, GroupSettings
 from tests.black_box.pair import Pair
 from tests.black_box.process import DEADLINE, wait_until
-from ternmq import ClientError, RefusedError
 
 
 class Producer(threading.Thread):
     """Sends numbers, one after the other, until told to stop; remembers which were answered."""
 
-    def __init__(self, url: str, topic: str, key: str | None = None) -> None:
+    def __init__(self, url: str, topic: str, **options: Any) -> None:
         super().__init__()
         self.answered: list[int] = []
         self.unknown: list[int] = []
         self.error: BaseException | None = None
         self._url = url
         self._topic = topic
-        self._key = key
+        self._options = options
         self._ends = threading.Event()
 
     def run(self) -> None:
@@ -33,7 +37,7 @@ class Producer(threading.Thread):
                 number = 0
                 while not self._ends.is_set():
                     try:
-                        client.send(self._topic, {"n": number}, ordering_key=self._key)
+                        client.send(self._topic, {"n": number}, **self._options)
                         self.answered.append(number)
                     except (ClientError, RefusedError):
                         self.unknown.append(number)
@@ -88,12 +92,10 @@ def check(producer: Producer, found: list[int]) -> None:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("victim", ["a", "b"])
-def test_whichever_is_killed_nothing_that_was_answered_is_lost(
-    tmp_path: Path, victim: str
-) -> None:
+def test_whichever_is_killed_nothing_that_was_answered_is_lost(tmp_path: Path, victim: str) -> None:
     with Pair(tmp_path) as pair:
         made(pair, "orders", ordered=True)
-        producer = Producer(pair.url, "orders", key="k")
+        producer = Producer(pair.url, "orders", ordering_key="k")
         producer.start()
         producer.wait_for(50)
         pair[victim].kill()
@@ -105,3 +107,112 @@ def test_whichever_is_killed_nothing_that_was_answered_is_lost(
         found = consumed(pair.url, "orders", len(producer.answered))
         check(producer, found)
         assert found == sorted(found), "out of order"
+
+
+@pytest.mark.timeout(240)
+def test_an_operator_switches_to_and_fro_and_no_send_fails(tmp_path: Path) -> None:
+    with Pair(tmp_path) as pair:
+        made(pair, "orders", ordered=True)
+        producer = Producer(pair.url, "orders", ordering_key="k")
+        producer.start()
+        producer.wait_for(50)
+        for to in ("b", "a"):
+            pair.ask(Change.SWITCH, to)
+            pair.wait_for_primary(to)
+            producer.wait_for(50)
+            wait_until(lambda: len(pair.record().members) == 2, "both are members")
+        producer.finish()
+        assert not producer.unknown, "a send failed"
+        found = consumed(pair.url, "orders", len(producer.answered))
+        check(producer, found)
+        assert found == sorted(found), "out of order"
+
+
+@pytest.mark.timeout(240)
+def test_a_member_may_take_over_for_deliveries_alone(tmp_path: Path) -> None:
+    with Pair(tmp_path) as pair:
+        made(pair, "orders")
+        pair.set(GroupSettings(failover=Failover.READS))
+        with ternmq.sync.connect(pair.url, timeout=DEADLINE) as client:
+            for number in range(20):
+                client.send("orders", {"n": number})
+            pair["a"].kill()
+            pair.wait_for_primary("b")
+            assert pair.record().writes is Writes.CLOSED
+            assert sorted(consumed(pair.url, "orders", 20)) == list(range(20))
+            with (
+                ternmq.sync.connect(pair.url, timeout=2) as hasty,
+                pytest.raises((ternmq.ReadOnly, ternmq.SendTimeout)),
+            ):
+                hasty.send("orders", {"n": 20})
+            pair["a"].start()
+            wait_until(lambda: pair.record().writes is Writes.OPEN, "new messages are taken")
+            client.send("orders", {"n": 21})
+        assert consumed(pair.url, "orders", 1) == [21]
+
+
+@pytest.mark.timeout(240)
+def test_a_member_may_wait_for_the_operator(tmp_path: Path) -> None:
+    with Pair(tmp_path) as pair:
+        made(pair, "orders")
+        pair.set(GroupSettings(failover=Failover.OPERATOR))
+        wait_until(lambda: "no word" not in pair["b"].log, "it follows")
+        with ternmq.sync.connect(pair.url, timeout=DEADLINE) as client:
+            client.send("orders", {"n": 0})
+        pair["a"].kill()
+        wait_until(lambda: "cannot be reached" in pair["b"].log, "the primary is missed")
+        with (
+            pytest.raises(ternmq.ClientError),
+            ternmq.sync.connect(pair.url, timeout=5) as hasty,  # longer than a lease
+        ):
+            hasty.send("orders", {"n": 1})
+        assert pair.record().primary == "a"
+        pair.ask(Change.PROMOTE, "b")
+        pair.wait_for_primary("b")
+        with ternmq.sync.connect(pair.url, timeout=DEADLINE) as client:
+            client.send("orders", {"n": 2})
+        assert 0 in consumed(pair.url, "orders", 2)
+
+
+@pytest.mark.timeout(240)
+def test_answers_may_go_without_waiting_for_copies(tmp_path: Path) -> None:
+    with Pair(tmp_path) as pair:
+        made(pair, "orders")
+        pair.set(GroupSettings(copy=Copying.ASYNCHRONOUS))
+        wait_until(lambda: len(pair.record().members) == 1, "the copy is no member")
+        with ternmq.sync.connect(pair.url, timeout=DEADLINE) as client:
+            client.send("orders", {"n": 0})
+            process = pair["b"].process
+            assert process is not None
+            process.send_signal(signal.SIGSTOP)
+            try:
+                for number in range(1, 50):
+                    client.send("orders", {"n": number})
+            finally:
+                process.send_signal(signal.SIGCONT)
+            pair.set(GroupSettings())
+            wait_until(lambda: len(pair.record().members) == 2, "the copy is a member again")
+            client.send("orders", {"n": 50})
+        pair["a"].kill()
+        assert sorted(consumed(pair.url, "orders", 51)) == list(range(51))
+
+
+@pytest.mark.timeout(240)
+def test_a_strict_topic_takes_messages_only_while_there_are_two_copies(tmp_path: Path) -> None:
+    with Pair(tmp_path) as pair:
+        made(pair, "plain")
+        with ternmq.sync.connect(pair.url, timeout=DEADLINE) as client:
+            client.admin.create_topic("strict", durability="strict")
+            client.admin.create_group("strict", "check")
+            client.send("strict", {"n": 0})
+            pair["b"].kill()
+            wait_until(lambda: len(pair.record().members) == 1, "one copy is left")
+            with pytest.raises(ternmq.StrictNeedsReplica):
+                client.send("strict", {"n": 1})
+            client.send("plain", {"n": 0})
+            pair["b"].start()
+            wait_until(lambda: len(pair.record().members) == 2, "there are two copies again")
+            client.send("strict", {"n": 2})
+        pair["a"].kill()
+        assert sorted(consumed(pair.url, "strict", 2)) == [0, 2]
+        assert consumed(pair.url, "plain", 1) == [0]

@@ -118,6 +118,7 @@ async def test_while_none_leads_the_client_goes_on_trying(api: API, real: InProc
             async with client:
                 pass
         assert f"{replica.url}: this broker is a replica" in str(caught.value)
+        await client.close()
         tried = replica.seen[Command.HELLO]
         assert tried > 1
         later = api.connect(f"ternmq://{dead},{replica.place}", timeout=30)
@@ -323,16 +324,21 @@ async def test_control_requests_go_on(api: API, real: InProcessBroker) -> None:
 
 async def test_the_keeper_follows_while_the_loop_is_blocked(real: InProcessBroker) -> None:
     """Its thread is there for this: only the connection in the loop has not moved."""
-    with pair(real) as brokers:
+    with pair(real, dead=False) as brokers:
         async with ternmq.connect(brokers.url, timeout=30) as client:
             await client.admin.create_topic("orders")
-            await client.admin.create_group("orders", "g", lease=2.0)
+            await client.admin.create_group("orders", "g", lease=3.0)
             await client.send("orders", b"a")
             batch = await client.pull("orders", group="g")
             first, second = brokers.fronts
-            wait_for(lambda: first.passed[Command.EXTEND])
+            (lease,) = client._settler.held()
+            until_then = lease.until
+            wait_for(lambda: lease.until > until_then)
+            assert first.passed[Command.EXTEND]
+            until_then = lease.until
             brokers.switch()
-            wait_for(lambda: second.passed[Command.EXTEND])
+            wait_for(lambda: lease.until > until_then)
+            assert second.passed[Command.EXTEND]
             await batch.ack()
             assert await settled(client, 1)
 

@@ -43,6 +43,7 @@ from ternmq.server.process import listening, making, signals
 from ternmq.server.process.admin_token import AdminToken
 from ternmq.server.process.alarm_log import AlarmLog
 from ternmq.server.process.clock_watch import ClockWatch
+from ternmq.server.process.doorway import Accepting
 from ternmq.server.process.fullness import Fullness
 from ternmq.server.process.own_process import own_process
 from ternmq.server.process.tls import tls_context
@@ -89,6 +90,12 @@ class Reigning(Protocol):
 
     async def committed(self) -> None:
         """Return when the EPOCH record is committed: only then may clients be served."""
+        ...
+
+    async def accept(
+        self, factory: Callable[[], asyncio.BaseProtocol], tls: ssl.SSLContext | None
+    ) -> Accepting:
+        """Accept connections at the address of the broker."""
         ...
 
 
@@ -147,7 +154,7 @@ class Server:
         self._new_admin_token = new_admin_token
         self._reigning = reigning
         self._view = view
-        self._listener: asyncio.Server | None = None
+        self._listener: asyncio.Server | Accepting | None = None
         self._health: Health | None = None
         self._collector: BrokerCollector
         self._rates: Rates
@@ -239,9 +246,12 @@ class Server:
 
     async def _listen(self, tls: ssl.SSLContext | None) -> None:
         listen = self.settings.listen
-        self._listener = await self.core.loop.create_server(
-            lambda: Connection(self.hub), listen.host, listen.port, ssl=tls, backlog=512
-        )
+        if self._reigning is not None:
+            self._listener = await self._reigning.accept(lambda: Connection(self.hub), tls)
+        else:
+            self._listener = await self.core.loop.create_server(
+                lambda: Connection(self.hub), listen.host, listen.port, ssl=tls, backlog=512
+            )
         self.host = listen.host
         self.port = int(self._listener.sockets[0].getsockname()[1])
 
@@ -405,11 +415,15 @@ class Server:
 
     # -- the end ----------------------------------------------------------------------------------
 
-    async def close(self) -> None:
+    async def close(self, *, patient: bool = True) -> None:
         """Stop cleanly: take no new work, write the answers, then STATE and MARK.
 
         Clients are notified first and have ``drain_timeout`` to finish and settle. Requests that
         arrive later are neither run nor answered: clients send them again to the next broker.
+
+        Args:
+            patient: False: another broker of the group takes over at once, with all sessions and
+                leases. Clients are not notified, and go on there.
 
         Raises:
             JournalError: The clean stop failed; the next start recovers.
@@ -420,7 +434,9 @@ class Server:
         self._ready = False
         await self._stop_listening()
         if core.failure is None:
-            await self._drain(loop)
+            core.broker.leases.keep_all()
+            if patient:
+                await self._drain(loop)
             for caller in list(desk.callers):
                 desk.commands.end_all(caller)
             for door in desk.doors:
@@ -482,7 +498,6 @@ class Server:
         Rows of a client without a connection do not count: it can no longer connect and settle.
         """
         core, desk = self.core, self._desk
-        core.broker.leases.keep_all()
         for door in desk.doors:
             door.drain()
         for caller in list(desk.callers):

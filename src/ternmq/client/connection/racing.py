@@ -79,28 +79,34 @@ class Race:
         raise own(failure) from cause
 
     async def _try_all(self) -> None:
-        choice, loop = self._choice, self._loop
         tasks: set[asyncio.Task[None]] = set()
         try:
-            while not self._won:
-                for address in choice.begin(loop.time()):
-                    task = loop.create_task(self._try(address))
-                    task.add_done_callback(self._over)
-                    tasks.add(task)
-                if choice.over:
-                    return
-                at = choice.next_at()
-                self._changed.clear()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout_at(None if at == math.inf else at):
-                        await self._changed.wait()
-                for task in [one for one in tasks if one.done()]:
-                    tasks.remove(task)
-                    task.result()  # raises what is no failure to connect
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._until_over(tasks)
+        except GeneratorExit:  # the loop has ended with this in it: nothing can be awaited
+            raise
+        except BaseException:
+            await _end(tasks)
+            raise
+        await _end(tasks)
+
+    async def _until_over(self, tasks: set[asyncio.Task[None]]) -> None:
+        """Try addresses, each in a task, until one has accepted or all have failed."""
+        choice, loop = self._choice, self._loop
+        while not self._won:
+            for address in choice.begin(loop.time()):
+                task = loop.create_task(self._try(address))
+                task.add_done_callback(self._over)
+                tasks.add(task)
+            if choice.over:
+                return
+            at = choice.next_at()
+            self._changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(None if at == math.inf else at):
+                    await self._changed.wait()
+            for task in [one for one in tasks if one.done()]:
+                tasks.remove(task)
+                task.result()  # raises what is no failure to connect
 
     def _over(self, task: asyncio.Task[None]) -> None:
         self._changed.set()
@@ -116,16 +122,25 @@ class Race:
                 await opening
         except TimeoutError:
             self._failed(address, silent(address, accepted=link.accepted), None)
+            self._drop(link)
         except OSError as error:
             self._failed(address, refused(address, error), error)
+            self._drop(link)
         except TernMQError as error:
             self._failed(address, own(error), error.__cause__)
+            self._drop(link)
+        except asyncio.CancelledError:
+            self._drop(link)
+            raise
         finally:
-            if self._attempts.pop(link, None) is not None:  # it was not accepted
-                link.abort()
             if opening.done() and not opening.cancelled():
                 opening.exception()  # marks it as retrieved
             del opening  # see ``raising``
+
+    def _drop(self, link: Link) -> None:
+        """End an attempt, unless it was accepted; the later end of its connection is ignored."""
+        if self._attempts.pop(link, None) is not None:
+            link.abort()
 
     def _failed(self, address: Address, error: TernMQError, cause: BaseException | None) -> None:
         error.__cause__ = cause
@@ -172,3 +187,10 @@ class Race:
         """Close this process's copies of the connections after a fork."""
         for link in self._attempts:
             link.leave_behind()
+
+
+async def _end(tasks: set[asyncio.Task[None]]) -> None:
+    """Cancel tasks, and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -94,6 +94,8 @@ class Follower:
         Call it a few times a second: how long the follower is behind counts from the first call
         that finds it so.
         """
+        if self.kind is Kind.BACKUP:
+            return "it is a copy that nobody waits for"
         if self.silent(now_us, settings):
             return "it is silent"
         if self.held >= end:

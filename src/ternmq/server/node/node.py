@@ -28,7 +28,8 @@ import msgspec
 from ternmq.cluster.coordination.group import Group, Presence
 from ternmq.cluster.coordination.opening import open_coordinator
 from ternmq.cluster.coordination.port import Coordinator, Refused, Swapped, Unknown
-from ternmq.cluster.coordination.record import BadRecord, Leadership, Member
+from ternmq.cluster.coordination.record import BadRecord, Leadership, Member, Writes
+from ternmq.cluster.coordination.wishes import Change, Failover, GroupSettings, Order
 from ternmq.cluster.replication.settings import CopySettings
 from ternmq.cluster.replication.standing import Loyalty, MayNotStand, succession
 from ternmq.model.errors import JournalError
@@ -42,6 +43,7 @@ from ternmq.server.node.outlook import Outlook
 from ternmq.server.node.reigning import Reigning
 from ternmq.server.node.visitors import Porch
 from ternmq.server.process import signals
+from ternmq.server.process.doorway import Doorway
 from ternmq.server.process.tls import tls_context
 from ternmq.settings import Settings
 
@@ -93,15 +95,21 @@ class Node:
         self._folder = Folder(Path(settings.data), settings.broker_group, settings.name)
         self._group: Group
         self._loyalty = Loyalty(self.copying, Epoch(0), boot_us())
+        self._doorway: Doorway | None = None
         self._porch = Porch(self._who_leads)
         self.outlook = Outlook(settings, self.me, boot_us)
         self._record: Leadership | None = None
+        self._settings = GroupSettings()
+        self._order: Order | None = None
+        self._reigning: Reigning | None = None
         self._present: dict[str, Presence] = {}
         self._hint = asyncio.Event()
         self._news = asyncio.Event()
         """Set whenever the record was read anew."""
         self._begins_us: int | None = None
         """Broker time with which a reign begins, as the primary before it had it."""
+        self._void: Order | None = None
+        """An order that could not be carried out, and was said so."""
         self._told = ""
         self._watching: asyncio.Task[None] | None = None
 
@@ -133,7 +141,8 @@ class Node:
         self._group = Group(
             self._coordinator, settings.broker_group, settings.name, self.incarnation
         )
-        self.port = settings.listen.port
+        self._doorway = Doorway(settings.listen.host, settings.listen.port)
+        self.port = self._doorway.port
         await self._open_porch()
         scheme = "ternmq" if settings.tls_cert is None else "ternmqs"
         await self.outlook.open(f"{scheme}://{Address(settings.listen.host, self.port)}")
@@ -155,7 +164,8 @@ class Node:
                 if record is None:
                     continue
                 if record.primary == self.settings.name:
-                    leads = await self._stand(record, "it starts again")
+                    again = record.writer.broker == self.settings.name
+                    leads = await self._stand(record, "it starts again" if again else record.why)
                 else:
                     leads = await self._follow(record)
                 if leads is not None:
@@ -169,6 +179,8 @@ class Node:
     async def _close(self) -> None:
         self._porch.close()
         await self.outlook.close()
+        if self._doorway is not None:
+            self._doorway.close()
         if self._watching is not None:
             self._watching.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -178,7 +190,8 @@ class Node:
 
     async def _open_porch(self) -> None:
         settings = self.settings
-        self.port = await self._porch.open(settings.listen.host, self.port, tls_context(settings))
+        assert self._doorway is not None
+        await self._porch.open(self._doorway, tls_context(settings))
 
     def _who_leads(self) -> str:
         """Return why this broker refuses a client."""
@@ -207,11 +220,17 @@ class Node:
         try:
             found = await self._group.read()
             present = await self._group.present()
+            settings = await self._group.settings()
+            order = await self._group.order()
         except BadRecord as error:
             self._say(f"the coordinator cannot be believed: {error}")
             return None
         if not isinstance(present, Unknown):
             self._present = dict(present)
+        if not isinstance(settings, Unknown):
+            self._settings = settings
+        if not isinstance(order, Unknown):
+            self._order = order
         if isinstance(found, Unknown):
             self._say(f"the coordinator does not answer: {found.why}")
             return None
@@ -220,6 +239,9 @@ class Node:
         if found is not None:
             self._record = found
             self._loyalty.hears_of(found.epoch)
+            if self._reigning is not None:
+                self._reigning.learned(found)
+                self._reigning.heed(self._settings)
         self._news.set()
         return found
 
@@ -285,7 +307,10 @@ class Node:
                 record = self._record or record
                 if record.primary == self.settings.name:
                     return None
-                why = await self._copy(replica, record) or why
+                if self._ordered(Change.PROMOTE):
+                    why = "an operator asks for it"  # it acknowledges no more, and waits
+                else:
+                    why = await self._copy(replica, record) or why
                 if why != said:
                     log.info("%s", why)
                 said = why
@@ -304,7 +329,8 @@ class Node:
             return None
         why = why or f"no word from {newest.primary}"
         log.warning("%s: %s stands for primary", why, self.settings.name)
-        return await self._stand(newest, why)
+        reads = self._settings.failover is Failover.READS and not self._ordered(Change.PROMOTE)
+        return await self._stand(newest, why, Writes.CLOSED if reads else None)
 
     async def _copy(self, replica: Replica, record: Leadership) -> str:
         """Follow the primary while it leads and is heard; return why that ended."""
@@ -318,7 +344,7 @@ class Node:
                 newest = self._record or record
                 if (newest.primary, newest.epoch) != (record.primary, record.epoch):
                     return f"the primary is {newest.primary} now"
-                if self._may_stand():
+                if self._may_stand() or self._ordered(Change.PROMOTE):
                     return ""
                 await asyncio.wait({copying, stopping}, timeout=0.05)
             if copying.done():
@@ -337,17 +363,32 @@ class Node:
             record is not None
             and self.me in record.members
             and record.primary != self.settings.name
+            and (self._settings.failover is not Failover.OPERATOR or self._ordered(Change.PROMOTE))
             and self._loyalty.may_stand(boot_us())
         )
 
+    def _ordered(self, change: Change) -> bool:
+        """Return whether an operator asks for a change of the primary of this epoch.
+
+        To be promoted is asked of the broker that is to lead, to switch of the one that leads.
+        """
+        order, record = self._order, self._record
+        if order is None or record is None or order.epoch != record.epoch:
+            return False
+        mine = order.broker == self.settings.name
+        return order.change is change and mine == (change is Change.PROMOTE)
+
     # -- leading ----------------------------------------------------------------------------------
 
-    async def _stand(self, record: Leadership, why: str) -> Leadership | None:
+    async def _stand(
+        self, record: Leadership, why: str, writes: Writes | None = None
+    ) -> Leadership | None:
         """Ask for the next epoch; return the record by which this broker leads, or None.
 
         Args:
             record: As it was read after this process had stopped to acknowledge.
             why: For people.
+            writes: Whether the group is to take new messages; None: as before.
 
         Raises:
             NotThisFolder: The data folder lacks what was answered.
@@ -362,7 +403,7 @@ class Node:
                 record,
                 self.me,
                 self._group.writer(),
-                record.writes,
+                writes or record.writes,
                 why,
                 time.time_ns() // 1000,
             )
@@ -374,11 +415,18 @@ class Node:
     async def _lead(self, record: Leadership) -> int | None:
         """Lead until deposed (None), stopped, or failed; return the exit status of the last two."""
         self._loyalty.hears_of(record.epoch)
+        assert self._doorway is not None
         settings = msgspec.structs.replace(
             self.settings, listen=Address(self.settings.listen.host, self.port)
         )
-        reigning = Reigning(
-            self._group, record, settings, self.copying, boot_us, begins_us=self._begins_us
+        reigning = self._reigning = Reigning(
+            self._group,
+            record,
+            settings,
+            self.copying,
+            boot_us,
+            doorway=self._doorway,
+            begins_us=self._begins_us,
         )
         self._begins_us = None
         self._porch.close()
@@ -404,8 +452,25 @@ class Node:
             self.server = server
             log.info("%s leads broker group %s, epoch %d",
                      self.settings.name, self._group.name, record.epoch)  # fmt: skip
-            ends: set[asyncio.Future[Any]] = {server.stopped, *waits}
+            return await self._reign(server, reigning, waits)
+        finally:
+            self.server = self._reigning = None
+            self.outlook.leads(None, None)
+            for task in waits:
+                task.cancel()
+            if not self.stopping.is_set():
+                await self._open_porch()
+
+    async def _reign(
+        self, server: Server, reigning: Reigning, waits: list[asyncio.Task[Any]]
+    ) -> int | None:
+        """Lead with a broker that serves, until something ends it; returns as ``_lead``."""
+        while True:
+            self._news.clear()
+            news = asyncio.create_task(self._news.wait())
+            ends: set[asyncio.Future[Any]] = {server.stopped, news, *waits}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            news.cancel()
             if server.stopped.done():
                 await reigning.resign("its journal failed")
                 with contextlib.suppress(JournalError):
@@ -416,18 +481,36 @@ class Node:
                 await reigning.end()
                 await server.abandon()
                 return None
-            log.info("stopping")
-            await server.close()
-            await reigning.resign("it stops")
-            log.info("stopped")
-            return EXIT_OK
-        finally:
-            self.server = None
-            self.outlook.leads(None, None)
-            for task in waits:
-                task.cancel()
-            if not self.stopping.is_set():
-                await self._open_porch()
+            if self.stopping.is_set():
+                log.info("stopping")
+                await server.close()
+                await reigning.resign("it stops")
+                log.info("stopped")
+                return EXIT_OK
+            if self._ordered(Change.SWITCH) and await self._switch(server, reigning):
+                return None
+
+    async def _switch(self, server: Server, reigning: Reigning) -> bool:
+        """Hand over to the member that an operator names; return whether this broker has ended."""
+        order, primary = self._order, reigning.primary
+        assert order is not None
+        assert primary is not None
+        to = order.broker
+        if not any(one.broker == to and one.member for one in primary.figures()):
+            if self._void != order:
+                log.warning("an operator asks to switch to %s, which is no connected member", to)
+            self._void = order
+            return False
+        log.warning("switching to %s: an operator asks for it", to)
+        await server.close(patient=False)
+        try:
+            done = await reigning.hand_over(to, self._change)
+        except TimeoutError:
+            done = False
+        await reigning.resign(
+            "it hands over" if done else "it could not hand over", to if done else ""
+        )
+        return True
 
     # -- small ------------------------------------------------------------------------------------
 

@@ -5,18 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from ternmq.cluster.coordination.group import Group
 from ternmq.cluster.coordination.port import Refused, Swapped, Unknown
-from ternmq.cluster.coordination.record import BadRecord, Floor, Leadership, Progress
+from ternmq.cluster.coordination.record import (
+    BadRecord,
+    Floor,
+    Leadership,
+    Progress,
+    Writes,
+)
+from ternmq.cluster.coordination.wishes import Copying, GroupSettings
 from ternmq.cluster.replication.reign import Change, Reign
 from ternmq.cluster.replication.settings import CopySettings
-from ternmq.model.types import Epoch
+from ternmq.cluster.replication.standing import handover
+from ternmq.model.types import Epoch, Position
+from ternmq.server.process.doorway import Accepting, Doorway
 from ternmq.server.replication.primary import Primary
 from ternmq.settings import Settings
 
@@ -27,9 +37,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("ternmq.cluster")
 
 _TICK_S: Final = 0.1
-_LOOK_S: Final = 1.0
-"""Longest time between two readings of the record."""
 _PROGRESS_S: Final = 10.0
+_HAND_OVER_S: Final = 5.0
+"""Longest wait until the member that takes over has synced everything."""
 _AGAIN_S: Final = 0.25
 
 
@@ -42,6 +52,7 @@ class Reigning:
         settings: Of the broker.
         copying: How followers are judged.
         now_us: A clock that nobody sets, and that goes on while the machine sleeps.
+        doorway: Where the broker listens.
         begins_us: Broker time to begin with; None: the wall clock.
 
     Attributes:
@@ -58,6 +69,8 @@ class Reigning:
         settings: Settings,
         copying: CopySettings,
         now_us: Callable[[], int],
+        *,
+        doorway: Doorway,
         begins_us: int | None = None,
     ) -> None:
         self.epoch: Epoch = record.epoch
@@ -69,13 +82,15 @@ class Reigning:
         self._settings = settings
         self._copying = copying
         self._now_us = now_us
+        self._doorway = doorway
         self._floor: Floor | None = None
         self._core: Core
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[None]] = set()
         self._committed = asyncio.Event()
-        self._hint = asyncio.Event()
-        self._unwatch: Callable[[], None] = lambda: None
+        self._settings_of_group = GroupSettings()
+        self._even_us: dict[str, int] = {}
+        """Follower -> when it had everything last."""
         self._keeping: asyncio.Task[None] | None = None
 
     # -- called by the server ---------------------------------------------------------------------
@@ -102,26 +117,31 @@ class Reigning:
             on_deposed=self._depose,
         )
         hub.take_follower = self.primary.follow
-        self._unwatch = self._group.watch(self._hint.set)
+        self.heed(self._settings_of_group)
         self._keeping = asyncio.create_task(self._keep())
 
     async def committed(self) -> None:
         """Return when this reign's EPOCH is committed: only then may clients be served."""
         await self._committed.wait()
 
-    async def resign(self, why: str) -> None:
+    async def accept(
+        self, factory: Callable[[], asyncio.BaseProtocol], tls: ssl.SSLContext | None
+    ) -> Accepting:
+        """Accept connections at the address of the broker."""
+        return await self._doorway.accept(factory, tls)
+
+    async def resign(self, why: str, to: str = "") -> None:
         """End the reign: answers stop, then a member may stand at once.
 
         What the broker wrote last, its STATE and the MARK of a clean stop, is sent before.
         """
         if self.primary is not None:
             self.primary.written()
-            self.primary.resign(why)
+            self.primary.resign(why, to)
         await self.end()
 
     async def end(self) -> None:
         """End what runs for the reign; nothing leaves for clients any more."""
-        self._unwatch()
         running = [one for one in (self._keeping, *self._changes) if one is not None]
         for task in running:
             task.cancel()
@@ -136,22 +156,65 @@ class Reigning:
     async def _keep(self) -> None:
         primary, loop = self.primary, asyncio.get_running_loop()
         assert primary is not None
-        look_at = progress_at = loop.time()
+        progress_at = loop.time()
         while not self.deposed.is_set():
             primary.tick()
             journal = self._core.broker.journal
             if journal.committed and not self._committed.is_set():
                 self._committed.set()
-                await self._put_floor()
+                await self._restate("it has begun")
+            elif self._opens:
+                await self._restate("two copies exist again")
+            self._limit()
             now = loop.time()
-            if now >= look_at or self._hint.is_set():
-                self._hint.clear()
-                look_at = now + _LOOK_S
-                self._spawn(self._look())
             if now >= progress_at and self._committed.is_set():
                 progress_at = now + _PROGRESS_S
                 self._spawn(self._put_progress(Progress(self.epoch, journal.committed)))
             await asyncio.sleep(_TICK_S)
+
+    def learned(self, record: Leadership) -> None:
+        """Take note of the record as it was read: another epoch in it ends this reign."""
+        if self.primary is not None:
+            self.primary.learned(record)
+
+    def heed(self, settings: GroupSettings) -> None:
+        """Go by these settings of the broker group from now on."""
+        self._settings_of_group = settings
+        if self.primary is not None:
+            self.primary.wait_for_copies(synchronous=settings.copy is Copying.SYNCHRONOUS)
+
+    @property
+    def _opens(self) -> bool:
+        """Whether new messages are to be taken again: the record says no, and two copies exist."""
+        assert self.primary is not None
+        reign = self.primary.reign
+        closed = reign.record.writes is Writes.CLOSED
+        return closed and reign.takes_strict and not self._changing.locked()
+
+    def _limit(self) -> None:
+        """Say to the broker whether new messages are taken."""
+        assert self.primary is not None
+        why = ""
+        if self.primary.reign.record.writes is Writes.CLOSED:
+            why = f"broker group {self._group.name} has one copy left, and takes no new messages"
+        elif self._is_behind():
+            why = f"every copy of broker group {self._group.name} is too far behind"
+        self._core.broker.ledger.copies.read_only = why
+
+    def _is_behind(self) -> bool:
+        """Return whether every copy is further behind than the setting allows."""
+        most_us = self._settings_of_group.read_only_behind_us
+        if not most_us:
+            self._even_us.clear()
+            return False
+        assert self.primary is not None
+        now_us = self._now_us()
+        for one in self.primary.figures():
+            if not one.behind_bytes:
+                self._even_us[one.broker] = now_us
+            else:
+                self._even_us.setdefault(one.broker, now_us)
+        return bool(self._even_us) and now_us - max(self._even_us.values()) > most_us
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -162,24 +225,17 @@ class Reigning:
         log.warning("epoch %d is over: %s", self.epoch, why)
         self.deposed.set()
 
-    async def _look(self) -> None:
-        """Read the record: another epoch in it ends this reign."""
-        try:
-            found = await self._group.read()
-        except BadRecord as error:
-            _disbelieve(error)
-            return
-        if isinstance(found, Leadership) and self.primary is not None:
-            self.primary.learned(found)
-
     async def _put_progress(self, progress: Progress) -> None:
         try:
             await self._group.put_progress(progress)
         except BadRecord as error:
             _disbelieve(error)
 
-    async def _put_floor(self) -> None:
-        """State in the record that this reign has begun."""
+    async def _restate(self, why: str) -> None:
+        """State in the record that this reign has begun, and that new messages are taken.
+
+        That they are, only if two copies exist, or the record said so before.
+        """
         async with self._changing:
             assert self.primary is not None
             record = self.primary.reign.record
@@ -189,10 +245,44 @@ class Reigning:
                     version=record.version + 1,
                     writer=self._group.writer(),
                     floor=self._floor,
-                    why=record.why,
+                    writes=Writes.OPEN if self.primary.reign.takes_strict else record.writes,
+                    why=why,
                     at_us=time.time_ns() // 1000,
                 )
             )
+
+    async def hand_over(self, to: str, change: Callable[[Leadership], Awaitable[bool]]) -> bool:
+        """Make another member the primary, after the journal was closed; return whether it is.
+
+        Nothing is answered any more when this is called, and after it the reign is over.
+
+        Args:
+            to: The broker.
+            change: Changes the record; returns once the outcome is known.
+        """
+        primary = self.primary
+        assert primary is not None
+        primary.written()
+        end = self._core.broker.journal.end
+        async with self._changing, asyncio.timeout(_HAND_OVER_S):
+            while not self._has_synced(to, end):  # noqa: ASYNC110 - acknowledgements say it
+                await asyncio.sleep(_TICK_S / 10)
+        async with self._changing:
+            record = handover(
+                primary.reign.record,
+                to,
+                self._group.writer(),
+                f"{self._settings.name} hands over to {to}",
+                time.time_ns() // 1000,
+            )
+            return await change(record)
+
+    def _has_synced(self, broker: str, end: Position) -> bool:
+        assert self.primary is not None
+        return any(
+            one.broker == broker and one.member and one.synced >= end
+            for one in self.primary.figures()
+        )
 
     def _change(self, change: Change) -> None:
         self._spawn(self._carry_out(change))

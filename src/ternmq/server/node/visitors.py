@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from ternmq.model.errors import NotPrimary, ProtocolError
+from ternmq.server.process.doorway import Accepting, Doorway
 from ternmq.wire.session import ServerSession, State
 
 _FRAME_BYTES: Final = 4096
@@ -74,7 +75,7 @@ class Visitor(asyncio.Protocol):
 
 
 class Porch:
-    """Listens at the address of a broker while it does not lead. Loop only.
+    """Accepts connections at the address of a broker while it does not lead. Loop only.
 
     Args:
         why: Returns the text with which visitors are refused.
@@ -83,24 +84,16 @@ class Porch:
     def __init__(self, why: Callable[[], str]) -> None:
         self._why = why
         self._visitors: set[Visitor] = set()
-        self._listener: asyncio.Server | None = None
+        self._accepting: Accepting | None = None
 
-    async def open(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
-        """Listen; return the port.
-
-        Raises:
-            OSError: The broker cannot listen at the address.
-        """
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(
-            lambda: Visitor(self._visitors, self._why), host, port, ssl=tls, backlog=512
-        )
-        return int(self._listener.sockets[0].getsockname()[1])
+    async def open(self, doorway: Doorway, tls: ssl.SSLContext | None) -> None:
+        """Accept visitors."""
+        self._accepting = await doorway.accept(lambda: Visitor(self._visitors, self._why), tls)
 
     def close(self) -> None:
-        """Stop listening; end the connections."""
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+        """Accept no more; end the connections."""
+        if self._accepting is not None:
+            self._accepting.close()
+            self._accepting = None
         for one in list(self._visitors):
             one.abort()

@@ -139,6 +139,7 @@ class Primary:
         self._on_deposed = on_deposed
         self._links: set[Link] = set()
         self._shut = self._deposed = self._closed = False
+        self._synchronous = True
         self._ticked_us = self._awake_us = now_us()
         self._tail = Tail(journal.written, settings.tail_bytes)
         self._sent_end = journal.written
@@ -247,7 +248,8 @@ class Primary:
             now_us=now_us,
             software=f"ternmq {__version__}",
         )
-        follower = self.reign.came(follow.broker, follow.incarnation, Kind(follow.kind), now_us)
+        kind = Kind(follow.kind) if self._synchronous else Kind.BACKUP
+        follower = self.reign.came(follow.broker, follow.incarnation, kind, now_us)
         for other in list(self._links):
             if other.follower is follower:
                 other.cut("it came again")
@@ -376,6 +378,14 @@ class Primary:
         told = Resign(epoch=self.reign.epoch, why=_printable(why), to=to)
         for link in list(self._links):
             link.resign(told)
+
+    def wait_for_copies(self, *, synchronous: bool) -> None:
+        """Set whether followers may be members. On a change all of them come again."""
+        if synchronous == self._synchronous:
+            return
+        self._synchronous = synchronous
+        for link in list(self._links):
+            link.cut("the setting copy has changed")
 
     def close(self) -> None:
         """Close all connections of followers. Nothing leaves to clients after that."""

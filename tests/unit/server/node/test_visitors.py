@@ -11,6 +11,7 @@ import pytest
 from ternmq.model.errors import NotPrimary
 from ternmq.server.node import visitors
 from ternmq.server.node.visitors import Porch
+from ternmq.server.process.doorway import Doorway
 from ternmq.wire import control, frames
 from ternmq.wire.commands import Command
 from ternmq.wire.session import ClientSession, Refusal
@@ -21,8 +22,11 @@ DEADLINE = 20.0
 @asynccontextmanager
 async def opened() -> AsyncIterator[int]:
     porch = Porch(lambda: "b does not lead; the primary is a at host:1")
-    yield await porch.open("127.0.0.1", 0, None)
+    doorway = Doorway("127.0.0.1", 0)
+    await porch.open(doorway, None)
+    yield doorway.port
     porch.close()
+    doorway.close()
 
 
 async def answered(port: int, data: bytes) -> bytes:
@@ -83,3 +87,26 @@ async def test_there_are_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
         async with asyncio.timeout(DEADLINE):
             while not await answered(port, ClientSession().hello(hello())):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
+
+
+async def test_who_comes_while_nobody_accepts_is_served_by_the_next() -> None:
+    doorway = Doorway("127.0.0.1", 0)
+    first, second = Porch(lambda: "the first"), Porch(lambda: "the second")
+    await first.open(doorway, None)
+    assert b"the first" in await answered(doorway.port, ClientSession().hello(hello()))
+    first.close()
+    waiting = asyncio.create_task(answered(doorway.port, ClientSession().hello(hello())))
+    await asyncio.sleep(0)
+    await second.open(doorway, None)
+    assert b"the second" in await waiting
+    second.close()
+    doorway.close()
+    with pytest.raises(OSError, match=r"refused|Connect"):
+        await asyncio.open_connection("127.0.0.1", doorway.port)
+
+
+async def test_a_port_that_is_taken_is_refused() -> None:
+    doorway = Doorway("127.0.0.1", 0)
+    with pytest.raises(OSError, match="in use"):
+        Doorway("127.0.0.1", doorway.port)
+    doorway.close()
