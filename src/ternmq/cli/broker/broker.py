@@ -1,4 +1,4 @@
-"""``ternmq broker``: the status of the broker."""
+"""``ternmq broker``: the status of the broker; the brokers of a cluster."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import click
 
+from ternmq.cli.broker.broker_list import list_
 from ternmq.cli.broker.clock import gap_of
 from ternmq.cli.commands import Group
 from ternmq.cli.reach.connection import administers
@@ -18,7 +19,10 @@ from ternmq.wire.control import BrokerGroupInfo, FollowerInfo, OldestFile, Statu
 
 @click.group(cls=Group)
 def broker() -> None:
-    """Show the status of the broker."""
+    """Show the status of the broker, list those of a cluster."""
+
+
+broker.add_command(list_)
 
 
 @broker.command()

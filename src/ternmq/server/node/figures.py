@@ -24,7 +24,7 @@ class GroupFigures:
         epoch: Of the newest leadership record; 0: it was not read yet.
         copies: Number of recorded members.
         member: Whether this process is one of them.
-        writes_open: Whether the record lets the group take messages.
+        writes_open: Whether the group takes new messages.
         silent_s: How long the coordinator has not answered, or has not been believed.
     """
 
@@ -81,7 +81,7 @@ def group_families(figures: GroupFigures) -> Iterator[Numbers]:
     )
     yield gauge(
         "cluster_writes_open",
-        "1: the broker group takes messages; 0: its leadership record says that it does not.",
+        "1: the broker group takes new messages; 0: it refuses them as ReadOnly.",
         int(figures.writes_open),
     )
     yield gauge(

@@ -140,7 +140,7 @@ class Outlook:
             name=self._settings.broker_group,
             copies=len(record.members),
             takes_strict=self._takes_strict(),
-            writes_open=record.writes is Writes.OPEN,
+            writes_open=self._writes_open(record),
             since_us=record.at_us,
             why=record.why,
             followers=self.followers(),
@@ -210,6 +210,12 @@ class Outlook:
         primary = None if self._leading is None else self._leading[0].primary
         return primary is not None and primary.reign.takes_strict
 
+    def _writes_open(self, record: Leadership) -> bool:
+        leading = self._leading
+        if leading is None or leading[0].primary is None:
+            return record.writes is Writes.OPEN
+        return not leading[1].core.broker.ledger.copies.read_only
+
     def _standing(self) -> str:
         return "its copy counts" if self._is_member() else "its copy does not count yet"
 
@@ -233,7 +239,7 @@ class Outlook:
             epoch=0 if record is None else record.epoch,
             copies=0 if record is None else len(record.members),
             member=self._is_member(),
-            writes_open=record is not None and record.writes is Writes.OPEN,
+            writes_open=record is not None and self._writes_open(record),
             silent_s=self._silent_us() / 1e6,
         )
 
@@ -263,6 +269,7 @@ class Outlook:
                     missing=self.missing(),
                     followers=self.followers(),
                     trouble=self._trouble,
+                    read_only=server.core.broker.ledger.copies.read_only,
                 )
         elif self._replica is not None:
             self._look_at_membership(now_us)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from ternmq.broker.catalog.alarms import AlarmKey
-from ternmq.broker.ledger.alarms import COORDINATOR, COPY_BEHIND, ONE_COPY
+from ternmq.broker.ledger.alarms import COORDINATOR, COPY_BEHIND, ONE_COPY, READ_ONLY
 from ternmq.wire.control import FollowerInfo
 
 PATIENCE_S: Final = 5.0
@@ -36,6 +36,7 @@ class Reasons:
         missing: str,
         followers: Sequence[FollowerInfo],
         trouble: str,
+        read_only: str,
     ) -> Mapping[AlarmKey, str]:
         """Return what has been wrong for long enough, with the texts of the alarms.
 
@@ -45,10 +46,11 @@ class Reasons:
             missing: Which copies are missing, for people.
             followers: The followers of this primary.
             trouble: What is wrong with the coordinator; empty: nothing.
+            read_only: Why the group takes no new messages; empty: it does.
         """
         found: dict[AlarmKey, str] = {}
         wrong: dict[AlarmKey, float] = {}
-        for key, patience_s, text in self._wrong(copies, missing, followers, trouble):
+        for key, patience_s, text in self._wrong(copies, missing, followers, trouble, read_only):
             wrong[key] = self._since.get(key, now_s)
             if now_s - wrong[key] >= patience_s:
                 found[key] = text
@@ -56,7 +58,12 @@ class Reasons:
         return found
 
     def _wrong(
-        self, copies: int, missing: str, followers: Sequence[FollowerInfo], trouble: str
+        self,
+        copies: int,
+        missing: str,
+        followers: Sequence[FollowerInfo],
+        trouble: str,
+        read_only: str,
     ) -> Iterator[tuple[AlarmKey, float, str]]:
         if copies < 2:
             text = f"the journal has one copy that counts: {missing}"
@@ -68,3 +75,5 @@ class Reasons:
         if trouble:
             text = f"{trouble}; sends go on, but neither copies nor the primary can change"
             yield AlarmKey(COORDINATOR, ""), PATIENCE_S, text
+        if read_only:
+            yield AlarmKey(READ_ONLY, self._group), PATIENCE_S, read_only
