@@ -21,7 +21,7 @@ BIN = Path(sys.executable).parent
 
 LAYERS = "A package imports only packages below it"
 CORE = "The core has no clock, no randomness, no threads, no network, no files"
-DOORS = "The command line asks a broker as every client does, and meets its inside by three doors"
+DOORS = "The command line asks a broker as every client does, and meets its inside by few doors"
 CODE = "Nothing that turns bytes into code, anywhere"
 PIPELINE = (
     "The data pipeline asks a broker as every client does, and reads a journal's files by one door"

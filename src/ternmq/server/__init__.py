@@ -8,7 +8,8 @@ named above it:
 * ``commands`` (the handlers; they know callers through ``wire.port`` alone).
 * ``native`` (the door for the native protocol), ``replication`` (the journal goes to followers).
 * ``process`` (token, TLS, disk, threads).
-* ``app`` puts them together.
+* ``app`` puts them together. ``node`` is what stands in its place in a broker group: it leads, with
+  ``app``, or follows.
 
 Invariants: one loop; nothing in it waits for the disk (a short sync of a quick disk excepted, see
 ``sync_pace``); no answer leaves before the record that it depends on is committed; after a failed
