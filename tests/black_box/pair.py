@@ -39,14 +39,14 @@ class Pair:
         **settings: str,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._cluster = cluster or f"sqlite:///{folder / 'cluster.db'}"
+        self.cluster = cluster or f"sqlite:///{folder / 'cluster.db'}"
         self.brokers = {
             name: BrokerProcess(
                 "serve",
                 folder / name,
                 http=http,
                 name=name,
-                cluster=self._cluster,
+                cluster=self.cluster,
                 cluster_token=TOKEN,
                 admin_token=TOKEN,
                 segment="4MiB",
@@ -122,7 +122,7 @@ class Pair:
 
     def _as_operator(self, work: Callable[[Group], Awaitable[None]]) -> None:
         async def run() -> None:
-            coordinator = await open_coordinator(self._cluster)
+            coordinator = await open_coordinator(self.cluster)
             try:
                 await work(Group(coordinator, "main", "operator", 1))
             finally:
