@@ -14,10 +14,22 @@ class Looks:
         self.reasons = Reasons("main")
 
     def __call__(
-        self, now_s: float, *followers: FollowerInfo, copies: int = 2, **more: str
+        self,
+        now_s: float,
+        *followers: FollowerInfo,
+        copies: int = 2,
+        missing: str = "",
+        trouble: str = "",
+        read_only: str = "",
     ) -> Mapping[AlarmKey, str]:
-        texts = {"missing": "", "trouble": "", "read_only": ""} | more
-        return self.reasons.look(now_s, copies=copies, followers=followers, **texts)
+        return self.reasons.look(
+            now_s,
+            copies=copies,
+            missing=missing,
+            followers=followers,
+            trouble=trouble,
+            read_only=read_only,
+        )
 
 
 def behind(bytes_: int, **more: object) -> FollowerInfo:
@@ -58,8 +70,8 @@ def test_a_follower_that_is_behind_for_long() -> None:
 
 def test_a_coordinator_that_is_silent_and_a_group_that_takes_no_messages() -> None:
     look = Looks()
-    more = {"trouble": "the coordinator does not answer: gone", "read_only": "one copy is left"}
-    assert look(0, **more) == {}
-    found = look(PATIENCE_S, **more)
+    trouble, why = "the coordinator does not answer: gone", "one copy is left"
+    assert look(0, trouble=trouble, read_only=why) == {}
+    found = look(PATIENCE_S, trouble=trouble, read_only=why)
     assert found[AlarmKey("coordinator", "")].startswith("the coordinator does not answer: gone; ")
     assert found[AlarmKey("read-only", "main")] == "one copy is left"
