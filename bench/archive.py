@@ -146,7 +146,7 @@ SUITE = Suite(
     measurements=[
         Measurement(
             "archive-10m",
-            "an archive of 10 M messages of 100 bytes: written on one core, then looked up in",
+            "an archive of 10 M messages of 100 bytes: writes on one core, then look-ups",
             large,
             targets=(
                 Target("place_ms", 100),

@@ -202,7 +202,9 @@ SUITE: Final = Suite(
              "seconds": 8},
         ),
         Measurement(
-            "flood", "three times the load that is taken, for 60 s, then half of it", flood,
+            "flood",
+            "three times the load that the broker can take, for 60 s, then half of that load",
+            flood,
             (
                 Target("goodput_share", 0.8, at_least=True),
                 Target("accepted_p99_ms", TIMEOUT_S * 1.5e3), Target("recovery_s", 5.0),

@@ -76,6 +76,22 @@ each broker works for some seconds (`shares` in the results file).
 """
 
 
+_FIGURES: Final = """\
+The list below the table says what each measurement does. These are parts of the figures' names:
+
+- `over_raw`: a time minus the time of a raw sync in the same round; `over_two_raw`: minus two.
+- `times`, `against`, `share_of`, `of`: the ratio to the same load without the disturbance
+  (`without`, `calm`, `baseline`, `alone`), or to what the name says (`one_group`, `parquet`).
+  `share_of_wanted` is the ratio of the rate to the rate that is the aim with this disk.
+- `turn_cpu_ms`: the CPU time of the longest turn of the broker's event loop.
+- `kept`: the rate with bad messages, as a share of the rate without them.
+- `goodput_share`: the rate of stored messages during the flood, as a share of the broker's
+  capacity. `phantoms`: messages that were refused, but stored.
+- `start_s`: the time of a start with this data; in `core`, without the start of the process.
+
+"""
+
+
 _PROFILES: Final = """\
 ## What profiles led to
 
@@ -309,7 +325,10 @@ def _load(one: Mapping[str, Any]) -> str:
 
 
 def _aims(results: Results) -> str:
-    lines = ["| measurement | figure | median | aim | | spread |\n|---|---|---|---|---|---|\n"]
+    lines = [
+        _FIGURES,
+        "| measurement | figure | median | aim | | spread |\n|---|---|---|---|---|---|\n",
+    ]
     rest: list[str] = []
     for suite, measurements in results.items():
         for name, one in measurements.items():
@@ -340,10 +359,10 @@ def _control(results: Results) -> str:
         found[f"control_{name}"]["median"] for name in ("p99_times", "p99_ms", "cores")
     )
     return (
-        "\n`overload` hostile, for comparison: beside a process that uses no connection, and as\n"
-        f"much CPU as the hostile clients ({cores:.2f} cores), the p99 of the healthy app was\n"
-        f"{times:.1f} times its p99 without other load ({milliseconds:.1f} ms). This part of the\n"
-        "figures above is not caused by the broker.\n"
+        "\n`overload` hostile, for comparison: beside a process that takes as much CPU as the\n"
+        f"hostile clients ({cores:.2f} cores) but sends nothing, the p99 of the healthy app was\n"
+        f"{times:.1f} times its p99 without other load ({milliseconds:.1f} ms). A ratio of 1\n"
+        "means that the use of CPU alone explains nothing of the figures above.\n"
     )
 
 

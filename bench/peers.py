@@ -284,7 +284,8 @@ SUITE: Final = Suite(
             "consume", count=600_000, of=1000, warm_count=200_000,
         ),
         _one(
-            "end-to-end", "2,000 durable messages of 1 KiB a second, from due to the consumer",
+            "end-to-end",
+            "2,000 durable messages of 1 KiB a second, from the planned send to the consumer",
             "end_to_end", per_s=2000, seconds=2.5, warm=1.5,
         ),
         Measurement(

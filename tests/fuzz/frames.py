@@ -229,11 +229,9 @@ _CONTROL_ANSWERS: Final[dict[str, Callable[[bytes], object]]] = {
     for command, entry in TABLE.items()
     if entry.answer is not None
 } | {f"{command.name.lower()}-push": _control_answer(kind) for command, kind in PUSHES.items()}
-_CONTROL |= {"follow-request": _control(control.Follow)}
-_CONTROL_ANSWERS |= {
-    "follow-answer": _control_answer(control.Followed),
-    "resign-push": _control_answer(control.Resign),
-}
+_CONTROL["follow-request"] = _control(control.Follow)
+_CONTROL_ANSWERS["follow-answer"] = _control_answer(control.Followed)
+_CONTROL_ANSWERS["resign-push"] = _control_answer(control.Resign)
 _STREAMS: Final[dict[str, Callable[[bytes], object]]] = {
     "stream": stream,
     "opening": opening,

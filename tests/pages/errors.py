@@ -18,11 +18,12 @@ error, and a name (its class). If there is a remedy, `error.hint` describes it. 
 true if the same call may succeed later. The client itself tries again within its `timeout`, and
 raises the error only after that.
 
-After four of these errors, it is not known whether the call was carried out: `SendTimeout`, `ConnectionLost`,
-`ClientStalled` and `OutcomeUnknown`. If you send a message again after one of them, use the same `id=` as before, so
-that it is not stored twice. `OutcomeUnknown` is about a transaction: ask for [its
-outcome](../guide/transactions.md#when-the-block-fails). `PartialSendError` and `UnsentMessages` describe several
-messages, so they are never `retriable`: look at the `error` of each of their `failures`.
+After five of these errors, it is not known whether the call was carried out: `SendTimeout`, `ConnectionLost`,
+`ClientStalled`, `OutcomeUnknown` and `ResendTooOld`. If you send a message again after one of the first three, use the
+same `id=` as before, so that it is not stored twice. After `ResendTooOld`, first look the message up. `OutcomeUnknown`
+is about a transaction: ask for [its outcome](../guide/transactions.md#when-the-block-fails). `PartialSendError` and
+`UnsentMessages` describe several messages, so they are never `retriable`: look at the `error` of each of their
+`failures`.
 
 If an argument has a wrong value, the call raises `ternmq.InvalidRequest` or another subclass of `TernMQError`. Calls
 raise Python's own errors only for mistakes in the program. `TypeError`: the function does not have this argument, a
@@ -56,8 +57,8 @@ Classes that `ternmq` exports are printed **bold**. The others are in logs and i
 them, catch its base class. The [protocol](../protocol/errors.md) has the same table for authors of clients.
 """  # noqa: E501
 _REFUSED: Final = """\
-The broker refused the request. Nothing of the request was stored. To catch all of these errors,
-catch `ternmq.RefusedError`."""
+The broker refused the request. Nothing of the request was stored; only `ResendTooOld`
+leaves this open. To catch all of these errors, catch `ternmq.RefusedError`."""
 _JOURNAL: Final = """\
 The broker cannot continue, or has no room. Operators see these errors in the broker's log and on
 the command line. For a client, the connection ends."""

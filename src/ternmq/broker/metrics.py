@@ -305,12 +305,12 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         (
             "expired_dead_rows",
             broker.expiry.dead_rows,
-            "Messages that expired before a group received them, and became dead letters.",
+            "Messages that expired before a delivery or a retry, and became dead letters.",
         ),
         (
             "expired_dropped_rows",
             broker.expiry.dropped_rows,
-            "Messages that expired before a group received them, and were dropped.",
+            "Messages that expired before a delivery or a retry, and were dropped.",
         ),
         (
             "fulfilled_rows",

@@ -75,9 +75,9 @@ def demo(
     """Send a month of flights through a broker that is killed.
 
     The flights left New York in January 2013 or, with --all, in the whole year. Several consumer
-    processes record what they receive. One of them and the broker are killed during the run. At the
-    end, a separate program compares the records with the flights, and with the tables that Spark
-    made.
+    processes record what they receive. During the run, one of them, a producer and the broker are
+    killed. At the end, a separate program compares the records with the flights, and with the
+    tables that Spark made.
     """
     from ternmq.demo.flights import DataMissing
     from ternmq.demo.plan import Run, Sabotage

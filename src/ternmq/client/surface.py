@@ -149,7 +149,8 @@ def connect(
         drain_timeout: How long running handlers have to finish when the client stops.
         instance: Name of this process among the instances of its application: of its broadcast
             consumers, and as a member of groups whose queues belong to members. None:
-            ``TERNMQ_INSTANCE``, else no name.
+            ``TERNMQ_INSTANCE``; without it, broadcast consumers have no name, and a member has the
+            name of the machine.
         options: All settings at once, instead of the others.
 
     Raises:

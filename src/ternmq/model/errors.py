@@ -174,9 +174,9 @@ class GroupBusy(RefusedError):
 
     code = 117
     hint = (
-        "pause the group (`ternmq group pause`), and wait until its consumers have settled the "
-        "messages that they hold; if messages are ready or wait for a retry, resume the group "
-        "until they are done; `ternmq retry delete` deletes those that wait for a retry or are held"
+        "let the group run until `ternmq group lag` shows 0 for retrying and ready (`ternmq retry "
+        "delete` deletes retrying messages); then pause it (`ternmq group pause`), and wait until "
+        "its consumers have settled the messages that they hold"
     )
 
 

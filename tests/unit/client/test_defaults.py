@@ -14,7 +14,7 @@ import ternmq
 from ternmq.client.admin import places
 from ternmq.client.connection.options import Options
 from ternmq.client.connection.stats import CONNECTIONS
-from ternmq.client.consumer import concluding, prefetch
+from ternmq.client.consumer import concluding, consumer, prefetch
 from ternmq.client.content.validation import LEAST_LEASE_US, MAX_ID_BYTES
 from ternmq.client.declaration.policy import RetryPolicy as Policy
 from ternmq.client.declaration.source import Source
@@ -128,6 +128,7 @@ def tables() -> dict[str, list[tuple[str, str]]]:
                     f"finish in {prefetch.SPAN_S:g} s, {prefetch.MOST_AHEAD:,} at most"
                 ),
             ),
+            ("a `consume` loop that settles nothing", f"{consumer.UNSETTLED} messages at most"),
             ("`concurrency` of a handler", f"{default(client.handler, 'concurrency')}"),
             (
                 "`pull`",

@@ -159,7 +159,8 @@ def test_a_broker_of_a_cluster_has_a_name_and_the_secret_of_the_cluster() -> Non
 
 def test_what_is_for_a_cluster_needs_one() -> None:
     for key, value in (("cluster_token", "0" * 16), ("broker_group", "b"), ("advertise", "a:1")):
-        assert "needs cluster, the URL" in line(**{key: value})
+        given: dict[str, Any] = {key: value}
+        assert "needs cluster, the URL" in line(**given)
 
 
 @pytest.mark.parametrize("listen", [":1", "0.0.0.0:1", "[::]:1"])
@@ -169,6 +170,6 @@ def test_a_broker_that_listens_everywhere_says_where_others_reach_it(listen: str
 
 
 def test_no_error_shows_the_secret_or_the_password_of_the_coordinator() -> None:
-    secret = {"cluster": "mysql://u:hidden@h/db", "cluster_token": "hidden"}
+    secret: dict[str, Any] = {"cluster": "mysql://u:hidden@h/db", "cluster_token": "hidden"}
     assert "hidden" not in line(**secret)
     assert "hidden" not in line(Mode.DEV, **secret, name="b1")

@@ -40,7 +40,7 @@ class GroupMode:
     holds: bool
     """Whether ``exhausted = hold`` applies: a row that failed for good waits for an operator."""
     filters: bool
-    """Whether a group may have a tag filter."""
+    """Whether a group may have a filter, by tags or headers."""
     ordered_topics_only: bool
     """Whether only a topic that is ordered allows the mode."""
     locks: bool = False

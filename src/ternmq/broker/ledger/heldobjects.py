@@ -79,7 +79,7 @@ class HeldObjects(StateType):
 
 
 class GivenObjects(StateType):
-    """GIVEN: pages of what groups were given before; the pages are those of HELD.
+    """GIVEN: pages of what groups were given before, divided like those of HELD.
 
     A group queue without an entry had nothing at the stamp: the stamp is that of all group queues
     of the page (``Views.loaded``).

@@ -45,6 +45,8 @@ from ternmq.wire.commands import Command
 log: Final = logging.getLogger("ternmq")
 
 NOT_ENTERED: Final = "use it as `{} client.consume(...) as deliveries`"
+UNSETTLED: Final = 64
+"""Messages that a program may hold unsettled, if ``max_in_flight`` is None."""
 _PAUSE: Final = 0.2
 _SETTLE_TIMEOUT: Final = 5.0
 _WOKEN_AT_ONCE: Final = 2
@@ -72,7 +74,7 @@ class ConsumerEngine(Member):
         if it is certain that no more are begun, else 0: the application may have begun any of them.
         """
         prefetch = Prefetch(workers) if max_in_flight is None else None
-        max_in_flight = max(64, 2 * workers) if max_in_flight is None else max_in_flight
+        max_in_flight = max(UNSETTLED, 2 * workers) if max_in_flight is None else max_in_flight
         check_in_flight(max_in_flight)
         self.source = source
         self._at_once = at_once

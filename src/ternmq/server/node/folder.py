@@ -15,10 +15,6 @@ from ternmq.server.node import identity
 from ternmq.server.node.identity import Identity
 
 
-class NotThisFolder(SettingsError):
-    """The data folder cannot be the one of this broker in its group; the text says what to do."""
-
-
 class Folder:
     """A broker's data folder, looked at from outside while no journal is open in it.
 
@@ -37,8 +33,7 @@ class Folder:
         """Check that the folder is not another broker's.
 
         Raises:
-            NotThisFolder: It is.
-            SettingsError: Its IDENTITY is damaged.
+            SettingsError: It is, or its IDENTITY is damaged.
         """
         found = identity.read(self._path)
         if found is None:
@@ -48,7 +43,7 @@ class Folder:
             ("broker group", found.group, self._group),
         ):
             if here != wanted:
-                raise NotThisFolder(
+                raise SettingsError(
                     f"{self._path} is the folder of {what} {here!r}, and the settings say "
                     f"{wanted!r}: use the folder of {wanted!r}, or an empty one"
                 )
@@ -57,24 +52,24 @@ class Folder:
         """Make sure that the folder holds the group's journal, or nothing; note whose it is.
 
         Raises:
-            NotThisFolder: It holds another journal.
+            SettingsError: It holds another journal.
         """
         found = identity.read(self._path)
         if found is not None:
             if found.journal_number != record.journal:
-                raise NotThisFolder(
+                raise SettingsError(
                     f"{self._path} holds another journal than broker group {self._group!r} has: "
                     "an older group of the same name, perhaps. Use an empty folder"
                 )
             return
         mine = record.primary == self._broker
         if mine and record.floor is not None:
-            raise NotThisFolder(
+            raise SettingsError(
                 f"{self._path} is not the folder with which {self._broker!r} led broker group "
                 f"{self._group!r}: messages that were answered are missing here. Use that folder"
             )
         if not mine and self._has_journal():
-            raise NotThisFolder(
+            raise SettingsError(
                 f"{self._path} has a journal of its own, and broker group {self._group!r} has "
                 "another: a broker joins with an empty folder"
             )
@@ -85,11 +80,11 @@ class Folder:
         """Return the epoch of a group that begins with this folder: that of its journal, or 0.
 
         Raises:
-            NotThisFolder: The folder belonged to a group, so that the record must be there.
+            SettingsError: The folder belonged to a group, so that the record must be there.
             JournalError: The journal is damaged.
         """
         if identity.read(self._path) is not None:
-            raise NotThisFolder(
+            raise SettingsError(
                 f"the coordinator has no record of broker group {self._group!r}, and {self._path} "
                 "belongs to it: it is another coordinator, or it has lost what it had. Nothing is "
                 "started, since another copy may have more than this one"
@@ -101,12 +96,12 @@ class Folder:
         """Check that the journal has what was answered, as far as the coordinator knows; blocks.
 
         Raises:
-            NotThisFolder: It is older, or of a reign that the coordinator does not know.
+            SettingsError: It is older, or of a reign that the coordinator does not know.
             JournalError: It is damaged.
         """
         if not self._has_journal():
             if record.floor is not None or record.epoch > 0:
-                raise NotThisFolder(
+                raise SettingsError(
                     f"{self._path} is empty, and {self._broker!r} has led broker group "
                     f"{self._group!r} with another folder. Use that folder"
                 )
@@ -115,7 +110,7 @@ class Folder:
         ending = find_end(disk)
         end, epoch = (0, 0) if ending is None else (ending.valid_end, ending.epoch)
         if epoch > record.epoch:
-            raise NotThisFolder(
+            raise SettingsError(
                 f"{self._path} has records of epoch {epoch}, and the coordinator knows of "
                 f"{record.epoch}: it is another coordinator, or it has lost what it had"
             )
@@ -126,7 +121,7 @@ class Folder:
                 end = 0
         wanted = 0 if progress is None or progress.epoch > record.epoch else progress.position
         if end < wanted or (floor is not None and end <= floor.position):
-            raise NotThisFolder(
+            raise SettingsError(
                 f"{self._path} is older than what was answered: it ends at {end}, and epoch "
                 f"{record.epoch} reached {max(wanted, 0 if floor is None else floor.position)}. It "
                 "is a copy of another time; use the folder with which the broker ran last"

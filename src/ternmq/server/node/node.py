@@ -391,7 +391,7 @@ class Node:
             writes: Whether the group is to take new messages; None: as before.
 
         Raises:
-            NotThisFolder: The data folder lacks what was answered.
+            SettingsError: The data folder lacks what was answered.
         """
         progress = await self._group.progress()
         if isinstance(progress, Unknown):

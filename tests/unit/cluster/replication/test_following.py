@@ -72,12 +72,11 @@ class Follower:
     """A copy, and what follows a primary with it."""
 
     def __init__(self, disk: MemoryDisk, primary: Primary, loyalty: Loyalty | None = None) -> None:
-        self.copy = Copy.open(disk)
-        accepted = primary.accepts(self.copy)
-        if self.copy is None:
-            self.copy = Copy.make(
-                disk, first=accepted.first, segment_size=SEGMENT, told=accepted.epoch
-            )
+        copy = Copy.open(disk)
+        accepted = primary.accepts(copy)
+        if copy is None:
+            copy = Copy.make(disk, first=accepted.first, segment_size=SEGMENT, told=accepted.epoch)
+        self.copy = copy
         self.loyalty = loyalty or Loyalty(COPYING, self.copy.told, 0)
         self.start = accepted.start
         self.following = Following(self.copy, self.loyalty, accepted, synced_only=False, now_us=0)

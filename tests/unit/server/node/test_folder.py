@@ -14,7 +14,7 @@ from ternmq.model.errors import SettingsError
 from ternmq.model.types import Epoch, Position
 from ternmq.record.fact.header import Kind
 from ternmq.server.node import identity
-from ternmq.server.node.folder import Folder, NotThisFolder
+from ternmq.server.node.folder import Folder
 from ternmq.server.node.identity import Identity
 from tests.unit.journal.kit import body
 
@@ -70,29 +70,29 @@ def test_a_folder_gets_an_identity_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("group", "broker"), [("main", "b"), ("other", "a")])
 def test_the_folder_of_another_is_not_used(tmp_path: Path, group: str, broker: str) -> None:
     folder(tmp_path).enter(record())
-    with pytest.raises(NotThisFolder, match=repr(broker if group == "main" else group)):
+    with pytest.raises(SettingsError, match=repr(broker if group == "main" else group)):
         Folder(tmp_path, group, broker).check()
 
 
 def test_a_folder_with_another_journal_is_not_used(tmp_path: Path) -> None:
     folder(tmp_path).enter(record())
-    with pytest.raises(NotThisFolder, match="another journal"):
+    with pytest.raises(SettingsError, match="another journal"):
         folder(tmp_path).enter(record(journal=JOURNAL + 1))
 
 
 def test_a_journal_of_ones_own_joins_no_group(tmp_path: Path) -> None:
     journal_in(tmp_path, 1)
-    with pytest.raises(NotThisFolder, match="joins with an empty folder"):
+    with pytest.raises(SettingsError, match="joins with an empty folder"):
         folder(tmp_path, "b").enter(record("a"))
     assert identity.read(tmp_path) is None
 
 
 def test_an_empty_folder_does_not_lead_in_the_place_of_the_one_that_did(tmp_path: Path) -> None:
     floor = Floor(Epoch(1), Position(0), 1)
-    with pytest.raises(NotThisFolder, match="not the folder with which"):
+    with pytest.raises(SettingsError, match="not the folder with which"):
         folder(tmp_path).enter(record(floor=floor))
     folder(tmp_path).enter(record())
-    with pytest.raises(NotThisFolder, match="is empty"):
+    with pytest.raises(SettingsError, match="is empty"):
         folder(tmp_path).check_to_lead(record(epoch=4), None)
 
 
@@ -116,7 +116,7 @@ def test_a_group_begins_with_the_epoch_of_the_folder(tmp_path: Path) -> None:
 
 def test_a_group_does_not_begin_again_without_its_record(tmp_path: Path) -> None:
     folder(tmp_path).enter(record())
-    with pytest.raises(NotThisFolder, match="has no record of broker group 'main'"):
+    with pytest.raises(SettingsError, match="has no record of broker group 'main'"):
         folder(tmp_path).epoch_to_begin_with()
 
 
@@ -131,17 +131,17 @@ def test_an_older_copy_of_the_folder_does_not_lead(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     journal_in(old, 3)
     floor, end = journal_in(new, 4, records=50)
-    with pytest.raises(NotThisFolder, match="older than what was answered"):
+    with pytest.raises(SettingsError, match="older than what was answered"):
         folder(old).check_to_lead(record(epoch=4, floor=floor), None)
     floor_of_old, _ = journal_in(tmp_path / "other", 3)
-    with pytest.raises(NotThisFolder, match="older than what was answered"):
+    with pytest.raises(SettingsError, match="older than what was answered"):
         folder(old).check_to_lead(record(epoch=3, floor=floor_of_old), Progress(Epoch(3), end))
 
 
 def test_another_history_does_not_lead(tmp_path: Path) -> None:
     floor, _ = journal_in(tmp_path, 3)
     other = floor.__class__(floor.epoch, floor.position, floor.crc ^ 1)
-    with pytest.raises(NotThisFolder, match="older than what was answered"):
+    with pytest.raises(SettingsError, match="older than what was answered"):
         folder(tmp_path).check_to_lead(record(epoch=3, floor=other), None)
 
 
@@ -149,5 +149,5 @@ def test_a_folder_of_an_epoch_that_the_coordinator_does_not_know_does_not_lead(
     tmp_path: Path,
 ) -> None:
     journal_in(tmp_path, 9)
-    with pytest.raises(NotThisFolder, match="records of epoch 9"):
+    with pytest.raises(SettingsError, match="records of epoch 9"):
         folder(tmp_path).check_to_lead(record(epoch=8), None)
