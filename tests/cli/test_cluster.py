@@ -183,7 +183,7 @@ def test_what_is_wrong_is_said_in_the_first_line(cli: CommandLine, pair: Others)
     alone = "one copy: a (primary) is the only member (without b: it is silent)"
     assert says() == f"{alone}; no other broker runs"
     pair.begin("b")
-    assert says() == f"{alone}; b runs, and is not a member yet"
+    assert says() == f"{alone}; b is not a member"
     pair.lead("a", "ab", writes=Writes.CLOSED)
     assert says() == ("two copies: a (primary), b; new messages are refused until two copies exist")
     pair.end("a")
@@ -214,7 +214,7 @@ def test_watch_says_each_change_once(
     lines = cli("cluster", "status", "--watch").out.splitlines()
     assert [line.partition("  ")[2] for line in lines] == [
         "epoch 1: two copies: a (primary), b",
-        "epoch 2: one copy: b (primary) is the only member; a runs, and is not a member yet",
+        "epoch 2: one copy: b (primary) is the only member; a is not a member",
     ]
     assert "--interval is for --watch" in cli("cluster", "status", "--interval", "1s", code=2).err
 

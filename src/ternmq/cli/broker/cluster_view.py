@@ -103,7 +103,7 @@ def headline(view: View) -> str:
         parts = [f"one copy: {primary} (primary) is the only member{why}"]
         if not view.others:
             parts.append("no other broker runs")
-    parts += [f"{one} runs, and is not a member yet" for one in view.others if one != primary]
+    parts += [f"{one} is not a member" for one in view.others if one != primary]
     if record.writes is Writes.CLOSED:
         parts.append("new messages are refused until two copies exist")
     return "; ".join(parts)
