@@ -40,21 +40,27 @@ class Pair:
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.cluster = cluster or f"sqlite:///{folder / 'cluster.db'}"
-        self.brokers = {
-            name: BrokerProcess(
-                "serve",
-                folder / name,
-                http=http,
-                name=name,
-                cluster=self.cluster,
-                cluster_token=TOKEN,
-                admin_token=TOKEN,
-                segment="4MiB",
-                reserve="4MiB",
-                **settings,
-            )
-            for name in names
-        }
+        self._folder = folder
+        self._http = http
+        self.brokers: dict[str, BrokerProcess] = {}
+        for name in names:
+            self.add(name, **settings)
+
+    def add(self, name: str, **settings: str) -> BrokerProcess:
+        """Return another broker of the group; it is not started."""
+        self.brokers[name] = BrokerProcess(
+            "serve",
+            self._folder / name,
+            http=self._http,
+            name=name,
+            cluster=self.cluster,
+            cluster_token=TOKEN,
+            admin_token=TOKEN,
+            segment="4MiB",
+            reserve="4MiB",
+            **settings,
+        )
+        return self.brokers[name]
 
     def __getitem__(self, name: str) -> BrokerProcess:
         return self.brokers[name]

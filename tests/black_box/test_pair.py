@@ -198,6 +198,63 @@ def test_answers_may_go_without_waiting_for_copies(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(240)
+def test_after_both_were_killed_the_one_that_led_leads_again(tmp_path: Path) -> None:
+    with Pair(tmp_path) as pair:
+        made(pair, "orders")
+        with ternmq.sync.connect(pair.url, timeout=DEADLINE) as client:
+            client.send("orders", {"n": 0})
+        pair["a"].kill()
+        pair["b"].kill()
+        pair["b"].start()  # its memory may have been lost: it is no member any more
+        wait_until(lambda: "cannot be reached" in pair["b"].log, "the primary is missed")
+        with (
+            pytest.raises(ternmq.ClientError),
+            ternmq.sync.connect(pair.url, timeout=5) as hasty,  # longer than a lease
+        ):
+            hasty.send("orders", {"n": 1})
+        pair["a"].start()
+        pair.wait_for_member("b", 2)
+        assert consumed(pair.url, "orders", 1) == [0]
+
+
+@pytest.mark.timeout(240)
+def test_a_copy_whose_disk_is_waited_for_leads_alone_after_both_were_killed(
+    tmp_path: Path,
+) -> None:
+    with Pair(tmp_path, follower="synced") as pair:
+        made(pair, "orders")
+        producer = Producer(pair.url, "orders")
+        producer.start()
+        producer.wait_for(50)
+        pair["a"].kill()
+        pair["b"].kill()
+        pair["b"].start()
+        pair.wait_for_primary("b")
+        producer.wait_for(10)
+        producer.finish()
+        check(producer, consumed(pair.url, "orders", len(producer.answered)))
+
+
+@pytest.mark.timeout(240)
+def test_nobody_waits_for_a_backup_and_it_never_leads(tmp_path: Path) -> None:
+    with Pair(tmp_path, names=("a",)) as pair:
+        made(pair, "orders")
+        backup = pair.add("b", follower="backup")
+        backup.start()
+        wait_until(lambda: "following a" in backup.log, "the backup copies")
+        with ternmq.sync.connect(pair.url, timeout=DEADLINE) as client:
+            for number in range(20):
+                client.send("orders", {"n": number})
+        assert [one.broker for one in pair.record().members] == ["a"]
+        pair["a"].kill()
+        wait_until(lambda: "cannot be reached" in backup.log, "the primary is missed")
+        pair["a"].start()
+        assert sorted(consumed(pair.url, "orders", 20)) == list(range(20))
+        assert pair.record().primary == "a"
+        assert "stands for primary" not in backup.log
+
+
+@pytest.mark.timeout(240)
 def test_a_strict_topic_takes_messages_only_while_there_are_two_copies(tmp_path: Path) -> None:
     with Pair(tmp_path) as pair:
         made(pair, "plain")

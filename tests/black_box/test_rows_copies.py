@@ -221,22 +221,38 @@ def test_every_broker_shows_its_role_its_place_and_how_far_it_is_behind(pair: Pa
 
 @pytest.mark.row("A4")
 @pytest.mark.timeout(240)
-def test_a_third_broker_that_is_attached_while_it_runs_becomes_a_copy(
-    pair: Pair, tmp_path: Path
-) -> None:
-    third = Pair(tmp_path, http=True, names=("c",))["c"]
+def test_a_third_broker_that_is_attached_while_it_runs_becomes_a_copy(pair: Pair) -> None:
     with ternmq.sync.connect(pair.url, timeout=DEADLINE) as client:
         client.send_many("orders", [{"n": number} for number in range(1000)])
-        with third:
-            wait_until(lambda: pair["a"].metric("ternmq_cluster_copies") == 3, "three copies")
-            found = command(pair, "cluster", "status")
-            assert found["says"] == "three copies: a (primary), b, c"
-            followers = command(pair, "broker", "status")["broker_group"]["followers"]
-            assert [one["broker"] for one in followers] == ["b", "c"]
-            client.send("orders", {"n": 1000})
-            mark = int(pair["a"].metric("ternmq_journal_durable"))
-            assert journal(third)[:mark] == journal(pair["a"])[:mark]
-            pair["a"].kill()
-            wait_until(lambda: pair.record().primary in {"b", "c"}, "one of the others leads")
-            url = pair.url + f",127.0.0.1:{third.port}"
-            assert sorted(consumed(url, "orders", 1001)) == list(range(1001))
+        third = pair.add("c").start()
+        wait_until(lambda: pair["a"].metric("ternmq_cluster_copies") == 3, "three copies")
+        found = command(pair, "cluster", "status")
+        assert found["says"] == "three copies: a (primary), b, c"
+        followers = command(pair, "broker", "status")["broker_group"]["followers"]
+        assert [one["broker"] for one in followers] == ["b", "c"]
+        client.send("orders", {"n": 1000})
+        mark = int(pair["a"].metric("ternmq_journal_durable"))
+        assert journal(third)[:mark] == journal(pair["a"])[:mark]
+        pair["a"].kill()
+        wait_until(lambda: pair.record().primary in {"b", "c"}, "one of the others leads")
+    assert sorted(consumed(pair.url, "orders", 1001)) == list(range(1001))
+
+
+@pytest.mark.row("D8")
+@pytest.mark.timeout(240)
+def test_an_operator_moves_the_primary_and_it_stays_there(pair: Pair) -> None:
+    with ternmq.sync.connect(pair.url, timeout=DEADLINE) as client:
+        client.send("orders", {"n": 0})
+        for number, to in enumerate(("b", "a", "b"), 1):
+            # Longer than a lease: nothing that this broker has promised holds any more.
+            until = time.monotonic() + 4
+            wait_until(lambda until=until: time.monotonic() > until, "it has led for a while")  # type: ignore[misc]
+            wait_until(lambda: len(pair.record().members) == 2, "both are members")
+            done = command(pair, "cluster", "switch", "--to", to)
+            assert done["primary"] == to
+            client.send("orders", {"n": number})
+            assert pair.record().primary == to
+    assert sorted(consumed(pair.url, "orders", 4)) == [0, 1, 2, 3]
+    found = command(pair, "cluster", "status")
+    assert found["primary"] == "b"
+    wait_until(lambda: command(pair, "cluster", "status")["well"], "there are two copies")

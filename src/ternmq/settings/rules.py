@@ -87,7 +87,7 @@ def _check_doors(settings: Settings, said: _Said) -> None:
 
 def _check_cluster(settings: Settings, said: _Said, places: Mapping[str, str]) -> None:
     if settings.cluster is None:
-        for key in ("cluster_token", "broker_group", "cluster_ca", "advertise"):
+        for key in ("cluster_token", "broker_group", "follower", "cluster_ca", "advertise"):
             if key in places:
                 raise SettingsError(f"{said(key)} needs cluster, the URL of the coordinator")
         return

@@ -55,6 +55,14 @@ class LogFormat(enum.Enum):
     JSON = "json"
 
 
+class Follower(enum.Enum):
+    """What a broker of a broker group is while it follows the primary."""
+
+    MEMBER = "member"
+    SYNCED = "synced"
+    BACKUP = "backup"
+
+
 @dataclass(slots=True, frozen=True)
 class About:
     """The text of a setting in the reference, and its bounds."""
@@ -134,6 +142,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         About("Broker group of this broker: the brokers that have the same messages."),
     ] = "main"
+    follower: Annotated[
+        Follower,
+        About(
+            "What this broker is while it follows. `member`: answers wait until it has the message"
+            " in its memory; after a restart it is a member again once it has caught up. `synced`:"
+            " they wait until its disk has it, and it stays a member over restarts. `backup`:"
+            " nobody waits for it, and it never leads."
+        ),
+    ] = Follower.MEMBER
     cluster_ca: Annotated[
         str | None,
         About(

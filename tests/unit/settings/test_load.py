@@ -13,6 +13,7 @@ from ternmq.model.types import SECOND_US
 from ternmq.settings import Address, LogFormat, Mode, Settings, SettingsError, load
 from ternmq.settings.fields import ALL_FIELDS, FIELDS, Field
 from ternmq.settings.load import CONFIG
+from ternmq.settings.settings import Follower
 
 DATA = {"data": "/somewhere"}
 
@@ -94,6 +95,7 @@ EXAMPLES: dict[str, tuple[str, object]] = {
     "retention_watermark": ("0.5", 0.5),
     "cluster": ("sqlite:////c.db", Secret("sqlite:////c.db")),
     "cluster_token": ("0" * 32, Secret("0" * 32)),
+    "follower": ("synced", Follower.SYNCED),
     "advertise": ("broker.example:7117", Address("broker.example", 7117)),
 }
 TLS = {"tls_cert": "c", "tls_key": "k"}
@@ -105,6 +107,7 @@ TOGETHER: dict[str, dict[str, str]] = {
     "cluster_token": CLUSTER,
     "cluster_ca": CLUSTER,
     "broker_group": CLUSTER,
+    "follower": CLUSTER,
     "advertise": CLUSTER,
 }
 """Settings that need others."""

@@ -78,6 +78,8 @@ class Following:
         durable: What its disk has, as it was told last.
         primary_end: End of the primary's journal, as it was told last.
         heard_us: When something was received last.
+        parted: Position at which the copy was cut, because the histories part there; None: it was
+            not cut.
 
     Raises:
         OldEpoch: It must not follow this primary.
@@ -101,6 +103,7 @@ class Following:
         self.epoch = accepted.epoch
         self.commit = self.durable = self.primary_end = Position(0)
         self.heard_us = now_us
+        self.parted: Position | None = None
         self._copy = copy
         self._loyalty = loyalty
         self._synced_only = synced_only
@@ -225,6 +228,7 @@ class Following:
             own = copy.record(at)
             if own is None or own.crc != crc:
                 copy.cut(at)
+                self.parted = at
                 break
             at = Position(at + length)
             index += HEADER_BYTES if kind == _PAD else length

@@ -17,6 +17,7 @@ from ternmq.cluster.replication.following import Accepted, Following
 from ternmq.cluster.replication.incoming import BadStream
 from ternmq.cluster.replication.standing import Loyalty
 from ternmq.journal.copy.copy import Copy, CopySyncJob
+from ternmq.journal.copy.indexing import CopyIndex, IndexJob
 from ternmq.journal.disk.real import RealDisk
 from ternmq.journal.index.open import hints
 from ternmq.journal.log.segment import FOLDER, segment_bases, segment_name
@@ -33,6 +34,7 @@ from ternmq.model.units import read_address
 from ternmq.model.version import __version__
 from ternmq.server.node.figures import CopyFigures
 from ternmq.settings import Settings
+from ternmq.settings.settings import Follower as FollowerKind
 from ternmq.wire.bodies import Ack, Bytes, Marks
 from ternmq.wire.control import Checkpoint, Follow, Followed, Resign
 from ternmq.wire.session import Refusal
@@ -73,6 +75,7 @@ class Replica:
         self.loyalty = loyalty
         self.now_us = now_us
         self.copy: Copy | None = None
+        self.index: CopyIndex | None = None
         self.journal = 0
         self.disk: RealDisk
         self._threads: list[SyncThread] = []
@@ -101,6 +104,7 @@ class Replica:
             self.disk.close()
             raise
         if self.copy is not None:
+            self.index = CopyIndex(self.disk, self.copy.segment_size)
             self.loyalty.hears_of(self.copy.told)
             self.loyalty.hears_of(self.copy.last_epoch)
 
@@ -132,7 +136,9 @@ class Replica:
                 told=Epoch(followed.epoch),
                 reserve_bytes=self._reserve_bytes,
             )
-        self.copy = copy
+        if self.copy is not copy:
+            self.copy = copy
+            self.index = CopyIndex(self.disk, copy.segment_size)
         return copy
 
     async def stop(self) -> None:
@@ -193,6 +199,7 @@ class Replica:
             journal=self.journal,
             broker=settings.name,
             incarnation=self.incarnation,
+            kind=settings.follower.value,
             told=self.loyalty.told,
             end=0 if copy is None else copy.end,
             checkpoints=[Checkpoint(*one) for one in checkpoints],
@@ -206,7 +213,7 @@ class Replica:
 
     def submit(self, job: Job) -> None:
         """Run a job of the copy in a thread; the stream is told when it has ended."""
-        self._threads[isinstance(job, AllocateJob)].submit(job)
+        self._threads[not isinstance(job, CopySyncJob)].submit(job)
 
     def count_sync(self) -> None:
         """Count a sync that has ended."""
@@ -330,7 +337,7 @@ class _Stream(asyncio.Protocol):
             case Refusal(error=error):
                 self.end(f"{self._there.broker} refuses this follower: {_text(error)}")
             case Bytes(position, epoch, records) if following is not None:
-                following.records(Position(position), Epoch(epoch), records, now_us)
+                self._records(following, Position(position), Epoch(epoch), records)
             case Marks() if following is not None:
                 replica.hear_time(event.broker_time_us)
                 following.marks(
@@ -345,6 +352,15 @@ class _Stream(asyncio.Protocol):
             case Resign():
                 replica.loyalty.released(Epoch(event.epoch))
                 self.end(f"{self._there.broker} resigns: {event.why}")
+
+    def _records(
+        self, following: Following, position: Position, epoch: Epoch, records: bytes
+    ) -> None:
+        parted = following.parted
+        following.records(position, epoch, records, self._replica.now_us())
+        if following.parted != parted and following.parted is not None:
+            assert self._replica.index is not None
+            self._replica.index.cut(following.parted)
 
     def _begin(self, followed: Followed, now_us: int) -> None:
         if followed.journal != self._replica.journal or followed.broker != self._there.broker:
@@ -362,7 +378,11 @@ class _Stream(asyncio.Protocol):
             sent_us=followed.now_us,
         )
         self.following = Following(
-            copy, self._replica.loyalty, accepted, synced_only=False, now_us=now_us
+            copy,
+            self._replica.loyalty,
+            accepted,
+            synced_only=self._replica.settings.follower is FollowerKind.SYNCED,
+            now_us=now_us,
         )
         self._silent_us = followed.silent_us
         log.info("following %s, epoch %d, from %d to %d",
@@ -388,11 +408,13 @@ class _Stream(asyncio.Protocol):
             self._begin_jobs(following, now_us)
 
     def _begin_jobs(self, following: Following, now_us: int) -> None:
-        copy = self._replica.copy
+        copy, index = self._replica.copy, self._replica.index
         assert copy is not None
+        assert index is not None
         if following.wants_sync(now_us):
             self._submit(copy.next_sync())
         self._submit(copy.wants_spare())
+        self._submit(index.next_job(copy.first, copy.end))
 
     def _submit(self, job: Job | None) -> None:
         if job is not None:
@@ -414,6 +436,11 @@ class _Stream(asyncio.Protocol):
             else:
                 copy.spare_failed(job, error)
                 log.warning("no spare segment for the copy: %s", error)
+        elif isinstance(job, IndexJob):
+            if error is not None:
+                log.warning("no index of the segment at %d of the copy: %s", job.base, error)
+            assert self._replica.index is not None
+            self._replica.index.finished(job)
         elif isinstance(job, CopySyncJob):
             if error is not None:
                 copy.failed(error)
@@ -446,6 +473,8 @@ class _Stream(asyncio.Protocol):
             return
         with contextlib.suppress(ValueError):  # the copy does not reach there yet
             copy.remove_below(first, needs=needs)
+            assert self._replica.index is not None
+            self._replica.index.removed(copy.first)
 
 
 def _text(error: TernMQError) -> str:

@@ -46,6 +46,7 @@ from ternmq.server.process import signals
 from ternmq.server.process.doorway import Doorway
 from ternmq.server.process.tls import tls_context
 from ternmq.settings import Settings
+from ternmq.settings.settings import Follower
 
 log = logging.getLogger("ternmq.cluster")
 
@@ -115,8 +116,9 @@ class Node:
 
     @property
     def me(self) -> Member:
-        """This process, as a member."""
-        return Member(self.settings.name, self.incarnation)
+        """This process, as a member; every process of the broker if its disk is what counts."""
+        synced = self.settings.follower is Follower.SYNCED
+        return Member(self.settings.name, 0 if synced else self.incarnation)
 
     @property
     def address(self) -> Address:
@@ -210,7 +212,10 @@ class Node:
         """Read the record and who is there, at every hint and each second."""
         while True:
             self._hint.clear()
-            await self._read()
+            try:
+                await self._read()
+            except Exception:
+                log.exception("reading the leadership record failed; it is tried again")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S):
                     await self._hint.wait()
@@ -254,8 +259,8 @@ class Node:
         if record is not None:
             self._folder.enter(record)
             return record
-        if not self._told:  # the coordinator answered: there is no record
-            await self._begin_group()
+        if not self._told and self.settings.follower is not Follower.BACKUP:
+            await self._begin_group()  # the coordinator answered: there is no record
             return None
         await self._pause(_AGAIN_S)
         return None

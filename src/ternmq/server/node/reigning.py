@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import ssl
 import time
@@ -119,6 +118,7 @@ class Reigning:
         hub.take_follower = self.primary.follow
         self.heed(self._settings_of_group)
         self._keeping = asyncio.create_task(self._keep())
+        self._keeping.add_done_callback(self._ended)
 
     async def committed(self) -> None:
         """Return when this reign's EPOCH is committed: only then may clients be served."""
@@ -145,9 +145,8 @@ class Reigning:
         running = [one for one in (self._keeping, *self._changes) if one is not None]
         for task in running:
             task.cancel()
-        for task in running:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        if running:
+            await asyncio.wait(running)
         if self.primary is not None:
             self.primary.close()
 
@@ -219,7 +218,14 @@ class Reigning:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._changes.add(task)
-        task.add_done_callback(self._changes.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Forget a task; an error that nobody expected ends the reign."""
+        self._changes.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("what keeps the reign has failed", exc_info=error)
+            self.deposed.set()
 
     def _depose(self, why: str) -> None:
         log.warning("epoch %d is over: %s", self.epoch, why)

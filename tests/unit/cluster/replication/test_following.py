@@ -144,7 +144,11 @@ def test_what_another_reign_wrote_is_cut(common: int, own: int, at_a_time: int) 
     old.append(own)  # and nobody was answered for these
     old.journal.close()
     back = Follower(old.disk, new)
+    assert back.following.parted is None
+    end = back.copy.end
     back.take(new, at_a_time)
+    assert back.following.parted is not None
+    assert back.following.parted <= end
     assert not back.following.compares
     assert back.copy.end == new.journal.end
     assert same(new, old.disk)
