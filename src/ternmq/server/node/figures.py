@@ -11,7 +11,8 @@ from ternmq.wire.control import FollowerInfo
 
 PRIMARY: Final = "primary"
 FOLLOWER: Final = "follower"
-ROLES: Final = (PRIMARY, FOLLOWER)
+BACKUP: Final = "backup"
+ROLES: Final = (PRIMARY, FOLLOWER, BACKUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class GroupFigures:
 
     Attributes:
         group: Name of the broker group.
-        role: ``PRIMARY``, ``FOLLOWER``, or empty while neither is known.
+        role: One of ``ROLES``, or empty while none is known.
         epoch: Of the newest leadership record; 0: it was not read yet.
         copies: Number of recorded members.
         member: Whether this process is one of them.

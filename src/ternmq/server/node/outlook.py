@@ -18,6 +18,7 @@ from ternmq.model.words import lasting
 from ternmq.server.metrics.health import Health
 from ternmq.server.metrics.metrics import disk_families
 from ternmq.server.node.figures import (
+    BACKUP,
     FOLLOWER,
     PRIMARY,
     CopyFigures,
@@ -29,6 +30,7 @@ from ternmq.server.node.figures import (
 from ternmq.server.node.probes import Probes
 from ternmq.server.node.reasons import PATIENCE_S, Reasons
 from ternmq.server.telemetry.families import Numbers
+from ternmq.settings.settings import Follower as FollowerKind
 from ternmq.wire import control
 
 if TYPE_CHECKING:
@@ -193,6 +195,8 @@ class Outlook:
         return "; ".join(said) or "no other broker of the group has been seen since the start"
 
     def _missing(self, one: control.FollowerInfo) -> str:
+        if one.kind == BACKUP:
+            return f"{one.broker} is a backup"
         if one.connected:
             return f"{one.broker} catches up, {one.behind_bytes:,} bytes behind"
         there = self._present.get(one.broker)
@@ -216,7 +220,13 @@ class Outlook:
             return record.writes is Writes.OPEN
         return not leading[1].core.broker.ledger.copies.read_only
 
+    @property
+    def _is_backup(self) -> bool:
+        return self._settings.follower is FollowerKind.BACKUP
+
     def _standing(self) -> str:
+        if self._is_backup:
+            return "it is a backup"
         return "its copy counts" if self._is_member() else "its copy does not count yet"
 
     def _is_member(self) -> bool:
@@ -232,7 +242,8 @@ class Outlook:
 
     def _group_figures(self) -> GroupFigures:
         record = self._newest()
-        role = FOLLOWER if self._replica is not None else ""
+        follows = BACKUP if self._is_backup else FOLLOWER
+        role = follows if self._replica is not None else ""
         return GroupFigures(
             group=self._settings.broker_group,
             role=PRIMARY if self._leading is not None else role,
@@ -271,7 +282,7 @@ class Outlook:
                     trouble=self._trouble,
                     read_only=server.core.broker.ledger.copies.read_only,
                 )
-        elif self._replica is not None:
+        elif self._replica is not None and not self._is_backup:
             self._look_at_membership(now_us)
 
     def _look_at_membership(self, now_us: int) -> None:

@@ -20,6 +20,7 @@ from ternmq.server.node.figures import CopyFigures
 from ternmq.server.node.follower import Replica
 from ternmq.server.node.outlook import Outlook
 from ternmq.settings import Settings
+from ternmq.settings.settings import Follower as FollowerKind
 
 ME = Member("b", 2)
 PRESENT = {"a": Presence("main", "a", 1, "host-a:7117")}
@@ -157,6 +158,20 @@ def test_a_copy_that_does_not_count_is_logged_once_and_its_end(
     one.look()
     one.look()
     assert caplog.messages[1:] == ["the copy of b counts again"]
+
+
+def test_a_backup_is_no_copy_that_is_missed(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    one = outlook(clock, follower=FollowerKind.BACKUP)
+    one.learned(record(), PRESENT)
+    one.follows(cast("Replica", Follows()))
+    for second in range(10):
+        clock.us = second * 1_000_000
+        one.look()
+    assert not caplog.messages
+    assert one.why_not_ready() == ("follows a at host-a:7117, 1,234 bytes behind; it is a backup")
+    assert numbers(one)["ternmq_cluster_rolemainbackup"] == 1
+    assert numbers(one)["ternmq_cluster_rolemainfollower"] == 0
 
 
 def test_who_is_missing_is_said() -> None:
