@@ -57,6 +57,19 @@ class Presence(msgspec.Struct, frozen=True):
     software: Annotated[str, Meta(max_length=100)] = ""
 
 
+async def everybody(coordinator: Coordinator) -> list[Presence] | Unknown:
+    """Return the brokers of all groups that run, by group and name; rubbish is left out."""
+    found = await coordinator.announced()
+    if isinstance(found, Unknown):
+        return found
+    brokers = [
+        one
+        for name, value in found.items()
+        if (one := _presence(value)) is not None and one.broker == name
+    ]
+    return sorted(brokers, key=lambda one: (one.group, one.broker))
+
+
 _decode_presence = msgspec.msgpack.Decoder(Presence).decode
 
 
@@ -194,15 +207,10 @@ class Group:
 
     async def present(self) -> Mapping[str, Presence] | Unknown:
         """Return the brokers of this group that run, by name; rubbish is left out."""
-        found = await self._coordinator.announced()
+        found = await everybody(self._coordinator)
         if isinstance(found, Unknown):
             return found
-        brokers: dict[str, Presence] = {}
-        for name, value in found.items():
-            presence = _presence(value)
-            if presence is not None and (presence.group, presence.broker) == (self.name, name):
-                brokers[name] = presence
-        return brokers
+        return {one.broker: one for one in found if one.group == self.name}
 
 
 def _presence(value: bytes) -> Presence | None:

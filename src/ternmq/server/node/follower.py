@@ -33,6 +33,7 @@ from ternmq.model.errors import (
 from ternmq.model.types import Epoch, Position
 from ternmq.model.units import read_address
 from ternmq.model.version import __version__
+from ternmq.server.node.figures import CopyFigures
 from ternmq.server.node.folder import Holding
 from ternmq.settings import Settings
 from ternmq.settings.settings import Follower as FollowerKind
@@ -83,6 +84,9 @@ class Replica:
         self._stream: _Stream | None = None
         self._time: tuple[int, int] | None = None
         """Broker time that the primary told last, and when."""
+        self._heard_us: int | None = None
+        self._primary_end = 0
+        self._syncs = 0
 
     # -- the folder -------------------------------------------------------------------------------
 
@@ -221,6 +225,10 @@ class Replica:
         """Run a job of the copy in a thread; the stream is told when it has ended."""
         self._threads[not isinstance(job, CopySyncJob)].submit(job)
 
+    def count_sync(self) -> None:
+        """Count a sync that has ended."""
+        self._syncs += 1
+
     def _report(self, job: Job, error: Exception | None) -> None:
         """Pass a finished job to the loop. Called in a thread."""
         stream = self._stream
@@ -231,6 +239,24 @@ class Replica:
     def epoch(self) -> int:
         """The epoch that is followed now; 0: none."""
         return 0 if self._stream is None else self._stream.epoch
+
+    def figures(self) -> CopyFigures:
+        """Return what this follower has, for people and scrapers."""
+        stream = self._stream
+        following = None if stream is None else stream.following
+        if following is not None:
+            self._heard_us, self._primary_end = following.heard_us, following.primary_end
+        copy, heard_us = self.copy, self._heard_us
+        held = 0 if copy is None else copy.end if following is None else following.held
+        return CopyFigures(
+            written=0 if copy is None else copy.end,
+            synced=0 if copy is None else copy.durable,
+            committed=0 if copy is None else copy.committed,
+            behind_bytes=max(0, self._primary_end - held),
+            heard_s=None if heard_us is None else max(0, self.now_us() - heard_us) / 1e6,
+            connected=following is not None,
+            syncs=self._syncs,
+        )
 
     # -- time -------------------------------------------------------------------------------------
 
@@ -253,6 +279,7 @@ class _Stream(asyncio.Protocol):
     Attributes:
         ended: Gets why the connection ended, or the error with which the copy ended.
         idle: Set while no job works on the copy.
+        following: What is done with the stream; None before the primary has answered.
     """
 
     def __init__(self, replica: Replica, there: Presence, follow: Follow) -> None:
@@ -265,7 +292,7 @@ class _Stream(asyncio.Protocol):
         self._stream = FollowerStream()
         self._opening = self._stream.follow(follow)
         self._transport: asyncio.Transport | None = None
-        self._following: Following | None = None
+        self.following: Following | None = None
         self._jobs: set[Job] = set()
         self._began_us = replica.now_us()
         self._silent_us = int(_CONNECT_S * 1e6)
@@ -323,7 +350,7 @@ class _Stream(asyncio.Protocol):
             self.end(f"this copy cannot follow {self._there.broker}: {error}")
 
     def _take(self, event: Followed | Refusal | Bytes | Marks | Resign) -> None:
-        now_us, following, replica = self._replica.now_us(), self._following, self._replica
+        now_us, following, replica = self._replica.now_us(), self.following, self._replica
         match event:
             case Followed():
                 self._begin(event, now_us)
@@ -370,7 +397,7 @@ class _Stream(asyncio.Protocol):
             start=Position(followed.start),
             sent_us=followed.now_us,
         )
-        self._following = Following(
+        self.following = Following(
             copy,
             self._replica.loyalty,
             accepted,
@@ -385,7 +412,7 @@ class _Stream(asyncio.Protocol):
 
     def _turn(self) -> None:
         """Acknowledge what is new, and begin the jobs that are due."""
-        following, transport = self._following, self._transport
+        following, transport = self.following, self._transport
         if following is None or transport is None or transport.is_closing():
             return
         now_us = self._replica.now_us()
@@ -417,7 +444,7 @@ class _Stream(asyncio.Protocol):
 
     def finished(self, job: Job, error: Exception | None) -> None:
         """Note how a job of the copy has ended."""
-        copy, following = self._replica.copy, self._following
+        copy, following = self._replica.copy, self.following
         assert copy is not None
         assert following is not None
         self._jobs.discard(job)
@@ -441,12 +468,13 @@ class _Stream(asyncio.Protocol):
                 return
             copy.synced(job)
             following.synced(self._replica.now_us())
+            self._replica.count_sync()
         self._turn()
 
     def _look(self) -> None:
         """Look a few times a second what is due, and whether the primary is silent."""
         now_us = self._replica.now_us()
-        heard_us = self._began_us if self._following is None else self._following.heard_us
+        heard_us = self._began_us if self.following is None else self.following.heard_us
         if now_us - heard_us >= self._silent_us:
             self.end(f"{self._there.broker} is silent")
             return

@@ -39,6 +39,7 @@ from ternmq.model.version import __version__
 from ternmq.server.app import EXIT_FAILED, EXIT_OK, Server, run_in_loop
 from ternmq.server.node.folder import Folder, Holding
 from ternmq.server.node.follower import Replica
+from ternmq.server.node.outlook import Outlook
 from ternmq.server.node.reigning import Reigning
 from ternmq.server.node.visitors import Porch
 from ternmq.server.process import signals
@@ -99,6 +100,7 @@ class Node:
         self._loyalty = Loyalty(self.copying, Epoch(0), boot_us())
         self._doorway: Doorway | None = None
         self._porch = Porch(self._who_leads)
+        self.outlook = Outlook(settings, self.me, boot_us)
         self._record: Leadership | None = None
         self._settings = GroupSettings()
         self._order: Order | None = None
@@ -148,6 +150,8 @@ class Node:
         self._doorway = Doorway(settings.listen.host, settings.listen.port)
         self.port = self._doorway.port
         await self._open_porch()
+        scheme = "ternmq" if settings.tls_cert is None else "ternmqs"
+        await self.outlook.open(f"{scheme}://{Address(settings.listen.host, self.port)}")
         self._group.watch(self._hint.set)
         await self._group.announce(
             str(self.address), tls=settings.tls_cert is not None, software=f"ternmq {__version__}"
@@ -180,6 +184,7 @@ class Node:
 
     async def _close(self) -> None:
         self._porch.close()
+        await self.outlook.close()
         if self._doorway is not None:
             self._doorway.close()
         if self._watching is not None:
@@ -239,6 +244,7 @@ class Node:
             self._say(f"the coordinator does not answer: {found.why}")
             return None
         self._say("")
+        self.outlook.learned(found, self._present)
         if found is not None:
             if self._record is None or self._record.epoch != found.epoch:
                 self._epoch_since_us = boot_us()
@@ -307,6 +313,7 @@ class Node:
         await replica.open(record.journal)
         # Whoever leads now may just have begun: it has a lease's time to be heard of.
         self._loyalty.promises(boot_us())
+        self.outlook.follows(replica)
         why = said = ""
         try:
             while not self.stopping.is_set():
@@ -327,6 +334,7 @@ class Node:
             holding = None if newest is None else replica.holding(newest.floor)
         finally:
             self._begins_us = replica.broker_time_us
+            self.outlook.follows(None)
             replica.close()
         if newest is None:
             return None
@@ -452,7 +460,13 @@ class Node:
         )
         self._begins_us = None
         self._porch.close()
-        server = Server(settings, new_admin_token=self._new_admin_token, reigning=reigning)
+        server = Server(
+            settings,
+            new_admin_token=self._new_admin_token,
+            reigning=reigning,
+            view=self.outlook,
+        )
+        self.outlook.leads(reigning, server)
         self._new_admin_token = False
         waits = [asyncio.create_task(one.wait()) for one in (self.stopping, reigning.deposed)]
         starting = asyncio.create_task(server.start())
@@ -471,6 +485,8 @@ class Node:
             return await self._reign(server, reigning, waits)
         finally:
             self.server = self._reigning = None
+            self._loyalty.promises(boot_us())  # whoever leads next is given a lease to begin
+            self.outlook.leads(None, None)
             for task in waits:
                 task.cancel()
             if not self.stopping.is_set():
@@ -536,6 +552,7 @@ class Node:
         elif self._told and not problem:
             log.info("the coordinator answers again")
         self._told = problem
+        self.outlook.troubled(problem)
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
