@@ -130,7 +130,9 @@ class Following:
 
         Raises:
             BadStream: They are not what follows; nothing of them was written.
-            JournalError: The copy cannot go on, or must not be cut.
+            CommittedCut: The primary lacks what this copy was told to be committed; nothing was
+                changed.
+            JournalError: The copy cannot go on.
         """
         self.heard_us = now_us
         pieces = self._incoming.take(position, epoch, data)

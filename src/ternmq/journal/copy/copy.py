@@ -39,6 +39,10 @@ from ternmq.model.errors import CorruptJournal, DiskError, JournalFailed
 from ternmq.model.types import Epoch, Position
 
 
+class CommittedCut(ValueError):
+    """A cut would remove what this copy was told to be committed: an answer would be taken back."""
+
+
 @dataclass(slots=True, eq=False)
 class CopySyncJob:
     """A job that makes the copy durable up to ``note.synced``; ``run`` blocks, in any thread.
@@ -373,8 +377,8 @@ class Copy:
                 lost.
 
         Raises:
-            ValueError: No record begins there, it is below the commit mark, or a job is at work;
-                nothing was changed.
+            CommittedCut: It is below the commit mark; nothing was changed.
+            ValueError: No record begins there, or a job is at work; nothing was changed.
             JournalFailed: The copy has ended, or ends here.
         """
         self._check()
@@ -383,7 +387,7 @@ class Copy:
         if not self.first < at <= self.end:
             raise ValueError(f"the copy has records from {self.first} to {self.end}, not {at}")
         if at < self.committed and not accept_loss:
-            raise ValueError(f"a cut at {at}, and {self.committed} is committed")
+            raise CommittedCut(f"a cut at {at}, and {self.committed} is committed")
         if not self._ends_at(at):
             raise ValueError(f"no record ends at {at}")
         self.sync_all()  # so that all below the cut is on the disk when COPY says that it is

@@ -17,7 +17,7 @@ from ternmq.cluster.coordination.record import Floor
 from ternmq.cluster.replication.following import Accepted, Following
 from ternmq.cluster.replication.incoming import BadStream
 from ternmq.cluster.replication.standing import Loyalty
-from ternmq.journal.copy.copy import Copy, CopySyncJob
+from ternmq.journal.copy.copy import CommittedCut, Copy, CopySyncJob
 from ternmq.journal.copy.indexing import CopyIndex, IndexJob
 from ternmq.journal.disk.real import RealDisk
 from ternmq.journal.index.open import hints
@@ -82,6 +82,8 @@ class Replica:
         self.disk: RealDisk
         self._threads: list[SyncThread] = []
         self._stream: _Stream | None = None
+        self._lacking = Epoch(0)
+        """Epoch of a primary that lacks what this copy was told to be committed."""
         self._time: tuple[int, int] | None = None
         """Broker time that the primary told last, and when."""
         self._heard_us: int | None = None
@@ -213,6 +215,7 @@ class Replica:
             told=self.loyalty.told,
             end=0 if copy is None else copy.end,
             checkpoints=[Checkpoint(*one) for one in checkpoints],
+            lacking=self._lacking,
             software=f"ternmq {__version__}",
         )
 
@@ -257,6 +260,13 @@ class Replica:
             connected=following is not None,
             syncs=self._syncs,
         )
+
+    def lacks(self, broker: str, epoch: Epoch, why: str) -> None:
+        """Note that a primary lacks what this copy was told to be committed; it is told so."""
+        if epoch != self._lacking:
+            log.error("%s leads with a journal that lacks what was answered, and this copy has it: "
+                      "its folder is an old one, or a copy (%s)", broker, why)  # fmt: skip
+        self._lacking = epoch
 
     # -- time -------------------------------------------------------------------------------------
 
@@ -303,7 +313,7 @@ class _Stream(asyncio.Protocol):
     @property
     def epoch(self) -> int:
         """The epoch that is followed; 0: the stream has not begun."""
-        return 0 if self._following is None else self._following.epoch
+        return 0 if self.following is None else self.following.epoch
 
     # -- the connection ---------------------------------------------------------------------------
 
@@ -346,7 +356,11 @@ class _Stream(asyncio.Protocol):
             self.end(f"the copy takes no more: {error}")
         except JournalError as error:
             self._fail(error)
-        except ValueError as error:  # a cut below the commit mark
+        except CommittedCut as error:
+            assert self.following is not None
+            self._replica.lacks(self._there.broker, self.following.epoch, str(error))
+            self.end(f"this copy cannot follow {self._there.broker}: {error}")
+        except ValueError as error:
             self.end(f"this copy cannot follow {self._there.broker}: {error}")
 
     def _take(self, event: Followed | Refusal | Bytes | Marks | Resign) -> None:

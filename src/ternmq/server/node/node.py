@@ -32,9 +32,9 @@ from ternmq.cluster.coordination.record import BadRecord, Leadership, Member, Wr
 from ternmq.cluster.coordination.wishes import Change, Failover, GroupSettings, Order
 from ternmq.cluster.replication.settings import CopySettings
 from ternmq.cluster.replication.standing import Loyalty, MayNotStand, succession
-from ternmq.model.errors import JournalError
+from ternmq.model.errors import JournalError, SettingsError
 from ternmq.model.types import Epoch
-from ternmq.model.units import Address
+from ternmq.model.units import Address, read_address
 from ternmq.model.version import __version__
 from ternmq.server.app import EXIT_FAILED, EXIT_OK, Server, run_in_loop
 from ternmq.server.node.folder import Folder, Holding
@@ -54,6 +54,8 @@ _LOOK_S: Final = 1.0
 """Longest time between two readings of the record."""
 _BEGINNING_US: Final = 60_000_000
 """Longest time that a new primary is given to recover its journal."""
+_PROBE_S: Final = 1.0
+"""Longest wait for a connection to a broker that may be there or not."""
 _AGAIN_S: Final = 0.25
 """Pause before a coordinator, or a primary, that did not answer is asked again."""
 
@@ -115,6 +117,8 @@ class Node:
         """Broker time with which a reign begins, as the primary before it had it."""
         self._void: Order | None = None
         """An order that could not be carried out, and was said so."""
+        self._led = Epoch(0)
+        """Epoch of this process's newest reign."""
         self._told = ""
         self._watching: asyncio.Task[None] | None = None
 
@@ -150,6 +154,7 @@ class Node:
         self._doorway = Doorway(settings.listen.host, settings.listen.port)
         self.port = self._doorway.port
         await self._open_porch()
+        await self._look_for_another()
         scheme = "ternmq" if settings.tls_cert is None else "ternmqs"
         await self.outlook.open(f"{scheme}://{Address(settings.listen.host, self.port)}")
         self._group.watch(self._hint.set)
@@ -157,6 +162,44 @@ class Node:
             str(self.address), tls=settings.tls_cert is not None, software=f"ternmq {__version__}"
         )
         self._watching = asyncio.create_task(self._watch())
+
+    async def _look_for_another(self) -> None:
+        """Check that no other process runs under this name, as far as can be seen.
+
+        Raises:
+            SettingsError: One does.
+        """
+        present = await self._group.present()
+        there = None if isinstance(present, Unknown) else present.get(self.settings.name)
+        if there is None or there.address == str(self.address):
+            return  # or it is this broker's former life, which had the port before
+        address = read_address(there.address)
+        try:
+            async with asyncio.timeout(_PROBE_S):
+                _, writer = await asyncio.open_connection(address.host, address.port)
+        except (OSError, TimeoutError):
+            return  # it is gone, and the coordinator has not noticed yet
+        writer.transport.abort()
+        raise SettingsError(self._two_of_a_name(f"one runs at {there.address}"))
+
+    def _check_to_be_the_only_one(self, record: Leadership) -> None:
+        """Check that it was this process, or a former life of it, that made it the primary.
+
+        Raises:
+            SettingsError: A second process of this name leads since this one did.
+        """
+        writer = record.writer
+        mine = (writer.broker, writer.incarnation) == (self.settings.name, self.incarnation)
+        again = writer.broker == self.settings.name and not mine
+        if again and self._led and record.epoch > self._led:
+            raise SettingsError(self._two_of_a_name("another one has begun to lead"))
+
+    def _two_of_a_name(self, what: str) -> str:
+        group, name = self.settings.broker_group, self.settings.name
+        return (
+            f"two brokers of broker group {group!r} have the name {name!r}: {what}. Each has a "
+            "name and a folder of its own, and a folder that was copied is nobody's"
+        )
 
     async def run(self) -> int:
         """Lead or follow until ``stopping`` is set; return the exit status.
@@ -170,6 +213,7 @@ class Node:
                 if record is None:
                     continue
                 if record.primary == self.settings.name:
+                    self._check_to_be_the_only_one(record)
                     holding = await asyncio.to_thread(self._folder.holding, record)
                     leads = await self._stand(record, "it starts again", holding)
                 else:
@@ -445,6 +489,7 @@ class Node:
     async def _lead(self, record: Leadership) -> int | None:
         """Lead until deposed (None), stopped, or failed; return the exit status of the last two."""
         self._loyalty.hears_of(record.epoch)
+        self._led = record.epoch
         assert self._doorway is not None
         settings = msgspec.structs.replace(
             self.settings, listen=Address(self.settings.listen.host, self.port)
@@ -477,6 +522,7 @@ class Node:
                 await asyncio.wait({starting})
                 await reigning.end()
                 await server.abandon()
+                self._check_to_go_on(reigning)
                 return None if not self.stopping.is_set() else EXIT_OK
             starting.result()
             self.server = server
@@ -511,6 +557,7 @@ class Node:
                 log.warning("%s leads no more: another reign has begun", self.settings.name)
                 await reigning.end()
                 await server.abandon()
+                self._check_to_go_on(reigning)
                 return None
             if self.stopping.is_set():
                 log.info("stopping")
@@ -520,6 +567,19 @@ class Node:
                 return EXIT_OK
             if self._ordered(Change.SWITCH) and await self._switch(server, reigning):
                 return None
+
+    def _check_to_go_on(self, reigning: Reigning) -> None:
+        """Check that this folder may follow, after a reign that was ended by others.
+
+        Raises:
+            SettingsError: A member has more that was answered.
+        """
+        if reigning.outdated:
+            raise SettingsError(
+                f"{self.settings.data} is older than what was answered: {reigning.outdated}. It is "
+                "a copy of another time; use the folder with which the broker ran last, or an "
+                "empty one once another broker leads"
+            )
 
     async def _switch(self, server: Server, reigning: Reigning) -> bool:
         """Hand over to the member that an operator names; return whether this broker has ended."""
