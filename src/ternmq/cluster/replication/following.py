@@ -163,6 +163,8 @@ class Following:
         With it the process promises not to stand for primary for a lease, so send it at once.
         """
         copy = self._copy
+        if copy.failure is not None:
+            return None  # what its file holds is not known any more
         # What was not compared yet may be of another reign.
         synced = min(copy.durable, self.held)
         ack = Ack(self.epoch, self.held, synced, self._sent_us)

@@ -445,6 +445,29 @@ class Copy:
         self._known.removed_below(first)
         return names
 
+    def discard(self) -> None:
+        """Remove all records, because no other journal leads on from them; blocks.
+
+        Durable at return; the copy is closed then, and ``make`` begins one anew. A crash on the way
+        leaves a folder that ``open`` or ``make`` takes.
+
+        Raises:
+            ValueError: A job is at work.
+            JournalFailed: The copy has ended, or ends here.
+        """
+        self._check()
+        if self._sync is not None or self._files.space.busy:
+            raise ValueError("a job is at work")
+        try:
+            # First: else COPY would speak of bytes that are gone.
+            self._copy_file.write(replace(self.stated, synced=Position(0), cut_to=None))
+            self.close()
+            for base in segment_bases(self._disk):
+                self._disk.remove(segment_name(base))
+            self._disk.sync_folder(FOLDER)
+        except DiskError as error:
+            self._fail(error, "emptying the copy failed")
+
     # -------------------------------------------------------------------------------------- space
 
     @property

@@ -21,7 +21,6 @@ from ternmq.journal.copy.copy import CommittedCut, Copy, CopySyncJob
 from ternmq.journal.copy.indexing import CopyIndex, IndexJob
 from ternmq.journal.disk.real import RealDisk
 from ternmq.journal.index.open import hints
-from ternmq.journal.log.segment import FOLDER, segment_bases, segment_name
 from ternmq.journal.log.space import AllocateJob
 from ternmq.journal.log.worker import Job, SyncThread
 from ternmq.model.errors import (
@@ -127,11 +126,8 @@ class Replica:
             # The primary has removed what would follow: nothing here leads to what it has.
             log.warning("the copy ends at %d, and the primary's journal begins at %d: copied anew",
                         copy.end, followed.first)  # fmt: skip
-            copy.close()
-            for base in segment_bases(self.disk):
-                self.disk.remove(segment_name(base))
-            self.disk.sync_folder(FOLDER)
-            copy = None
+            copy.discard()
+            copy = self.copy = None
         if copy is None:
             copy = Copy.make(
                 self.disk,
@@ -180,6 +176,8 @@ class Replica:
         Raises:
             JournalError: The copy cannot go on.
         """
+        if self.copy is not None and self.copy.failure is not None:
+            raise JournalError(f"the copy has failed: {self.copy.failure}")
         loop = asyncio.get_running_loop()
         if not self._threads:
             self._threads = [SyncThread(self._report), SyncThread(self._report)]
@@ -337,10 +335,9 @@ class _Stream(asyncio.Protocol):
             self.ended.set_result(why)
 
     def _fail(self, error: JournalError) -> None:
+        if not self.ended.done():
+            self.ended.set_exception(error)
         self.end("")
-        if self.ended.done() and not self.ended.cancelled():
-            self.ended = self.loop.create_future()
-        self.ended.set_exception(error)
 
     # -- what comes -------------------------------------------------------------------------------
 
