@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ternmq.cluster.coordination.record import Leadership, Progress
+from ternmq.journal.disk.port import Disk
 from ternmq.journal.disk.real import RealDisk
 from ternmq.journal.log.scan import record_at
 from ternmq.journal.log.segment import segment_bases
@@ -104,36 +105,60 @@ class Folder:
             NotThisFolder: It is older, or of a reign that the coordinator does not know.
             JournalError: It is damaged.
         """
-        if not self._has_journal():
-            if record.floor is not None or record.epoch > 0:
-                raise NotThisFolder(
-                    f"{self._path} is empty, and {self._broker!r} has led broker group "
-                    f"{self._group!r} with another folder. Use that folder"
-                )
-            return
         disk = RealDisk(self._path, read_only=True)
-        ending = find_end(disk)
-        end, epoch = (0, 0) if ending is None else (ending.valid_end, ending.epoch)
-        if epoch > record.epoch:
-            raise NotThisFolder(
-                f"{self._path} has records of epoch {epoch}, and the coordinator knows of "
-                f"{record.epoch}: it is another coordinator, or it has lost what it had"
-            )
-        floor = record.floor
-        if floor is not None and ending is not None:
-            begun = record_at(disk, floor.position, ending.segment_size)
-            if ending.first <= floor.position and (begun is None or begun.crc != floor.crc):
-                end = 0
-        wanted = 0 if progress is None or progress.epoch > record.epoch else progress.position
-        if end < wanted or (floor is not None and end <= floor.position):
-            raise NotThisFolder(
-                f"{self._path} is older than what was answered: it ends at {end}, and epoch "
-                f"{record.epoch} reached {max(wanted, 0 if floor is None else floor.position)}. It "
-                "is a copy of another time; use the folder with which the broker ran last"
-            )
+        check_to_lead(disk, str(self._path), self._broker, self._group, record, progress)
 
     def _has_journal(self) -> bool:
-        try:
-            return bool(segment_bases(RealDisk(self._path, read_only=True)))
-        except FileMissing:
-            return False
+        return _has_journal(RealDisk(self._path, read_only=True))
+
+
+def check_to_lead(
+    disk: Disk, path: str, broker: str, group: str, record: Leadership, progress: Progress | None
+) -> None:
+    """Check that a journal has what was answered, as far as the coordinator knows; blocks.
+
+    Args:
+        disk: The data root.
+        path: Of the data folder, for people.
+        broker: The broker that is to lead.
+        group: Its broker group.
+        record: The leadership record.
+        progress: How far a reign said that it was committed; None: none did.
+
+    Raises:
+        NotThisFolder: The journal is older, or of a reign that the coordinator does not know.
+        JournalError: It is damaged.
+    """
+    if not _has_journal(disk):
+        if record.floor is not None or record.epoch > 0:
+            raise NotThisFolder(
+                f"{path} is empty, and {broker!r} has led broker group {group!r} with another "
+                "folder. Use that folder"
+            )
+        return
+    ending = find_end(disk)
+    end, epoch = (0, 0) if ending is None else (ending.valid_end, ending.epoch)
+    if epoch > record.epoch:
+        raise NotThisFolder(
+            f"{path} has records of epoch {epoch}, and the coordinator knows of {record.epoch}: "
+            "it is another coordinator, or it has lost what it had"
+        )
+    floor = record.floor
+    if floor is not None and ending is not None:
+        begun = record_at(disk, floor.position, ending.segment_size)
+        if ending.first <= floor.position and (begun is None or begun.crc != floor.crc):
+            end = 0
+    wanted = 0 if progress is None or progress.epoch > record.epoch else progress.position
+    if end < wanted or (floor is not None and end <= floor.position):
+        raise NotThisFolder(
+            f"{path} is older than what was answered: it ends at {end}, and epoch {record.epoch} "
+            f"reached {max(wanted, 0 if floor is None else floor.position)}. It is a copy of "
+            "another time; use the folder with which the broker ran last"
+        )
+
+
+def _has_journal(disk: Disk) -> bool:
+    try:
+        return bool(segment_bases(disk))
+    except FileMissing:
+        return False

@@ -1,0 +1,182 @@
+"""The brokers of a group, their machines, the network, the coordinator, and the clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ternmq.cluster.replication.settings import CopySettings
+from tests.sim.group.broker import CONNECT_US, Broker
+from tests.sim.group.heap import Future, Heap
+from tests.sim.group.machine import Life, Machine
+from tests.sim.group.net import End, Net
+from tests.sim.group.oracle import Oracle
+from tests.sim.group.store import Store
+
+NAMES: Final = ("a", "b", "c")
+SIZES: Final = (20, 60, 200, 900)
+
+
+class World:
+    """See the module.
+
+    Attributes:
+        armed: What is to be done when something happens next, by its name.
+        crashes: How many processes died so far.
+        pace_us: Longest time between two messages of clients; 0: none comes.
+    """
+
+    def __init__(self, seed: str, count: int) -> None:
+        self.heap = Heap(seed)
+        self.settings = CopySettings()
+        self.net = Net(self.heap)
+        self.store = Store(self.heap)
+        self.machines = {name: Machine(name, self.heap) for name in NAMES[:count]}
+        self.oracle = Oracle(self)
+        self.brokers: dict[str, Broker] = {}
+        self.armed: dict[str, Callable[[Life], None]] = {}
+        self.crashes = 0
+        self.pace_us = 20_000
+        self.lies = 0
+        """How many of 1000 pieces of a stream are changed on their way."""
+        self._number = 0
+        for machine in self.machines.values():
+            machine.on_death = lambda machine=machine: self._died(machine)  # type: ignore[misc]
+
+    # -- processes --------------------------------------------------------------------------------
+
+    def boot(self, name: str) -> None:
+        """Begin a process of a broker, if none runs."""
+        machine = self.machines[name]
+        if machine.life is None:
+            life = machine.boot()
+            self.heap.tell("boot", name, life.incarnation)
+            self.brokers[name] = Broker(self, machine, life)
+
+    def crash(self, name: str, *, power: bool, again_us: int) -> None:
+        """Kill a process, or cut the power of its machine; it comes back after a while."""
+        machine = self.machines[name]
+        life = machine.life
+        if life is None:
+            return
+        machine.crash(power=power)
+        if not power:
+            self.net.kill(life)
+        self._count(name, power=power)
+        self.heap.after(again_us, lambda: self.boot(name))
+
+    def _died(self, machine: Machine) -> None:
+        """A process died in the middle of what it did."""
+        self._count(machine.name, power=machine.dies_by_power)
+        self.heap.after(
+            self.heap.chance.choice((1000, 300_000, 4_000_000)), lambda: self.boot(machine.name)
+        )
+
+    def _count(self, name: str, *, power: bool) -> None:
+        broker = self.brokers.pop(name, None)
+        self.crashes += 1
+        role = "a primary" if broker is not None and broker.reigning is not None else "a follower"
+        self.heap.reached(f"{role} {'lost power' if power else 'was killed'}")
+        self.heap.tell("crash", name, power)
+
+    def failed(self, broker: Broker, error: Exception) -> None:
+        """A process ends because its disk has failed."""
+        self.heap.reached(f"a process ended: {type(error).__name__}")
+        life = broker.life
+        self.heap.after(0, lambda: self._end(broker.name, life))
+
+    def _end(self, name: str, life: Life) -> None:
+        if self.machines[name].life is life:
+            self.crash(name, power=False, again_us=500_000)
+
+    def fired(self, what: str, life: Life) -> None:
+        """Let what waits for something happen now that it does."""
+        call = self.armed.pop(what, None)
+        if call is not None:
+            call(life)
+
+    # -- connections ------------------------------------------------------------------------------
+
+    async def connect(self, life: Life, name: str) -> End | None:
+        """Return a connection to a broker that leads; None if it cannot be reached or refuses."""
+        answer: Future[End | None] = Future()
+        machine = self.machines[name]
+        here = life.machine.name
+        life.after(CONNECT_US, lambda: answer.set(None))
+
+        def arrive() -> None:
+            there = machine.life
+            if there is None:
+                self._back(name, life, lambda: answer.set(None))
+            else:
+                there.after(0, lambda: accept(there))
+
+        def accept(there: Life) -> None:
+            mine = self.net.connect(life, there)
+            broker = self.brokers.get(name)
+            if broker is None or broker.life is not there or not broker.accepts(mine.peer):
+                mine.open = mine.peer.open = False
+                self._back(name, life, lambda: answer.set(None))
+            else:
+                self._back(name, life, lambda: answer.set(mine))
+
+        if not self.net.is_cut(here, name):
+            self.heap.after(self.net.delay_us(here, name), arrive)
+        return await answer
+
+    def _back(self, sender: str, life: Life, call: Callable[[], None]) -> None:
+        """Have something happen at a process, if the way back is there."""
+        if not self.net.is_cut(sender, life.machine.name):
+            self.heap.after(
+                self.net.delay_us(sender, life.machine.name), lambda: life.after(0, call)
+            )
+
+    def on_the_way(self, end: End, position: int, data: bytes) -> bytes:
+        """Return a piece of a stream as it will arrive."""
+        chance = self.heap.chance
+        if not self.lies or chance.randrange(1000) >= self.lies or not data:
+            return data
+        other = self._of_another(end, position, len(data))
+        if other is not None:
+            self.heap.reached("bytes of another history on their way")
+            return other
+        self.heap.reached("a damaged byte on its way")
+        changed = bytearray(data)
+        changed[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        return bytes(changed)
+
+    def _of_another(self, end: End, position: int, length: int) -> bytes | None:
+        """Return a record that another machine has at this position, if it is a different one."""
+        from ternmq.journal.log.scan import record_at
+        from ternmq.model.types import Position
+        from tests.sim.group.copying import SEGMENT
+        from ternmq.model.errors import FileMissing
+
+        mine = end.life.machine
+        for machine in self.machines.values():
+            if machine is mine:
+                continue
+            try:
+                found = record_at(machine.disk, Position(position), SEGMENT)
+            except FileMissing:
+                continue
+            if found is None:
+                continue
+            theirs = machine.in_file(position, found.end, SEGMENT)
+            if theirs != mine.in_file(position, found.end, SEGMENT):
+                return theirs
+        return None
+
+    # -- clients ----------------------------------------------------------------------------------
+
+    def begin_load(self) -> None:
+        """Let clients send."""
+        chance = self.heap.chance
+        for broker in list(self.brokers.values()):
+            reigning, life = broker.reigning, broker.life
+            if reigning is not None and self.heap.time_us >= broker.machine.stopped_until_us:
+                for _ in range(chance.choice((1, 1, 1, 3))):
+                    self._number += 1
+                    if not life.over and reigning.send(self._number, chance.choice(SIZES)):
+                        self.heap.reached("sends taken")
+        self.heap.after(1 + chance.randrange(self.pace_us), self.begin_load)
