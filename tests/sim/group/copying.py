@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -122,9 +123,12 @@ class Stream:
         self._broker = replica.broker
         self._life = replica.broker.life
         self._jobs: set[Job] = set()
+        self._coming: deque[object] = deque()
         self._began_us = self._now_us()
         self._removed = (Position(0), Position(0))
         end.side = self
+        if not end.open:
+            self._life.after(0, self.lost)
 
     def _now_us(self) -> int:
         return self._broker.machine.now_us()
@@ -162,10 +166,16 @@ class Stream:
 
     def received(self, message: object) -> None:
         """Take what the primary sends, then acknowledge it."""
+        self._coming.append(message)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Take what came; what finds no room waits for the spare that is being made."""
         if self.ended.done:
             return
         try:
-            self._take(message)
+            while self._coming and self._takes(self._coming[0]):
+                self._coming.popleft()
             self._turn()
         except BadStream as error:
             self._broker.group.heap.reached("a stream that cannot be followed")
@@ -178,6 +188,18 @@ class Stream:
             self._fail(error)
         except ValueError as error:
             raise Violation(f"{self._broker.name} cannot follow: {error}") from error
+
+    def _takes(self, message: object) -> bool:
+        """Take a message; return whether there was room."""
+        try:
+            self._take(message)
+        except JournalFull:
+            copy = self._replica.copy
+            if copy is None or not copy.spare_is_coming:
+                raise
+            self._broker.group.heap.reached("the copy waits for a spare")
+            return False
+        return True
 
     def _take(self, message: object) -> None:
         now_us, following = self._now_us(), self.following
@@ -285,10 +307,7 @@ class Stream:
             following.synced(self._now_us())
         if not self._jobs:
             self.idle.set(None)
-        try:
-            self._turn()
-        except JournalError as failure:
-            self._fail(failure)
+        self._go_on()
 
     def _look(self) -> None:
         """Look a few times a second what is due, and whether the primary is silent."""

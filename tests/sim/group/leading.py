@@ -269,12 +269,11 @@ class Reigning:
             return
         if any(one.sent is not None and one.sent < first for one in self.links):
             return
-        if self.broker.group.heap.chance.random() < 0.1:
-            try:
-                self.broker.machine.blocking("removing a segment", journal.remove_first_segment)
-            except JournalError as error:
-                self._fail(error)
-            self.broker.group.heap.reached("a segment removed")
+        try:
+            self.broker.machine.blocking("removing a segment", journal.remove_first_segment)
+        except JournalError as error:
+            self._fail(error)
+        self.broker.group.heap.reached("a segment removed")
 
     def _see(self) -> None:
         if self.reign.deposed and not self.deposed.is_set:

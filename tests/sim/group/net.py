@@ -36,7 +36,7 @@ class End:
     def __init__(self, net: Net, life: Life) -> None:
         self.net = net
         self.life = life
-        self.side: Side
+        self.side: Side | None = None
         self.peer: End
         self.open = True
         self._coming: deque[object] = deque()
@@ -59,7 +59,8 @@ class End:
             if one.open:
                 one.open = False
                 one._coming.clear()
-                one.life.after(0, one.side.lost)
+                if one.side is not None:
+                    one.life.after(0, one.side.lost)
 
     def _expect(self, message: object, sender: str) -> None:
         """Let a message arrive after those before it. None: the other side has closed."""
@@ -92,6 +93,9 @@ class End:
 
     def _take(self) -> None:
         if not self._coming or not self.open:
+            return
+        if self.side is None:  # the answer to the client's call is still on its way
+            self.life.after(100, self._take)
             return
         message = self._coming.popleft()
         if message is None:

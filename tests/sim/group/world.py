@@ -118,7 +118,13 @@ class World:
                 mine.open = mine.peer.open = False
                 self._back(name, life, lambda: answer.set(None))
             else:
-                self._back(name, life, lambda: answer.set(mine))
+                self._back(name, life, lambda: connected(mine))
+
+        def connected(mine: End) -> None:
+            if answer.done:
+                mine.close()  # it came too late
+            else:
+                answer.set(mine)
 
         if not self.net.is_cut(here, name):
             self.heap.after(self.net.delay_us(here, name), arrive)
