@@ -55,7 +55,7 @@ class Case:
         world.begin_load()
         heap.run(BEGIN_US)
         self.nemesis.run()
-        heap.run(heap.time_us + heap.chance.randrange(5_000_000, 40_000_000))
+        heap.run(heap.time_us + heap.chance.randrange(10_000_000, 60_000_000))
         self.nemesis.end()
         self._heals()
 

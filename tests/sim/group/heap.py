@@ -84,22 +84,27 @@ class Task:
     ) -> None:
         self._work = work
         self._soon = soon
-        self.over = False
+        self.over = self._running = False
         soon(self._step)
 
     def _step(self) -> None:
         if self.over:
             return
+        self._running = True
         try:
             awaited: Future[Any] = self._work.send(None)
         except StopIteration:
             self.over = True
             return
+        finally:
+            self._running = False
         awaited.then(lambda: self._soon(self._step))
 
     def cancel(self) -> None:
         """End it where it waits; it has nothing to clean up."""
         self.over = True
+        if not self._running:
+            self._work.close()
 
 
 class Lock:

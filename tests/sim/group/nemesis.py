@@ -31,7 +31,7 @@ class Nemesis:
         self._chance = world.heap.chance
         self._over = False
         self._harms: list[Callable[[], None]] = [
-            self._crash, self._crash, self._crash_both, self._stop, self._resign, self._cut,
+            self._crash, self._crash, self._crash, self._crash, self._crash_both, self._stop, self._resign, self._cut,
             self._cut, self._break, self._slow, self._store_away, self._store_bad, self._die_in,
             self._die_in, self._cut_at_ack, self._cut_at_ack, self._power_member_then_kill,
             self._pause_primary, self._at, self._at, self._flap, self._write_back, self._disk,
@@ -54,7 +54,7 @@ class Nemesis:
         world.store.heal()
         world.lies = 0
         world.armed.clear()
-        world.pace_us = 20_000
+        world.pace_us = 60_000
         for name, machine in world.machines.items():
             machine.dies_in = ""
             machine.faults.plan(self._chance, on=False)
@@ -65,7 +65,7 @@ class Nemesis:
         if self._over:
             return
         self._chance.choice(self._harms)()
-        wait_us = self._chance.choice((20_000, 300_000, 1_500_000, 4_000_000))
+        wait_us = self._chance.choice((20_000, 300_000, 1_500_000, 2_500_000))
         self._heap.after(self._chance.randrange(wait_us), self._next)
 
     def _note(self, what: str) -> None:
@@ -184,7 +184,7 @@ class Nemesis:
             machine.faults.plan(self._chance, on=True)
 
     def _rush(self) -> None:
-        self._world.pace_us = self._chance.choice((1000, 5000, 20_000, 200_000))
+        self._world.pace_us = self._chance.choice((2000, 20_000, 60_000, 300_000))
 
     # -- templates --------------------------------------------------------------------------------
 
@@ -267,5 +267,6 @@ class Nemesis:
         """Keep a broker away while much is written and the oldest segments go."""
         name = self._member()
         self._note(f"leave {name} behind")
-        self._world.pace_us = 1000
-        self.kill(name, power=self._chance.random() < 0.5, again_us=6_000_000)
+        self._world.pace_us = 2000
+        self._heap.after(3_000_000, self._rush)
+        self.kill(name, power=self._chance.random() < 0.5, again_us=4_000_000)

@@ -36,7 +36,7 @@ class World:
         self.brokers: dict[str, Broker] = {}
         self.armed: dict[str, Callable[[Life], None]] = {}
         self.crashes = 0
-        self.pace_us = 20_000
+        self.pace_us = 60_000
         self.lies = 0
         """How many of 1000 pieces of a stream are changed on their way."""
         self._number = 0
