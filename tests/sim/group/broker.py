@@ -95,6 +95,7 @@ class Broker:
         if found is not None:
             self._record = found
             self.loyalty.hears_of(found.epoch)
+            self.life.told = max(self.life.told, found.epoch)
         return found
 
     async def _begin_group(self) -> None:

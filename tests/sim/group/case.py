@@ -9,6 +9,8 @@ from tests.sim.group.world import World
 from tests.sim.tape import Violation
 
 KINDS: Final = {"pair": 2, "trio": 3}
+ROTATION: Final = ("pair", "trio", "pair")
+"""Kinds in the order in which cases take them."""
 BEGIN_US: Final = 2_000_000
 HEALED_US: Final = 25_000_000
 """A group that is left alone answers and is whole again within it: two leases, two deadlines of the
@@ -38,6 +40,17 @@ class Case:
     def paths(self) -> dict[str, int]:
         """Return what was reached, and how often."""
         return self.world.heap.paths
+
+    def totals(self) -> dict[str, int]:
+        """Return how much was run."""
+        world = self.world
+        return {
+            "cases": 1,
+            "crashes": world.crashes,
+            "images": world.oracle.images,
+            "answers": world.oracle.answers,
+            "simulated_us": world.heap.time_us,
+        }
 
     def digest(self) -> str:
         """Return the hash of the event log."""

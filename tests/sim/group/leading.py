@@ -439,7 +439,7 @@ class Link:
         most = machine.heap.chance.choice((200, PIECE_BYTES, PIECE_BYTES))
         while self.sent < journal.written and self.sent - self._acked < WINDOW_BYTES:
             data, end = portion(machine.disk, self.sent, journal.written, SEGMENT, most)
-            data = reigning.broker.group.on_the_way(self.end, self.sent, data)
+            data = reigning.broker.group.on_the_way(data)
             self.end.send(Bytes(self.sent, reigning.epoch, data))
             self.sent = end
 

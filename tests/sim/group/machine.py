@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from ternmq.journal.log.segment import FOLDER
-from tests.sim.disk import Faults, SimDisk
+from tests.sim.disk import Faults, Op, SimDisk
 from tests.sim.group.heap import Future, Heap, Task
 from tests.sim.medium import Medium
 
@@ -113,7 +113,9 @@ class Machine:
         self.dies_in = ""
         self.dies_by_power = False
         self.on_death: Callable[[], None] = lambda: None
-        self.on_look: Callable[[str, Medium, list[Any]], None] | None = None
+        self.looks = 0.05
+        """Share of the calls of ``blocking`` that ``on_look`` is shown."""
+        self.on_look: Callable[[str, Medium, list[Op]], None] = lambda name, medium, ops: None
         """Shown what blocked: its name, the medium before, the operations."""
         self._lives = 0
         self._rate = 1_000_000 + chance.randint(-200, 200)
@@ -151,13 +153,13 @@ class Machine:
         self.feed()
         if self.dies_in == name and self.life is not None:
             return self._dies(name, call)
-        if self.on_look is None:
+        if self.heap.chance.random() >= self.looks:
             return call()
         before = self.medium.clone()
-        try:
-            return call()
-        finally:
+        result = call()
+        if self.disk.log:
             self.on_look(name, before, list(self.disk.log))
+        return result
 
     def _dies(self, name: str, call: Callable[[], T]) -> T:
         result = call()

@@ -35,12 +35,12 @@ class Nemesis:
             self._cut, self._break, self._slow, self._store_away, self._store_bad, self._die_in,
             self._die_in, self._cut_at_ack, self._cut_at_ack, self._power_member_then_kill,
             self._pause_primary, self._at, self._at, self._flap, self._write_back, self._disk,
-            self._rush, self._leave_behind,
+            self._rush, self._leave_behind, self._late_change, self._late_change, self._late_answer,
         ]  # fmt: skip
 
     def run(self) -> None:
         """Begin."""
-        self._world.lies = self._chance.choice((0, 0, 0, 5))
+        self._world.lies = self._chance.choice((0, 0, 0, 10))
         self._world.oracle.lies = bool(self._world.lies)
         self._world.store.bad = self._chance.choice((0, 0, 5, 20))
         self._next()
@@ -184,7 +184,7 @@ class Nemesis:
             machine.faults.plan(self._chance, on=True)
 
     def _rush(self) -> None:
-        self._world.pace_us = self._chance.choice((2000, 20_000, 60_000, 300_000))
+        self._world.pace_us = self._chance.choice((5000, 20_000, 60_000, 300_000))
 
     # -- templates --------------------------------------------------------------------------------
 
@@ -252,6 +252,33 @@ class Nemesis:
             self._heap.after(delay_us, lambda: self.kill(name, power=power))
 
         self._world.armed[what] = crash
+
+    def _late_change(self) -> None:
+        """A change arrives when it was given up, and the broker that it names is away by then."""
+        what = self._chance.choice(("grow", "shrink", "stand sent"))
+
+        def late(life: Life) -> None:
+            name = life.machine.name
+            self._note(f"{what} of {name} arrives late")
+            self._world.store.next_late_us = self._chance.randrange(1_000_000, 7_000_000)
+            if self._chance.random() < 0.5:
+                self._world.store.cut[name] = self._heap.time_us + 8_000_000
+            for other in self._names():
+                if other != name:
+                    self._world.net.cut(name, other, 7_000_000)
+                    self._world.net.cut(other, name, 7_000_000)
+
+        self._world.armed[what] = late
+
+    def _late_answer(self) -> None:
+        """A reign begins, and the coordinator takes its time to say that it knows."""
+
+        def late(life: Life) -> None:
+            self._note(f"a late answer for {life.machine.name}")
+            self._world.store.next_answer_us = self._chance.randrange(300_000, 3_000_000)
+            self._world.pace_us = 5000
+
+        self._world.armed["served"] = late
 
     def _flap(self) -> None:
         """The same broker again and again, every 3 s."""

@@ -31,7 +31,6 @@ class Store:
         bad: How many of 100 requests or answers go wrong.
         away_until_us: Nobody reaches it before.
         cut: The machines that do not reach it, and until when.
-        on_arrival: Called when a change reaches the register: the sender's process.
     """
 
     def __init__(self, heap: Heap) -> None:
@@ -40,7 +39,10 @@ class Store:
         self.bad = 0
         self.away_until_us = 0
         self.cut: dict[str, int] = {}
-        self.on_sent: Callable[[Life], None] = lambda life: None
+        self.next_late_us = 0
+        """The next change arrives so late."""
+        self.next_answer_us = 0
+        """The answer to the next change comes so late."""
 
     def heal(self) -> None:
         """Let everybody reach it again."""
@@ -69,9 +71,12 @@ class Client:
         chance = heap.chance
         answer: Future[T | Unknown] = Future()
         life.after(DEADLINE_US, lambda: answer.set(_GAVE_UP))
-        way_us = chance.choice(PACE_US)
+        way_us, back_us = chance.choice(PACE_US), chance.choice(PACE_US)
         name = life.machine.name
-        if not store.reachable(name):
+        if changes and store.next_late_us:
+            way_us, store.next_late_us = store.next_late_us, 0
+            heap.reached("a change that arrives late")
+        elif not store.reachable(name):
             if not changes or chance.random() < 0.7:
                 return await answer
             way_us = chance.randrange(6_000_000)  # it arrives when it was given up, or not
@@ -81,8 +86,8 @@ class Client:
                 heap.reached("a request that is lost")
                 return await answer
             way_us = chance.randrange(5_000_000)
-        if changes:
-            store.on_sent(life)
+        if changes and store.next_answer_us:
+            back_us, store.next_answer_us = store.next_answer_us, 0
 
         def arrive() -> None:
             if not store.reachable(name) and not changes:
@@ -91,7 +96,7 @@ class Client:
             if not store.reachable(name) or store.goes_wrong():
                 heap.reached("an answer that is lost")
                 return
-            life.after(chance.choice(PACE_US), lambda: answer.set(result))
+            life.after(back_us, lambda: answer.set(result))
 
         heap.after(way_us, arrive)
         return await answer
