@@ -135,7 +135,7 @@ class Broker:
                     await self.life.sleep(AGAIN_US)
                     continue
                 if record.primary == self.name:
-                    leads = await self._stand(record)
+                    leads = await self._stand()
                 else:
                     leads = await self._follow(record)
                 if leads is not None:
@@ -166,10 +166,7 @@ class Broker:
         replica.sync_all()
         replica.close()
         await self.life.sleep(self.group.heap.chance.choice((0, 1000, 50_000)))
-        newest = await self.read()
-        if newest is None or newest.primary == self.name:
-            return None
-        return await self._stand(newest)
+        return await self._stand()
 
     async def stops_acknowledging(self, replica: Replica) -> None:
         """Wait until nothing works on the copy any more; its connection is over."""
@@ -204,20 +201,19 @@ class Broker:
             and self.loyalty.may_stand(self.machine.now_us())
         )
 
-    async def _stand(self, record: Leadership) -> Leadership | None:
+    async def _stand(self) -> Leadership | None:
         """Ask for the next epoch; return the record by which this broker leads, or None."""
         progress = await self.records.progress()
-        if isinstance(progress, Unknown):
+        record = await self.read()
+        if record is None or isinstance(progress, Unknown):
             await self.life.sleep(AGAIN_US)
             return None
-        check_to_lead(self.machine.disk, self.name, self.name, NAME, record, progress)
         try:
-            wanted = succession(
-                record, self.me, self.records.writer(), record.writes, "", 0
-            )
+            wanted = succession(record, self.me, self.records.writer(), record.writes, "", 0)
         except MayNotStand:
             self.group.heap.reached("may not stand")
             return None
+        check_to_lead(self.machine.disk, self.name, self.name, NAME, record, progress)
         self.group.fired("stand sent", self.life)
         return wanted if await self._change(wanted) else None
 

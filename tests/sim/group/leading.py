@@ -145,6 +145,8 @@ class Reigning:
             self.journal.flush()
             for one in list(self.links):
                 one.pump()
+            if self.links and self._waiting:
+                self.broker.group.fired("sent", self._life)
             self._start_sync()
             self._start_spare()
         except JournalError as error:

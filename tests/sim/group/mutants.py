@@ -226,10 +226,7 @@ def stands_without_stopping() -> list[Patch]:
             await self.life.sleep(broker.AGAIN_US)
         await replica.stream.idle
         replica.sync_all()
-        newest = await self.read()
-        wanted = None
-        if newest is not None and newest.primary != self.name:
-            wanted = await self._stand(newest)
+        wanted = await self._stand()
         replica.stream.stop("it stood")
         await replica.stream.idle
         replica.close()
@@ -242,7 +239,7 @@ def stands_without_stopping() -> list[Patch]:
             record is not None
             and self.me in record.members
             and record.primary != self.name
-            and self.machine.now_us() // 1_000_000 % 5 == 0
+            and self.machine.now_us() // 1_000_000 % 15 == 0
         )
 
     return [(broker.Broker, "_follow", follow), (broker.Broker, "_may_stand", may_stand)]

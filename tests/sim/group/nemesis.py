@@ -10,6 +10,13 @@ from tests.sim.group.world import World
 
 PAUSES_US: Final = (20_000, 300_000, 1_000_000, 3_000_000, 6_000_000)
 DOWN_US: Final = (5_000, 100_000, 1_000_000, 4_000_000, 8_000_000)
+PACES_US: Final = (
+    (20_000, 300_000, 1_500_000, 2_500_000),
+    (20_000, 300_000, 1_500_000, 2_500_000),
+    (1_000_000, 6_000_000),
+    (12_000_000,),
+)
+"""Longest times between two harms, one of these for a case: what needs a while must have it."""
 BLOCKING: Final = (
     "opening a copy", "making a copy", "comparing and cutting", "a sync of the copy", "a sync",
     "the sync before standing", "a promotion", "removing a segment", "a spare",
@@ -30,12 +37,14 @@ class Nemesis:
         self._heap = world.heap
         self._chance = world.heap.chance
         self._over = False
+        self._waits_us = self._chance.choice(PACES_US)
         self._harms: list[Callable[[], None]] = [
             self._crash, self._crash, self._crash, self._crash, self._crash_both, self._stop, self._resign, self._cut,
             self._cut, self._break, self._slow, self._store_away, self._store_bad, self._die_in,
             self._die_in, self._cut_at_ack, self._cut_at_ack, self._power_member_then_kill,
             self._pause_primary, self._at, self._at, self._flap, self._write_back, self._disk,
             self._rush, self._leave_behind, self._late_change, self._late_change, self._late_answer,
+            self._split,
         ]  # fmt: skip
 
     def run(self) -> None:
@@ -65,7 +74,7 @@ class Nemesis:
         if self._over:
             return
         self._chance.choice(self._harms)()
-        wait_us = self._chance.choice((20_000, 300_000, 1_500_000, 2_500_000))
+        wait_us = self._chance.choice(self._waits_us)
         self._heap.after(self._chance.randrange(wait_us), self._next)
 
     def _note(self, what: str) -> None:
@@ -231,11 +240,18 @@ class Nemesis:
 
     def _pause_primary(self) -> None:
         """Stop the primary beyond the lease; it wakes up with answers to give."""
-        machine = self._world.machines[self._primary()]
         pause_us = self._chance.randrange(2_500_000, 9_000_000)
-        self._note(f"pause {machine.name} for {pause_us}")
-        self._heap.reached("the primary stopped beyond the lease")
-        machine.stopped_until_us = self._heap.time_us + pause_us
+        delay_us = self._chance.choice((0, 100, 500, 3000))
+
+        def pause(life: Life) -> None:
+            self._heap.after(delay_us, lambda: stop(life))
+
+        def stop(life: Life) -> None:
+            self._note(f"pause {life.machine.name} for {pause_us}")
+            self._heap.reached("the primary stopped beyond the lease")
+            life.machine.stopped_until_us = self._heap.time_us + pause_us
+
+        self._world.armed["sent"] = pause
 
     def _at(self) -> None:
         """Crash who stands, joins, takes out or begins to serve, just then."""
@@ -269,6 +285,20 @@ class Nemesis:
                     self._world.net.cut(other, name, 7_000_000)
 
         self._world.armed[what] = late
+
+    def _split(self) -> None:
+        """Part the primary from everybody but its clients, for long; it writes and answers none."""
+        primary = self._primary()
+        for_us = self._chance.choice((4_000_000, 8_000_000))
+        self._note(f"split {primary} off for {for_us}")
+        self._heap.reached("the primary split off, with clients")
+        self._world.pace_us = 5000
+        self._heap.after(for_us, self._rush)
+        self._world.store.cut[primary] = self._heap.time_us + for_us
+        for other in self._names():
+            if other != primary:
+                self._world.net.cut(primary, other, for_us)
+                self._world.net.cut(other, primary, for_us)
 
     def _late_answer(self) -> None:
         """A reign begins, and the coordinator takes its time to say that it knows."""

@@ -11,6 +11,7 @@ REQUIRED: Final = (
     "a primary was killed", "a primary lost power", "a follower was killed",
     "a follower lost power", "power cut with writes pending", "two crashes within a second",
     "a process stopped and continued", "the primary stopped beyond the lease", "flapping",
+    "the primary split off, with clients",
     "a primary stops", "a primary resigned", "deposed",
     "a primary began again", "a member was promoted", "a member joined", "a member was taken out",
     "stands", "may not stand", "a stand of unknown outcome", "the commit mark of a reign begins",

@@ -151,7 +151,7 @@ class Node:
                 if record is None:
                     continue
                 if record.primary == self.settings.name:
-                    leads = await self._stand(record, "it starts again")
+                    leads = await self._stand("it starts again")
                 else:
                     leads = await self._follow(record)
                 if leads is not None:
@@ -289,11 +289,8 @@ class Node:
         finally:
             self._begins_us = replica.broker_time_us
             replica.close()
-        newest = await self._read()
-        if newest is None or newest.primary == self.settings.name:
-            return None
-        log.warning("no word from the primary %s: %s stands", newest.primary, self.settings.name)
-        return await self._stand(newest, f"no word from {newest.primary}")
+        log.warning("no word from the primary %s: %s stands", record.primary, self.settings.name)
+        return await self._stand(f"no word from {record.primary}")
 
     async def _copy(self, replica: Replica, record: Leadership) -> str:
         """Follow the primary while it leads and is heard; return why that ended."""
@@ -331,21 +328,24 @@ class Node:
 
     # -- leading ----------------------------------------------------------------------------------
 
-    async def _stand(self, record: Leadership, why: str) -> Leadership | None:
+    async def _stand(self, why: str) -> Leadership | None:
         """Ask for the next epoch; return the record by which this broker leads, or None.
 
+        Call it when this process has stopped to acknowledge. The progress is read before the
+        record: whoever the record names has what was answered before, and the progress may be of a
+        reign that has gone on without this broker.
+
         Args:
-            record: As it was read after this process had stopped to acknowledge.
             why: For people.
 
         Raises:
             NotThisFolder: The data folder lacks what was answered.
         """
         progress = await self._group.progress()
-        if isinstance(progress, Unknown):
+        record = await self._read()
+        if record is None or isinstance(progress, Unknown):
             await self._pause(_AGAIN_S)
             return None
-        await asyncio.to_thread(self._folder.check_to_lead, record, progress)
         try:
             wanted = succession(
                 record,
@@ -358,6 +358,7 @@ class Node:
         except MayNotStand as error:
             log.info("%s", error)
             return None
+        await asyncio.to_thread(self._folder.check_to_lead, record, progress)
         return wanted if await self._change(wanted) else None
 
     async def _lead(self, record: Leadership) -> int | None:
