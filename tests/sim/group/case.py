@@ -11,7 +11,8 @@ from tests.sim.tape import Violation
 KINDS: Final = {"pair": 2, "trio": 3}
 ROTATION: Final = ("pair", "trio", "pair")
 """Kinds in the order in which cases take them."""
-BEGIN_US: Final = 2_000_000
+BEGIN_US: Final = (100_000, 2_000_000, 2_000_000)
+"""How long it is left alone at the beginning, one of these."""
 HEALED_US: Final = 25_000_000
 """A group that is left alone answers and is whole again within it: two leases, two deadlines of the
 coordinator, a promotion, and time to copy."""
@@ -66,7 +67,7 @@ class Case:
         for name in world.machines:
             heap.after(heap.chance.randrange(50_000), lambda name=name: world.boot(name))  # type: ignore[misc]
         world.begin_load()
-        heap.run(BEGIN_US)
+        heap.run(heap.chance.choice(BEGIN_US))
         self.nemesis.run()
         heap.run(heap.time_us + heap.chance.randrange(10_000_000, 60_000_000))
         self.nemesis.end()

@@ -57,7 +57,7 @@ class Replica:
             machine.heap.reached("a copy is made anew")
             discarded = copy
             machine.blocking("emptying a copy", lambda: discarded.discard(accepted.first))
-            copy = None
+            copy = self.copy = None
         if copy is None:
             copy = machine.blocking(
                 "making a copy",

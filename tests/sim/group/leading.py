@@ -229,14 +229,14 @@ class Reigning:
 
     async def _keep(self) -> None:
         look_at = progress_at = self._now_us()
+        begun = False
         self.commit()  # alone: the EPOCH is committed already
         while not self.deposed.is_set and not self._closed:
             self._tick()
             journal = self.journal
-            if journal.committed and not self.served:
-                self.served = True
-                self.broker.group.fired("served", self._life)
-                self._spawn(self._put_floor())
+            if journal.committed and not begun:
+                begun = True
+                self._spawn(self._begin_serving())
             now_us = self._now_us()
             if now_us >= look_at or self._hint.is_set:
                 self._hint.clear()
@@ -293,6 +293,13 @@ class Reigning:
         found = await self.broker.read()
         if found is not None:
             self.learned(found)
+
+    async def _begin_serving(self) -> None:
+        """Let clients be served; in a group without a floor, once the first one is stored."""
+        self.broker.group.fired("served", self._life)
+        self.served = self._record.floor is not None
+        await self._put_floor()
+        self.served = self.served or self.reign.record.floor is not None
 
     async def _put_floor(self) -> None:
         """State in the record that this reign has begun."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ternmq.cluster.coordination.record import Leadership, Progress
+from ternmq.cluster.coordination.record import Floor, Leadership, Progress
 from ternmq.journal.disk.port import Disk
 from ternmq.journal.disk.real import RealDisk
 from ternmq.journal.log.scan import record_at
 from ternmq.journal.log.segment import segment_bases
-from ternmq.journal.recovery.ending import find_end
+from ternmq.journal.recovery.ending import Ending, find_end
 from ternmq.model.errors import FileMissing, SettingsError
 from ternmq.model.types import Epoch
 from ternmq.server.node import identity
@@ -69,7 +69,7 @@ class Folder:
                 )
             return
         mine = record.primary == self._broker
-        if mine and record.floor is not None:
+        if mine and record.floor is not None and not self._has(record.floor):
             raise NotThisFolder(
                 f"{self._path} is not the folder with which {self._broker!r} led broker group "
                 f"{self._group!r}: messages that were answered are missing here. Use that folder"
@@ -95,8 +95,22 @@ class Folder:
                 "belongs to it: it is another coordinator, or it has lost what it had. Nothing is "
                 "started, since another copy may have more than this one"
             )
-        ending = find_end(RealDisk(self._path, read_only=True)) if self._has_journal() else None
+        ending = self._ending()
         return Epoch(0) if ending is None else ending.epoch
+
+    def floor_to_begin_with(self) -> Floor | None:
+        """Return the last record of the folder's journal, for a group that begins with it.
+
+        With it in the leadership record, no other folder can take the place of this one. None: there
+        is no journal.
+
+        Raises:
+            JournalError: The journal is damaged.
+        """
+        ending = self._ending()
+        if ending is None or ending.last is None:
+            return None
+        return Floor(ending.last.epoch, ending.last.position, ending.last.crc)
 
     def check_to_lead(self, record: Leadership, progress: Progress | None) -> None:
         """Check that the journal has what was answered, as far as the coordinator knows; blocks.
@@ -108,8 +122,20 @@ class Folder:
         disk = RealDisk(self._path, read_only=True)
         check_to_lead(disk, str(self._path), self._broker, self._group, record, progress)
 
+    def _ending(self) -> Ending | None:
+        return find_end(RealDisk(self._path, read_only=True)) if self._has_journal() else None
+
+    def _has(self, floor: Floor) -> bool:
+        """Return whether the folder's journal has the record of a floor."""
+        ending = self._ending()
+        if ending is None or not ending.first <= floor.position < ending.valid_end:
+            return False
+        disk = RealDisk(self._path, read_only=True)
+        found = record_at(disk, floor.position, ending.segment_size)
+        return found is not None and found.crc == floor.crc
+
     def _has_journal(self) -> bool:
-        return _has_journal(RealDisk(self._path, read_only=True))
+        return self._path.is_dir() and _has_journal(RealDisk(self._path, read_only=True))
 
 
 def check_to_lead(
@@ -130,7 +156,7 @@ def check_to_lead(
         JournalError: It is damaged.
     """
     if not _has_journal(disk):
-        if record.floor is not None or record.epoch > 0:
+        if record.floor is not None:  # else no client was ever served, see ``Reigning``
             raise NotThisFolder(
                 f"{path} is empty, and {broker!r} has led broker group {group!r} with another "
                 "folder. Use that folder"

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
@@ -19,7 +20,6 @@ from ternmq.cluster.replication.standing import Loyalty
 from ternmq.journal.copy.copy import Copy, CopySyncJob
 from ternmq.journal.disk.real import RealDisk
 from ternmq.journal.index.open import hints
-from ternmq.journal.log.segment import FOLDER, segment_bases, segment_name
 from ternmq.journal.log.space import AllocateJob
 from ternmq.journal.log.worker import Job, SyncThread
 from ternmq.model.errors import (
@@ -110,20 +110,17 @@ class Replica:
 
     def begin(self, followed: Followed) -> Copy:
         """Return the copy, for a stream that begins; blocks if it has to be made."""
-        copy = self.copy
-        if copy is not None and copy.end < followed.first:
+        copy, first = self.copy, Position(followed.first)
+        if copy is not None and not copy.leads_to(first, Position(followed.matched)):
             # The primary has removed what would follow: nothing here leads to what it has.
-            log.warning("the copy ends at %d, and the primary's journal begins at %d: copied anew",
-                        copy.end, followed.first)  # fmt: skip
-            copy.close()
-            for base in segment_bases(self.disk):
-                self.disk.remove(segment_name(base))
-            self.disk.sync_folder(FOLDER)
-            copy = None
+            log.warning("the copy from %d to %d has nothing of the primary's journal, which begins "
+                        "at %d: copied anew", copy.first, copy.end, first)  # fmt: skip
+            copy.discard(first)
+            copy = self.copy = None
         if copy is None:
             copy = Copy.make(
                 self.disk,
-                first=Position(followed.first),
+                first=first,
                 segment_size=followed.segment_bytes,
                 told=Epoch(followed.epoch),
                 reserve_bytes=self._reserve_bytes,
@@ -245,6 +242,8 @@ class _Stream(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._following: Following | None = None
         self._jobs: set[Job] = set()
+        self._coming: deque[Followed | Refusal | Bytes | Marks | Resign] = deque()
+        """What came and was not taken: the copy has no room for it yet."""
         self._began_us = replica.now_us()
         self._silent_us = int(_CONNECT_S * 1e6)
         self._removed: tuple[Position, Position] = Position(0), Position(0)
@@ -283,8 +282,17 @@ class _Stream(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take what the primary sends, then acknowledge it."""
         try:
-            for event in self._stream.receive(data):
-                self._take(event)
+            self._coming.extend(self._stream.receive(data))
+        except ProtocolError as error:
+            self.end(f"{self._there.broker} sent what cannot be followed: {error}")
+            return
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Take what came; what has no room yet waits for the spare that is being made."""
+        try:
+            while self._coming and self._takes(self._coming[0]):
+                self._coming.popleft()
             self._turn()
         except (ProtocolError, BadStream) as error:
             self.end(f"{self._there.broker} sent what cannot be followed: {error}")
@@ -294,6 +302,21 @@ class _Stream(asyncio.Protocol):
             self._fail(error)
         except ValueError as error:  # a cut below the commit mark
             self.end(f"this copy cannot follow {self._there.broker}: {error}")
+
+    def _takes(self, event: Followed | Refusal | Bytes | Marks | Resign) -> bool:
+        """Take an event; return whether there was room for its bytes."""
+        transport = self._transport
+        assert transport is not None
+        try:
+            self._take(event)
+        except JournalFull:
+            copy = self._replica.copy
+            if copy is None or not copy.spare_is_coming:
+                raise
+            transport.pause_reading()
+            return False
+        transport.resume_reading()
+        return True
 
     def _take(self, event: Followed | Refusal | Bytes | Marks | Resign) -> None:
         now_us, following, replica = self._replica.now_us(), self._following, self._replica
@@ -394,7 +417,8 @@ class _Stream(asyncio.Protocol):
                 return
             copy.synced(job)
             following.synced(self._replica.now_us())
-        self._turn()
+        if not self.ended.done():
+            self._go_on()
 
     def _look(self) -> None:
         """Look a few times a second what is due, and whether the primary is silent."""

@@ -241,6 +241,7 @@ class Node:
             epoch=await asyncio.to_thread(self._folder.epoch_to_begin_with),
             primary=self.settings.name,
             members=(self.me,),
+            floor=await asyncio.to_thread(self._folder.floor_to_begin_with),
             why="the first broker of the group",
             at_us=time.time_ns() // 1000,
         )

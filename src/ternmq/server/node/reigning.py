@@ -133,12 +133,13 @@ class Reigning:
         primary, loop = self.primary, asyncio.get_running_loop()
         assert primary is not None
         look_at = progress_at = loop.time()
+        begun = False
         while not self.deposed.is_set():
             primary.tick()
             journal = self._core.broker.journal
-            if journal.committed and not self._committed.is_set():
-                self._committed.set()
-                await self._put_floor()
+            if journal.committed and not begun:
+                begun = True
+                self._spawn(self._begin_serving())  # MARKS go on while the coordinator is away
             now = loop.time()
             if now >= look_at or self._hint.is_set():
                 self._hint.clear()
@@ -174,6 +175,18 @@ class Reigning:
         except BadRecord as error:
             _disbelieve(error)
 
+    async def _begin_serving(self) -> None:
+        """Let clients be served, and state in the record that this reign has begun.
+
+        In a group without a floor nothing was ever answered, so its first primary may begin with an
+        empty folder. For that to be true the first floor is stored before a client is served.
+        """
+        if self._record.floor is not None:
+            self._committed.set()
+        await self._put_floor()
+        if self.primary is not None and self.primary.record.floor is not None:
+            self._committed.set()
+
     async def _put_floor(self) -> None:
         """State in the record that this reign has begun."""
         async with self._changing:
@@ -199,7 +212,8 @@ class Reigning:
             assert self.primary is not None
             record = self.primary.record
             if record.version != change.replaces:
-                self.primary.withdrawn()  # the record has changed meanwhile; it is asked for anew
+                # The record has changed meanwhile, which has ended this change. Do not withdraw it:
+                # that would end the change that may have begun since, and be on its way uncounted.
                 return
             log.info("members of %s: %s", self._group.name, change.why)
             await self._decided(

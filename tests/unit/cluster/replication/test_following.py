@@ -20,6 +20,7 @@ from ternmq.journal.log.checkpoint import end_if_held
 from ternmq.journal.log.scan import scan
 from ternmq.journal.log.segment import segment_name
 from ternmq.journal.recovery.recovery import open_journal
+from ternmq.model.errors import JournalFull
 from ternmq.model.types import NO_POSITION, Epoch, Position
 from ternmq.record.fact.header import HEADER_BYTES, Kind
 from tests.unit.journal.kit import SEGMENT, body, commit
@@ -346,3 +347,22 @@ def test_a_copy_promoted_by_recovery_has_all() -> None:
     assert [(one.position, one.crc) for one in scan(disk, Position(0))][: len(positions)] == (
         positions
     )
+
+
+def test_bytes_for_which_there_is_no_room_yet_may_come_again() -> None:
+    primary = Primary(MemoryDisk(), 1)
+    primary.append(40)
+    follower = Follower(MemoryDisk(), primary)
+    copy, following = follower.copy, follower.following
+    job = copy.wants_spare()
+    assert job is not None  # it is at work
+    records = primary.stream(Position(0))
+    data = b"".join([one for _, one in records])
+    with pytest.raises(JournalFull):
+        following.records(Position(0), primary.epoch, data, 1)
+    assert copy.spare_is_coming
+    assert following.held == copy.end == 0
+    job.run()
+    copy.spare_ready(job)
+    following.records(Position(0), primary.epoch, data, 1)
+    assert following.held == copy.end == primary.journal.end
