@@ -66,12 +66,15 @@ def test_a_broken_rule_is_noticed(name: str) -> None:
 
 
 def test_a_mutant_is_gone_behind_its_test() -> None:
-    before = {name: [vars(where)[what] for where, what, _ in make()] for name, make in MUTANTS.items()}
+    before = _rules()
     for name in MUTANTS:
         with planted(name):
             pass
-    after = {name: [vars(where)[what] for where, what, _ in make()] for name, make in MUTANTS.items()}
-    assert before == after
+    assert _rules() == before
+
+
+def _rules() -> list[object]:
+    return [vars(where)[what] for make in MUTANTS.values() for where, what, _ in make()]
 
 
 def test_a_kind_that_is_not_there_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""One case: a group that begins, lives through a nemesis, and must be well when it is left alone."""
+"""One case: a group that begins, lives through a nemesis, and is well when it is left alone."""
 
 from __future__ import annotations
 

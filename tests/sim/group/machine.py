@@ -8,6 +8,7 @@ cache lives on, after a power cut only what ``Medium`` draws.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from ternmq.journal.log.segment import FOLDER
@@ -52,10 +53,8 @@ class Life:
         if late_us > 0:
             machine.heap.after(late_us, lambda: self._happen(what))
             return
-        try:
+        with suppress(Died):
             what()
-        except Died:
-            pass
         if not self.over:
             machine.feed()
 
@@ -202,7 +201,11 @@ class Machine:
             base = at - at % size
             number = self.medium.durable_names.get(f"journal/{base:020d}.seg")
             end = min(base + size, stop)
-            part = b"" if number is None else self.medium.stored[number].durable[at - base : end - base]
+            part = (
+                b""
+                if number is None
+                else self.medium.stored[number].durable[at - base : end - base]
+            )
             parts.append(part)
             if len(part) < end - at:
                 break

@@ -102,9 +102,7 @@ class Length(NamedTuple):
     sent: int
 
 
-def _records(
-    disk: SimDisk, start: int, stop: int, size: int
-) -> Iterator[tuple[int, int, Length]]:
+def _records(disk: SimDisk, start: int, stop: int, size: int) -> Iterator[tuple[int, int, Length]]:
     at = start
     while at < stop:
         base = at - at % size

@@ -7,21 +7,30 @@ in this package, whose roles follow those of ``ternmq.server.node``.
 from __future__ import annotations
 
 import dataclasses
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+import msgspec
+from google_crc32c import value as crc32c
+
 from ternmq.cluster.coordination import group as coordination
 from ternmq.cluster.coordination import resolving
 from ternmq.cluster.coordination.port import Refused, Swapped, Unknown
-from ternmq.cluster.coordination.record import Leadership
+from ternmq.cluster.coordination.record import Leadership, pack
 from ternmq.cluster.replication import following, incoming, reign, standing
 from ternmq.cluster.replication.follower import Acknowledgement, Follower
 from ternmq.journal.copy import copy as copying
-from ternmq.journal.recovery import ending
+from ternmq.journal.recovery import ending, recovery
+from ternmq.journal.recovery.cutting import cut_note
 from ternmq.model.types import Position
+from ternmq.record.fact.header import CRC, HEADER_BYTES, Kind
 from tests.sim.group import broker, leading
+from tests.sim.group.copying import Replica
 
+_HEAD: Final = struct.Struct("<IIBB")
+"""Magic, length, version, kind of a record, behind its CRC."""
 Patch = tuple[Any, str, Any]
 """An object, the name of what is replaced, and what takes its place."""
 MUTANTS: Final[dict[str, Callable[[], list[Patch]]]] = {}
@@ -51,11 +60,14 @@ def planted(name: str) -> Iterator[None]:
 
 @_mutant
 def answer_before_the_ack() -> list[Patch]:
+    """Nobody but the primary counts."""
     return [(reign.Reign, "required", lambda self: frozenset())]
 
 
 @_mutant
 def answer_before_the_sync() -> list[Patch]:
+    """What was written counts as on the primary's disk."""
+
     def commit(self: leading.Reigning) -> None:
         self.journal.durable = self.journal.written
         old(self)
@@ -66,6 +78,8 @@ def answer_before_the_sync() -> list[Patch]:
 
 @_mutant
 def shrink_acted_on_at_once() -> list[Patch]:
+    """A member that is taken out does not count before that is known."""
+
     def required(self: Any) -> Any:
         members = self._pending or frozenset(self.record.members)
         return frozenset(one for one in members if one.broker != self._me)
@@ -75,6 +89,8 @@ def shrink_acted_on_at_once() -> list[Patch]:
 
 @_mutant
 def joiner_counted_late() -> list[Patch]:
+    """A joiner counts when the change is known, not when it is sent."""
+
     def required(self: Any) -> Any:
         return frozenset(one for one in self.record.members if one.broker != self._me)
 
@@ -83,6 +99,8 @@ def joiner_counted_late() -> list[Patch]:
 
 @_mutant
 def joiner_not_checked() -> list[Patch]:
+    """A follower joins with whatever it has."""
+
     def may_join(self: Any, follower: Follower, now_us: int, end: Position) -> bool:
         del end
         return (
@@ -97,6 +115,7 @@ def joiner_not_checked() -> list[Patch]:
 
 @_mutant
 def joiner_without_epoch() -> list[Patch]:
+    """A joiner needs what is committed, but not the EPOCH of the reign."""
     old = reign.Reign._may_join
 
     def may_join(self: Any, follower: Follower, now_us: int, end: Position) -> bool:
@@ -111,6 +130,7 @@ def joiner_without_epoch() -> list[Patch]:
 
 @_mutant
 def committed_before_the_epoch() -> list[Patch]:
+    """The commit mark of a reign begins before its EPOCH is committed."""
     old = reign.Reign.__init__
 
     def init(self: Any, *args: Any) -> None:
@@ -122,6 +142,8 @@ def committed_before_the_epoch() -> list[Patch]:
 
 @_mutant
 def unknown_is_failed() -> list[Patch]:
+    """A change of unknown outcome counts as one that failed."""
+
     async def decided(self: leading.Reigning, record: Leadership) -> None:
         outcome = await self.broker.records.change(record)
         if isinstance(outcome, Swapped):
@@ -130,8 +152,6 @@ def unknown_is_failed() -> list[Patch]:
             self.reign.withdrawn()
 
     async def change(coordinator: Any, key: str, record: Leadership) -> Any:
-        from ternmq.cluster.coordination.record import pack
-
         return await coordinator.swap(key, record.version - 1, pack(record))
 
     old = resolving.change
@@ -146,11 +166,14 @@ def unknown_is_failed() -> list[Patch]:
 
 @_mutant
 def a_change_withdrawn_for_another() -> list[Patch]:
+    """A change that was never sent withdraws the one that began since."""
     return [(leading.Reigning, "withdraw", lambda self: self.reign.withdrawn())]
 
 
 @_mutant
 def acknowledged_more_than_was_written() -> list[Patch]:
+    """A follower counts for a record more than it acknowledged."""
+
     def acknowledged(self: Follower, told: Acknowledgement) -> None:
         self.held = Position(max(self.held, told.written + 64))
         if self.granted_us is None or told.sent_us > self.granted_us:
@@ -164,14 +187,13 @@ def acknowledged_more_than_was_written() -> list[Patch]:
 
 @_mutant
 def anyone_elected() -> list[Patch]:
+    """Who is no member stands, too."""
     old = standing.succession
 
     def succession(record: Leadership, me: Any, *args: Any) -> Leadership:
         try:
             return old(record, me, *args)
         except standing.MayNotStand:
-            import msgspec
-
             wrong = msgspec.structs.replace(record, primary=me.broker)
             return old(wrong, me, *args)
 
@@ -189,12 +211,11 @@ def _impatient(self: Any) -> bool:
 
 @_mutant
 def member_by_name() -> list[Patch]:
+    """Another life of a member is a member."""
     old = standing.succession
 
     def succession(record: Leadership, me: Any, *args: Any) -> Leadership:
         members = tuple(me if one.broker == me.broker else one for one in record.members)
-        import msgspec
-
         return old(msgspec.structs.replace(record, members=members), me, *args)
 
     def may_stand(self: Any) -> bool:
@@ -211,9 +232,11 @@ def member_by_name() -> list[Patch]:
 
 @_mutant
 def stands_without_stopping() -> list[Patch]:
+    """Who stands goes on acknowledging until the swap is known."""
+
     async def follow(self: Any, record: Any) -> Any:
         """As it is, but the copy stays open and its stream goes on until the swap is done."""
-        replica = broker.Replica(self)
+        replica = Replica(self)
         replica.open()
         while True:
             record = self._record or record
@@ -224,11 +247,14 @@ def stands_without_stopping() -> list[Patch]:
             if self._may_stand():
                 break
             await self.life.sleep(broker.AGAIN_US)
-        await replica.stream.idle
+        stream = replica.stream
+        if stream is not None:
+            await stream.idle
         replica.sync_all()
         wanted = await self._stand()
-        replica.stream.stop("it stood")
-        await replica.stream.idle
+        if stream is not None:
+            stream.stop("it stood")
+            await stream.idle
         replica.close()
         return wanted
 
@@ -247,21 +273,26 @@ def stands_without_stopping() -> list[Patch]:
 
 @_mutant
 def no_sync_before_the_swap() -> list[Patch]:
-    return [(broker.Replica, "sync_all", lambda self: None)]
+    """Who stands does not sync what it has."""
+    return [(Replica, "sync_all", lambda self: None)]
 
 
 @_mutant
 def promises_forgotten() -> list[Patch]:
+    """An epoch below one that was told of is followed."""
     return [(standing.Loyalty, "may_follow", lambda self, epoch: True)]
 
 
 @_mutant
 def lease_not_asked() -> list[Patch]:
+    """Answers leave whatever the members promised."""
     return [(reign.Reign, "may_answer", lambda self, now_us: not self.deposed)]
 
 
 @_mutant
 def lease_of_the_follower_too_short() -> list[Patch]:
+    """A member stands after a third of its lease."""
+
     def may_stand(self: Any, now_us: int, *, ahead: int = 0) -> bool:
         return bool(now_us - self._promised_us >= self._settings.lease_us // 3)
 
@@ -273,31 +304,23 @@ def lease_of_the_follower_too_short() -> list[Patch]:
 
 @_mutant
 def checksum_not_checked() -> list[Patch]:
-    import struct
-
-    def crc(data: bytes) -> int:
-        return int(struct.unpack_from("<I", _SEEN[-1], _AT[-1])[0]) if _SEEN else len(data)
-
+    """A follower takes records that are damaged."""
     old = incoming.Incoming._checked
 
     def checked(self: Any, data: bytes, at: int, *args: Any) -> Any:
-        _SEEN.append(data)
-        _AT.append(at)
-        try:
-            return old(self, data, at, *args)
-        finally:
-            _SEEN.pop()
-            _AT.pop()
+        """Check a record after its CRC was made right."""
+        _, length, _, kind = _HEAD.unpack_from(data, at + 4)
+        covered = HEADER_BYTES if kind == Kind.PAD else length
+        right = bytearray(data)
+        CRC.pack_into(right, at, crc32c(data[at + 4 : at + covered]))
+        return old(self, bytes(right), at, *args)
 
-    return [(incoming, "crc32c", crc), (incoming.Incoming, "_checked", checked)]
-
-
-_SEEN: list[bytes] = []
-_AT: list[int] = []
+    return [(incoming.Incoming, "_checked", checked)]
 
 
 @_mutant
 def chain_not_checked() -> list[Patch]:
+    """A follower takes records that do not follow the one before."""
     old = incoming.Incoming._checked
 
     def checked(
@@ -311,6 +334,8 @@ def chain_not_checked() -> list[Patch]:
 
 @_mutant
 def begun_behind_another_history() -> list[Patch]:
+    """A copy goes on with a segment, whatever is before it."""
+
     def leads_to(self: copying.Copy, first: Position, matched: Position) -> bool:
         del matched
         return self.end >= first
@@ -320,13 +345,20 @@ def begun_behind_another_history() -> list[Patch]:
 
 @_mutant
 def acknowledged_before_it_was_compared() -> list[Patch]:
+    """What the copy has counts before it was compared."""
     return [
-        (following.Following, "held", property(lambda self: max(self._incoming.end, self._copy.end)))
+        (
+            following.Following,
+            "held",
+            property(lambda self: max(self._incoming.end, self._copy.end)),
+        )
     ]
 
 
 @_mutant
 def committed_beyond_what_was_compared() -> list[Patch]:
+    """A commit mark covers what was not compared."""
+
     def tell(self: Any) -> None:
         self._copy.tell(committed=min(self.commit, self._copy.end), told=self._loyalty.told)
 
@@ -335,7 +367,7 @@ def committed_beyond_what_was_compared() -> list[Patch]:
 
 @_mutant
 def cut_without_zeros() -> list[Patch]:
-    from ternmq.journal.recovery import recovery
+    """What is cut stays behind the end."""
 
     def clear(disk: Any, end: ending.Ending) -> int:
         return recovery._keep_spares(disk, end)
@@ -345,6 +377,8 @@ def cut_without_zeros() -> list[Patch]:
 
 @_mutant
 def copy_note_before_the_bytes() -> list[Patch]:
+    """COPY is written before the bytes are synced."""
+
     def run(self: copying.CopySyncJob) -> None:
         self.copy_file.write(self.note)
         for file in self.files:
@@ -357,6 +391,7 @@ def copy_note_before_the_bytes() -> list[Patch]:
 
 @_mutant
 def durable_taken_from_the_records_of_a_copy() -> list[Patch]:
+    """What the primary's disk had counts as durable here."""
     old = ending._walk
 
     def walk(disk: Any, bases: Any, size: Any, start: Any, note: Any) -> Any:
@@ -368,15 +403,15 @@ def durable_taken_from_the_records_of_a_copy() -> list[Patch]:
 
 @_mutant
 def cut_forgotten() -> list[Patch]:
-    old = copying.cut_note
+    """COPY does not say that a cut is under way."""
 
     def note(stated: Any, at: Any) -> Any:
-        return dataclasses.replace(old(stated, at), synced=stated.synced, cut_to=None)
+        return dataclasses.replace(cut_note(stated, at), synced=stated.synced, cut_to=None)
 
     return [(copying, "cut_note", note)]
 
 
 @_mutant
 def commit_mark_at_the_local_disk() -> list[Patch]:
+    """The commit mark is what the primary's disk has."""
     return [(reign.Reign, "commit_mark", lambda self, durable: durable)]
-

@@ -39,8 +39,8 @@ class Nemesis:
         self._over = False
         self._waits_us = self._chance.choice(PACES_US)
         self._harms: list[Callable[[], None]] = [
-            self._crash, self._crash, self._crash, self._crash, self._crash_both, self._stop, self._resign, self._cut,
-            self._cut, self._break, self._slow, self._store_away, self._store_bad, self._die_in,
+            self._crash, self._crash, self._crash, self._crash, self._crash_both,
+            self._stop, self._resign, self._cut, self._cut, self._break, self._slow, self._store_away, self._store_bad, self._die_in,
             self._die_in, self._cut_at_ack, self._cut_at_ack, self._power_member_then_kill,
             self._pause_primary, self._at, self._at, self._flap, self._write_back, self._disk,
             self._rush, self._leave_behind, self._late_change, self._late_change, self._late_answer,

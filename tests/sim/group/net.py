@@ -138,9 +138,7 @@ class Net:
         """Return the client's end of a connection between two processes."""
         one, other = End(self, client), End(self, server)
         one.peer, other.peer = other, one
-        self._connections = [
-            pair for pair in self._connections if pair[0].open or pair[1].open
-        ]
+        self._connections = [pair for pair in self._connections if pair[0].open or pair[1].open]
         self._connections.append((one, other))
         return one
 

@@ -5,8 +5,8 @@ was, or may have been, answered or shown. It never changes and is never lost:
 
 * at each step of a commit mark: on the primary's medium, and in the file of every recorded member
   that lives (shrinks and joins included: the record is looked at as the coordinator has it);
-* at each change of the record: in the file of every living member, and if it names another reign, on
-  the medium of its primary;
+* at each change of the record: in the file of every living member, and if it names another reign,
+  on the medium of its primary;
 * at the beginning of each reign: in front of its EPOCH;
 * at the end: in all files, and nothing else is.
 """
@@ -96,9 +96,7 @@ class Oracle:
             if life is not None and life.incarnation == one.incarnation:
                 self._holds(machine, start, stop, "is a member, and its file lacks", durable=False)
 
-    def _holds(
-        self, machine: Machine, start: int, stop: int, what: str, *, durable: bool
-    ) -> None:
+    def _holds(self, machine: Machine, start: int, stop: int, what: str, *, durable: bool) -> None:
         if f"journal/{start - start % SEGMENT:020d}.seg" not in machine.disk.files:
             start = max(start, self._first(machine))
         read = machine.on_medium if durable else machine.in_file
@@ -228,7 +226,8 @@ class Oracle:
                 min_epoch=Epoch(record.epoch + 1),
             )
         except CorruptJournal as error:
-            raise Violation(f"an image of {machine.name} in {what} does not open: {error}") from error
+            where = f"{machine.name} in {what}"
+            raise Violation(f"an image of {where} does not open: {error}") from error
         files, truth = disk.image(), self.truth
         for base in range(journal.first, len(truth), SEGMENT):
             wanted = truth[base : base + SEGMENT]
@@ -242,7 +241,8 @@ class Oracle:
         record = self.record
         assert record is not None
         if len(record.members) < len(self._world.machines):
-            raise Violation(f"at rest, and only {[one.broker for one in record.members]} are members")
+            names = [one.broker for one in record.members]
+            raise Violation(f"at rest, and only {names} are members")
         for machine in self._world.machines.values():
             self._holds(machine, 0, len(self.truth), "is at rest, and lacks", durable=False)
             found = self._world.brokers[machine.name]

@@ -242,17 +242,18 @@ class Copy:
 
         The last record; the first record of each epoch, as far as the start or ``write`` met it;
         the first record of each segment. If there are too many, the older ones are left out, but
-        not the oldest. Reads a record of each segment, and may wait for the disk.
+        not the oldest, and not the newest one below the commit mark: that one, every primary has.
+        Reads a record of each segment, and may wait for the disk.
 
         Args:
-            most: Number of checkpoints, at least 2.
+            most: Number of checkpoints, at least 3.
 
         Raises:
             DiskError: The disk could not read.
         """
         if self.last is None:
             return []
-        return self._known.newest(self.first, self.last, most)
+        return self._known.newest(self.first, self.last, most, self.committed)
 
     # -------------------------------------------------------------------------------------- write
 

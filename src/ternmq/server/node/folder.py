@@ -101,8 +101,8 @@ class Folder:
     def floor_to_begin_with(self) -> Floor | None:
         """Return the last record of the folder's journal, for a group that begins with it.
 
-        With it in the leadership record, no other folder can take the place of this one. None: there
-        is no journal.
+        With it in the leadership record, no other folder can take the place of this one. None:
+        there is no journal.
 
         Raises:
             JournalError: The journal is damaged.

@@ -704,3 +704,17 @@ def test_a_crash_while_a_copy_is_discarded_leaves_one_that_opens(left):
             disk.remove(segment_name(base))
     again = Copy.open(disk, reserve_bytes=0)
     assert again is None or again.first == bases[left]
+
+
+def test_of_too_many_checkpoints_the_newest_below_the_commit_mark_is_kept(disk):
+    copy = begun(disk)
+    follow(copy, NEW)
+    everything = [one.position for one in copy.checkpoints()]
+    assert len(everything) > 5
+    shared = everything[-2]
+    copy.tell(committed=Position(shared + 8))
+    assert [one.position for one in copy.checkpoints(4)] == [
+        *everything[:2], shared, everything[-1]
+    ]  # fmt: skip
+    copy.tell(committed=copy.end)
+    assert [one.position for one in copy.checkpoints(4)] == [*everything[:3], everything[-1]]
