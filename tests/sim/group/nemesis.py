@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tests.sim.group.machine import Life
-from tests.sim.group.world import World
+from tests.sim.group.world import PACE_US, World
 
 PAUSES_US: Final = (20_000, 300_000, 1_000_000, 3_000_000, 6_000_000)
 DOWN_US: Final = (5_000, 100_000, 1_000_000, 4_000_000, 8_000_000)
@@ -39,12 +39,12 @@ class Nemesis:
         self._over = False
         self._waits_us = self._chance.choice(PACES_US)
         self._harms: list[Callable[[], None]] = [
-            self._crash, self._crash, self._crash, self._crash, self._crash_both,
-            self._stop, self._resign, self._cut, self._cut, self._break, self._slow, self._store_away, self._store_bad, self._die_in,
-            self._die_in, self._cut_at_ack, self._cut_at_ack, self._power_member_then_kill,
-            self._pause_primary, self._at, self._at, self._flap, self._write_back, self._disk,
-            self._rush, self._leave_behind, self._late_change, self._late_change, self._late_answer,
-            self._split,
+            self._crash, self._crash, self._crash, self._crash, self._crash_both, self._stop,
+            self._resign, self._cut, self._cut, self._break, self._slow, self._store_away,
+            self._store_bad, self._die_in, self._die_in, self._cut_at_ack, self._cut_at_ack,
+            self._power_member_then_kill, self._pause_primary, self._at, self._at, self._flap,
+            self._write_back, self._disk, self._rush, self._leave_behind, self._late_change,
+            self._late_change, self._late_answer, self._split,
         ]  # fmt: skip
 
     def run(self) -> None:
@@ -63,7 +63,7 @@ class Nemesis:
         world.store.heal()
         world.lies = 0
         world.armed.clear()
-        world.pace_us = 60_000
+        world.pace_us = PACE_US
         for name, machine in world.machines.items():
             machine.dies_in = ""
             machine.faults.plan(self._chance, on=False)
@@ -193,7 +193,15 @@ class Nemesis:
             machine.faults.plan(self._chance, on=True)
 
     def _rush(self) -> None:
-        self._world.pace_us = self._chance.choice((5000, 20_000, 60_000, 300_000))
+        self._load(self._chance.choice((4000, 20_000, 300_000)), 1_500_000)
+
+    def _load(self, pace_us: int, for_us: int) -> None:
+        """Have clients send more, or less, for a while."""
+        self._world.pace_us = pace_us
+        self._heap.after(for_us, self._usual)
+
+    def _usual(self) -> None:
+        self._world.pace_us = PACE_US if not self._over else self._world.pace_us
 
     # -- templates --------------------------------------------------------------------------------
 
@@ -292,8 +300,7 @@ class Nemesis:
         for_us = self._chance.choice((4_000_000, 8_000_000))
         self._note(f"split {primary} off for {for_us}")
         self._heap.reached("the primary split off, with clients")
-        self._world.pace_us = 5000
-        self._heap.after(for_us, self._rush)
+        self._load(12_000, for_us)
         self._world.store.cut[primary] = self._heap.time_us + for_us
         for other in self._names():
             if other != primary:
@@ -306,7 +313,7 @@ class Nemesis:
         def late(life: Life) -> None:
             self._note(f"a late answer for {life.machine.name}")
             self._world.store.next_answer_us = self._chance.randrange(300_000, 3_000_000)
-            self._world.pace_us = 5000
+            self._load(5000, 2_000_000)
 
         self._world.armed["served"] = late
 
@@ -324,6 +331,5 @@ class Nemesis:
         """Keep a broker away while much is written and the oldest segments go."""
         name = self._member()
         self._note(f"leave {name} behind")
-        self._world.pace_us = 2000
-        self._heap.after(3_000_000, self._rush)
+        self._load(4000, 2_000_000)
         self.kill(name, power=self._chance.random() < 0.5, again_us=4_000_000)

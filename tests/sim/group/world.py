@@ -18,6 +18,8 @@ from tests.sim.group.oracle import Oracle
 from tests.sim.group.store import Store
 
 NAMES: Final = ("a", "b", "c")
+PACE_US: Final = 60_000
+"""Longest time between two messages of clients, usually."""
 SIZES: Final = (20, 60, 200, 900)
 
 
@@ -40,7 +42,7 @@ class World:
         self.brokers: dict[str, Broker] = {}
         self.armed: dict[str, Callable[[Life], None]] = {}
         self.crashes = 0
-        self.pace_us = 60_000
+        self.pace_us = PACE_US
         self.lies = 0
         """How many of 1000 pieces of a stream are changed on their way."""
         self._number = 0
