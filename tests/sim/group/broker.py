@@ -58,7 +58,7 @@ class Broker:
     @property
     def me(self) -> Member:
         """This process, as a member."""
-        return Member(self.name, self.life.incarnation)
+        return Member(self.name, 0 if self.group.synced else self.life.incarnation)
 
     def fails(self, error: Exception) -> None:
         """The process ends, since its disk has failed; it comes back after a while."""
@@ -77,6 +77,11 @@ class Broker:
             return False
         Link(reigning, end)
         return True
+
+    def hand_over(self) -> None:
+        """Hand over to a member, if this broker leads and has one; as ``cluster switch`` will."""
+        if self.reigning is not None and self.reigning.served:
+            self.life.spawn(self.reigning.hand_over())
 
     # -- the record -------------------------------------------------------------------------------
 

@@ -8,8 +8,9 @@ from tests.sim.group.nemesis import Nemesis
 from tests.sim.group.world import World
 from tests.sim.tape import Violation
 
-KINDS: Final = {"pair": 2, "trio": 3}
-ROTATION: Final = ("pair", "trio", "pair")
+KINDS: Final = {"pair": 2, "trio": 3, "synced": 3}
+"""How many brokers there are. ``synced``: those that acknowledge what their disks have."""
+ROTATION: Final = ("pair", "trio", "pair", "synced")
 """Kinds in the order in which cases take them."""
 BEGIN_US: Final = (100_000, 2_000_000, 2_000_000)
 """How long it is left alone at the beginning, one of these."""
@@ -29,7 +30,8 @@ class Case:
     def __init__(self, name: str) -> None:
         self.name = name
         self.kind = name.partition("/")[0]
-        self.world = World(f"group {name}", KINDS[self.kind])
+        synced = self.kind == "synced"
+        self.world = World(f"group {name}", KINDS[self.kind], synced=synced)
         self.nemesis = Nemesis(self.world)
 
     @property
@@ -92,7 +94,5 @@ class Case:
     def _whole(self) -> bool:
         world, record = self.world, self.world.oracle.record
         assert record is not None
-        lives = {(one.broker, one.incarnation) for one in record.members}
-        return lives == {
-            (name, broker.life.incarnation) for name, broker in world.brokers.items()
-        } and len(lives) == len(world.machines)
+        there = {broker.me for broker in world.brokers.values()}
+        return set(record.members) == there and len(there) == len(world.machines)

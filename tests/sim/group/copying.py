@@ -242,7 +242,11 @@ class Stream:
     def _begin(self, followed: Followed, now_us: int) -> None:
         copy = self._replica.begin(followed)
         self.following = Following(
-            copy, self._broker.loyalty, accepted_of(followed), synced_only=False, now_us=now_us
+            copy,
+            self._broker.loyalty,
+            accepted_of(followed),
+            synced_only=self._broker.group.synced,
+            now_us=now_us,
         )
         if copy.end > followed.start:
             self._broker.group.heap.reached("a stream begins before the copy's end")

@@ -12,6 +12,7 @@ from ternmq.cluster.coordination.port import Refused, Swapped
 from ternmq.cluster.coordination.record import Floor, Leadership, Progress
 from ternmq.cluster.replication.follower import Acknowledgement, Follower, Kind
 from ternmq.cluster.replication.reign import Change, Reign, StrangeAcknowledgement
+from ternmq.cluster.replication.standing import handover
 from ternmq.journal.log.checkpoint import end_if_held
 from ternmq.journal.log.journal import AllocateJob, Journal, SyncJob
 from ternmq.model.errors import DiskError, JournalError, JournalFailed, JournalFull
@@ -44,6 +45,7 @@ PIECE_BYTES: Final = 3000
 SYNC_US: Final = (100, 300, 1000, 4000, 20_000)
 KEPT_SEGMENTS: Final = 3
 PATIENCE_US: Final = 6_000_000
+HAND_OVER_TRIES: Final = 40
 
 
 class Sent(NamedTuple):
@@ -74,7 +76,7 @@ class Reigning:
         self._changing = Lock()
         self._hint = Event()
         self._floor: Floor
-        self._closed = False
+        self._closed = self._drains = self._silent = False
         self._turn_due = False
         self._syncing: SyncJob | None = None
         self._sparing = False
@@ -116,11 +118,48 @@ class Reigning:
     def _now_us(self) -> int:
         return self.broker.machine.now_us()
 
+    async def hand_over(self) -> None:
+        """Take no more; when a member has everything on its disk, name it in the record."""
+        if self._drains:
+            return
+        self._drains = True
+        await self._changing.acquire()  # no change of the members is out
+        for _ in range(HAND_OVER_TRIES):
+            target, record = self._has_all(), self.reign.record
+            if target is None or self.reign.deposed or self._closed:
+                await self._life.sleep(TICK_US // 2)
+                continue
+            self._silent = True  # from here on nothing is answered, whatever becomes of the swap
+            self.broker.group.fired("hand over", self._life)
+            wanted = handover(record, target, self.broker.records.writer(), "", 0)
+            while not self.deposed.is_set and not self._closed:
+                outcome = await self.broker.records.change(wanted)
+                if isinstance(outcome, Swapped):
+                    self.broker.group.heap.reached("handed over")
+                    self.learned(wanted)
+                elif isinstance(outcome, Refused):
+                    break
+                await self._life.sleep(AGAIN_US)
+            break
+        self._drains = self._silent = False
+        self._changing.release()
+
+    def _has_all(self) -> str | None:
+        """Return a member whose disk has the whole journal, all of which is committed."""
+        end = self.journal.end
+        if self.journal.committed != end:
+            return None
+        names = [one.broker for one in self.reign.record.members if one.broker != self.broker.name]
+        for one in self.links:
+            if one.broker in names and one.synced == end:
+                return one.broker
+        return None
+
     # -- clients ----------------------------------------------------------------------------------
 
     def send(self, number: int, size: int) -> bool:
         """Take a message of a client; return whether it was taken."""
-        if not self.served or self._closed or self.reign.deposed:
+        if not self.served or self._closed or self.reign.deposed or self._drains:
             return False
         body = f"{number:010d}".encode().ljust(size - 1, b".") + b"!"
         try:
@@ -216,7 +255,7 @@ class Reigning:
         journal, waiting = self.journal, self._waiting
         if not waiting or waiting[0].end > journal.committed:
             return
-        if self._closed or not self.reign.may_answer(self._now_us()):
+        if self._closed or self._silent or not self.reign.may_answer(self._now_us()):
             self.broker.group.heap.reached("an answer held back by the lease")
             return
         oracle = self.broker.group.oracle
@@ -359,11 +398,15 @@ class Link:
 
     Attributes:
         sent: Position up to which it was sent; None before the stream begins.
+        broker: Who follows.
+        synced: Position up to which its disk has the journal.
     """
 
     def __init__(self, reigning: Reigning, end: End) -> None:
         self.end = end
         self.sent: Position | None = None
+        self.broker = ""
+        self.synced = Position(0)
         self._reigning = reigning
         self._follower: Follower | None = None
         self._acked = Position(0)
@@ -414,11 +457,13 @@ class Link:
         self.end.send(
             Followed(reigning.broker.name, reigning.epoch, journal.first, matched, start, now_us)
         )
-        follower = reigning.reign.came(follow.broker, follow.incarnation, Kind.MEMBER, now_us)
+        kind = Kind.SYNCED if reigning.broker.group.synced else Kind.MEMBER
+        follower = reigning.reign.came(follow.broker, follow.incarnation, kind, now_us)
         for other in list(reigning.links):
             if other._follower is follower:
                 other.cut()
         self._follower, self.sent, self._acked = follower, start, start
+        self.broker = follow.broker
         self._marks(now_us)
         self.pump()
 
@@ -435,7 +480,7 @@ class Link:
             reigning.broker.group.oracle.strange(error)
             self.cut()
             return
-        self._acked = ack.written
+        self._acked, self.synced = ack.written, ack.synced
         reigning.commit()
         self.pump()
 

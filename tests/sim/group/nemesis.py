@@ -44,7 +44,7 @@ class Nemesis:
             self._store_bad, self._die_in, self._die_in, self._cut_at_ack, self._cut_at_ack,
             self._power_member_then_kill, self._pause_primary, self._at, self._at, self._flap,
             self._write_back, self._disk, self._rush, self._leave_behind, self._late_change,
-            self._late_change, self._late_answer, self._split,
+            self._late_change, self._late_answer, self._split, self._switch, self._switch,
         ]  # fmt: skip
 
     def run(self) -> None:
@@ -306,6 +306,22 @@ class Nemesis:
             if other != primary:
                 self._world.net.cut(primary, other, for_us)
                 self._world.net.cut(other, primary, for_us)
+
+    def _switch(self) -> None:
+        """Hand over in order; sometimes one of the two dies in it, or the change comes late."""
+        broker = self._world.brokers.get(self._primary())
+        if broker is None:
+            return
+        self._note(f"switch from {broker.name}")
+        broker.hand_over()
+        what = self._chance.randrange(4)
+        if what == 0:
+            self._world.armed["hand over"] = lambda life: self._heap.after(
+                self._chance.choice((0, 500, 5000, 300_000)),
+                lambda: self.kill(self._any(), power=self._chance.random() < 0.6),
+            )
+        elif what == 1:
+            self._world.store.next_late_us = self._chance.randrange(1_000_000, 6_000_000)
 
     def _late_answer(self) -> None:
         """A reign begins, and the coordinator takes its time to say that it knows."""

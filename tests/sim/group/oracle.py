@@ -93,7 +93,9 @@ class Oracle:
         for one in record.members:
             machine = self._world.machines[one.broker]
             life = machine.life
-            if life is not None and life.incarnation == one.incarnation:
+            if not one.incarnation and one.broker != record.primary:
+                self._holds(machine, start, stop, "is a member, and its disk lacks", durable=True)
+            elif life is not None and life.incarnation == one.incarnation:
                 self._holds(machine, start, stop, "is a member, and its file lacks", durable=False)
 
     def _holds(self, machine: Machine, start: int, stop: int, what: str, *, durable: bool) -> None:

@@ -29,10 +29,12 @@ class World:
     Attributes:
         armed: What is to be done when something happens next, by its name.
         crashes: How many processes died so far.
+        synced: Followers acknowledge what their disks have, and stay members over restarts.
         pace_us: Longest time between two messages of clients; 0: none comes.
     """
 
-    def __init__(self, seed: str, count: int) -> None:
+    def __init__(self, seed: str, count: int, *, synced: bool = False) -> None:
+        self.synced = synced
         self.heap = Heap(seed)
         self.settings = CopySettings()
         self.net = Net(self.heap)
