@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 SEGMENT: Final = 8192
 RESERVE: Final = SEGMENT
 LOOK_US: Final = 50_000
+RETRY_US: Final = 1_000_000
 SILENT_US: Final = 2_000_000
 SYNC_US: Final = (100, 1000, 4000, 30_000)
 
@@ -124,7 +125,7 @@ class Stream:
         self._life = replica.broker.life
         self._jobs: set[Job] = set()
         self._coming: deque[object] = deque()
-        self._began_us = self._now_us()
+        self._began_us = self._retried_us = self._now_us()
         self._removed = (Position(0), Position(0))
         end.side = self
         if not end.open:
@@ -323,6 +324,9 @@ class Stream:
             self.stop("it is silent")
             return
         try:
+            if now_us - self._retried_us >= RETRY_US and self._replica.copy is not None:
+                self._retried_us = now_us
+                self._replica.copy.retry_spare()
             self._turn()
             self._remove()
         except JournalError as error:

@@ -281,6 +281,8 @@ class Reigning:
                 self._hint.clear()
                 look_at = now_us + LOOK_US
                 self._spawn(self._look())
+                journal.retry_spare()
+                self.touch()
             if now_us >= progress_at and self.served:
                 progress_at = now_us + PROGRESS_US
                 progress = Progress(self.epoch, journal.committed)

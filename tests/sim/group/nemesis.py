@@ -44,7 +44,8 @@ class Nemesis:
             self._store_bad, self._die_in, self._die_in, self._cut_at_ack, self._cut_at_ack,
             self._power_member_then_kill, self._pause_primary, self._at, self._at, self._flap,
             self._write_back, self._disk, self._rush, self._leave_behind, self._late_change,
-            self._late_change, self._late_answer, self._split, self._switch, self._switch,
+            self._late_change, self._late_answer, self._split, self._split_member,
+            self._switch, self._switch,
         ]  # fmt: skip
 
     def run(self) -> None:
@@ -279,7 +280,7 @@ class Nemesis:
 
     def _late_change(self) -> None:
         """A change arrives when it was given up, and the broker that it names is away by then."""
-        what = self._chance.choice(("grow", "shrink", "stand sent"))
+        what = self._chance.choice(("grow", "shrink", "stand sent", "stand sent"))
 
         def late(life: Life) -> None:
             name = life.machine.name
@@ -322,6 +323,15 @@ class Nemesis:
             )
         elif what == 1:
             self._world.store.next_late_us = self._chance.randrange(1_000_000, 6_000_000)
+
+    def _split_member(self) -> None:
+        """Part a member from everybody, so that it stands without knowing that it is out."""
+        name, for_us = self._member(), self._chance.choice((4_000_000, 6_000_000))
+        self._note(f"split {name} off for {for_us}")
+        self._world.store.cut[name] = self._heap.time_us + for_us
+        for other in self._names():
+            self._world.net.cut(name, other, for_us)
+            self._world.net.cut(other, name, for_us)
 
     def _late_answer(self) -> None:
         """A reign begins, and the coordinator takes its time to say that it knows."""

@@ -44,6 +44,8 @@ _CONNECT_S: Final = 2.0
 _LOOK_S: Final = 0.05
 """Interval at which a follower looks whether there is something to sync, and whether it is silent
 at the other end."""
+_RETRY_US: Final = 1_000_000
+"""Interval at which a disk that was full is looked at again."""
 
 
 class Replica:
@@ -244,7 +246,7 @@ class _Stream(asyncio.Protocol):
         self._jobs: set[Job] = set()
         self._coming: deque[Followed | Refusal | Bytes | Marks | Resign] = deque()
         """What came and was not taken: the copy has no room for it yet."""
-        self._began_us = replica.now_us()
+        self._began_us = self._retried_us = replica.now_us()
         self._silent_us = int(_CONNECT_S * 1e6)
         self._removed: tuple[Position, Position] = Position(0), Position(0)
         """Where the primary's journal begins, and how far it was durable when it said so first."""
@@ -428,6 +430,10 @@ class _Stream(asyncio.Protocol):
             self.end(f"{self._there.broker} is silent")
             return
         try:
+            copy = self._replica.copy
+            if copy is not None and now_us - self._retried_us >= _RETRY_US:
+                self._retried_us = now_us
+                copy.retry_spare()
             self._turn()
             self._remove()
         except JournalError as error:
