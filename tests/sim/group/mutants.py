@@ -23,7 +23,6 @@ from ternmq.cluster.replication import following, incoming, reign, standing
 from ternmq.cluster.replication.follower import Acknowledgement, Follower
 from ternmq.journal.copy import copy as copying
 from ternmq.journal.recovery import ending, recovery
-from ternmq.journal.recovery.cutting import cut_note
 from ternmq.model.types import Position
 from ternmq.record.fact.header import CRC, HEADER_BYTES, Kind
 from tests.sim.group import broker, leading
@@ -399,16 +398,6 @@ def durable_taken_from_the_records_of_a_copy() -> list[Patch]:
         return dataclasses.replace(found, copy=note)
 
     return [(ending, "_walk", walk)]
-
-
-@_mutant
-def cut_forgotten() -> list[Patch]:
-    """COPY does not say that a cut is under way."""
-
-    def note(stated: Any, at: Any) -> Any:
-        return dataclasses.replace(cut_note(stated, at), synced=stated.synced, cut_to=None)
-
-    return [(copying, "cut_note", note)]
 
 
 @_mutant
