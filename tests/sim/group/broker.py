@@ -10,7 +10,7 @@ from ternmq.cluster.coordination.record import Leadership, Member
 from ternmq.cluster.replication.standing import Loyalty, MayNotStand, succession
 from ternmq.journal.recovery.recovery import open_journal
 from ternmq.model.errors import CorruptJournal, DiskError, JournalError
-from ternmq.model.types import Epoch
+from ternmq.model.types import Epoch, Position
 from ternmq.server.node.folder import NotThisFolder, check_to_lead
 from tests.sim.group.copying import RESERVE, SEGMENT, Replica
 from tests.sim.group.heap import Event
@@ -37,6 +37,7 @@ class Broker:
 
     Attributes:
         reigning: Its reign, while it leads.
+        committed: How far its last reign was committed.
     """
 
     def __init__(self, group: World, machine: Machine, life: Life) -> None:
@@ -47,6 +48,7 @@ class Broker:
         self.records = Records(Client(group.store, life), NAME, machine.name, life.incarnation)
         self.loyalty = Loyalty(group.settings, Epoch(0), machine.now_us())
         self.reigning: Reigning | None = None
+        self.committed = Position(0)
         self._record: Leadership | None = None
         self._absent = False
         self._hint = Event()
@@ -99,7 +101,7 @@ class Broker:
         self._absent = found is None
         if found is not None:
             self._record = found
-            self.loyalty.hears_of(found.epoch)
+            self.loyalty.learns(found.epoch, self.machine.now_us())
             self.life.told = max(self.life.told, found.epoch)
         return found
 
@@ -213,10 +215,12 @@ class Broker:
         if record is None or isinstance(progress, Unknown):
             await self.life.sleep(AGAIN_US)
             return None
+        if record.primary != self.name and not self._may_stand():
+            self.group.heap.reached("may not stand")
+            return None
         try:
             wanted = succession(record, self.me, self.records.writer(), record.writes, "", 0)
         except MayNotStand:
-            self.group.heap.reached("may not stand")
             return None
         check_to_lead(self.machine.disk, self.name, self.name, NAME, record, progress)
         self.group.fired("stand sent", self.life)
@@ -244,6 +248,7 @@ class Broker:
         await reigning.deposed.future
         reigning.close()
         self.reigning = None
+        self.committed = max(self.committed, journal.committed)
         while reigning.syncing:
             await self.life.sleep(1000)
         journal.close()

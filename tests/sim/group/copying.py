@@ -48,6 +48,7 @@ class Replica:
         if self.copy is not None:
             loyalty.hears_of(self.copy.told)
             loyalty.hears_of(self.copy.last_epoch)
+            self.copy.tell(committed=self.broker.committed)
             self.broker.group.oracle.opened(self.broker, self.copy)
 
     def begin(self, followed: Followed) -> Copy:

@@ -83,8 +83,12 @@ class Replica:
 
     # -- the folder -------------------------------------------------------------------------------
 
-    async def open(self, journal: int) -> None:
+    async def open(self, journal: int, committed: Position) -> None:
         """Open the copy in the folder, or turn the folder's journal into one.
+
+        Args:
+            journal: Number of the group's journal.
+            committed: How far this process was committed as a primary: that is never cut.
 
         Raises:
             AlreadyRunning: Another process uses the folder.
@@ -101,6 +105,7 @@ class Replica:
         if self.copy is not None:
             self.loyalty.hears_of(self.copy.told)
             self.loyalty.hears_of(self.copy.last_epoch)
+            self.copy.tell(committed=committed)
 
     def _open(self) -> Copy | None:
         hint = next((one.begin for one in hints(self.disk)), None)

@@ -32,7 +32,7 @@ from ternmq.cluster.coordination.record import BadRecord, Leadership, Member
 from ternmq.cluster.replication.settings import CopySettings
 from ternmq.cluster.replication.standing import Loyalty, MayNotStand, succession
 from ternmq.model.errors import JournalError
-from ternmq.model.types import Epoch
+from ternmq.model.types import Epoch, Position
 from ternmq.model.units import Address
 from ternmq.model.version import __version__
 from ternmq.server.app import EXIT_FAILED, EXIT_OK, Server, run_in_loop
@@ -98,6 +98,8 @@ class Node:
         self._hint = asyncio.Event()
         self._news = asyncio.Event()
         """Set whenever the record was read anew."""
+        self._committed = Position(0)
+        """How far the reigns of this process were committed."""
         self._begins_us: int | None = None
         """Broker time with which a reign begins, as the primary before it had it."""
         self._told = ""
@@ -213,7 +215,7 @@ class Node:
         self._say("")
         if found is not None:
             self._record = found
-            self._loyalty.hears_of(found.epoch)
+            self._loyalty.learns(found.epoch, boot_us())
         self._news.set()
         return found
 
@@ -272,7 +274,7 @@ class Node:
     async def _follow(self, record: Leadership) -> Leadership | None:
         """Copy from the primary; return the record by which this broker leads, or None."""
         replica = Replica(self.settings, self.incarnation, self._loyalty, boot_us)
-        await replica.open(record.journal)
+        await replica.open(record.journal, self._committed)
         try:
             while not self.stopping.is_set():
                 record = self._record or record
@@ -347,6 +349,8 @@ class Node:
         if record is None or isinstance(progress, Unknown):
             await self._pause(_AGAIN_S)
             return None
+        if record.primary != self.settings.name and not self._may_stand():
+            return None  # another member was faster, or this one is none any more
         try:
             wanted = succession(
                 record,
@@ -407,6 +411,7 @@ class Node:
             log.info("stopped")
             return EXIT_OK
         finally:
+            self._committed = max(self._committed, reigning.commit_mark)
             self.server = None
             for task in waits:
                 task.cancel()

@@ -16,7 +16,7 @@ from ternmq.cluster.coordination.port import Refused, Swapped, Unknown
 from ternmq.cluster.coordination.record import BadRecord, Floor, Leadership, Progress
 from ternmq.cluster.replication.reign import Change, Reign
 from ternmq.cluster.replication.settings import CopySettings
-from ternmq.model.types import Epoch
+from ternmq.model.types import Epoch, Position
 from ternmq.server.replication.primary import Primary
 from ternmq.settings import Settings
 
@@ -77,6 +77,11 @@ class Reigning:
         self._hint = asyncio.Event()
         self._unwatch: Callable[[], None] = lambda: None
         self._keeping: asyncio.Task[None] | None = None
+
+    @property
+    def commit_mark(self) -> Position:
+        """How far this reign was committed; 0 if it never began."""
+        return Position(0) if self.primary is None else self._core.broker.journal.committed
 
     # -- called by the server ---------------------------------------------------------------------
 
