@@ -278,24 +278,17 @@ def no_sync_before_the_swap() -> list[Patch]:
 
 @_mutant
 def promises_forgotten() -> list[Patch]:
-    """An epoch below one that was told of is followed."""
-    return [(standing.Loyalty, "may_follow", lambda self, epoch: True)]
+    """Which epochs there were is not remembered."""
+    return [
+        (standing.Loyalty, "hears_of", lambda self, epoch: None),
+        (standing.Loyalty, "learns", lambda self, epoch, now_us: None),
+    ]
 
 
 @_mutant
 def lease_not_asked() -> list[Patch]:
     """Answers leave whatever the members promised."""
     return [(reign.Reign, "may_answer", lambda self, now_us: not self.deposed)]
-
-
-@_mutant
-def lease_of_the_follower_too_short() -> list[Patch]:
-    """A member stands after a third of its lease."""
-
-    def may_stand(self: Any, now_us: int, *, ahead: int = 0) -> bool:
-        return bool(now_us - self._promised_us >= self._settings.lease_us // 3)
-
-    return [(standing.Loyalty, "may_stand", may_stand)]
 
 
 # -- the stream and the copy ---------------------------------------------------------------------

@@ -45,13 +45,14 @@ class Nemesis:
             self._power_member_then_kill, self._pause_primary, self._at, self._at, self._flap,
             self._write_back, self._disk, self._rush, self._leave_behind, self._late_change,
             self._late_change, self._late_answer, self._split, self._split_member,
-            self._switch, self._switch,
+            self._switch, self._switch, self._zombie,
         ]  # fmt: skip
 
     def run(self) -> None:
         """Begin."""
         self._world.lies = self._chance.choice((0, 0, 0, 10))
         self._world.oracle.lies = bool(self._world.lies)
+        self._world.misleads = self._chance.choice((0, 0, 30))
         self._world.store.bad = self._chance.choice((0, 0, 5, 20))
         self._next()
 
@@ -62,7 +63,7 @@ class Nemesis:
         self.done.append("all is well")
         world.net.heal()
         world.store.heal()
-        world.lies = 0
+        world.lies = world.misleads = 0
         world.armed.clear()
         world.pace_us = PACE_US
         for name, machine in world.machines.items():
@@ -332,6 +333,30 @@ class Nemesis:
         for other in self._names():
             self._world.net.cut(name, other, for_us)
             self._world.net.cut(other, name, for_us)
+
+    def _zombie(self) -> None:
+        """Let a primary be deposed without knowing it, and lead followers to it again."""
+        world, primary = self._world, self._primary()
+        others = [name for name in self._names() if name != primary]
+        self._note(f"{primary} is to be deposed unknowingly")
+        world.store.cut[primary] = self._heap.time_us + 12_000_000
+        for other in others:
+            world.net.cut(primary, other, 3_800_000)
+            world.net.cut(other, primary, 3_800_000)
+        misleads, world.misleads = world.misleads, 70
+
+        def again() -> None:
+            for one in others:
+                for other in others:
+                    if one < other:
+                        world.net.break_between(one, other)
+
+        def ends() -> None:
+            world.misleads = 0 if self._over else misleads
+
+        for after_us in range(4_500_000, 12_000_000, 500_000):
+            self._heap.after(after_us, again)
+        self._heap.after(12_000_000, ends)
 
     def _late_answer(self) -> None:
         """A reign begins, and the coordinator takes its time to say that it knows."""

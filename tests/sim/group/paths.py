@@ -25,7 +25,7 @@ REQUIRED: Final = (
     "the copy waits for a spare", "a stream that cannot be followed",
     "a damaged byte on its way", "bytes of another history on their way",
     "an answer held back by the lease", "messages without an answer",
-    "whole again", "handed over",
+    "a follower came to another primary", "whole again", "handed over",
     *[f"died in: {name}" for name in BLOCKING],
 )  # fmt: skip
 

@@ -47,6 +47,8 @@ class World:
         self.pace_us = PACE_US
         self.lies = 0
         """How many of 1000 pieces of a stream are changed on their way."""
+        self.misleads = 0
+        """How many of 100 connections lead to another broker that thinks that it leads."""
         self._number = 0
         for machine in self.machines.values():
             machine.on_death = partial(self._died, machine)
@@ -109,7 +111,8 @@ class World:
     async def connect(self, life: Life, name: str) -> End | None:
         """Return a connection to a broker that leads; None if it cannot be reached or refuses."""
         answer: Future[End | None] = Future()
-        machine = self.machines[name]
+        machine = self.machines[self._misled(life.machine.name, name)]
+        name = machine.name
         here = life.machine.name
         life.after(CONNECT_US, lambda: answer.set(None))
 
@@ -138,6 +141,18 @@ class World:
         if not self.net.is_cut(here, name):
             self.heap.after(self.net.delay_us(here, name), arrive)
         return await answer
+
+    def _misled(self, here: str, name: str) -> str:
+        """Return whom an address leads to: sometimes another broker that thinks that it leads."""
+        others = [
+            one.name
+            for one in self.brokers.values()
+            if one.name not in (here, name) and one.reigning is not None
+        ]
+        if not others or self.heap.chance.randrange(100) >= self.misleads:
+            return name
+        self.heap.reached("a follower came to another primary")
+        return self.heap.chance.choice(others)
 
     def _back(self, sender: str, life: Life, call: Callable[[], None]) -> None:
         """Have something happen at a process, if the way back is there."""
