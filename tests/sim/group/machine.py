@@ -69,6 +69,8 @@ class Life:
         self._tasks = [one for one in self._tasks if not one.over]
         task = Task(work, lambda step: self.after(0, step))
         self._tasks.append(task)
+        if self.over:
+            task.cancel()
         return task
 
     def end(self) -> None:
