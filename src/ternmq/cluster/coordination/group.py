@@ -108,18 +108,20 @@ class Group:
             BadRecord: The coordinator holds rubbish.
             WentBack: It holds an older version than this process has seen.
         """
-        found = await self._coordinator.read(self._key)
-        if found is None:
-            if self._newest:
-                raise WentBack(f"{self._key} was at version {self._newest}, and is gone")
-            return None
-        if isinstance(found, Unknown):
-            return found
-        record = unpack(found.value, found.version)
-        if record.version < self._newest:
-            raise WentBack(f"{self._key} was at version {self._newest}, and is at {record.version}")
-        self._newest = record.version
-        return record
+        while True:
+            newest = self._newest
+            found = await self._coordinator.read(self._key)
+            if isinstance(found, Unknown):
+                return found
+            record = None if found is None else unpack(found.value, found.version)
+            version = 0 if record is None else record.version
+            if version < newest:
+                is_now = "is gone" if record is None else f"is at {version}"
+                raise WentBack(f"{self._key} was at version {newest}, and {is_now}")
+            if version >= self._newest:
+                self._newest = version
+                return record
+            # It was overtaken by a newer answer, which came while this one was on its way.
 
     async def change(self, record: Leadership) -> Outcome:
         """Replace the record, and find out what became of it; as ``resolving.change``."""

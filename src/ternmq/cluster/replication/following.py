@@ -20,6 +20,7 @@ from ternmq.cluster.replication.incoming import BadStream, Incoming, Piece
 from ternmq.cluster.replication.standing import Loyalty
 from ternmq.journal.copy.copy import Copy
 from ternmq.journal.log.checkpoint import Checkpoint
+from ternmq.model.errors import JournalFull
 from ternmq.model.types import NO_POSITION, Epoch, Position
 from ternmq.record.fact.header import HEADER, HEADER_BYTES, Kind
 
@@ -130,17 +131,24 @@ class Following:
 
         Raises:
             BadStream: They are not what follows; nothing of them was written.
+            JournalFull: The copy has no room for them, or not yet (``Copy.spare_is_coming``).
+                Nothing of them was written: the same call may pass later.
             CommittedCut: The primary lacks what this copy was told to be committed; nothing was
                 changed.
             JournalError: The copy cannot go on.
         """
         self.heard_us = now_us
-        pieces = self._incoming.take(position, epoch, data)
-        copy = self._copy
+        incoming, copy = self._incoming, self._copy
+        before = incoming.place
+        pieces = incoming.take(position, epoch, data)
         if position < copy.end:
             pieces = self._differing(position, data, pieces)
         if pieces:
-            self._write(pieces)
+            try:
+                self._write(pieces)
+            except JournalFull:
+                incoming.place = before
+                raise
             if self._unsynced_us is None:
                 self._unsynced_us = now_us
         self._tell()

@@ -44,6 +44,16 @@ class Loyalty:
         """Note that there is, or was, this epoch."""
         self.told = max(self.told, epoch)
 
+    def learns(self, epoch: Epoch, now_us: int) -> None:
+        """Note the epoch of the leadership record; the primary of a new one is given a lease.
+
+        Else every member that waited for the old primary would depose the new one, as soon as it
+        read that another member was faster.
+        """
+        if epoch > self.told:
+            self.told = epoch
+            self.promises(now_us)
+
     def may_follow(self, epoch: Epoch) -> bool:
         """Return whether it may take bytes of an epoch, and acknowledge them.
 

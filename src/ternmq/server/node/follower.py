@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
@@ -48,6 +49,8 @@ _CONNECT_S: Final = 2.0
 _LOOK_S: Final = 0.05
 """Interval at which a follower looks whether there is something to sync, and whether it is silent
 at the other end."""
+_RETRY_US: Final = 1_000_000
+"""Interval at which a disk that was full is looked at again."""
 
 
 class Replica:
@@ -91,8 +94,12 @@ class Replica:
 
     # -- the folder -------------------------------------------------------------------------------
 
-    async def open(self, journal: int) -> None:
+    async def open(self, journal: int, committed: Position) -> None:
         """Open the copy in the folder, or turn the folder's journal into one.
+
+        Args:
+            journal: Number of the group's journal.
+            committed: How far this process was committed as a primary: that is never cut.
 
         Raises:
             AlreadyRunning: Another process uses the folder.
@@ -110,6 +117,7 @@ class Replica:
             self.index = CopyIndex(self.disk, self.copy.segment_size)
             self.loyalty.hears_of(self.copy.told)
             self.loyalty.hears_of(self.copy.last_epoch)
+            self.copy.tell(committed=committed)
 
     def _open(self) -> Copy | None:
         hint = next((one.begin for one in hints(self.disk)), None)
@@ -121,17 +129,17 @@ class Replica:
 
     def begin(self, followed: Followed) -> Copy:
         """Return the copy, for a stream that begins; blocks if it has to be made."""
-        copy = self.copy
-        if copy is not None and copy.end < followed.first:
+        copy, first = self.copy, Position(followed.first)
+        if copy is not None and not copy.leads_to(first, Position(followed.matched)):
             # The primary has removed what would follow: nothing here leads to what it has.
-            log.warning("the copy ends at %d, and the primary's journal begins at %d: copied anew",
-                        copy.end, followed.first)  # fmt: skip
-            copy.discard()
+            log.warning("the copy from %d to %d has nothing of the primary's journal, which begins "
+                        "at %d: copied anew", copy.first, copy.end, first)  # fmt: skip
+            copy.discard(first)
             copy = self.copy = None
         if copy is None:
             copy = Copy.make(
                 self.disk,
-                first=Position(followed.first),
+                first=first,
                 segment_size=followed.segment_bytes,
                 told=Epoch(followed.epoch),
                 reserve_bytes=self._reserve_bytes,
@@ -156,7 +164,13 @@ class Replica:
         if copy is None or copy.last is None:
             return None
         begun = None if floor is None else copy.record(floor.position)
-        return Holding(copy.first, copy.end, copy.last_epoch, None if begun is None else begun.crc)
+        return Holding(
+            copy.first,
+            copy.end,
+            copy.last_epoch,
+            floor,
+            None if begun is None else begun.crc,
+        )
 
     def close(self) -> None:
         """Close the files and end the threads; blocks for a moment."""
@@ -302,7 +316,9 @@ class _Stream(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.following: Following | None = None
         self._jobs: set[Job] = set()
-        self._began_us = replica.now_us()
+        self._coming: deque[Followed | Refusal | Bytes | Marks | Resign] = deque()
+        """What came and was not taken: the copy has no room for it yet."""
+        self._began_us = self._retried_us = replica.now_us()
         self._silent_us = int(_CONNECT_S * 1e6)
         self._removed: tuple[Position, Position] = Position(0), Position(0)
         """Where the primary's journal begins, and how far it was durable when it said so first."""
@@ -344,8 +360,17 @@ class _Stream(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take what the primary sends, then acknowledge it."""
         try:
-            for event in self._stream.receive(data):
-                self._take(event)
+            self._coming.extend(self._stream.receive(data))
+        except ProtocolError as error:
+            self.end(f"{self._there.broker} sent what cannot be followed: {error}")
+            return
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Take what came; what has no room yet waits for the spare that is being made."""
+        try:
+            while self._coming and self._takes(self._coming[0]):
+                self._coming.popleft()
             self._turn()
         except (ProtocolError, BadStream) as error:
             self.end(f"{self._there.broker} sent what cannot be followed: {error}")
@@ -359,6 +384,21 @@ class _Stream(asyncio.Protocol):
             self.end(f"this copy cannot follow {self._there.broker}: {error}")
         except ValueError as error:
             self.end(f"this copy cannot follow {self._there.broker}: {error}")
+
+    def _takes(self, event: Followed | Refusal | Bytes | Marks | Resign) -> bool:
+        """Take an event; return whether there was room for its bytes."""
+        transport = self._transport
+        assert transport is not None
+        try:
+            self._take(event)
+        except JournalFull:
+            copy = self._replica.copy
+            if copy is None or not copy.spare_is_coming:
+                raise
+            transport.pause_reading()
+            return False
+        transport.resume_reading()
+        return True
 
     def _take(self, event: Followed | Refusal | Bytes | Marks | Resign) -> None:
         now_us, following, replica = self._replica.now_us(), self.following, self._replica
@@ -480,7 +520,8 @@ class _Stream(asyncio.Protocol):
             copy.synced(job)
             following.synced(self._replica.now_us())
             self._replica.count_sync()
-        self._turn()
+        if not self.ended.done():
+            self._go_on()
 
     def _look(self) -> None:
         """Look a few times a second what is due, and whether the primary is silent."""
@@ -490,6 +531,10 @@ class _Stream(asyncio.Protocol):
             self.end(f"{self._there.broker} is silent")
             return
         try:
+            copy = self._replica.copy
+            if copy is not None and now_us - self._retried_us >= _RETRY_US:
+                self._retried_us = now_us
+                copy.retry_spare()
             self._turn()
             self._remove()
         except JournalError as error:

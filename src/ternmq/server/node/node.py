@@ -33,7 +33,7 @@ from ternmq.cluster.coordination.wishes import Change, Failover, GroupSettings, 
 from ternmq.cluster.replication.settings import CopySettings
 from ternmq.cluster.replication.standing import Loyalty, MayNotStand, succession
 from ternmq.model.errors import JournalError, SettingsError
-from ternmq.model.types import Epoch
+from ternmq.model.types import Epoch, Position
 from ternmq.model.units import Address, read_address
 from ternmq.model.version import __version__
 from ternmq.server.app import EXIT_FAILED, EXIT_OK, Server, run_in_loop
@@ -113,13 +113,15 @@ class Node:
         self._hint = asyncio.Event()
         self._news = asyncio.Event()
         """Set whenever the record was read anew."""
+        self._committed = Position(0)
+        """How far the reigns of this process were committed."""
         self._begins_us: int | None = None
         """Broker time with which a reign begins, as the primary before it had it."""
         self._void: Order | None = None
         """An order that could not be carried out, and was said so."""
         self._led = Epoch(0)
         """Epoch of this process's newest reign."""
-        self._told = ""
+        self._told = self._rubbish = ""
         self._watching: asyncio.Task[None] | None = None
 
     @property
@@ -214,8 +216,8 @@ class Node:
                     continue
                 if record.primary == self.settings.name:
                     self._check_to_be_the_only_one(record)
-                    holding = await asyncio.to_thread(self._folder.holding, record)
-                    leads = await self._stand(record, "it starts again", holding)
+                    holding = await asyncio.to_thread(self._folder.holding, record.floor)
+                    leads = await self._stand("it starts again", holding)
                 else:
                     leads = await self._follow(record)
                 if leads is not None:
@@ -273,17 +275,12 @@ class Node:
         try:
             found = await self._group.read()
             present = await self._group.present()
-            settings = await self._group.settings()
-            order = await self._group.order()
         except BadRecord as error:
             self._say(f"the coordinator cannot be believed: {error}")
             return None
         if not isinstance(present, Unknown):
             self._present = dict(present)
-        if not isinstance(settings, Unknown):
-            self._settings = settings
-        if not isinstance(order, Unknown):
-            self._order = order
+        await self._read_wishes()
         if isinstance(found, Unknown):
             self._say(f"the coordinator does not answer: {found.why}")
             return None
@@ -293,12 +290,28 @@ class Node:
             if self._record is None or self._record.epoch != found.epoch:
                 self._epoch_since_us = boot_us()
             self._record = found
-            self._loyalty.hears_of(found.epoch)
+            self._loyalty.learns(found.epoch, boot_us())
             if self._reigning is not None:
                 self._reigning.learned(found)
                 self._reigning.heed(self._settings)
         self._news.set()
         return found
+
+    async def _read_wishes(self) -> None:
+        """Read what operators ask for; nothing that is needed depends on it."""
+        try:
+            settings = await self._group.settings()
+            order = await self._group.order()
+        except BadRecord as error:
+            if str(error) != self._rubbish:
+                log.error("what operators asked for cannot be read: %s", str(error))
+            self._rubbish = str(error)
+            return
+        self._rubbish = ""
+        if not isinstance(settings, Unknown):
+            self._settings = settings
+        if not isinstance(order, Unknown):
+            self._order = order
 
     async def _newest(self) -> Leadership | None:
         """Return the record as it is now; None if it is not known, after a pause.
@@ -324,6 +337,7 @@ class Node:
             epoch=await asyncio.to_thread(self._folder.epoch_to_begin_with),
             primary=self.settings.name,
             members=(self.me,),
+            floor=await asyncio.to_thread(self._folder.floor_to_begin_with),
             why="the first broker of the group",
             at_us=time.time_ns() // 1000,
         )
@@ -354,7 +368,7 @@ class Node:
     async def _follow(self, record: Leadership) -> Leadership | None:
         """Copy from the primary; return the record by which this broker leads, or None."""
         replica = Replica(self.settings, self.incarnation, self._loyalty, boot_us)
-        await replica.open(record.journal)
+        await replica.open(record.journal, self._committed)
         # Whoever leads now may just have begun: it has a lease's time to be heard of.
         self._loyalty.promises(boot_us())
         self.outlook.follows(replica)
@@ -382,12 +396,10 @@ class Node:
             replica.close()
         if newest is None:
             return None
-        if newest.primary == self.settings.name:  # it was handed over
-            return await self._stand(newest, newest.why, holding)
         why = why or f"no word from {newest.primary}"
         log.warning("%s: %s stands for primary", why, self.settings.name)
         reads = self._settings.failover is Failover.READS and not self._ordered(Change.PROMOTE)
-        return await self._stand(newest, why, holding, Writes.CLOSED if reads else None)
+        return await self._stand(why, holding, Writes.CLOSED if reads else None)
 
     async def _copy(self, replica: Replica, record: Leadership) -> str:
         """Follow the primary while it leads and is heard; return why that ended."""
@@ -450,16 +462,15 @@ class Node:
     # -- leading ----------------------------------------------------------------------------------
 
     async def _stand(
-        self,
-        record: Leadership,
-        why: str,
-        holding: Holding | None,
-        writes: Writes | None = None,
+        self, why: str, holding: Holding | None, writes: Writes | None = None
     ) -> Leadership | None:
         """Ask for the next epoch; return the record by which this broker leads, or None.
 
+        Call it when this process has stopped to acknowledge. The progress is read before the
+        record: whoever the record names has what was answered before, and the progress may be of a
+        reign that has gone on without this broker.
+
         Args:
-            record: As it was read after this process had stopped to acknowledge.
             why: For people.
             holding: What this broker's journal has.
             writes: Whether the group is to take new messages; None: as before.
@@ -467,11 +478,20 @@ class Node:
         Raises:
             SettingsError: The data folder lacks what was answered.
         """
-        progress = await self._group.progress()
-        if isinstance(progress, Unknown):
+        try:
+            progress = await self._group.progress()
+        except BadRecord as error:
+            self._say(f"the coordinator cannot be believed: {error}")
             await self._pause(_AGAIN_S)
             return None
-        self._folder.check_to_lead(record, progress, holding)
+        record = await self._read()
+        if record is None or isinstance(progress, Unknown):
+            await self._pause(_AGAIN_S)
+            return None
+        if holding is not None and holding.floor != record.floor:
+            return None  # the record has changed since; the journal is looked at again
+        if record.primary != self.settings.name and not self._may_stand():
+            return None  # another member was faster, or this one is none any more
         try:
             wanted = succession(
                 record,
@@ -484,6 +504,7 @@ class Node:
         except MayNotStand as error:
             log.info("%s", error)
             return None
+        self._folder.check_to_lead(record, progress, holding)
         return wanted if await self._change(wanted) else None
 
     async def _lead(self, record: Leadership) -> int | None:
@@ -530,6 +551,7 @@ class Node:
                      self.settings.name, self._group.name, record.epoch)  # fmt: skip
             return await self._reign(server, reigning, waits)
         finally:
+            self._committed = max(self._committed, reigning.commit_mark)
             self.server = self._reigning = None
             self._loyalty.promises(boot_us())  # whoever leads next is given a lease to begin
             self.outlook.leads(None, None)

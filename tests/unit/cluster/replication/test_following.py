@@ -20,6 +20,7 @@ from ternmq.journal.log.checkpoint import end_if_held
 from ternmq.journal.log.scan import scan
 from ternmq.journal.log.segment import segment_name
 from ternmq.journal.recovery.recovery import open_journal
+from ternmq.model.errors import JournalFull
 from ternmq.model.types import NO_POSITION, Epoch, Position
 from ternmq.record.fact.header import HEADER_BYTES, Kind
 from tests.unit.journal.kit import SEGMENT, body, commit
@@ -360,14 +361,20 @@ def test_a_copy_that_has_failed_acknowledges_nothing() -> None:
     assert follower.following.ack(3) is None
 
 
-def test_a_copy_from_which_nothing_leads_on_is_begun_anew() -> None:
-    old = Primary(MemoryDisk(), 1)
-    old.append(60)
-    disk, follower = copied(old)
-    follower.copy.tell(committed=follower.copy.end)
-    follower.copy.sync_all()
-    follower.copy.discard()
-    assert Copy.open(disk) is None
-    copy = Copy.make(disk, first=Position(7 * SEGMENT), segment_size=SEGMENT, told=Epoch(1))
-    assert (copy.first, copy.end) == (7 * SEGMENT, 7 * SEGMENT)
-    assert copy.committed > 0
+def test_bytes_for_which_there_is_no_room_yet_may_come_again() -> None:
+    primary = Primary(MemoryDisk(), 1)
+    primary.append(40)
+    follower = Follower(MemoryDisk(), primary)
+    copy, following = follower.copy, follower.following
+    job = copy.wants_spare()
+    assert job is not None  # it is at work
+    records = primary.stream(Position(0))
+    data = b"".join([one for _, one in records])
+    with pytest.raises(JournalFull):
+        following.records(Position(0), primary.epoch, data, 1)
+    assert copy.spare_is_coming
+    assert following.held == copy.end == 0
+    job.run()
+    copy.spare_ready(job)
+    following.records(Position(0), primary.epoch, data, 1)
+    assert following.held == copy.end == primary.journal.end

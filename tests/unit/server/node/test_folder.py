@@ -60,7 +60,7 @@ def folder(path: Path, broker: str = "a") -> Folder:
 
 def check_to_lead(path: Path, found: Leadership, progress: Progress | None) -> None:
     one = folder(path)
-    one.check_to_lead(found, progress, one.holding(found))
+    one.check_to_lead(found, progress, one.holding(found.floor))
 
 
 def test_a_folder_gets_an_identity_once(tmp_path: Path) -> None:
@@ -98,7 +98,25 @@ def test_an_empty_folder_does_not_lead_in_the_place_of_the_one_that_did(tmp_path
         folder(tmp_path).enter(record(floor=floor))
     folder(tmp_path).enter(record())
     with pytest.raises(SettingsError, match="is empty"):
-        check_to_lead(tmp_path, record(epoch=4), None)
+        check_to_lead(tmp_path, record(epoch=4, floor=floor), None)
+
+
+def test_the_first_primary_may_have_died_before_it_made_its_journal(tmp_path: Path) -> None:
+    folder(tmp_path).enter(record())
+    check_to_lead(tmp_path, record(epoch=1), None)
+
+
+def test_a_group_that_begins_with_a_journal_knows_it_by_its_last_record(tmp_path: Path) -> None:
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    assert folder(here).floor_to_begin_with() is None
+    journal_in(here, 6, records=3)
+    floor = folder(here).floor_to_begin_with()
+    assert floor is not None
+    assert floor.epoch == 6
+    with pytest.raises(SettingsError, match="not the folder with which"):
+        folder(elsewhere).enter(record(floor=floor))
+    folder(here).enter(record(epoch=6, floor=floor))
+    check_to_lead(here, record(epoch=6, floor=floor), None)
 
 
 def test_a_damaged_identity_is_said(tmp_path: Path) -> None:
