@@ -212,7 +212,7 @@ class Server:
             self._desk.not_yet = f"{settings.name} begins to lead"
             self._reigning.begun(core, self.hub)
             await self._listen(tls)  # copies that count may have to come before anything is settled
-            await self._reigning.committed()
+            await self._commit(self._reigning)
         if settings.auth:
             await self._see_to_admin()
         elif core.broker.views.catalog.apps:
@@ -243,6 +243,21 @@ class Server:
         core.touch()
         self._desk.not_yet = ""
         self._ready = True
+
+    async def _commit(self, reigning: Reigning) -> None:
+        """Return when the EPOCH record of a reign is committed.
+
+        Raises:
+            JournalError: The journal failed before.
+        """
+        committed = asyncio.ensure_future(reigning.committed())
+        try:
+            ends: set[asyncio.Future[Any]] = {committed, self.stopped}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            committed.cancel()
+        if self.core.failure is not None:
+            raise self.core.failure
 
     async def _listen(self, tls: ssl.SSLContext | None) -> None:
         listen = self.settings.listen

@@ -33,6 +33,7 @@ from ternmq.cluster.coordination.wishes import (
 )
 from ternmq.model.errors import InvalidName
 from ternmq.model.specs import check_name
+from ternmq.model.units import read_address
 
 _Name = Annotated[str, Meta(min_length=1, max_length=127)]
 
@@ -219,6 +220,7 @@ def _presence(value: bytes) -> Presence | None:
     try:
         presence: Presence = _decode_presence(value)
         check_name(presence.broker, "a broker")
+        read_address(presence.address)
     except (msgspec.MsgspecError, ValueError, InvalidName):
         return None
     return presence

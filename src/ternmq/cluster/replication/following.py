@@ -110,7 +110,7 @@ class Following:
         self._synced_only = synced_only
         self._sent_us = accepted.sent_us
         self._acked = Ack(accepted.epoch, Position(0), Position(0), -1)
-        self._stored = not synced_only
+        copy.tell(told=accepted.epoch)
         self._unsynced_us: int | None = None if self._stored else now_us
         self._incoming = self._begin(accepted)
 
@@ -123,6 +123,11 @@ class Following:
     def compares(self) -> bool:
         """Whether the copy has records that were not compared with the primary's yet."""
         return self._incoming.end < self._copy.end
+
+    @property
+    def _stored(self) -> bool:
+        """Whether the epoch is on the disk, as far as that matters."""
+        return not self._synced_only or self._copy.stated.told >= self.epoch
 
     # -- what is received ------------------------------------------------------------------------
 
@@ -176,7 +181,7 @@ class Following:
         # What was not compared yet may be of another reign.
         synced = min(copy.durable, self.held)
         ack = Ack(self.epoch, self.held, synced, self._sent_us)
-        if ack == self._acked or not self._stored:
+        if ack == self._acked or not self._stored:  # a sync is on its way, which stores the epoch
             return None
         self._acked = ack
         self._loyalty.promises(now_us)
@@ -197,7 +202,6 @@ class Following:
 
         What was written since waits for the next one.
         """
-        self._stored = True
         self._unsynced_us = None if self._copy.durable >= self._copy.end else now_us
 
     # -- inside ----------------------------------------------------------------------------------

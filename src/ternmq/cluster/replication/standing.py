@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ternmq.cluster.coordination.record import Leadership, Member, Writer, Writes
+from ternmq.cluster.coordination.record import MAX_WHY, Leadership, Member, Writer, Writes
 from ternmq.cluster.replication.settings import CopySettings
 from ternmq.model.types import Epoch
 
@@ -126,7 +126,7 @@ def succession(
         primary=me.broker,
         members=(me, *others),
         writes=writes,
-        why=why,
+        why=why[:MAX_WHY],
         at_us=at_us,
     )
 
@@ -155,6 +155,6 @@ def handover(record: Leadership, to: str, writer: Writer, why: str, at_us: int) 
         writer=writer,
         epoch=Epoch(record.epoch + 1),
         primary=to,
-        why=why,
+        why=why[:MAX_WHY],
         at_us=at_us,
     )

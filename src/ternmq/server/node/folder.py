@@ -132,9 +132,9 @@ class Folder:
         Raises:
             JournalError: It is damaged.
         """
-        return (
-            holding_of(RealDisk(self._path, read_only=True), floor) if self._path.is_dir() else None
-        )
+        if not self._path.is_dir():
+            return None
+        return holding_of(RealDisk(self._path, read_only=True), floor)
 
     def check_to_lead(
         self, record: Leadership, progress: Progress | None, holding: Holding | None

@@ -15,7 +15,7 @@ from typing import Final, cast
 
 from ternmq.cluster.coordination.group import Presence
 from ternmq.cluster.coordination.record import Floor
-from ternmq.cluster.replication.following import Accepted, Following
+from ternmq.cluster.replication.following import Accepted, Following, OldEpoch
 from ternmq.cluster.replication.incoming import BadStream
 from ternmq.cluster.replication.standing import Loyalty
 from ternmq.journal.copy.copy import CommittedCut, Copy, CopySyncJob
@@ -438,6 +438,11 @@ class _Stream(asyncio.Protocol):
             raise ProtocolError(
                 f"{followed.broker} with journal {followed.journal:x} answered, not "
                 f"{self._there.broker} with journal {self._replica.journal:x}"
+            )
+        if not self._replica.loyalty.may_follow(Epoch(followed.epoch)):
+            raise OldEpoch(
+                f"{followed.broker} leads epoch {followed.epoch}, and there was epoch "
+                f"{self._replica.loyalty.told}"
             )
         copy = self._replica.begin(followed)
         accepted = Accepted(

@@ -211,7 +211,7 @@ class Node:
         """
         try:
             while not self.stopping.is_set():
-                record = await self._newest()
+                record = await self._newest() or self._last_known
                 if record is None:
                     continue
                 if record.primary == self.settings.name:
@@ -299,19 +299,19 @@ class Node:
 
     async def _read_wishes(self) -> None:
         """Read what operators ask for; nothing that is needed depends on it."""
+        rubbish = ""
         try:
             settings = await self._group.settings()
+            if not isinstance(settings, Unknown):
+                self._settings = settings
             order = await self._group.order()
+            if not isinstance(order, Unknown):
+                self._order = order
         except BadRecord as error:
-            if str(error) != self._rubbish:
-                log.error("what operators asked for cannot be read: %s", str(error))
-            self._rubbish = str(error)
-            return
-        self._rubbish = ""
-        if not isinstance(settings, Unknown):
-            self._settings = settings
-        if not isinstance(order, Unknown):
-            self._order = order
+            rubbish = str(error)
+        if rubbish and rubbish != self._rubbish:
+            log.error("what operators asked for cannot be read: %s", rubbish)
+        self._rubbish = rubbish
 
     async def _newest(self) -> Leadership | None:
         """Return the record as it is now; None if it is not known, after a pause.
@@ -327,6 +327,14 @@ class Node:
             return None
         await self._pause(_AGAIN_S)
         return None
+
+    @property
+    def _last_known(self) -> Leadership | None:
+        """The record by which to follow while the coordinator does not answer; None: it does."""
+        record = self._record
+        if not self._told or record is None or record.primary == self.settings.name:
+            return None
+        return record
 
     async def _begin_group(self) -> None:
         """Create the record, with this broker as the primary. If another was faster, it leads."""
@@ -433,6 +441,7 @@ class Node:
             and self.me in record.members
             and record.primary != self.settings.name
             and not self._begins(record)
+            and not self._told  # else the coordinator is away, and it would only stop to follow
             and (self._settings.failover is not Failover.OPERATOR or self._ordered(Change.PROMOTE))
             and self._loyalty.may_stand(boot_us())
         )
@@ -545,7 +554,11 @@ class Node:
                 await server.abandon()
                 self._check_to_go_on(reigning)
                 return None if not self.stopping.is_set() else EXIT_OK
-            starting.result()
+            try:
+                starting.result()
+            except JournalError:
+                await reigning.resign("its journal failed")
+                raise
             self.server = server
             log.info("%s leads broker group %s, epoch %d",
                      self.settings.name, self._group.name, record.epoch)  # fmt: skip
@@ -609,16 +622,20 @@ class Node:
         assert order is not None
         assert primary is not None
         to = order.broker
-        if not any(one.broker == to and one.member for one in primary.figures()):
-            if self._void != order:
-                log.warning("an operator asks to switch to %s, which is no connected member", to)
+        if order == self._void:
+            return False
+        if not any(
+            one.broker == to and one.member and one.behind_bytes < self.copying.near_bytes
+            for one in primary.figures()
+        ):
+            log.warning("an operator asks to switch to %s, which is no member that keeps up", to)
             self._void = order
             return False
         log.warning("switching to %s: an operator asks for it", to)
         await server.close(patient=False)
         try:
             done = await reigning.hand_over(to, self._change)
-        except TimeoutError:
+        except (TimeoutError, MayNotStand):
             done = False
         await reigning.resign(
             "it hands over" if done else "it could not hand over", to if done else ""

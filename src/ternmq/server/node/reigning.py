@@ -293,10 +293,9 @@ class Reigning:
         assert primary is not None
         primary.written()
         end = self._core.broker.journal.end
-        async with self._changing, asyncio.timeout(_HAND_OVER_S):
+        async with asyncio.timeout(_HAND_OVER_S), self._changing:
             while not self._has_synced(to, end):  # noqa: ASYNC110 - acknowledgements say it
                 await asyncio.sleep(_TICK_S / 10)
-        async with self._changing:
             record = handover(
                 primary.reign.record,
                 to,
@@ -304,7 +303,7 @@ class Reigning:
                 f"{self._settings.name} hands over to {to}",
                 time.time_ns() // 1000,
             )
-            return await change(record)
+        return await change(record)
 
     def _has_synced(self, broker: str, end: Position) -> bool:
         assert self.primary is not None

@@ -145,7 +145,6 @@ def test_what_another_reign_wrote_is_cut(common: int, own: int, at_a_time: int) 
     old.append(own)  # and nobody was answered for these
     old.journal.close()
     back = Follower(old.disk, new)
-    assert back.following.parted is None
     end = back.copy.end
     back.take(new, at_a_time)
     assert back.following.parted is not None
@@ -267,20 +266,26 @@ def test_an_ack_is_sent_for_what_is_new() -> None:
 
 
 def test_a_follower_of_synced_bytes_acknowledges_nothing_before_the_epoch_is_stored() -> None:
-    primary = Primary(MemoryDisk(), 7)
+    primary = Primary(MemoryDisk(), 3)
     primary.append(3)
-    disk = MemoryDisk()
-    first = Follower(disk, primary)
-    one = Following(
-        first.copy, first.loyalty, primary.accepts(first.copy), synced_only=True, now_us=0
-    )
+    _, first = copied(primary)
+    accepted = primary.accepts(first.copy)._replace(epoch=Epoch(7))
+
+    def following() -> Following:
+        return Following(first.copy, first.loyalty, accepted, synced_only=True, now_us=0)
+
+    one = following()
     one.marks(commit=Position(0), durable=Position(0), end=Position(0), sent_us=SENT_US, now_us=1)
+    assert first.copy.stated.told == 3
     assert one.ack(1) is None
     assert one.wants_sync(1)
     first.copy.sync_all()
     assert first.copy.stated.told == 7
     one.synced(1)
     assert one.ack(1) is not None
+    again = following()  # a connection later there is nothing to store
+    assert not again.wants_sync(1)
+    assert again.ack(1) is not None
 
 
 def test_what_is_written_is_synced_soon() -> None:
