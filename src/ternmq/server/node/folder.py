@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from ternmq.cluster.coordination.record import Floor, Leadership, Progress
 from ternmq.journal.disk.port import Disk
 from ternmq.journal.disk.real import RealDisk
@@ -46,6 +48,7 @@ class Folder:
 
     def __init__(self, path: Path, group: str, broker: str) -> None:
         self._path = path
+        self._identity: Identity | None = None
         self._group = group
         self._broker = broker
 
@@ -74,7 +77,7 @@ class Folder:
         Raises:
             SettingsError: It holds another journal.
         """
-        found = identity.read(self._path)
+        found = self._identity = identity.read(self._path)
         if found is not None:
             if found.journal_number != record.journal:
                 raise SettingsError(
@@ -94,7 +97,25 @@ class Folder:
                 "another: a broker joins with an empty folder"
             )
         self._path.mkdir(parents=True, exist_ok=True)
-        identity.write(self._path, Identity.of(self._group, record.journal, self._broker))
+        found = Identity.of(self._group, record.journal, self._broker, whole=mine)
+        identity.write(self._path, found)
+        self._identity = found
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the folder has had everything that was committed, once; known after ``enter``."""
+        return self._identity is not None and self._identity.whole
+
+    def make_whole(self) -> None:
+        """Note that the folder has everything that was committed, durably.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        assert self._identity is not None
+        found = msgspec.structs.replace(self._identity, whole=True)
+        identity.write(self._path, found)
+        self._identity = found
 
     def epoch_to_begin_with(self) -> Epoch:
         """Return the epoch of a group that begins with this folder: that of its journal, or 0.

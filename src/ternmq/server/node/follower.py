@@ -280,6 +280,14 @@ class Replica:
                       "its folder is an old one, or a copy (%s)", broker, why)  # fmt: skip
         self._lacking = epoch
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether this disk has everything that the primary says to be committed."""
+        following = None if self._stream is None else self._stream.following
+        if following is None or self.copy is None or not following.commit:
+            return False
+        return min(self.copy.durable, following.held) >= following.commit
+
     # -- time -------------------------------------------------------------------------------------
 
     def hear_time(self, broker_time_us: int) -> None:

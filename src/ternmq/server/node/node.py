@@ -423,6 +423,8 @@ class Node:
                     return f"{newest.primary} leads epoch {newest.epoch}"
                 if self._may_stand():
                     return ""
+                if not self._folder.is_whole and replica.is_whole:
+                    self._folder.make_whole()
                 await asyncio.wait({copying, stopping}, timeout=0.05)
             if copying.done():
                 return copying.result()
@@ -441,6 +443,7 @@ class Node:
             and self.me in record.members
             and record.primary != self.settings.name
             and not self._begins(record)
+            and (self._folder.is_whole or self.settings.follower is not Follower.SYNCED)
             and not self._told  # else the coordinator is away, and it would only stop to follow
             and (self._settings.failover is not Failover.OPERATOR or self._ordered(Change.PROMOTE))
             and self._loyalty.may_stand(boot_us())

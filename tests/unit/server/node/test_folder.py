@@ -174,3 +174,24 @@ def test_a_folder_of_an_epoch_that_the_coordinator_does_not_know_does_not_lead(
     journal_in(tmp_path, 9)
     with pytest.raises(SettingsError, match="records of epoch 9"):
         check_to_lead(tmp_path, record(epoch=8), None)
+
+
+def test_a_folder_that_was_begun_anew_is_not_whole_before_it_has_everything(
+    tmp_path: Path,
+) -> None:
+    one = folder(tmp_path, "b")
+    one.enter(record("a"))
+    assert not one.is_whole
+    again = folder(tmp_path, "b")
+    again.enter(record("a"))
+    assert not again.is_whole, "nor after a restart"
+    again.make_whole()
+    later = folder(tmp_path, "b")
+    later.enter(record("a"))
+    assert later.is_whole
+
+
+def test_the_folder_with_which_a_group_begins_is_whole(tmp_path: Path) -> None:
+    one = folder(tmp_path)
+    one.enter(record("a"))
+    assert one.is_whole
