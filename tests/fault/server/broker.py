@@ -36,11 +36,18 @@ class Broker:
         data: Its folder.
         logs: Folder, on another file system where the disk is to fail, for what it prints.
         before: What starts it (strace and its arguments).
+        listen: Where it listens; port 0: anywhere.
         settings: By key, as the environment has them: ``stall_timeout="2s"``.
     """
 
     def __init__(
-        self, data: Path, logs: Path, *, before: Sequence[str] = (), **settings: str
+        self,
+        data: Path,
+        logs: Path,
+        *,
+        before: Sequence[str] = (),
+        listen: str = "127.0.0.1:0",
+        **settings: str,
     ) -> None:
         logs.mkdir(parents=True, exist_ok=True)
         number = sum(1 for _ in logs.glob("*.out"))
@@ -50,7 +57,7 @@ class Broker:
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
                 [*before, sys.executable, "-m", "ternmq", "serve", "--data", str(data),
-                 "--listen", "127.0.0.1:0", "--http", "off"],
+                 "--listen", listen, "--http", "off"],
                 cwd=ROOT,
                 env={**environment(), "TERNMQ_ADMIN_TOKEN": TOKEN, **variables},
                 stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,

@@ -360,3 +360,21 @@ async def test_another_primary_is_recorded(tmp_path: Path) -> None:
         one.primary.learned(record)
         assert len(one.deposed) == 1
         assert record.journal == JOURNAL
+
+
+async def test_a_member_that_has_more_ends_the_reign(tmp_path: Path) -> None:
+    async with pair(tmp_path, B) as one:
+        epoch = one.journal.epoch
+        stranger = one.copier(broker="c")
+        await stranger.follow(lacking=epoch)
+        assert stranger.followed is not None, "its word does not count: it cannot take over"
+        copier = one.copier()
+        await copier.follow(lacking=epoch - 1)
+        assert copier.followed is not None, "that was another reign"
+        assert not one.deposed
+        await copier.close()
+        copier = one.copier()
+        await copier.follow(lacking=epoch)
+        assert "NotPrimary" in repr(type(copier.refusal))
+        assert one.deposed == [one.primary.outdated]
+        await copier.close()

@@ -130,7 +130,9 @@ class Following:
 
         Raises:
             BadStream: They are not what follows; nothing of them was written.
-            JournalError: The copy cannot go on, or must not be cut.
+            CommittedCut: The primary lacks what this copy was told to be committed; nothing was
+                changed.
+            JournalError: The copy cannot go on.
         """
         self.heard_us = now_us
         pieces = self._incoming.take(position, epoch, data)
@@ -161,6 +163,8 @@ class Following:
         With it the process promises not to stand for primary for a lease, so send it at once.
         """
         copy = self._copy
+        if copy.failure is not None:
+            return None  # what its file holds is not known any more
         # What was not compared yet may be of another reign.
         synced = min(copy.durable, self.held)
         ack = Ack(self.epoch, self.held, synced, self._sent_us)

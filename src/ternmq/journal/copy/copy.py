@@ -39,6 +39,10 @@ from ternmq.model.errors import CorruptJournal, DiskError, JournalFailed
 from ternmq.model.types import Epoch, Position
 
 
+class CommittedCut(ValueError):
+    """A cut would remove what this copy was told to be committed: an answer would be taken back."""
+
+
 @dataclass(slots=True, eq=False)
 class CopySyncJob:
     """A job that makes the copy durable up to ``note.synced``; ``run`` blocks, in any thread.
@@ -181,7 +185,7 @@ class Copy:
             disk.remove(segment_name(base))
         if leftovers:
             disk.sync_folder(FOLDER)
-        disk.allocate(segment_name(first), segment_size)
+        disk.allocate(segment_name(first), segment_size, written=False)
         copy = cls(disk, copy_file, segment_size, reserve_bytes)
         copy.first = copy.end = first
         copy._use(first, spares=0)
@@ -373,8 +377,8 @@ class Copy:
                 lost.
 
         Raises:
-            ValueError: No record begins there, it is below the commit mark, or a job is at work;
-                nothing was changed.
+            CommittedCut: It is below the commit mark; nothing was changed.
+            ValueError: No record begins there, or a job is at work; nothing was changed.
             JournalFailed: The copy has ended, or ends here.
         """
         self._check()
@@ -383,7 +387,7 @@ class Copy:
         if not self.first < at <= self.end:
             raise ValueError(f"the copy has records from {self.first} to {self.end}, not {at}")
         if at < self.committed and not accept_loss:
-            raise ValueError(f"a cut at {at}, and {self.committed} is committed")
+            raise CommittedCut(f"a cut at {at}, and {self.committed} is committed")
         if not self._ends_at(at):
             raise ValueError(f"no record ends at {at}")
         self.sync_all()  # so that all below the cut is on the disk when COPY says that it is
@@ -440,6 +444,29 @@ class Copy:
             self._fail(error, f"removing the segment at {self.first} failed")
         self._known.removed_below(first)
         return names
+
+    def discard(self) -> None:
+        """Remove all records, because no other journal leads on from them; blocks.
+
+        Durable at return; the copy is closed then, and ``make`` begins one anew. A crash on the way
+        leaves a folder that ``open`` or ``make`` takes.
+
+        Raises:
+            ValueError: A job is at work.
+            JournalFailed: The copy has ended, or ends here.
+        """
+        self._check()
+        if self._sync is not None or self._files.space.busy:
+            raise ValueError("a job is at work")
+        try:
+            # First: else COPY would speak of bytes that are gone.
+            self._copy_file.write(replace(self.stated, synced=Position(0), cut_to=None))
+            self.close()
+            for base in segment_bases(self._disk):
+                self._disk.remove(segment_name(base))
+            self._disk.sync_folder(FOLDER)
+        except DiskError as error:
+            self._fail(error, "emptying the copy failed")
 
     # -------------------------------------------------------------------------------------- space
 

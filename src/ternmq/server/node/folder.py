@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from ternmq.cluster.coordination.record import Leadership, Progress
 from ternmq.journal.disk.real import RealDisk
@@ -10,9 +11,25 @@ from ternmq.journal.log.scan import record_at
 from ternmq.journal.log.segment import segment_bases
 from ternmq.journal.recovery.ending import find_end
 from ternmq.model.errors import FileMissing, SettingsError
-from ternmq.model.types import Epoch
+from ternmq.model.types import Epoch, Position
 from ternmq.server.node import identity
 from ternmq.server.node.identity import Identity
+
+
+class Holding(NamedTuple):
+    """What a journal has.
+
+    Attributes:
+        first: Base of its oldest segment.
+        end: Behind its last record.
+        epoch: The largest epoch in it.
+        floor_crc: CRC of the record at the position of the floor; None: there is none.
+    """
+
+    first: Position
+    end: Position
+    epoch: Epoch
+    floor_crc: int | None
 
 
 class Folder:
@@ -92,33 +109,48 @@ class Folder:
         ending = find_end(RealDisk(self._path, read_only=True)) if self._has_journal() else None
         return Epoch(0) if ending is None else ending.epoch
 
-    def check_to_lead(self, record: Leadership, progress: Progress | None) -> None:
-        """Check that the journal has what was answered, as far as the coordinator knows; blocks.
+    def holding(self, record: Leadership) -> Holding | None:
+        """Return what the journal in the folder has, None if there is none; blocks.
 
         Raises:
-            SettingsError: It is older, or of a reign that the coordinator does not know.
             JournalError: It is damaged.
         """
         if not self._has_journal():
-            if record.floor is not None or record.epoch > 0:
+            return None
+        disk = RealDisk(self._path, read_only=True)
+        ending = find_end(disk)
+        if ending is None:
+            return None
+        crc: int | None = None
+        if record.floor is not None:
+            begun = record_at(disk, record.floor.position, ending.segment_size)
+            crc = None if begun is None else begun.crc
+        return Holding(ending.first, ending.valid_end, ending.epoch, crc)
+
+    def check_to_lead(
+        self, record: Leadership, progress: Progress | None, holding: Holding | None
+    ) -> None:
+        """Check that the journal has what was answered, as far as the coordinator knows.
+
+        Raises:
+            SettingsError: It is older, or of a reign that the coordinator does not know.
+        """
+        floor = record.floor
+        if holding is None:
+            if floor is not None or record.epoch > 0:
                 raise SettingsError(
                     f"{self._path} is empty, and {self._broker!r} has led broker group "
                     f"{self._group!r} with another folder. Use that folder"
                 )
             return
-        disk = RealDisk(self._path, read_only=True)
-        ending = find_end(disk)
-        end, epoch = (0, 0) if ending is None else (ending.valid_end, ending.epoch)
-        if epoch > record.epoch:
+        if holding.epoch > record.epoch:
             raise SettingsError(
-                f"{self._path} has records of epoch {epoch}, and the coordinator knows of "
+                f"{self._path} has records of epoch {holding.epoch}, and the coordinator knows of "
                 f"{record.epoch}: it is another coordinator, or it has lost what it had"
             )
-        floor = record.floor
-        if floor is not None and ending is not None:
-            begun = record_at(disk, floor.position, ending.segment_size)
-            if ending.first <= floor.position and (begun is None or begun.crc != floor.crc):
-                end = 0
+        end = holding.end
+        if floor is not None and holding.first <= floor.position and holding.floor_crc != floor.crc:
+            end = Position(0)  # another history
         wanted = 0 if progress is None or progress.epoch > record.epoch else progress.position
         if end < wanted or (floor is not None and end <= floor.position):
             raise SettingsError(

@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from ternmq.cluster.coordination.group import Presence
+from ternmq.cluster.coordination.record import Floor
 from ternmq.cluster.replication.following import Accepted, Following
 from ternmq.cluster.replication.incoming import BadStream
 from ternmq.cluster.replication.standing import Loyalty
-from ternmq.journal.copy.copy import Copy, CopySyncJob
+from ternmq.journal.copy.copy import CommittedCut, Copy, CopySyncJob
 from ternmq.journal.copy.indexing import CopyIndex, IndexJob
 from ternmq.journal.disk.real import RealDisk
 from ternmq.journal.index.open import hints
-from ternmq.journal.log.segment import FOLDER, segment_bases, segment_name
 from ternmq.journal.log.space import AllocateJob
 from ternmq.journal.log.worker import Job, SyncThread
 from ternmq.model.errors import (
@@ -33,6 +33,7 @@ from ternmq.model.types import Epoch, Position
 from ternmq.model.units import read_address
 from ternmq.model.version import __version__
 from ternmq.server.node.figures import CopyFigures
+from ternmq.server.node.folder import Holding
 from ternmq.settings import Settings
 from ternmq.settings.settings import Follower as FollowerKind
 from ternmq.wire.bodies import Ack, Bytes, Marks
@@ -80,6 +81,8 @@ class Replica:
         self.disk: RealDisk
         self._threads: list[SyncThread] = []
         self._stream: _Stream | None = None
+        self._lacking = Epoch(0)
+        """Epoch of a primary that lacks what this copy was told to be committed."""
         self._time: tuple[int, int] | None = None
         """Broker time that the primary told last, and when."""
         self._heard_us: int | None = None
@@ -123,11 +126,8 @@ class Replica:
             # The primary has removed what would follow: nothing here leads to what it has.
             log.warning("the copy ends at %d, and the primary's journal begins at %d: copied anew",
                         copy.end, followed.first)  # fmt: skip
-            copy.close()
-            for base in segment_bases(self.disk):
-                self.disk.remove(segment_name(base))
-            self.disk.sync_folder(FOLDER)
-            copy = None
+            copy.discard()
+            copy = self.copy = None
         if copy is None:
             copy = Copy.make(
                 self.disk,
@@ -150,6 +150,14 @@ class Replica:
         if self.copy is not None:
             await asyncio.to_thread(self.copy.sync_all)
 
+    def holding(self, floor: Floor | None) -> Holding | None:
+        """Return what the copy has; None if it is empty."""
+        copy = self.copy
+        if copy is None or copy.last is None:
+            return None
+        begun = None if floor is None else copy.record(floor.position)
+        return Holding(copy.first, copy.end, copy.last_epoch, None if begun is None else begun.crc)
+
     def close(self) -> None:
         """Close the files and end the threads; blocks for a moment."""
         for thread in self._threads:
@@ -168,6 +176,8 @@ class Replica:
         Raises:
             JournalError: The copy cannot go on.
         """
+        if self.copy is not None and self.copy.failure is not None:
+            raise JournalError(f"the copy has failed: {self.copy.failure}")
         loop = asyncio.get_running_loop()
         if not self._threads:
             self._threads = [SyncThread(self._report), SyncThread(self._report)]
@@ -203,6 +213,7 @@ class Replica:
             told=self.loyalty.told,
             end=0 if copy is None else copy.end,
             checkpoints=[Checkpoint(*one) for one in checkpoints],
+            lacking=self._lacking,
             software=f"ternmq {__version__}",
         )
 
@@ -225,6 +236,11 @@ class Replica:
         if stream is not None:
             stream.loop.call_soon_threadsafe(stream.finished, job, error)
 
+    @property
+    def epoch(self) -> int:
+        """The epoch that is followed now; 0: none."""
+        return 0 if self._stream is None else self._stream.epoch
+
     def figures(self) -> CopyFigures:
         """Return what this follower has, for people and scrapers."""
         stream = self._stream
@@ -242,6 +258,13 @@ class Replica:
             connected=following is not None,
             syncs=self._syncs,
         )
+
+    def lacks(self, broker: str, epoch: Epoch, why: str) -> None:
+        """Note that a primary lacks what this copy was told to be committed; it is told so."""
+        if epoch != self._lacking:
+            log.error("%s leads with a journal that lacks what was answered, and this copy has it: "
+                      "its folder is an old one, or a copy (%s)", broker, why)  # fmt: skip
+        self._lacking = epoch
 
     # -- time -------------------------------------------------------------------------------------
 
@@ -285,6 +308,11 @@ class _Stream(asyncio.Protocol):
         """Where the primary's journal begins, and how far it was durable when it said so first."""
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def epoch(self) -> int:
+        """The epoch that is followed; 0: the stream has not begun."""
+        return 0 if self.following is None else self.following.epoch
+
     # -- the connection ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -307,10 +335,9 @@ class _Stream(asyncio.Protocol):
             self.ended.set_result(why)
 
     def _fail(self, error: JournalError) -> None:
+        if not self.ended.done():
+            self.ended.set_exception(error)
         self.end("")
-        if self.ended.done() and not self.ended.cancelled():
-            self.ended = self.loop.create_future()
-        self.ended.set_exception(error)
 
     # -- what comes -------------------------------------------------------------------------------
 
@@ -326,7 +353,11 @@ class _Stream(asyncio.Protocol):
             self.end(f"the copy takes no more: {error}")
         except JournalError as error:
             self._fail(error)
-        except ValueError as error:  # a cut below the commit mark
+        except CommittedCut as error:
+            assert self.following is not None
+            self._replica.lacks(self._there.broker, self.following.epoch, str(error))
+            self.end(f"this copy cannot follow {self._there.broker}: {error}")
+        except ValueError as error:
             self.end(f"this copy cannot follow {self._there.broker}: {error}")
 
     def _take(self, event: Followed | Refusal | Bytes | Marks | Resign) -> None:

@@ -32,12 +32,12 @@ from ternmq.cluster.coordination.record import BadRecord, Leadership, Member, Wr
 from ternmq.cluster.coordination.wishes import Change, Failover, GroupSettings, Order
 from ternmq.cluster.replication.settings import CopySettings
 from ternmq.cluster.replication.standing import Loyalty, MayNotStand, succession
-from ternmq.model.errors import JournalError
+from ternmq.model.errors import JournalError, SettingsError
 from ternmq.model.types import Epoch
-from ternmq.model.units import Address
+from ternmq.model.units import Address, read_address
 from ternmq.model.version import __version__
 from ternmq.server.app import EXIT_FAILED, EXIT_OK, Server, run_in_loop
-from ternmq.server.node.folder import Folder
+from ternmq.server.node.folder import Folder, Holding
 from ternmq.server.node.follower import Replica
 from ternmq.server.node.outlook import Outlook
 from ternmq.server.node.reigning import Reigning
@@ -52,6 +52,10 @@ log = logging.getLogger("ternmq.cluster")
 
 _LOOK_S: Final = 1.0
 """Longest time between two readings of the record."""
+_BEGINNING_US: Final = 60_000_000
+"""Longest time that a new primary is given to recover its journal."""
+_PROBE_S: Final = 1.0
+"""Longest wait for a connection to a broker that may be there or not."""
 _AGAIN_S: Final = 0.25
 """Pause before a coordinator, or a primary, that did not answer is asked again."""
 
@@ -104,6 +108,8 @@ class Node:
         self._order: Order | None = None
         self._reigning: Reigning | None = None
         self._present: dict[str, Presence] = {}
+        self._epoch_since_us = boot_us()
+        """When this process read of the present epoch first."""
         self._hint = asyncio.Event()
         self._news = asyncio.Event()
         """Set whenever the record was read anew."""
@@ -111,6 +117,8 @@ class Node:
         """Broker time with which a reign begins, as the primary before it had it."""
         self._void: Order | None = None
         """An order that could not be carried out, and was said so."""
+        self._led = Epoch(0)
+        """Epoch of this process's newest reign."""
         self._told = ""
         self._watching: asyncio.Task[None] | None = None
 
@@ -146,6 +154,7 @@ class Node:
         self._doorway = Doorway(settings.listen.host, settings.listen.port)
         self.port = self._doorway.port
         await self._open_porch()
+        await self._look_for_another()
         scheme = "ternmq" if settings.tls_cert is None else "ternmqs"
         await self.outlook.open(f"{scheme}://{Address(settings.listen.host, self.port)}")
         self._group.watch(self._hint.set)
@@ -153,6 +162,44 @@ class Node:
             str(self.address), tls=settings.tls_cert is not None, software=f"ternmq {__version__}"
         )
         self._watching = asyncio.create_task(self._watch())
+
+    async def _look_for_another(self) -> None:
+        """Check that no other process runs under this name, as far as can be seen.
+
+        Raises:
+            SettingsError: One does.
+        """
+        present = await self._group.present()
+        there = None if isinstance(present, Unknown) else present.get(self.settings.name)
+        if there is None or there.address == str(self.address):
+            return  # or it is this broker's former life, which had the port before
+        address = read_address(there.address)
+        try:
+            async with asyncio.timeout(_PROBE_S):
+                _, writer = await asyncio.open_connection(address.host, address.port)
+        except (OSError, TimeoutError):
+            return  # it is gone, and the coordinator has not noticed yet
+        writer.transport.abort()
+        raise SettingsError(self._two_of_a_name(f"one runs at {there.address}"))
+
+    def _check_to_be_the_only_one(self, record: Leadership) -> None:
+        """Check that it was this process, or a former life of it, that made it the primary.
+
+        Raises:
+            SettingsError: A second process of this name leads since this one did.
+        """
+        writer = record.writer
+        mine = (writer.broker, writer.incarnation) == (self.settings.name, self.incarnation)
+        again = writer.broker == self.settings.name and not mine
+        if again and self._led and record.epoch > self._led:
+            raise SettingsError(self._two_of_a_name("another one has begun to lead"))
+
+    def _two_of_a_name(self, what: str) -> str:
+        group, name = self.settings.broker_group, self.settings.name
+        return (
+            f"two brokers of broker group {group!r} have the name {name!r}: {what}. Each has a "
+            "name and a folder of its own, and a folder that was copied is nobody's"
+        )
 
     async def run(self) -> int:
         """Lead or follow until ``stopping`` is set; return the exit status.
@@ -166,8 +213,9 @@ class Node:
                 if record is None:
                     continue
                 if record.primary == self.settings.name:
-                    again = record.writer.broker == self.settings.name
-                    leads = await self._stand(record, "it starts again" if again else record.why)
+                    self._check_to_be_the_only_one(record)
+                    holding = await asyncio.to_thread(self._folder.holding, record)
+                    leads = await self._stand(record, "it starts again", holding)
                 else:
                     leads = await self._follow(record)
                 if leads is not None:
@@ -242,6 +290,8 @@ class Node:
         self._say("")
         self.outlook.learned(found, self._present)
         if found is not None:
+            if self._record is None or self._record.epoch != found.epoch:
+                self._epoch_since_us = boot_us()
             self._record = found
             self._loyalty.hears_of(found.epoch)
             if self._reigning is not None:
@@ -305,17 +355,16 @@ class Node:
         """Copy from the primary; return the record by which this broker leads, or None."""
         replica = Replica(self.settings, self.incarnation, self._loyalty, boot_us)
         await replica.open(record.journal)
+        # Whoever leads now may just have begun: it has a lease's time to be heard of.
+        self._loyalty.promises(boot_us())
         self.outlook.follows(replica)
         why = said = ""
         try:
             while not self.stopping.is_set():
                 record = self._record or record
-                if record.primary == self.settings.name:
-                    return None
-                if self._ordered(Change.PROMOTE):
-                    why = "an operator asks for it"  # it acknowledges no more, and waits
-                else:
-                    why = await self._copy(replica, record) or why
+                if record.primary == self.settings.name:  # it was handed over
+                    break
+                why = await self._copy(replica, record) or why
                 if why != said:
                     log.info("%s", why)
                 said = why
@@ -325,17 +374,20 @@ class Node:
             else:
                 return None
             await replica.stop()  # everything is on the disk, and nothing is acknowledged any more
+            newest = await self._read()
+            holding = None if newest is None else replica.holding(newest.floor)
         finally:
             self._begins_us = replica.broker_time_us
             self.outlook.follows(None)
             replica.close()
-        newest = await self._read()
-        if newest is None or newest.primary == self.settings.name:
+        if newest is None:
             return None
+        if newest.primary == self.settings.name:  # it was handed over
+            return await self._stand(newest, newest.why, holding)
         why = why or f"no word from {newest.primary}"
         log.warning("%s: %s stands for primary", why, self.settings.name)
         reads = self._settings.failover is Failover.READS and not self._ordered(Change.PROMOTE)
-        return await self._stand(newest, why, Writes.CLOSED if reads else None)
+        return await self._stand(newest, why, holding, Writes.CLOSED if reads else None)
 
     async def _copy(self, replica: Replica, record: Leadership) -> str:
         """Follow the primary while it leads and is heard; return why that ended."""
@@ -347,9 +399,9 @@ class Node:
         try:
             while not copying.done() and not self.stopping.is_set():
                 newest = self._record or record
-                if (newest.primary, newest.epoch) != (record.primary, record.epoch):
-                    return f"the primary is {newest.primary} now"
-                if self._may_stand() or self._ordered(Change.PROMOTE):
+                if newest.primary != record.primary or newest.epoch > replica.epoch > 0:
+                    return f"{newest.primary} leads epoch {newest.epoch}"
+                if self._may_stand():
                     return ""
                 await asyncio.wait({copying, stopping}, timeout=0.05)
             if copying.done():
@@ -368,9 +420,21 @@ class Node:
             record is not None
             and self.me in record.members
             and record.primary != self.settings.name
+            and not self._begins(record)
             and (self._settings.failover is not Failover.OPERATOR or self._ordered(Change.PROMOTE))
             and self._loyalty.may_stand(boot_us())
         )
+
+    def _begins(self, record: Leadership) -> bool:
+        """Return whether a reign is about to begin: its process is there, and recovers its journal.
+
+        It is given time, since two members that stand by turns would never serve. Safety does not
+        depend on this.
+        """
+        floor, there = record.floor, self._present.get(record.primary)
+        if there is None or (floor is not None and floor.epoch == record.epoch):
+            return False
+        return boot_us() - self._epoch_since_us < _BEGINNING_US
 
     def _ordered(self, change: Change) -> bool:
         """Return whether an operator asks for a change of the primary of this epoch.
@@ -386,13 +450,18 @@ class Node:
     # -- leading ----------------------------------------------------------------------------------
 
     async def _stand(
-        self, record: Leadership, why: str, writes: Writes | None = None
+        self,
+        record: Leadership,
+        why: str,
+        holding: Holding | None,
+        writes: Writes | None = None,
     ) -> Leadership | None:
         """Ask for the next epoch; return the record by which this broker leads, or None.
 
         Args:
             record: As it was read after this process had stopped to acknowledge.
             why: For people.
+            holding: What this broker's journal has.
             writes: Whether the group is to take new messages; None: as before.
 
         Raises:
@@ -402,7 +471,7 @@ class Node:
         if isinstance(progress, Unknown):
             await self._pause(_AGAIN_S)
             return None
-        await asyncio.to_thread(self._folder.check_to_lead, record, progress)
+        self._folder.check_to_lead(record, progress, holding)
         try:
             wanted = succession(
                 record,
@@ -420,6 +489,7 @@ class Node:
     async def _lead(self, record: Leadership) -> int | None:
         """Lead until deposed (None), stopped, or failed; return the exit status of the last two."""
         self._loyalty.hears_of(record.epoch)
+        self._led = record.epoch
         assert self._doorway is not None
         settings = msgspec.structs.replace(
             self.settings, listen=Address(self.settings.listen.host, self.port)
@@ -452,6 +522,7 @@ class Node:
                 await asyncio.wait({starting})
                 await reigning.end()
                 await server.abandon()
+                self._check_to_go_on(reigning)
                 return None if not self.stopping.is_set() else EXIT_OK
             starting.result()
             self.server = server
@@ -486,6 +557,7 @@ class Node:
                 log.warning("%s leads no more: another reign has begun", self.settings.name)
                 await reigning.end()
                 await server.abandon()
+                self._check_to_go_on(reigning)
                 return None
             if self.stopping.is_set():
                 log.info("stopping")
@@ -495,6 +567,19 @@ class Node:
                 return EXIT_OK
             if self._ordered(Change.SWITCH) and await self._switch(server, reigning):
                 return None
+
+    def _check_to_go_on(self, reigning: Reigning) -> None:
+        """Check that this folder may follow, after a reign that was ended by others.
+
+        Raises:
+            SettingsError: A member has more that was answered.
+        """
+        if reigning.outdated:
+            raise SettingsError(
+                f"{self.settings.data} is older than what was answered: {reigning.outdated}. It is "
+                "a copy of another time; use the folder with which the broker ran last, or an "
+                "empty one once another broker leads"
+            )
 
     async def _switch(self, server: Server, reigning: Reigning) -> bool:
         """Hand over to the member that an operator names; return whether this broker has ended."""

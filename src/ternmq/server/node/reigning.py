@@ -150,6 +150,11 @@ class Reigning:
         if self.primary is not None:
             self.primary.close()
 
+    @property
+    def outdated(self) -> str:
+        """Why the journal must not be that of the primary; empty if it may. See ``Primary``."""
+        return "" if self.primary is None else self.primary.outdated
+
     # -- while it lasts ---------------------------------------------------------------------------
 
     async def _keep(self) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ternmq.cluster.coordination.record import Leadership
+from ternmq.cluster.coordination.record import Leadership, Member
 from ternmq.cluster.replication.follower import Acknowledgement, Kind
 from ternmq.cluster.replication.outgoing import Outgoing, Wanted
 from ternmq.cluster.replication.reign import Change, Reign
@@ -95,6 +95,11 @@ class Primary:
     is committed before this reign's EPOCH is, at every member. ``follow`` goes to
     ``Hub.take_follower``.
 
+    Attributes:
+        reign: The reign.
+        outdated: Why this journal must not be that of the primary: a member has more that was
+            committed. Empty: no member says so.
+
     Args:
         core: The broker; its journal has this reign's EPOCH, on the disk.
         reign: The reign.
@@ -127,6 +132,7 @@ class Primary:
         if not token:
             raise ValueError("a cluster has a token")
         self.reign = reign
+        self.outdated = ""
         self._core = core
         self._journal = journal = core.broker.journal
         self._group = group
@@ -209,8 +215,26 @@ class Primary:
         if self.reign.deposed:
             self._see_whether_deposed(f"{follow.broker} was told of epoch {follow.told}")
             raise NotPrimary(f"{self._broker} is not the primary any more")
+        if follow.lacking == self.reign.epoch:
+            self._check_to_lead(follow)
         if len(self._links) > MAX_LINKS:
             raise Busy(f"{MAX_LINKS} followers are connected")
+
+    def _check_to_lead(self, follow: Follow) -> None:
+        """End the reign if it is a member that says that this journal lacks what was committed.
+
+        Another's word does not count: it could not take over.
+
+        Raises:
+            NotPrimary: The reign has ended.
+        """
+        incarnation = 0 if follow.kind == "synced" else follow.incarnation
+        if Member(follow.broker, incarnation) not in self.reign.record.members:
+            return
+        self.outdated = f"{follow.broker} has messages that were answered and are missing here"
+        self.reign.deposed = True
+        self._see_whether_deposed(self.outdated)
+        raise NotPrimary(f"{self._broker} is not the primary any more: {self.outdated}")
 
     def _compared(self, link: Link, job: MatchRead, error: Exception | None) -> None:
         """Begin the stream, or refuse it, when the histories were compared."""

@@ -81,6 +81,9 @@ class Follow(Body, frozen=True, kw_only=True, omit_defaults=False):
         default_factory=list
     )
     """Records of the follower's journal, the newest first."""
+    lacking: Number = 0
+    """Epoch of a primary whose journal lacks records that the follower was told to be committed.
+    A primary of this epoch to which a member says so is not the primary any more. 0: none."""
     software: Line = ""
     """Name and version of the follower's software, such as ``ternmq 0.1``; for display only."""
 

@@ -349,3 +349,25 @@ def test_a_copy_promoted_by_recovery_has_all() -> None:
     assert [(one.position, one.crc) for one in scan(disk, Position(0))][: len(positions)] == (
         positions
     )
+
+
+def test_a_copy_that_has_failed_acknowledges_nothing() -> None:
+    primary = Primary(MemoryDisk(), 1)
+    primary.append(3)
+    _, follower = copied(primary)
+    follower.copy.failed(OSError("a sync failed"))
+    follower.mark()
+    assert follower.following.ack(3) is None
+
+
+def test_a_copy_from_which_nothing_leads_on_is_begun_anew() -> None:
+    old = Primary(MemoryDisk(), 1)
+    old.append(60)
+    disk, follower = copied(old)
+    follower.copy.tell(committed=follower.copy.end)
+    follower.copy.sync_all()
+    follower.copy.discard()
+    assert Copy.open(disk) is None
+    copy = Copy.make(disk, first=Position(7 * SEGMENT), segment_size=SEGMENT, told=Epoch(1))
+    assert (copy.first, copy.end) == (7 * SEGMENT, 7 * SEGMENT)
+    assert copy.committed > 0

@@ -58,6 +58,11 @@ def folder(path: Path, broker: str = "a") -> Folder:
     return Folder(path, "main", broker)
 
 
+def check_to_lead(path: Path, found: Leadership, progress: Progress | None) -> None:
+    one = folder(path)
+    one.check_to_lead(found, progress, one.holding(found))
+
+
 def test_a_folder_gets_an_identity_once(tmp_path: Path) -> None:
     path = tmp_path / "data"
     folder(path).check()
@@ -93,7 +98,7 @@ def test_an_empty_folder_does_not_lead_in_the_place_of_the_one_that_did(tmp_path
         folder(tmp_path).enter(record(floor=floor))
     folder(tmp_path).enter(record())
     with pytest.raises(SettingsError, match="is empty"):
-        folder(tmp_path).check_to_lead(record(epoch=4), None)
+        check_to_lead(tmp_path, record(epoch=4), None)
 
 
 def test_a_damaged_identity_is_said(tmp_path: Path) -> None:
@@ -121,10 +126,10 @@ def test_a_group_does_not_begin_again_without_its_record(tmp_path: Path) -> None
 
 
 def test_a_folder_that_has_everything_may_lead(tmp_path: Path) -> None:
-    folder(tmp_path).check_to_lead(record(epoch=0), None)
+    check_to_lead(tmp_path, record(epoch=0), None)
     floor, end = journal_in(tmp_path, 3)
     for progress in (None, Progress(Epoch(3), end), Progress(Epoch(3), Position(0))):
-        folder(tmp_path).check_to_lead(record(epoch=3, floor=floor), progress)
+        check_to_lead(tmp_path, record(epoch=3, floor=floor), progress)
 
 
 def test_an_older_copy_of_the_folder_does_not_lead(tmp_path: Path) -> None:
@@ -132,17 +137,17 @@ def test_an_older_copy_of_the_folder_does_not_lead(tmp_path: Path) -> None:
     journal_in(old, 3)
     floor, end = journal_in(new, 4, records=50)
     with pytest.raises(SettingsError, match="older than what was answered"):
-        folder(old).check_to_lead(record(epoch=4, floor=floor), None)
+        check_to_lead(old, record(epoch=4, floor=floor), None)
     floor_of_old, _ = journal_in(tmp_path / "other", 3)
     with pytest.raises(SettingsError, match="older than what was answered"):
-        folder(old).check_to_lead(record(epoch=3, floor=floor_of_old), Progress(Epoch(3), end))
+        check_to_lead(old, record(epoch=3, floor=floor_of_old), Progress(Epoch(3), end))
 
 
 def test_another_history_does_not_lead(tmp_path: Path) -> None:
     floor, _ = journal_in(tmp_path, 3)
     other = floor.__class__(floor.epoch, floor.position, floor.crc ^ 1)
     with pytest.raises(SettingsError, match="older than what was answered"):
-        folder(tmp_path).check_to_lead(record(epoch=3, floor=other), None)
+        check_to_lead(tmp_path, record(epoch=3, floor=other), None)
 
 
 def test_a_folder_of_an_epoch_that_the_coordinator_does_not_know_does_not_lead(
@@ -150,4 +155,4 @@ def test_a_folder_of_an_epoch_that_the_coordinator_does_not_know_does_not_lead(
 ) -> None:
     journal_in(tmp_path, 9)
     with pytest.raises(SettingsError, match="records of epoch 9"):
-        folder(tmp_path).check_to_lead(record(epoch=8), None)
+        check_to_lead(tmp_path, record(epoch=8), None)

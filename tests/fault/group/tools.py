@@ -1,0 +1,25 @@
+"""How much of what."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from tests.fault.server.desk import Plan
+
+_CYCLES: Final = os.environ.get("GROUP_CYCLES")
+LONG: Final = _CYCLES is not None
+
+PLAN: Final = Plan(producers=3, window=8, pause_s=0.01, handle_s=0.01)
+"""Enough that something is under way at each moment, and little enough for two brokers and their
+clients on two cores."""
+
+
+def cycles(short: int) -> int:
+    """Return how many faults in a row there are: so many, or as the environment says."""
+    return int(_CYCLES) if _CYCLES is not None else short
+
+
+def seconds(short: float, long: float) -> float:
+    """Return how long something lasts."""
+    return long if LONG else short
