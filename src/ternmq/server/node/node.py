@@ -531,7 +531,6 @@ class Node:
             return await self._reign(server, reigning, waits)
         finally:
             self.server = self._reigning = None
-            self._loyalty.promises(boot_us())  # whoever leads next is given a lease to begin
             self.outlook.leads(None, None)
             for task in waits:
                 task.cancel()
