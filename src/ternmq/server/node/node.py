@@ -569,7 +569,6 @@ class Node:
         finally:
             self._committed = max(self._committed, reigning.commit_mark)
             self.server = self._reigning = None
-            self._loyalty.promises(boot_us())  # whoever leads next is given a lease to begin
             self.outlook.leads(None, None)
             for task in waits:
                 task.cancel()
