@@ -6,7 +6,6 @@ Followers reach the primary through a link that can be cut, as ``advertise`` say
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from tests.fault.group.brokers import Brokers, wait
 from tests.fault.group.checks import sound
 from tests.fault.group.link import Link
 from tests.fault.group.load import GroupLoad
-from tests.fault.group.tools import seconds
+from tests.fault.group.tools import passed, seconds
 from tests.fault.processes import wait_until
 from tests.fault.server.broker import Address
 from tests.fault.server.reviewing import merged
@@ -88,11 +87,6 @@ def test_a_link_that_drops_again_and_again(memory_folder, verdicts):
             load.stop_sending()
             load.drained()
         sound(brokers, verdicts, record)
-
-
-def passed(after: float):
-    until = time.monotonic() + after
-    return lambda: time.monotonic() > until
 
 
 def either(*conditions):

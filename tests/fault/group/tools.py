@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from typing import Final
 
 from tests.fault.server.desk import Plan
@@ -23,3 +25,9 @@ def cycles(short: int) -> int:
 def seconds(short: float, long: float) -> float:
     """Return how long something lasts."""
     return long if LONG else short
+
+
+def passed(after: float) -> Callable[[], bool]:
+    """Return what tells whether so many seconds have passed since now."""
+    until = time.monotonic() + after
+    return lambda: time.monotonic() > until

@@ -10,8 +10,8 @@ import contextlib
 import logging
 import ssl
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Final, cast
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, cast
 
 from ternmq.cluster.coordination.group import Presence
 from ternmq.cluster.coordination.record import Floor
@@ -210,7 +210,7 @@ class Replica:
             return f"{there.broker} at {there.address} cannot be reached: {error.strerror or error}"
         finally:
             stream.end("")
-            await stream.idle.wait()  # no job works on the copy any more
+            await _surely(stream.idle.wait())  # no job works on the copy any more
             self._stream = None
 
     def _follow(self, checkpoints: Sequence[tuple[int, int, int]]) -> Follow:
@@ -564,6 +564,14 @@ class _Stream(asyncio.Protocol):
             copy.remove_below(first, needs=needs)
             assert self._replica.index is not None
             self._replica.index.removed(copy.first)
+
+
+async def _surely(wait: Coroutine[Any, Any, object]) -> None:
+    """Wait for something, also when this task is cancelled meanwhile; that is forgotten then."""
+    waiting = asyncio.ensure_future(wait)
+    while not waiting.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(waiting)
 
 
 def _text(error: TernMQError) -> str:

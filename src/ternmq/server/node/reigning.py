@@ -339,7 +339,9 @@ class Reigning:
     async def _decided(self, record: Leadership) -> None:
         """Ask for a change until it is known what became of it; both records count meanwhile."""
         assert self.primary is not None
+        said = ""
         while not self.deposed.is_set():
+            problem = ""
             try:
                 outcome = await self._group.change(record)
                 if isinstance(outcome, Swapped):
@@ -347,14 +349,17 @@ class Reigning:
                     return
                 found = await self._group.read()
             except BadRecord as error:
-                _disbelieve(error)
+                problem = f"the coordinator cannot be believed: {error}"
             else:
                 if isinstance(found, Leadership):
                     self.primary.learned(found)
                 if isinstance(outcome, Refused):
                     return
                 if isinstance(outcome, Unknown):
-                    log.warning("the coordinator does not answer: %s", outcome.why)
+                    problem = f"the coordinator does not answer: {outcome.why}"
+            if problem and problem != said:
+                log.error("%s; it is asked again until the members have changed", problem)
+            said = problem
             await asyncio.sleep(_AGAIN_S)
 
 

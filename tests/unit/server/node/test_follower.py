@@ -1,0 +1,56 @@
+"""A follower's connection ends only when nothing works on the copy any more."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from ternmq.cluster.coordination.group import Presence
+from ternmq.cluster.replication.settings import CopySettings
+from ternmq.cluster.replication.standing import Loyalty
+from ternmq.model.types import Epoch
+from ternmq.server.node.follower import Replica
+from ternmq.server.node.node import boot_us
+from ternmq.settings import Mode, load
+from tests.asynchronous import until
+
+
+async def test_a_job_that_outlasts_the_connection_is_waited_for(tmp_path: Path) -> None:
+    """Also when the broker may stand for primary meanwhile, and cancels the following."""
+    accepted: list[asyncio.StreamWriter] = []
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted.append(writer)
+        await reader.read()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    settings = load(
+        environ={
+            "TERNMQ_DATA": str(tmp_path), "TERNMQ_NAME": "b", "TERNMQ_HTTP": "off",
+            "TERNMQ_CLUSTER": "sqlite:////not/used", "TERNMQ_CLUSTER_TOKEN": "0" * 32,
+            "TERNMQ_LISTEN": "127.0.0.1:1",
+        },
+        mode=Mode.SERVE,
+    )  # fmt: skip
+    replica = Replica(settings, 7, Loyalty(CopySettings(), Epoch(0), boot_us()), boot_us)
+    await replica.open(77)
+    there = Presence("main", "a", 1, f"127.0.0.1:{port}", False, "")
+    following = asyncio.create_task(replica.follow(there))
+    await until(lambda: accepted, "a connection")
+    stream = replica._stream
+    assert stream is not None
+    stream.idle.clear()  # as a job does that has begun
+    stream.end("a is silent")
+    await asyncio.sleep(0.01)
+    following.cancel()
+    await asyncio.sleep(0.01)
+    assert not following.done()
+    assert replica._stream is stream
+    stream.idle.set()
+    await following
+    assert replica._stream is None
+    replica.close()
+    for writer in accepted:
+        writer.close()
+    server.close()
