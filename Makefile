@@ -19,7 +19,7 @@ WORKERS := -n $(JOBS) --maxprocesses=4
 CHECKED := src tests $(wildcard bench examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo venv test pytest pythons quick quick-list lint format types unit sim model mutants bench bench-large bench-spark spark spark-matrix fault fuzz rows docs docs-check clean
+.PHONY: help demo venv test pytest pythons quick quick-list lint format types unit sim sim-group model mutants bench bench-large bench-spark spark spark-matrix fault fuzz rows docs docs-check clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ unit: venv ## unit tests only
 
 sim: venv ## simulate crashes for SECONDS (SEED=n repeats one)
 	$(BIN)/python -m tests.sim run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+sim-group: venv ## simulate a broker group for SECONDS (SEED=n repeats one)
+	$(BIN)/python -m tests.sim.group run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 model: venv ## explore the rules of replication, and each of them broken (half an hour, one process)
 	$(BIN)/python -m tests.model explore

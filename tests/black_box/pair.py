@@ -39,7 +39,7 @@ class Pair:
         **settings: str,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._cluster = cluster or f"sqlite:///{folder / 'cluster.db'}"
+        self.cluster = cluster or f"sqlite:///{folder / 'cluster.db'}"
         self._folder = folder
         self._http = http
         self.brokers: dict[str, BrokerProcess] = {}
@@ -53,7 +53,7 @@ class Pair:
             self._folder / name,
             http=self._http,
             name=name,
-            cluster=self._cluster,
+            cluster=self.cluster,
             cluster_token=TOKEN,
             admin_token=TOKEN,
             segment="4MiB",
@@ -128,7 +128,7 @@ class Pair:
 
     def _as_operator(self, work: Callable[[Group], Awaitable[None]]) -> None:
         async def run() -> None:
-            coordinator = await open_coordinator(self._cluster)
+            coordinator = await open_coordinator(self.cluster)
             try:
                 await work(Group(coordinator, "main", "operator", 1))
             finally:

@@ -7,6 +7,14 @@ from functools import cache
 from typing import Final
 
 from ternmq.server.metrics.groups import FAMILIES
+from ternmq.server.node.figures import (
+    PRIMARY,
+    CopyFigures,
+    GroupFigures,
+    follower_families,
+    group_families,
+    primary_families,
+)
 from ternmq.server.telemetry.families import Family
 from ternmq.testing import broker
 
@@ -30,6 +38,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "stalled", "held_back", "apps_connected", "app_bytes", "waiting_requests", "pending_bytes",
         "unwritten_bytes", "unfinished_bytes", "received_bytes", "written_bytes",
     ),
+    "A broker group": ("cluster_", "copy_", "follower_"),
     "The process": ("uptime", "resident", "cpu_", "turns", "longest_turn", "loop_lag"),
 }  # fmt: skip
 """Headings, and how the names below them begin. What fits nowhere stands under the last one."""
@@ -45,7 +54,14 @@ def families() -> tuple[Family, ...]:
 
     with broker(manual=False) as running:
         found = asyncio.run_coroutine_threadsafe(ask(), running._loop).result()
-    return tuple(sorted([*FAMILIES, *found]))
+    return tuple(sorted([*FAMILIES, *found, *_of_group()]))
+
+
+def _of_group() -> list[Family]:
+    """Return those that only a broker of a broker group has."""
+    group = GroupFigures("main", PRIMARY, 1, 2, member=True, writes_open=True, silent_s=0.0)
+    parts = group_families(group), primary_families(True, ()), follower_families(CopyFigures())
+    return [numbers.family for part in parts for numbers in part]
 
 
 def names() -> set[str]:

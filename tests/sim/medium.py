@@ -61,13 +61,24 @@ class Stored:
         self.pending: list[Pending] = []
 
 
-def _covers(one: Pending, old: Pending) -> bool:
-    """Return whether a write wrote again all that an older one had written."""
-    return (
-        old.at < one.at
-        and one.offset <= old.offset
-        and old.offset + len(old.data) <= one.offset + len(one.data)
-    )
+def _undecided(old: Pending, one: Pending, data: bytearray) -> Iterator[Pending]:
+    """Yield what a failed sync left open of an old write, now that a later write was synced.
+
+    The later one took whole pages of the page cache along: what the old one wrote there is durable
+    with it, and is put into ``data``.
+    """
+    low = one.offset // PAGE * PAGE
+    high = -(-(one.offset + len(one.data)) // PAGE) * PAGE
+    begin, end = old.offset, old.offset + len(old.data)
+    if old.at > one.at or end <= low or high <= begin:
+        yield old
+        return
+    first, last = max(begin, low), min(end, high)
+    _put(data, first, old.data[first - begin : last - begin])
+    if begin < first:
+        yield old._replace(data=old.data[: first - begin])
+    if last < end:
+        yield old._replace(offset=last, data=old.data[last - begin :])
 
 
 class Medium:
@@ -152,9 +163,13 @@ class Medium:
         if done:
             data = bytearray(stored.durable)
             for one in done:
+                if any(old.lost for old in left):
+                    left = [
+                        part
+                        for old in left
+                        for part in (_undecided(old, one, data) if old.lost else (old,))
+                    ]
                 _put(data, one.offset, one.data)
-                # What a failed sync left open is decided once it was written again.
-                left = [old for old in left if not (old.lost and _covers(one, old))]
             stored.durable = bytes(data)
         stored.pending = left
 

@@ -67,7 +67,14 @@ TABLE: Final[Mapping[str, Entry]] = {
         "List and decide undecided transactions, and set how they are checked.",
     ),
     "top": Entry(WATCH, "broker.top:top", "Watch rates, topics, groups and connections."),
-    "broker": Entry(WATCH, "broker.broker:broker", "Show the status of the broker."),
+    "broker": Entry(
+        WATCH, "broker.broker:broker", "Show the status of the broker, list those of a cluster."
+    ),
+    "cluster": Entry(
+        WATCH,
+        "broker.cluster:cluster",
+        "Show and change broker groups: copies, primary, failover.",
+    ),
     "alarm": Entry(WATCH, "broker.alarm:alarm", "List and clear the alarms of the broker."),
     "clock": Entry(
         WATCH,

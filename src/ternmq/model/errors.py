@@ -237,14 +237,14 @@ class ResendTooOld(RefusedError):
 
 
 class StrictNeedsReplica(RefusedError):
-    """The topic is strict, and two copies cannot be made: this version has no replicas.
+    """The topic is strict, and there are not two copies: the broker is alone, or lost the other.
 
-    It is not retriable: the next send would be refused as well.
+    It is not retriable: how long that lasts is not known, and who sends is told at once.
     """
 
     code = 132
     http = 409
-    hint = "set the topic's durability to normal, which needs no replica"
+    hint = "bring the second copy back, or set the topic's durability to normal, which needs none"
 
 
 class Busy(RefusedError):

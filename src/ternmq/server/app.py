@@ -13,7 +13,7 @@ import logging
 import os
 import ssl
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -48,6 +48,7 @@ from ternmq.server.process.fullness import Fullness
 from ternmq.server.process.own_process import own_process
 from ternmq.server.process.tls import tls_context
 from ternmq.server.telemetry.counters import Counters
+from ternmq.server.telemetry.families import Numbers
 from ternmq.server.telemetry.rates import Rates
 from ternmq.settings import Settings
 from ternmq.wire import control, frames
@@ -98,6 +99,25 @@ class Reigning(Protocol):
         ...
 
 
+class GroupView(Protocol):
+    """What the broker of a broker group shows of its group. Called in the broker's loop."""
+
+    def numbers(self) -> Iterable[Numbers]:
+        """Return the metrics of the group."""
+        ...
+
+    def info(self) -> control.BrokerGroupInfo:
+        """Return the status of the group."""
+        ...
+
+    def answers(self, health: Health | None) -> int:
+        """Have a broker that leads answer at the node's HTTP port; return that port.
+
+        None: it answers no more.
+        """
+        ...
+
+
 class Server:
     """A broker that listens. Not thread-safe: call it from its loop.
 
@@ -107,6 +127,7 @@ class Server:
         clocks: For tests; None: the machine's.
         new_admin_token: Give the app ``admin`` another token at the start.
         reigning: None: the broker is alone.
+        view: What it shows of its broker group; None: the broker is alone.
     """
 
     def __init__(
@@ -117,6 +138,7 @@ class Server:
         clocks: Clocks | None = None,
         new_admin_token: bool = False,
         reigning: Reigning | None = None,
+        view: GroupView | None = None,
     ) -> None:
         self.settings = settings
         self.stopped: asyncio.Future[JournalError | None]
@@ -131,6 +153,7 @@ class Server:
         self._clocks = clocks
         self._new_admin_token = new_admin_token
         self._reigning = reigning
+        self._view = view
         self._listener: asyncio.Server | Accepting | None = None
         self._health: Health | None = None
         self._collector: BrokerCollector
@@ -189,7 +212,7 @@ class Server:
             self._desk.not_yet = f"{settings.name} begins to lead"
             self._reigning.begun(core, self.hub)
             await self._listen(tls)  # copies that count may have to come before anything is settled
-            await self._reigning.committed()
+            await self._commit(self._reigning)
         if settings.auth:
             await self._see_to_admin()
         elif core.broker.views.catalog.apps:
@@ -209,7 +232,10 @@ class Server:
                 self._url(settings.http.host),
                 self._why_not,
             )
-            self.http_port = await self._health.start(settings.http.host, settings.http.port)
+            if self._view is None:
+                self.http_port = await self._health.start(settings.http.host, settings.http.port)
+            else:
+                self.http_port = self._view.answers(self._health)
             self.hub.http_address = str(Address(settings.http.host, self.http_port))
             log.info("metrics and health on http://%s", self.hub.http_address)
         self._swept_at = loop.time()
@@ -217,6 +243,21 @@ class Server:
         core.touch()
         self._desk.not_yet = ""
         self._ready = True
+
+    async def _commit(self, reigning: Reigning) -> None:
+        """Return when the EPOCH record of a reign is committed.
+
+        Raises:
+            JournalError: The journal failed before.
+        """
+        committed = asyncio.ensure_future(reigning.committed())
+        try:
+            ends: set[asyncio.Future[Any]] = {committed, self.stopped}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            committed.cancel()
+        if self.core.failure is not None:
+            raise self.core.failure
 
     async def _listen(self, tls: ssl.SSLContext | None) -> None:
         listen = self.settings.listen
@@ -259,7 +300,12 @@ class Server:
         desk = self._desk = Desk(core, settings, counters)
         open_commands(desk, auth=settings.auth, welcome=self._welcome, status=self._status)
         self.hub = Hub(desk)
-        self._collector = BrokerCollector(desk, self.hub.admission.apps, settings.metrics_groups)
+        self._collector = BrokerCollector(
+            desk,
+            self.hub.admission.apps,
+            settings.metrics_groups,
+            tuple if self._view is None else self._view.numbers,
+        )
         self._rates = Rates(counters)
         self._alarm_log = AlarmLog()
         self._fullness = Fullness(
@@ -309,6 +355,7 @@ class Server:
             delivered_a_second=self._rates.delivered,
             metrics=numbers | series,
             oldest_file=self._oldest_file(shows),
+            broker_group=control.BrokerGroupInfo() if self._view is None else self._view.info(),
         )
 
     def _oldest_file(self, shows: Shows) -> control.OldestFile:
@@ -414,8 +461,7 @@ class Server:
             door.finish()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        if self._health is not None:
-            await self._health.close()
+        await self._close_health()
         # Written answers have left when the transports are closed; a frozen peer delays the stop by
         # a second at most.
         until = loop.time() + 1.0
@@ -430,10 +476,15 @@ class Server:
         await self._stop_listening()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        if self._health is not None:
-            await self._health.close()
+        await self._close_health()
         await self._abandon_connections("the broker is killed")
         self.core.close(clean=False)
+
+    async def _close_health(self) -> None:
+        if self._view is not None:
+            self._view.answers(None)
+        if self._health is not None:
+            await self._health.close()
 
     async def _stop_listening(self) -> None:
         """Stop accepting connections, and close the listening socket.

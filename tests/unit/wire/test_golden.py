@@ -66,6 +66,11 @@ STREAMED: dict[Command, Unpack] = {
 }
 
 
+_WIDER = frozenset({"STATUS answer"})
+"""Their struct has had more than 15 fields since: the map's header takes two bytes more, whatever
+fields are left out, and every reader of msgpack takes both forms."""
+
+
 def made() -> Iterator[tuple[str, bytes]]:
     """Yield (name, frame) of everything that this version can say."""
     for command, example in sorted(examples.EXAMPLES.items()):
@@ -194,6 +199,11 @@ def test_what_was_written_is_read():
 def test_the_same_fields_make_the_same_bytes(name, data):
     found, texts = kept()
     (frame,) = [one for one, text in zip(found, texts, strict=True) if text["name"] == name]
+    if name in _WIDER:
+        (read,) = FrameReader(1 << 20).feed(data)
+        assert msgspec.msgpack.decode(read.body) == msgspec.msgpack.decode(frame.body)
+        assert len(read.body) == len(frame.body) + 2
+        return
     assert data == frames.pack(*astuple(frame))
 
 

@@ -30,6 +30,16 @@ PARKED: Final = "transaction-parked"
 """Nobody is asked about a transaction any more. Subject: its id."""
 UNOWNED: Final = "queue-unowned"
 """Rows wait in a queue that belongs to no member of the group. Subject: topic/group."""
+ONE_COPY: Final = "one-copy"
+"""No other broker has a copy of the journal that counts. Subject: the broker group."""
+COPY_BEHIND: Final = "copy-behind"
+"""A copy of the journal does not keep up. Subject: its broker."""
+COORDINATOR: Final = "coordinator"
+"""The coordinator of the cluster does not answer, or cannot be believed; no subject."""
+READ_ONLY: Final = "read-only"
+"""The broker group takes no new messages. Subject: the broker group."""
+OF_GROUP: Final = (ONE_COPY, COPY_BEHIND, COORDINATOR, READ_ONLY)
+"""Alarms whose reasons only the shell knows: a broker without a broker group has none of them."""
 NAMES: Final = (
     CLOCK, DEAD_LETTERS, EXPIRED_DROPPED, HELD, DUE_UNREADABLE, DUE_NO_ROOM, NO_CHECKER, OWNER_IDLE,
     PARKED, UNOWNED,

@@ -10,7 +10,7 @@ raised where it happens, and stays until an operator clears it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
 
@@ -24,6 +24,7 @@ from ternmq.broker.ledger.alarms import (
     DUE_NO_ROOM,
     HELD,
     NO_CHECKER,
+    OF_GROUP,
     OWNER_IDLE,
     PARKED,
     UNOWNED,
@@ -52,10 +53,13 @@ class Alarming:
     Attributes:
         clock_gap_us: How far the wall clock is ahead of broker time; set by the shell, which knows
             the wall clock.
+        of_group: Reasons of alarms about the broker group, with their texts; set by the shell,
+            which knows the copies and the coordinator.
     """
 
     __slots__ = (
-        "_alarms", "_asking", "_fulfilling", "_gone_since", "_ledger", "_watch", "clock_gap_us"
+        "_alarms", "_asking", "_fulfilling", "_gone_since", "_ledger", "_watch", "clock_gap_us",
+        "of_group",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, fulfilling: Fulfilling, asking: Asking) -> None:
@@ -67,6 +71,7 @@ class Alarming:
         self._gone_since: dict[AlarmKey, int] = {}
         """Open alarms whose reason is gone -> since when."""
         self.clock_gap_us = 0
+        self.of_group: Mapping[AlarmKey, str] = {}
 
     def step(self, now_us: int) -> int:
         """Raise and clear alarms; return the number of records.
@@ -119,6 +124,7 @@ class Alarming:
                 AlarmKey(DUE_NO_ROOM, ""),
                 "messages that are due are not delivered: the journal has no room for them",
             )
+        yield from islice(self.of_group.items(), LOOKS)
         figures, most = self._ledger.views.figures, self._ledger.limits.failures
         for progress in _some(figures.many_dead):
             dead = progress.failures.dead_rows
@@ -167,6 +173,8 @@ class Alarming:
         figures = self._ledger.views.figures
         if key.name == CLOCK:
             return abs(self.clock_gap_us) > GAP_US
+        if key.name in OF_GROUP:
+            return key in self.of_group
         if key.name == DUE_NO_ROOM:
             return self._fulfilling.lacks_room(now_us)
         if key.name == DEAD_LETTERS:

@@ -1,4 +1,4 @@
-"""``ternmq broker``: the status of the broker."""
+"""``ternmq broker``: the status of the broker; the brokers of a cluster."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import click
 
+from ternmq.cli.broker.broker_list import list_
 from ternmq.cli.broker.clock import gap_of
 from ternmq.cli.commands import Group
 from ternmq.cli.reach.connection import administers
@@ -13,12 +14,15 @@ from ternmq.cli.terminal import output
 from ternmq.cli.terminal.output import Cell
 from ternmq.client.admin.admin_client import AdminClient
 from ternmq.model.words import counted
-from ternmq.wire.control import OldestFile, Status
+from ternmq.wire.control import BrokerGroupInfo, FollowerInfo, OldestFile, Status
 
 
 @click.group(cls=Group)
 def broker() -> None:
-    """Show the status of the broker."""
+    """Show the status of the broker, list those of a cluster."""
+
+
+broker.add_command(list_)
 
 
 @broker.command()
@@ -26,11 +30,12 @@ def broker() -> None:
 @output.json_option
 @administers
 async def status(client: AdminClient, metrics: bool, as_json: bool) -> None:
-    """Show version, uptime, journal, connections, and the numbers of stored and open messages.
+    """Show role, version, uptime, journal, connections, and the numbers of messages.
 
     `journal` shows the size of all journal files, and the space that sends can still use. `oldest
     file` shows the reason why the oldest journal file is still on the disk, and how long this has
-    been the reason. The broker removes the files in order, so the newer files wait, too. `open
+    been the reason. The broker removes the files in order, so the newer files wait, too. `copies`
+    shows the copies of the journal in the broker group, and how far they are behind. `open
     messages` counts the messages that were delivered to a group and are not done, in all groups
     together.
     """
@@ -40,11 +45,27 @@ async def status(client: AdminClient, metrics: bool, as_json: bool) -> None:
             {
                 "broker": found.broker,
                 "version": found.version,
+                "role": found.role,
                 "epoch": found.epoch,
                 "now": output.of_us(found.now_us),
                 "uptime_s": found.uptime_us / 1e6,
                 "clock_gap_s": found.clock_gap.total_seconds(),
                 "alarms": found.alarms,
+                "broker_group": group_document(found.broker_group),
+                "disk": {
+                    "free_bytes": found.disk_free_bytes,
+                    "total_bytes": found.disk_total_bytes,
+                    "used": found.disk_used,
+                },
+                "journal": {
+                    "first": found.journal_first,
+                    "durable": found.journal_durable,
+                    "end": found.journal_end,
+                },
+                "rates": {
+                    "sent_a_second": found.sent_a_second,
+                    "delivered_a_second": found.delivered_a_second,
+                },
                 "oldest_file": _document(found.oldest_file),
                 "metrics": found.metrics,
             }
@@ -74,6 +95,7 @@ def _summary(address: str, found: Status) -> list[tuple[str, Cell]]:
     )
     return [
         ("broker", f"{found.broker} at {address}"),
+        *_group(found),
         ("version", found.version),
         ("up", f"{output.span(found.uptime_us / 1e6)}, epoch {found.epoch}"),
         ("clock", gap_of(found)),
@@ -81,7 +103,10 @@ def _summary(address: str, found: Status) -> list[tuple[str, Cell]]:
         ("connections", f"{read('connections'):.0f}, {number('sessions', 'session')}"),
         ("topics", f"{read('topics'):.0f}, {number('apps', 'app')}"),
         ("stored", f"{counted(int(stored), 'message')} since the start"),
+        ("rates", _rates(found)),
         ("journal", f"{output.size(kept)}, {room}"),
+        ("positions", f"{found.journal_first:,} to {found.journal_end:,}"),
+        ("disk", _disk(found)),
         ("oldest file", oldest_file(found)),
         ("last sync", output.span(read("last_sync_seconds"))),
         ("open messages", open_),
@@ -90,6 +115,42 @@ def _summary(address: str, found: Status) -> list[tuple[str, Cell]]:
         ("memory", output.size(read("resident_bytes"))),
         ("cpu", output.span(read("cpu_seconds"))),
     ]
+
+
+def _group(found: Status) -> list[tuple[str, Cell]]:
+    """Return the lines about the broker group; none if the broker belongs to none."""
+    group = found.broker_group
+    if not group.name:
+        return []
+    lines: list[tuple[str, Cell]] = [("role", f"{found.role} of broker group {group.name}")]
+    copies = "1 copy" if group.copies == 1 else f"{group.copies} copies"
+    strict = "" if group.takes_strict else "; strict topics take no messages"
+    closed = "" if group.writes_open else "; no messages are taken"
+    lines.append(("copies", f"{copies}{strict}{closed}"))
+    lines += [("", f"{one.broker}: {follower(one)}") for one in group.followers]
+    return lines
+
+
+def follower(one: FollowerInfo) -> str:
+    """Return a line about a follower."""
+    counts = "counts" if one.member else "does not count"
+    if not one.connected:
+        return f"not connected, {counts}"
+    backup = ", a backup" if one.kind == "backup" else ""
+    heard = output.span(one.heard_us / 1e6)
+    return f"{counts}, {one.behind_bytes:,} bytes behind, heard {heard} ago{backup}"
+
+
+def _disk(found: Status) -> str:
+    free, total = output.size(found.disk_free_bytes), output.size(found.disk_total_bytes)
+    return f"{free} of {total} free, {found.disk_used:.0%} used"
+
+
+def _rates(found: Status) -> str:
+    return (
+        f"{output.number(found.sent_a_second)} messages/s stored, "
+        f"{output.number(found.delivered_a_second)}/s delivered"
+    )
 
 
 def _transactions(read: Numbers) -> str:
@@ -138,6 +199,31 @@ def _document(file: OldestFile) -> dict[str, object]:
         "name": file.name,
         "lacks_room": file.lacks_room,
         "sends_refused": file.sends_refused,
+    }
+
+
+def group_document(group: BrokerGroupInfo) -> dict[str, object] | None:
+    """Return a broker group in the form of the JSON output; None if the broker is in none."""
+    if not group.name:
+        return None
+    return {
+        "name": group.name,
+        "copies": group.copies,
+        "takes_strict": group.takes_strict,
+        "writes_open": group.writes_open,
+        "since": output.of_us(group.since_us) if group.since_us else None,
+        "why": group.why,
+        "followers": [
+            {
+                "broker": one.broker,
+                "kind": one.kind,
+                "member": one.member,
+                "connected": one.connected,
+                "behind_bytes": one.behind_bytes if one.connected else None,
+                "heard_s": one.heard_us / 1e6 if one.connected else None,
+            }
+            for one in group.followers
+        ],
     }
 
 

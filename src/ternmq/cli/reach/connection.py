@@ -230,7 +230,7 @@ def _run(
 ) -> None:
     import asyncio
 
-    _be_quiet()
+    be_quiet()
     options = options_of(place.url, place.app, place.token, timeout, _PROCESSING_S)
     # A broker that accepts the connection and does not answer must not outlast the timeout.
     connect_timeout = min(options.connect_timeout, timeout)
@@ -309,7 +309,7 @@ def _watch_reader(loop: asyncio.AbstractEventLoop, gone: Callable[[], None]) -> 
     return descriptor
 
 
-def _be_quiet() -> None:
+def be_quiet() -> None:
     """Silence the library's log: the command prints errors itself, once."""
     log = logging.getLogger("ternmq")
     if not log.handlers:

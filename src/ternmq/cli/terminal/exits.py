@@ -29,9 +29,9 @@ MEANING: Final[dict[ExitCode, str]] = {
     ExitCode.DONE: "done",
     ExitCode.FAILED: "the command failed; standard error shows the reason",
     ExitCode.USAGE: "wrong usage: a command, option, name, number or file is not valid",
-    ExitCode.NO_BROKER: "no broker answers at the address",
+    ExitCode.NO_BROKER: "no broker answers at the address, or no coordinator",
     ExitCode.NOT_FOUND: "there is no such topic, group, message, app, hold, alarm, transaction, "
-    "context or journal",
+    "broker, broker group, context or journal",
     ExitCode.NOT_ALLOWED: "the broker does not know the app and token, or the app may not do this",
     ExitCode.UNKNOWN: "the connection was lost before the answer: the request may have been "
     "carried out or not",

@@ -33,6 +33,7 @@ from ternmq.cluster.coordination.wishes import (
 )
 from ternmq.model.errors import InvalidName
 from ternmq.model.specs import check_name
+from ternmq.model.units import read_address
 
 _Name = Annotated[str, Meta(min_length=1, max_length=127)]
 
@@ -55,6 +56,19 @@ class Presence(msgspec.Struct, frozen=True):
     address: Annotated[str, Meta(min_length=1, max_length=300)]
     tls: bool = False
     software: Annotated[str, Meta(max_length=100)] = ""
+
+
+async def everybody(coordinator: Coordinator) -> list[Presence] | Unknown:
+    """Return the brokers of all groups that run, by group and name; rubbish is left out."""
+    found = await coordinator.announced()
+    if isinstance(found, Unknown):
+        return found
+    brokers = [
+        one
+        for name, value in found.items()
+        if (one := _presence(value)) is not None and one.broker == name
+    ]
+    return sorted(brokers, key=lambda one: (one.group, one.broker))
 
 
 _decode_presence = msgspec.msgpack.Decoder(Presence).decode
@@ -95,18 +109,20 @@ class Group:
             BadRecord: The coordinator holds rubbish.
             WentBack: It holds an older version than this process has seen.
         """
-        found = await self._coordinator.read(self._key)
-        if found is None:
-            if self._newest:
-                raise WentBack(f"{self._key} was at version {self._newest}, and is gone")
-            return None
-        if isinstance(found, Unknown):
-            return found
-        record = unpack(found.value, found.version)
-        if record.version < self._newest:
-            raise WentBack(f"{self._key} was at version {self._newest}, and is at {record.version}")
-        self._newest = record.version
-        return record
+        while True:
+            newest = self._newest
+            found = await self._coordinator.read(self._key)
+            if isinstance(found, Unknown):
+                return found
+            record = None if found is None else unpack(found.value, found.version)
+            version = 0 if record is None else record.version
+            if version < newest:
+                is_now = "is gone" if record is None else f"is at {version}"
+                raise WentBack(f"{self._key} was at version {newest}, and {is_now}")
+            if version >= self._newest:
+                self._newest = version
+                return record
+            # It was overtaken by a newer answer, which came while this one was on its way.
 
     async def change(self, record: Leadership) -> Outcome:
         """Replace the record, and find out what became of it; as ``resolving.change``."""
@@ -194,21 +210,17 @@ class Group:
 
     async def present(self) -> Mapping[str, Presence] | Unknown:
         """Return the brokers of this group that run, by name; rubbish is left out."""
-        found = await self._coordinator.announced()
+        found = await everybody(self._coordinator)
         if isinstance(found, Unknown):
             return found
-        brokers: dict[str, Presence] = {}
-        for name, value in found.items():
-            presence = _presence(value)
-            if presence is not None and (presence.group, presence.broker) == (self.name, name):
-                brokers[name] = presence
-        return brokers
+        return {one.broker: one for one in found if one.group == self.name}
 
 
 def _presence(value: bytes) -> Presence | None:
     try:
         presence: Presence = _decode_presence(value)
         check_name(presence.broker, "a broker")
+        read_address(presence.address)
     except (msgspec.MsgspecError, ValueError, InvalidName):
         return None
     return presence

@@ -20,6 +20,7 @@ from ternmq.cluster.replication.incoming import BadStream, Incoming, Piece
 from ternmq.cluster.replication.standing import Loyalty
 from ternmq.journal.copy.copy import Copy
 from ternmq.journal.log.checkpoint import Checkpoint
+from ternmq.model.errors import JournalFull
 from ternmq.model.types import NO_POSITION, Epoch, Position
 from ternmq.record.fact.header import HEADER, HEADER_BYTES, Kind
 
@@ -109,7 +110,7 @@ class Following:
         self._synced_only = synced_only
         self._sent_us = accepted.sent_us
         self._acked = Ack(accepted.epoch, Position(0), Position(0), -1)
-        self._stored = not synced_only
+        copy.tell(told=accepted.epoch)
         self._unsynced_us: int | None = None if self._stored else now_us
         self._incoming = self._begin(accepted)
 
@@ -123,6 +124,11 @@ class Following:
         """Whether the copy has records that were not compared with the primary's yet."""
         return self._incoming.end < self._copy.end
 
+    @property
+    def _stored(self) -> bool:
+        """Whether the epoch is on the disk, as far as that matters."""
+        return not self._synced_only or self._copy.stated.told >= self.epoch
+
     # -- what is received ------------------------------------------------------------------------
 
     def records(self, position: Position, epoch: Epoch, data: bytes, now_us: int) -> None:
@@ -130,17 +136,24 @@ class Following:
 
         Raises:
             BadStream: They are not what follows; nothing of them was written.
+            JournalFull: The copy has no room for them, or not yet (``Copy.spare_is_coming``).
+                Nothing of them was written: the same call may pass later.
             CommittedCut: The primary lacks what this copy was told to be committed; nothing was
                 changed.
             JournalError: The copy cannot go on.
         """
         self.heard_us = now_us
-        pieces = self._incoming.take(position, epoch, data)
-        copy = self._copy
+        incoming, copy = self._incoming, self._copy
+        before = incoming.place
+        pieces = incoming.take(position, epoch, data)
         if position < copy.end:
             pieces = self._differing(position, data, pieces)
         if pieces:
-            self._write(pieces)
+            try:
+                self._write(pieces)
+            except JournalFull:
+                incoming.place = before
+                raise
             if self._unsynced_us is None:
                 self._unsynced_us = now_us
         self._tell()
@@ -163,10 +176,12 @@ class Following:
         With it the process promises not to stand for primary for a lease, so send it at once.
         """
         copy = self._copy
+        if copy.failure is not None:
+            return None  # what its file holds is not known any more
         # What was not compared yet may be of another reign.
         synced = min(copy.durable, self.held)
         ack = Ack(self.epoch, self.held, synced, self._sent_us)
-        if ack == self._acked or not self._stored:
+        if ack == self._acked or not self._stored:  # a sync is on its way, which stores the epoch
             return None
         self._acked = ack
         self._loyalty.promises(now_us)
@@ -187,7 +202,6 @@ class Following:
 
         What was written since waits for the next one.
         """
-        self._stored = True
         self._unsynced_us = None if self._copy.durable >= self._copy.end else now_us
 
     # -- inside ----------------------------------------------------------------------------------

@@ -54,6 +54,15 @@ class Piece(NamedTuple):
     data: bytes
 
 
+class Place(NamedTuple):
+    """A place in the stream; see the attributes of ``Incoming``."""
+
+    end: Position
+    last_crc: int | None
+    last_epoch: Epoch
+    last_position: Position
+
+
 class Incoming:
     """Checks a stream that goes on where a copy ends. Not thread-safe; does no I/O.
 
@@ -90,6 +99,15 @@ class Incoming:
         self.last_position = end
         self._size = segment_size
         self._followed = followed
+
+    @property
+    def place(self) -> Place:
+        """How far the stream was checked; set it back if what was checked could not be written."""
+        return Place(self.end, self.last_crc, self.last_epoch, self.last_position)
+
+    @place.setter
+    def place(self, place: Place) -> None:
+        self.end, self.last_crc, self.last_epoch, self.last_position = place
 
     def take(self, position: Position, epoch: Epoch, data: bytes) -> list[Piece]:
         """Return what is to be written, in order, once all of it was checked.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ternmq.cluster.coordination.record import Leadership, Member, Writer, Writes
+from ternmq.cluster.coordination.record import MAX_WHY, Leadership, Member, Writer, Writes
 from ternmq.cluster.replication.settings import CopySettings
 from ternmq.model.types import Epoch
 
@@ -43,6 +43,16 @@ class Loyalty:
     def hears_of(self, epoch: Epoch) -> None:
         """Note that there is, or was, this epoch."""
         self.told = max(self.told, epoch)
+
+    def learns(self, epoch: Epoch, now_us: int) -> None:
+        """Note the epoch of the leadership record; the primary of a new one is given a lease.
+
+        Else every member that waited for the old primary would depose the new one, as soon as it
+        read that another member was faster.
+        """
+        if epoch > self.told:
+            self.told = epoch
+            self.promises(now_us)
 
     def may_follow(self, epoch: Epoch) -> bool:
         """Return whether it may take bytes of an epoch, and acknowledge them.
@@ -116,7 +126,7 @@ def succession(
         primary=me.broker,
         members=(me, *others),
         writes=writes,
-        why=why,
+        why=why[:MAX_WHY],
         at_us=at_us,
     )
 
@@ -145,6 +155,6 @@ def handover(record: Leadership, to: str, writer: Writer, why: str, at_us: int) 
         writer=writer,
         epoch=Epoch(record.epoch + 1),
         primary=to,
-        why=why,
+        why=why[:MAX_WHY],
         at_us=at_us,
     )

@@ -36,7 +36,7 @@ from ternmq.journal.recovery.cutting import cut_note
 from ternmq.journal.recovery.ending import Ending, find_end
 from ternmq.journal.recovery.recovery import mend
 from ternmq.model.errors import CorruptJournal, DiskError, JournalFailed
-from ternmq.model.types import Epoch, Position
+from ternmq.model.types import NO_POSITION, Epoch, Position
 
 
 class CommittedCut(ValueError):
@@ -185,7 +185,7 @@ class Copy:
             disk.remove(segment_name(base))
         if leftovers:
             disk.sync_folder(FOLDER)
-        disk.allocate(segment_name(first), segment_size)
+        disk.allocate(segment_name(first), segment_size, written=False)
         copy = cls(disk, copy_file, segment_size, reserve_bytes)
         copy.first = copy.end = first
         copy._use(first, spares=0)
@@ -246,17 +246,18 @@ class Copy:
 
         The last record; the first record of each epoch, as far as the start or ``write`` met it;
         the first record of each segment. If there are too many, the older ones are left out, but
-        not the oldest. Reads a record of each segment, and may wait for the disk.
+        not the oldest, and not the newest one below the commit mark: that one, every primary has.
+        Reads a record of each segment, and may wait for the disk.
 
         Args:
-            most: Number of checkpoints, at least 2.
+            most: Number of checkpoints, at least 3.
 
         Raises:
             DiskError: The disk could not read.
         """
         if self.last is None:
             return []
-        return self._known.newest(self.first, self.last, most)
+        return self._known.newest(self.first, self.last, most, self.committed)
 
     # -------------------------------------------------------------------------------------- write
 
@@ -411,6 +412,52 @@ class Copy:
         )
         list(scanner)  # empty: no kind is asked for
         return scanner.position == position
+
+    def leads_to(self, first: Position, matched: Position) -> bool:
+        """Return whether a stream of the other journal can go on from this copy.
+
+        If it cannot, nothing of the copy is known to be a part of that journal: ``discard`` it, and
+        begin anew. A stream that begins at a segment which both have, but differently, must never
+        be written behind what is here: its first record would follow a record of another history.
+
+        Args:
+            first: Where the other journal begins.
+            matched: Position of a record that both have; ``NO_POSITION``: none was found.
+        """
+        if self.last is None:
+            return self.first == first
+        return matched != NO_POSITION
+
+    def discard(self, first: Position) -> None:
+        """Remove all records and close the copy; ``make`` begins a new one then. Blocks.
+
+        A crash on the way leaves a copy of which nothing counts as durable, or a folder for
+        ``make``.
+
+        Args:
+            first: Where the other journal begins, which has nothing of this one.
+
+        Raises:
+            ValueError: More than that is known to be committed here, so the other journal must
+                have it; or a job is at work. Nothing was changed.
+            JournalFailed: The copy has ended, or ends here.
+        """
+        self._check()
+        if self._sync is not None or self._files.space.busy:
+            raise ValueError("a job is at work")
+        if self.committed > first:
+            raise ValueError(
+                f"the other journal begins at {first} and has nothing of this copy, of which "
+                f"{self.committed} is committed"
+            )
+        try:
+            self._copy_file.write(CopyNote(Position(0), self.committed, self.told))
+            self.close()
+            for base in segment_bases(self._disk):
+                self._disk.remove(segment_name(base))
+            self._disk.sync_folder(FOLDER)
+        except DiskError as error:
+            self._fail(error, "removing the copy failed")
 
     def remove_below(self, first: Position, *, needs: Position) -> list[str]:
         """Unlink the segments below one, the oldest first; durable with the next sync.

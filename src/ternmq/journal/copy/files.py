@@ -44,7 +44,9 @@ class CopyFiles:
         reserve_bytes: int | None,
     ) -> None:
         self.base = base
-        self.space = Space(disk, segment_size, base + segment_size, spares, reserve_bytes)
+        self.space = Space(
+            disk, segment_size, base + segment_size, spares, reserve_bytes, fills=False
+        )
         self._disk = disk
         self._size = segment_size
         self._file = disk.open(segment_name(base))
@@ -98,8 +100,6 @@ class CopyFiles:
             except NoSpace as error:
                 raise JournalFull(f"no room for the segment at {base}") from error
             space.made()
-        if turns and not space.ready():
-            raise JournalFull(f"zeros are being written into the segment behind {self.base}")
 
     def write(self, pieces: Pieces) -> None:
         """Write the pieces, for which there is room; volatile until the next sync.

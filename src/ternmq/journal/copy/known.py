@@ -38,13 +38,17 @@ class KnownRecords:
         """Forget the records of segments that were removed."""
         self._epochs = [one for one in self._epochs if one.position >= first]
 
-    def newest(self, first: Position, last: Checkpoint, most: int) -> list[Checkpoint]:
+    def newest(
+        self, first: Position, last: Checkpoint, most: int, committed: Position
+    ) -> list[Checkpoint]:
         """Return checkpoints, newest first; see ``Copy.checkpoints``."""
         known = {one.position: one for one in (*self._epochs, last)}
         bases = range(first, last.position + 1, self._size)
         positions = sorted({*known, *map(Position, bases)}, reverse=True)
         if len(positions) > most:
-            positions[most - 1 :] = positions[-1:]
+            shared = next((one for one in positions if one < committed), positions[-1])
+            kept = [*positions[: most - 1], positions[-1]]
+            positions = kept if shared in kept else [*kept[: most - 2], shared, kept[-1]]
         found = (known.get(position) or self._read(position) for position in positions)
         return [one for one in found if one is not None]
 

@@ -117,12 +117,15 @@ class Space:
         segment_end: End of the active segment.
         spares: Number of existing spares.
         reserve_bytes: None is the default rule.
+        fills: The next segment is filled with zeros. Not for a copy: nobody waits for its syncs,
+            and a promotion would wait until the zeros are written.
     """
 
     __slots__ = (
         "_allocating",
         "_disk",
         "_disk_full",
+        "_fills",
         "_segment_end",
         "_near",
         "_scarce",
@@ -141,8 +144,11 @@ class Space:
         segment_end: int,
         spares: int,
         reserve_bytes: int | None,
+        *,
+        fills: bool = True,
     ) -> None:
         self._disk = disk
+        self._fills = fills
         self._segment_size = segment_size
         self._segment_end = segment_end
         self.reserve_bytes = (
@@ -153,7 +159,7 @@ class Space:
         self._wanted = max(1, -(-self.reserve_bytes // segment_size))
         self._allocating: AllocateJob | None = None
         # The next of the spares that exist at startup was usually filled before the last stop.
-        self._written = spares > 0
+        self._written = spares > 0 or not fills
         self._disk_full = False
         self._scarce = False
         """The rest of a large reserve does not fit on the disk: no more of it is made."""
@@ -205,14 +211,14 @@ class Space:
     def made(self) -> None:
         """Count a spare that was allocated without a job, at ``spares`` segments behind the end."""
         if not self.spares:
-            self._written = False
+            self._written = not self._fills
         self.spares += 1
         self.count()
 
     def take(self) -> None:
         """Make the first spare the active segment."""
         self.spares -= 1
-        self._written = False
+        self._written = not self._fills
         self._scarce = False
         self._segment_end += self._segment_size
         self._near += self._segment_size
@@ -237,7 +243,8 @@ class Space:
             if self.spares >= RESERVE_SEGMENTS and self.lacking_bytes:
                 self._scarce = True
                 return None
-            self._allocating = AllocateJob(self._disk, base, size, written=not self.spares)
+            written = self._fills and not self.spares
+            self._allocating = AllocateJob(self._disk, base, size, written=written)
         return self._allocating
 
     def done(self, job: AllocateJob, *, made: bool) -> None:
@@ -252,7 +259,7 @@ class Space:
         if made:
             self.spares += 1
             if job.base == self._segment_end:
-                self._written = job.written
+                self._written = job.written or not self._fills
         else:
             self._disk_full = True
         self.count()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 
 from ternmq.broker.query.messages import Queries
@@ -17,6 +17,8 @@ from ternmq.server.telemetry.late_imports import Import, load_exposition
 
 class Health:
     """The HTTP port and its three paths. Not thread-safe: call it from the broker's loop.
+
+    Without ``start``, it answers at the port of a broker group's node, which has one in every role.
 
     Args:
         core: The broker.
@@ -44,9 +46,11 @@ class Health:
         """The running scrape; requests that arrive meanwhile get the same answer."""
         self._collector = collector
         self._imported = False
-        self._port = HttpPort(
-            {"/metrics": self._metrics, "/livez": self._livez, "/readyz": self._readyz}, clients
-        )
+        self.paths: Mapping[str, Callable[[], Awaitable[Answer]]] = {
+            "/metrics": self._metrics, "/livez": self._livez, "/readyz": self._readyz
+        }  # fmt: skip
+        """Path -> what answers; for a port that belongs to somebody else."""
+        self._port = HttpPort(self.paths, clients)
 
     async def start(self, host: str, port: int) -> int:
         """Listen; return the port.

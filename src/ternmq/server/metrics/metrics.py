@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ternmq.broker.ledger.alarms import NAMES
 from ternmq.broker.metrics import metrics as core_metrics
+from ternmq.journal.disk.port import Disk
 from ternmq.journal.log.retention import Pin
 from ternmq.server.desk.accounts import Places
 from ternmq.server.desk.desk import Desk
@@ -31,14 +32,22 @@ class BrokerCollector:
         desk: The broker, the server's counters, what each app holds.
         connections: The places of connections.
         groups: Most groups that have series of their own.
+        more: Returns the families of the broker group, if the broker is in one.
     """
 
-    def __init__(self, desk: Desk, connections: Places, groups: int) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        connections: Places,
+        groups: int,
+        more: Callable[[], Iterable[Numbers]] = tuple,
+    ) -> None:
         self._desk = desk
         self._connections = connections
         self._core = desk.core
         self._counters = desk.counters
         self._most_groups = groups
+        self._more = more
         self._began = time.monotonic()
         self.loop_lag_s = 0.0
         """Greatest delay of the loop since the last scrape; updated once a second by the server."""
@@ -65,7 +74,8 @@ class BrokerCollector:
         yield from self._server()
         yield from budget_families(self._desk, self._connections)
         yield from self._core_numbers()
-        yield from self._process()
+        yield from process_families(self._began)
+        yield from self._more()
 
     def _server(self) -> Iterator[Numbers]:
         counters, core = self._counters, self._core
@@ -86,23 +96,7 @@ class BrokerCollector:
             " just ended; limit `memory`.",
             self._desk.accounts.unwritten.held,
         )
-        free, total = core.disk.free_bytes(), core.disk.total_bytes()
-        yield gauge(
-            "disk_free_bytes",
-            "Bytes of the journal's disk that the broker's user can still use; `df`: Available.",
-            free,
-        )
-        yield gauge(
-            "disk_used_bytes",
-            "Bytes of the journal's disk that are used, by all programs; `df`: Used. Used / (used +"
-            " free) is `df`'s Use%, which is compared with `retention_watermark`.",
-            total - free,
-        )
-        yield gauge(
-            "disk_total_bytes",
-            "Size of the journal's disk, including blocks that are reserved for root; `df`: Size.",
-            core.disk.size_bytes(),
-        )
+        yield from disk_families(core.disk)
         yield gauge(
             "stalled_connections",
             "Connections that the broker does not read from, until it has answered more requests.",
@@ -229,11 +223,34 @@ class BrokerCollector:
             [((pin.value,), int(pin is found)) for pin in Pin],
         )
 
-    def _process(self) -> Iterator[Numbers]:
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        yield gauge("uptime_seconds", "Seconds since the start.", time.monotonic() - self._began)
-        yield gauge("resident_bytes", "Resident memory of the process.", _resident_bytes())
-        yield gauge("cpu_seconds", "Seconds of CPU time used.", usage.ru_utime + usage.ru_stime)
+
+def process_families(began: float) -> Iterator[Numbers]:
+    """Yield the families of the process, which began at this time of the monotonic clock."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    yield gauge("uptime_seconds", "Seconds since the start.", time.monotonic() - began)
+    yield gauge("resident_bytes", "Resident memory of the process.", _resident_bytes())
+    yield gauge("cpu_seconds", "Seconds of CPU time used.", usage.ru_utime + usage.ru_stime)
+
+
+def disk_families(disk: Disk) -> Iterator[Numbers]:
+    """Yield the families of the disk that has the data folder."""
+    free, total = disk.free_bytes(), disk.total_bytes()
+    yield gauge(
+        "disk_free_bytes",
+        "Bytes of the journal's disk that the broker's user can still use; `df`: Available.",
+        free,
+    )
+    yield gauge(
+        "disk_used_bytes",
+        "Bytes of the journal's disk that are used, by all programs; `df`: Used. Used / (used +"
+        " free) is `df`'s Use%, which is compared with `retention_watermark`.",
+        total - free,
+    )
+    yield gauge(
+        "disk_total_bytes",
+        "Size of the journal's disk, including blocks that are reserved for root; `df`: Size.",
+        disk.size_bytes(),
+    )
 
 
 def _key(name: str, labels: Mapping[str, str]) -> str:

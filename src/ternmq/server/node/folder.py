@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
-from ternmq.cluster.coordination.record import Leadership, Progress
+import msgspec
+
+from ternmq.cluster.coordination.record import Floor, Leadership, Progress
+from ternmq.journal.disk.port import Disk
 from ternmq.journal.disk.real import RealDisk
 from ternmq.journal.log.scan import record_at
 from ternmq.journal.log.segment import segment_bases
-from ternmq.journal.recovery.ending import find_end
+from ternmq.journal.recovery.ending import Ending, find_end
 from ternmq.model.errors import FileMissing, SettingsError
-from ternmq.model.types import Epoch
+from ternmq.model.types import Epoch, Position
 from ternmq.server.node import identity
 from ternmq.server.node.identity import Identity
+
+
+class Holding(NamedTuple):
+    """What a journal has.
+
+    Attributes:
+        first: Base of its oldest segment.
+        end: Behind its last record.
+        epoch: The largest epoch in it.
+        floor: The floor that was looked for.
+        floor_crc: CRC of the record at its position; None: there is none.
+    """
+
+    first: Position
+    end: Position
+    epoch: Epoch
+    floor: Floor | None
+    floor_crc: int | None
 
 
 class Folder:
@@ -26,6 +48,7 @@ class Folder:
 
     def __init__(self, path: Path, group: str, broker: str) -> None:
         self._path = path
+        self._identity: Identity | None = None
         self._group = group
         self._broker = broker
 
@@ -54,7 +77,7 @@ class Folder:
         Raises:
             SettingsError: It holds another journal.
         """
-        found = identity.read(self._path)
+        found = self._identity = identity.read(self._path)
         if found is not None:
             if found.journal_number != record.journal:
                 raise SettingsError(
@@ -63,7 +86,7 @@ class Folder:
                 )
             return
         mine = record.primary == self._broker
-        if mine and record.floor is not None:
+        if mine and record.floor is not None and not self._has(record.floor):
             raise SettingsError(
                 f"{self._path} is not the folder with which {self._broker!r} led broker group "
                 f"{self._group!r}: messages that were answered are missing here. Use that folder"
@@ -74,7 +97,25 @@ class Folder:
                 "another: a broker joins with an empty folder"
             )
         self._path.mkdir(parents=True, exist_ok=True)
-        identity.write(self._path, Identity.of(self._group, record.journal, self._broker))
+        found = Identity.of(self._group, record.journal, self._broker, whole=mine)
+        identity.write(self._path, found)
+        self._identity = found
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the folder has had everything that was committed, once; known after ``enter``."""
+        return self._identity is not None and self._identity.whole
+
+    def make_whole(self) -> None:
+        """Note that the folder has everything that was committed, durably.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        assert self._identity is not None
+        found = msgspec.structs.replace(self._identity, whole=True)
+        identity.write(self._path, found)
+        self._identity = found
 
     def epoch_to_begin_with(self) -> Epoch:
         """Return the epoch of a group that begins with this folder: that of its journal, or 0.
@@ -89,46 +130,115 @@ class Folder:
                 "belongs to it: it is another coordinator, or it has lost what it had. Nothing is "
                 "started, since another copy may have more than this one"
             )
-        ending = find_end(RealDisk(self._path, read_only=True)) if self._has_journal() else None
+        ending = self._ending()
         return Epoch(0) if ending is None else ending.epoch
 
-    def check_to_lead(self, record: Leadership, progress: Progress | None) -> None:
-        """Check that the journal has what was answered, as far as the coordinator knows; blocks.
+    def floor_to_begin_with(self) -> Floor | None:
+        """Return the last record of the folder's journal, for a group that begins with it.
+
+        With it in the leadership record, no other folder can take the place of this one. None:
+        there is no journal.
 
         Raises:
-            SettingsError: It is older, or of a reign that the coordinator does not know.
+            JournalError: The journal is damaged.
+        """
+        ending = self._ending()
+        if ending is None or ending.last is None:
+            return None
+        return Floor(ending.last.epoch, ending.last.position, ending.last.crc)
+
+    def holding(self, floor: Floor | None) -> Holding | None:
+        """Return what the journal in the folder has, None if there is none; blocks.
+
+        Raises:
             JournalError: It is damaged.
         """
-        if not self._has_journal():
-            if record.floor is not None or record.epoch > 0:
-                raise SettingsError(
-                    f"{self._path} is empty, and {self._broker!r} has led broker group "
-                    f"{self._group!r} with another folder. Use that folder"
-                )
-            return
-        disk = RealDisk(self._path, read_only=True)
-        ending = find_end(disk)
-        end, epoch = (0, 0) if ending is None else (ending.valid_end, ending.epoch)
-        if epoch > record.epoch:
-            raise SettingsError(
-                f"{self._path} has records of epoch {epoch}, and the coordinator knows of "
-                f"{record.epoch}: it is another coordinator, or it has lost what it had"
-            )
-        floor = record.floor
-        if floor is not None and ending is not None:
-            begun = record_at(disk, floor.position, ending.segment_size)
-            if ending.first <= floor.position and (begun is None or begun.crc != floor.crc):
-                end = 0
-        wanted = 0 if progress is None or progress.epoch > record.epoch else progress.position
-        if end < wanted or (floor is not None and end <= floor.position):
-            raise SettingsError(
-                f"{self._path} is older than what was answered: it ends at {end}, and epoch "
-                f"{record.epoch} reached {max(wanted, 0 if floor is None else floor.position)}. It "
-                "is a copy of another time; use the folder with which the broker ran last"
-            )
+        if not self._path.is_dir():
+            return None
+        return holding_of(RealDisk(self._path, read_only=True), floor)
+
+    def check_to_lead(
+        self, record: Leadership, progress: Progress | None, holding: Holding | None
+    ) -> None:
+        """Check that the journal has what was answered; see ``check_holding``."""
+        check_holding(str(self._path), self._broker, self._group, record, progress, holding)
+
+    def _ending(self) -> Ending | None:
+        return find_end(RealDisk(self._path, read_only=True)) if self._has_journal() else None
+
+    def _has(self, floor: Floor) -> bool:
+        """Return whether the folder's journal has the record of a floor."""
+        found = self.holding(floor)
+        return found is not None and found.floor_crc == floor.crc
 
     def _has_journal(self) -> bool:
-        try:
-            return bool(segment_bases(RealDisk(self._path, read_only=True)))
-        except FileMissing:
-            return False
+        return self._path.is_dir() and _has_journal(RealDisk(self._path, read_only=True))
+
+
+def holding_of(disk: Disk, floor: Floor | None) -> Holding | None:
+    """Return what the journal on a disk has, None if there is none; blocks.
+
+    Raises:
+        JournalError: It is damaged.
+    """
+    ending = find_end(disk) if _has_journal(disk) else None
+    if ending is None:
+        return None
+    crc: int | None = None
+    if floor is not None and ending.first <= floor.position < ending.valid_end:
+        begun = record_at(disk, floor.position, ending.segment_size)
+        crc = None if begun is None else begun.crc
+    return Holding(ending.first, ending.valid_end, ending.epoch, floor, crc)
+
+
+def check_holding(
+    path: str,
+    broker: str,
+    group: str,
+    record: Leadership,
+    progress: Progress | None,
+    holding: Holding | None,
+) -> None:
+    """Check that a journal has what was answered, as far as the coordinator knows.
+
+    Args:
+        path: Of the data folder, for people.
+        broker: The broker that is to lead.
+        group: Its broker group.
+        record: The leadership record.
+        progress: How far a reign said that it was committed; None: none did.
+        holding: What the journal has, and of the floor of this record; None: there is no journal.
+
+    Raises:
+        SettingsError: The journal is older, or of a reign that the coordinator does not know.
+    """
+    floor = record.floor
+    if holding is None:
+        if floor is not None:  # else no client was ever served, see ``Reigning``
+            raise SettingsError(
+                f"{path} is empty, and {broker!r} has led broker group {group!r} with another "
+                "folder. Use that folder"
+            )
+        return
+    if holding.epoch > record.epoch:
+        raise SettingsError(
+            f"{path} has records of epoch {holding.epoch}, and the coordinator knows of "
+            f"{record.epoch}: it is another coordinator, or it has lost what it had"
+        )
+    end = holding.end
+    if floor is not None and holding.first <= floor.position and holding.floor_crc != floor.crc:
+        end = Position(0)  # another history
+    wanted = 0 if progress is None or progress.epoch > record.epoch else progress.position
+    if end < wanted or (floor is not None and end <= floor.position):
+        raise SettingsError(
+            f"{path} is older than what was answered: it ends at {end}, and epoch {record.epoch} "
+            f"reached {max(wanted, 0 if floor is None else floor.position)}. It is a copy of "
+            "another time; use the folder with which the broker ran last"
+        )
+
+
+def _has_journal(disk: Disk) -> bool:
+    try:
+        return bool(segment_bases(disk))
+    except FileMissing:
+        return False

@@ -9,18 +9,19 @@ import asyncio
 import contextlib
 import logging
 import ssl
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, cast
 
 from ternmq.cluster.coordination.group import Presence
-from ternmq.cluster.replication.following import Accepted, Following
+from ternmq.cluster.coordination.record import Floor
+from ternmq.cluster.replication.following import Accepted, Following, OldEpoch
 from ternmq.cluster.replication.incoming import BadStream
 from ternmq.cluster.replication.standing import Loyalty
 from ternmq.journal.copy.copy import CommittedCut, Copy, CopySyncJob
 from ternmq.journal.copy.indexing import CopyIndex, IndexJob
 from ternmq.journal.disk.real import RealDisk
 from ternmq.journal.index.open import hints
-from ternmq.journal.log.segment import FOLDER, segment_bases, segment_name
 from ternmq.journal.log.space import AllocateJob
 from ternmq.journal.log.worker import Job, SyncThread
 from ternmq.model.errors import (
@@ -32,6 +33,8 @@ from ternmq.model.errors import (
 from ternmq.model.types import Epoch, Position
 from ternmq.model.units import read_address
 from ternmq.model.version import __version__
+from ternmq.server.node.figures import CopyFigures
+from ternmq.server.node.folder import Holding
 from ternmq.settings import Settings
 from ternmq.settings.settings import Follower as FollowerKind
 from ternmq.wire.bodies import Ack, Bytes, Marks
@@ -46,6 +49,8 @@ _CONNECT_S: Final = 2.0
 _LOOK_S: Final = 0.05
 """Interval at which a follower looks whether there is something to sync, and whether it is silent
 at the other end."""
+_RETRY_US: Final = 1_000_000
+"""Interval at which a disk that was full is looked at again."""
 
 
 class Replica:
@@ -83,11 +88,18 @@ class Replica:
         """Epoch of a primary that lacks what this copy was told to be committed."""
         self._time: tuple[int, int] | None = None
         """Broker time that the primary told last, and when."""
+        self._heard_us: int | None = None
+        self._primary_end = 0
+        self._syncs = 0
 
     # -- the folder -------------------------------------------------------------------------------
 
-    async def open(self, journal: int) -> None:
+    async def open(self, journal: int, committed: Position) -> None:
         """Open the copy in the folder, or turn the folder's journal into one.
+
+        Args:
+            journal: Number of the group's journal.
+            committed: How far this process was committed as a primary: that is never cut.
 
         Raises:
             AlreadyRunning: Another process uses the folder.
@@ -105,6 +117,7 @@ class Replica:
             self.index = CopyIndex(self.disk, self.copy.segment_size)
             self.loyalty.hears_of(self.copy.told)
             self.loyalty.hears_of(self.copy.last_epoch)
+            self.copy.tell(committed=committed)
 
     def _open(self) -> Copy | None:
         hint = next((one.begin for one in hints(self.disk)), None)
@@ -116,20 +129,17 @@ class Replica:
 
     def begin(self, followed: Followed) -> Copy:
         """Return the copy, for a stream that begins; blocks if it has to be made."""
-        copy = self.copy
-        if copy is not None and copy.end < followed.first:
+        copy, first = self.copy, Position(followed.first)
+        if copy is not None and not copy.leads_to(first, Position(followed.matched)):
             # The primary has removed what would follow: nothing here leads to what it has.
-            log.warning("the copy ends at %d, and the primary's journal begins at %d: copied anew",
-                        copy.end, followed.first)  # fmt: skip
-            copy.close()
-            for base in segment_bases(self.disk):
-                self.disk.remove(segment_name(base))
-            self.disk.sync_folder(FOLDER)
-            copy = None
+            log.warning("the copy from %d to %d has nothing of the primary's journal, which begins "
+                        "at %d: copied anew", copy.first, copy.end, first)  # fmt: skip
+            copy.discard(first)
+            copy = self.copy = None
         if copy is None:
             copy = Copy.make(
                 self.disk,
-                first=Position(followed.first),
+                first=first,
                 segment_size=followed.segment_bytes,
                 told=Epoch(followed.epoch),
                 reserve_bytes=self._reserve_bytes,
@@ -147,6 +157,20 @@ class Replica:
         """
         if self.copy is not None:
             await asyncio.to_thread(self.copy.sync_all)
+
+    def holding(self, floor: Floor | None) -> Holding | None:
+        """Return what the copy has; None if it is empty."""
+        copy = self.copy
+        if copy is None or copy.last is None:
+            return None
+        begun = None if floor is None else copy.record(floor.position)
+        return Holding(
+            copy.first,
+            copy.end,
+            copy.last_epoch,
+            floor,
+            None if begun is None else begun.crc,
+        )
 
     def close(self) -> None:
         """Close the files and end the threads; blocks for a moment."""
@@ -166,6 +190,8 @@ class Replica:
         Raises:
             JournalError: The copy cannot go on.
         """
+        if self.copy is not None and self.copy.failure is not None:
+            raise JournalError(f"the copy has failed: {self.copy.failure}")
         loop = asyncio.get_running_loop()
         if not self._threads:
             self._threads = [SyncThread(self._report), SyncThread(self._report)]
@@ -214,11 +240,38 @@ class Replica:
         """Run a job of the copy in a thread; the stream is told when it has ended."""
         self._threads[not isinstance(job, CopySyncJob)].submit(job)
 
+    def count_sync(self) -> None:
+        """Count a sync that has ended."""
+        self._syncs += 1
+
     def _report(self, job: Job, error: Exception | None) -> None:
         """Pass a finished job to the loop. Called in a thread."""
         stream = self._stream
         if stream is not None:
             stream.loop.call_soon_threadsafe(stream.finished, job, error)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that is followed now; 0: none."""
+        return 0 if self._stream is None else self._stream.epoch
+
+    def figures(self) -> CopyFigures:
+        """Return what this follower has, for people and scrapers."""
+        stream = self._stream
+        following = None if stream is None else stream.following
+        if following is not None:
+            self._heard_us, self._primary_end = following.heard_us, following.primary_end
+        copy, heard_us = self.copy, self._heard_us
+        held = 0 if copy is None else copy.end if following is None else following.held
+        return CopyFigures(
+            written=0 if copy is None else copy.end,
+            synced=0 if copy is None else copy.durable,
+            committed=0 if copy is None else copy.committed,
+            behind_bytes=max(0, self._primary_end - held),
+            heard_s=None if heard_us is None else max(0, self.now_us() - heard_us) / 1e6,
+            connected=following is not None,
+            syncs=self._syncs,
+        )
 
     def lacks(self, broker: str, epoch: Epoch, why: str) -> None:
         """Note that a primary lacks what this copy was told to be committed; it is told so."""
@@ -226,6 +279,14 @@ class Replica:
             log.error("%s leads with a journal that lacks what was answered, and this copy has it: "
                       "its folder is an old one, or a copy (%s)", broker, why)  # fmt: skip
         self._lacking = epoch
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this disk has everything that the primary says to be committed."""
+        following = None if self._stream is None else self._stream.following
+        if following is None or self.copy is None or not following.commit:
+            return False
+        return min(self.copy.durable, following.held) >= following.commit
 
     # -- time -------------------------------------------------------------------------------------
 
@@ -248,6 +309,7 @@ class _Stream(asyncio.Protocol):
     Attributes:
         ended: Gets why the connection ended, or the error with which the copy ended.
         idle: Set while no job works on the copy.
+        following: What is done with the stream; None before the primary has answered.
     """
 
     def __init__(self, replica: Replica, there: Presence, follow: Follow) -> None:
@@ -260,13 +322,20 @@ class _Stream(asyncio.Protocol):
         self._stream = FollowerStream()
         self._opening = self._stream.follow(follow)
         self._transport: asyncio.Transport | None = None
-        self._following: Following | None = None
+        self.following: Following | None = None
         self._jobs: set[Job] = set()
-        self._began_us = replica.now_us()
+        self._coming: deque[Followed | Refusal | Bytes | Marks | Resign] = deque()
+        """What came and was not taken: the copy has no room for it yet."""
+        self._began_us = self._retried_us = replica.now_us()
         self._silent_us = int(_CONNECT_S * 1e6)
         self._removed: tuple[Position, Position] = Position(0), Position(0)
         """Where the primary's journal begins, and how far it was durable when it said so first."""
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that is followed; 0: the stream has not begun."""
+        return 0 if self.following is None else self.following.epoch
 
     # -- the connection ---------------------------------------------------------------------------
 
@@ -299,8 +368,17 @@ class _Stream(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take what the primary sends, then acknowledge it."""
         try:
-            for event in self._stream.receive(data):
-                self._take(event)
+            self._coming.extend(self._stream.receive(data))
+        except ProtocolError as error:
+            self.end(f"{self._there.broker} sent what cannot be followed: {error}")
+            return
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Take what came; what has no room yet waits for the spare that is being made."""
+        try:
+            while self._coming and self._takes(self._coming[0]):
+                self._coming.popleft()
             self._turn()
         except (ProtocolError, BadStream) as error:
             self.end(f"{self._there.broker} sent what cannot be followed: {error}")
@@ -309,14 +387,29 @@ class _Stream(asyncio.Protocol):
         except JournalError as error:
             self._fail(error)
         except CommittedCut as error:
-            assert self._following is not None
-            self._replica.lacks(self._there.broker, self._following.epoch, str(error))
+            assert self.following is not None
+            self._replica.lacks(self._there.broker, self.following.epoch, str(error))
             self.end(f"this copy cannot follow {self._there.broker}: {error}")
         except ValueError as error:
             self.end(f"this copy cannot follow {self._there.broker}: {error}")
 
+    def _takes(self, event: Followed | Refusal | Bytes | Marks | Resign) -> bool:
+        """Take an event; return whether there was room for its bytes."""
+        transport = self._transport
+        assert transport is not None
+        try:
+            self._take(event)
+        except JournalFull:
+            copy = self._replica.copy
+            if copy is None or not copy.spare_is_coming:
+                raise
+            transport.pause_reading()
+            return False
+        transport.resume_reading()
+        return True
+
     def _take(self, event: Followed | Refusal | Bytes | Marks | Resign) -> None:
-        now_us, following, replica = self._replica.now_us(), self._following, self._replica
+        now_us, following, replica = self._replica.now_us(), self.following, self._replica
         match event:
             case Followed():
                 self._begin(event, now_us)
@@ -354,6 +447,11 @@ class _Stream(asyncio.Protocol):
                 f"{followed.broker} with journal {followed.journal:x} answered, not "
                 f"{self._there.broker} with journal {self._replica.journal:x}"
             )
+        if not self._replica.loyalty.may_follow(Epoch(followed.epoch)):
+            raise OldEpoch(
+                f"{followed.broker} leads epoch {followed.epoch}, and there was epoch "
+                f"{self._replica.loyalty.told}"
+            )
         copy = self._replica.begin(followed)
         accepted = Accepted(
             epoch=Epoch(followed.epoch),
@@ -363,7 +461,7 @@ class _Stream(asyncio.Protocol):
             start=Position(followed.start),
             sent_us=followed.now_us,
         )
-        self._following = Following(
+        self.following = Following(
             copy,
             self._replica.loyalty,
             accepted,
@@ -378,7 +476,7 @@ class _Stream(asyncio.Protocol):
 
     def _turn(self) -> None:
         """Acknowledge what is new, and begin the jobs that are due."""
-        following, transport = self._following, self._transport
+        following, transport = self.following, self._transport
         if following is None or transport is None or transport.is_closing():
             return
         now_us = self._replica.now_us()
@@ -410,7 +508,7 @@ class _Stream(asyncio.Protocol):
 
     def finished(self, job: Job, error: Exception | None) -> None:
         """Note how a job of the copy has ended."""
-        copy, following = self._replica.copy, self._following
+        copy, following = self._replica.copy, self.following
         assert copy is not None
         assert following is not None
         self._jobs.discard(job)
@@ -434,16 +532,22 @@ class _Stream(asyncio.Protocol):
                 return
             copy.synced(job)
             following.synced(self._replica.now_us())
-        self._turn()
+            self._replica.count_sync()
+        if not self.ended.done():
+            self._go_on()
 
     def _look(self) -> None:
         """Look a few times a second what is due, and whether the primary is silent."""
         now_us = self._replica.now_us()
-        heard_us = self._began_us if self._following is None else self._following.heard_us
+        heard_us = self._began_us if self.following is None else self.following.heard_us
         if now_us - heard_us >= self._silent_us:
             self.end(f"{self._there.broker} is silent")
             return
         try:
+            copy = self._replica.copy
+            if copy is not None and now_us - self._retried_us >= _RETRY_US:
+                self._retried_us = now_us
+                copy.retry_spare()
             self._turn()
             self._remove()
         except JournalError as error:

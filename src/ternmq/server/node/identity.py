@@ -1,10 +1,10 @@
 """The file IDENTITY in the data folder of a broker in a cluster: whose copy of which journal it is.
 
-    {"format": 1, "group": "main", "journal": "9f86d081884c7d65", "broker": "b1"}
+    {"format": 1, "group": "main", "journal": "9f86d081884c7d65", "broker": "b1", "whole": true}
 
-It is written before the first record of the group's journal, and never changed. A folder is used by
-the broker that it names alone, so that a folder that was copied, or mounted at another machine, is
-not taken for the one that holds what was answered.
+It is written before the first record of the group's journal. Only ``whole`` changes, once. A folder
+is used by the broker that it names alone, so that a folder that was copied, or mounted at another
+machine, is not taken for the one that holds what was answered.
 
 Changing this format: raise ``FORMAT``, keep reading the one before, and add a file in
 ``tests/golden``.
@@ -36,17 +36,21 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
         group: The broker group.
         journal: Number of the group's journal, as 16 hexadecimal digits.
         broker: The broker whose folder it is.
+        whole: It has had everything that was committed, once. Else a broker whose disk is what
+            counts (``follower = "synced"``) must not stand, although the record may still name it:
+            the folder with which it became a member is gone.
     """
 
     format: Annotated[int, Meta(ge=FORMAT, le=FORMAT)] = FORMAT
     group: _Name
     journal: Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
     broker: _Name
+    whole: bool = True
 
     @classmethod
-    def of(cls, group: str, journal: int, broker: str) -> Identity:
+    def of(cls, group: str, journal: int, broker: str, *, whole: bool = True) -> Identity:
         """Return the identity of a broker's folder."""
-        return cls(group=group, journal=f"{journal:016x}", broker=broker)
+        return cls(group=group, journal=f"{journal:016x}", broker=broker, whole=whole)
 
     @property
     def journal_number(self) -> int:

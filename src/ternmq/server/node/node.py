@@ -34,12 +34,13 @@ from ternmq.cluster.coordination.wishes import Change, Failover, GroupSettings, 
 from ternmq.cluster.replication.settings import CopySettings
 from ternmq.cluster.replication.standing import Loyalty, MayNotStand, succession
 from ternmq.model.errors import JournalError, SettingsError
-from ternmq.model.types import Epoch
+from ternmq.model.types import Epoch, Position
 from ternmq.model.units import Address, read_address
 from ternmq.model.version import __version__
 from ternmq.server.app import EXIT_FAILED, EXIT_OK, Server, run_in_loop
-from ternmq.server.node.folder import Folder
+from ternmq.server.node.folder import Folder, Holding
 from ternmq.server.node.follower import Replica
+from ternmq.server.node.outlook import Outlook
 from ternmq.server.node.reigning import Reigning
 from ternmq.server.node.visitors import Porch
 from ternmq.server.process import signals
@@ -52,6 +53,8 @@ log = logging.getLogger("ternmq.cluster")
 
 _LOOK_S: Final = 1.0
 """Longest time between two readings of the record."""
+_BEGINNING_US: Final = 60_000_000
+"""Longest time that a new primary is given to recover its journal."""
 _PROBE_S: Final = 1.0
 """Longest wait for the coordinator's word who is there, and for a connection to one who is."""
 _LISTEN_S: Final = 0.05
@@ -102,21 +105,26 @@ class Node:
         self._loyalty = Loyalty(self.copying, Epoch(0), boot_us())
         self._doorway: Doorway | None = None
         self._porch = Porch(self._who_leads)
+        self.outlook = Outlook(settings, self.me, boot_us)
         self._record: Leadership | None = None
         self._settings = GroupSettings()
         self._order: Order | None = None
         self._reigning: Reigning | None = None
         self._present: dict[str, Presence] = {}
+        self._epoch_since_us = boot_us()
+        """When this process read of the present epoch first."""
         self._hint = asyncio.Event()
         self._news = asyncio.Event()
         """Set whenever the record was read anew."""
+        self._committed = Position(0)
+        """How far the reigns of this process were committed."""
         self._begins_us: int | None = None
         """Broker time with which a reign begins, as the primary before it had it."""
         self._void: Order | None = None
         """An order that could not be carried out, and was said so."""
         self._led = Epoch(0)
         """Epoch of this process's newest reign."""
-        self._told = ""
+        self._told = self._rubbish = ""
         self._watching: asyncio.Task[None] | None = None
 
     @property
@@ -152,6 +160,8 @@ class Node:
         self.port = self._doorway.port
         await self._open_porch()
         await self._look_for_another()
+        scheme = "ternmq" if settings.tls_cert is None else "ternmqs"
+        await self.outlook.open(f"{scheme}://{Address(settings.listen.host, self.port)}")
         self._group.watch(self._hint.set)
         await self._group.announce(
             str(self.address), tls=settings.tls_cert is not None, software=f"ternmq {__version__}"
@@ -209,13 +219,13 @@ class Node:
         """
         try:
             while not self.stopping.is_set():
-                record = await self._newest()
+                record = await self._newest() or self._last_known
                 if record is None:
                     continue
                 if record.primary == self.settings.name:
                     self._check_to_be_the_only_one(record)
-                    again = record.writer.broker == self.settings.name
-                    leads = await self._stand(record, "it starts again" if again else record.why)
+                    holding = await asyncio.to_thread(self._folder.holding, record.floor)
+                    leads = await self._stand("it starts again", holding)
                 else:
                     leads = await self._follow(record)
                 if leads is not None:
@@ -228,6 +238,7 @@ class Node:
 
     async def _close(self) -> None:
         self._porch.close()
+        await self.outlook.close()
         if self._doorway is not None:
             self._doorway.close()
         if self._watching is not None:
@@ -272,29 +283,43 @@ class Node:
         try:
             found = await self._group.read()
             present = await self._group.present()
-            settings = await self._group.settings()
-            order = await self._group.order()
         except BadRecord as error:
             self._say(f"the coordinator cannot be believed: {error}")
             return None
         if not isinstance(present, Unknown):
             self._present = dict(present)
-        if not isinstance(settings, Unknown):
-            self._settings = settings
-        if not isinstance(order, Unknown):
-            self._order = order
+        await self._read_wishes()
         if isinstance(found, Unknown):
             self._say(f"the coordinator does not answer: {found.why}")
             return None
         self._say("")
+        self.outlook.learned(found, self._present)
         if found is not None:
+            if self._record is None or self._record.epoch != found.epoch:
+                self._epoch_since_us = boot_us()
             self._record = found
-            self._loyalty.hears_of(found.epoch)
+            self._loyalty.learns(found.epoch, boot_us())
             if self._reigning is not None:
                 self._reigning.learned(found)
                 self._reigning.heed(self._settings)
         self._news.set()
         return found
+
+    async def _read_wishes(self) -> None:
+        """Read what operators ask for; nothing that is needed depends on it."""
+        rubbish = ""
+        try:
+            settings = await self._group.settings()
+            if not isinstance(settings, Unknown):
+                self._settings = settings
+            order = await self._group.order()
+            if not isinstance(order, Unknown):
+                self._order = order
+        except BadRecord as error:
+            rubbish = str(error)
+        if rubbish and rubbish != self._rubbish:
+            log.error("what operators asked for cannot be read: %s", rubbish)
+        self._rubbish = rubbish
 
     async def _newest(self) -> Leadership | None:
         """Return the record as it is now; None if it is not known, after a pause.
@@ -311,6 +336,14 @@ class Node:
         await self._pause(_AGAIN_S)
         return None
 
+    @property
+    def _last_known(self) -> Leadership | None:
+        """The record by which to follow while the coordinator does not answer; None: it does."""
+        record = self._record
+        if not self._told or record is None or record.primary == self.settings.name:
+            return None
+        return record
+
     async def _begin_group(self) -> None:
         """Create the record, with this broker as the primary. If another was faster, it leads."""
         record = Leadership(
@@ -320,6 +353,7 @@ class Node:
             epoch=await asyncio.to_thread(self._folder.epoch_to_begin_with),
             primary=self.settings.name,
             members=(self.me,),
+            floor=await asyncio.to_thread(self._folder.floor_to_begin_with),
             why="the first broker of the group",
             at_us=time.time_ns() // 1000,
         )
@@ -350,17 +384,17 @@ class Node:
     async def _follow(self, record: Leadership) -> Leadership | None:
         """Copy from the primary; return the record by which this broker leads, or None."""
         replica = Replica(self.settings, self.incarnation, self._loyalty, boot_us)
-        await replica.open(record.journal)
+        await replica.open(record.journal, self._committed)
+        # Whoever leads now may just have begun: it has a lease's time to be heard of.
+        self._loyalty.promises(boot_us())
+        self.outlook.follows(replica)
         why = said = ""
         try:
             while not self.stopping.is_set():
                 record = self._record or record
-                if record.primary == self.settings.name:
-                    return None
-                if self._ordered(Change.PROMOTE):
-                    why = "an operator asks for it"  # it acknowledges no more, and waits
-                else:
-                    why = await self._copy(replica, record) or why
+                if record.primary == self.settings.name:  # it was handed over
+                    break
+                why = await self._copy(replica, record) or why
                 if why != said:
                     log.info("%s", why)
                 said = why
@@ -370,16 +404,18 @@ class Node:
             else:
                 return None
             await replica.stop()  # everything is on the disk, and nothing is acknowledged any more
+            newest = await self._read()
+            holding = None if newest is None else replica.holding(newest.floor)
         finally:
             self._begins_us = replica.broker_time_us
+            self.outlook.follows(None)
             replica.close()
-        newest = await self._read()
-        if newest is None or newest.primary == self.settings.name:
+        if newest is None:
             return None
         why = why or f"no word from {newest.primary}"
         log.warning("%s: %s stands for primary", why, self.settings.name)
         reads = self._settings.failover is Failover.READS and not self._ordered(Change.PROMOTE)
-        return await self._stand(newest, why, Writes.CLOSED if reads else None)
+        return await self._stand(why, holding, Writes.CLOSED if reads else None)
 
     async def _copy(self, replica: Replica, record: Leadership) -> str:
         """Follow the primary while it leads and is heard; return why that ended."""
@@ -391,10 +427,12 @@ class Node:
         try:
             while not copying.done() and not self.stopping.is_set():
                 newest = self._record or record
-                if (newest.primary, newest.epoch) != (record.primary, record.epoch):
-                    return f"the primary is {newest.primary} now"
-                if self._may_stand() or self._ordered(Change.PROMOTE):
+                if newest.primary != record.primary or newest.epoch > replica.epoch > 0:
+                    return f"{newest.primary} leads epoch {newest.epoch}"
+                if self._may_stand():
                     return ""
+                if not self._folder.is_whole and replica.is_whole:
+                    self._folder.make_whole()
                 await asyncio.wait({copying, stopping}, timeout=0.05)
             if copying.done():
                 return copying.result()
@@ -412,9 +450,23 @@ class Node:
             record is not None
             and self.me in record.members
             and record.primary != self.settings.name
+            and not self._begins(record)
+            and (self._folder.is_whole or self.settings.follower is not Follower.SYNCED)
+            and not self._told  # else the coordinator is away, and it would only stop to follow
             and (self._settings.failover is not Failover.OPERATOR or self._ordered(Change.PROMOTE))
             and self._loyalty.may_stand(boot_us())
         )
+
+    def _begins(self, record: Leadership) -> bool:
+        """Return whether a reign is about to begin: its process is there, and recovers its journal.
+
+        It is given time, since two members that stand by turns would never serve. Safety does not
+        depend on this.
+        """
+        floor, there = record.floor, self._present.get(record.primary)
+        if there is None or (floor is not None and floor.epoch == record.epoch):
+            return False
+        return boot_us() - self._epoch_since_us < _BEGINNING_US
 
     def _ordered(self, change: Change) -> bool:
         """Return whether an operator asks for a change of the primary of this epoch.
@@ -430,23 +482,36 @@ class Node:
     # -- leading ----------------------------------------------------------------------------------
 
     async def _stand(
-        self, record: Leadership, why: str, writes: Writes | None = None
+        self, why: str, holding: Holding | None, writes: Writes | None = None
     ) -> Leadership | None:
         """Ask for the next epoch; return the record by which this broker leads, or None.
 
+        Call it when this process has stopped to acknowledge. The progress is read before the
+        record: whoever the record names has what was answered before, and the progress may be of a
+        reign that has gone on without this broker.
+
         Args:
-            record: As it was read after this process had stopped to acknowledge.
             why: For people.
+            holding: What this broker's journal has.
             writes: Whether the group is to take new messages; None: as before.
 
         Raises:
             SettingsError: The data folder lacks what was answered.
         """
-        progress = await self._group.progress()
-        if isinstance(progress, Unknown):
+        try:
+            progress = await self._group.progress()
+        except BadRecord as error:
+            self._say(f"the coordinator cannot be believed: {error}")
             await self._pause(_AGAIN_S)
             return None
-        await asyncio.to_thread(self._folder.check_to_lead, record, progress)
+        record = await self._read()
+        if record is None or isinstance(progress, Unknown):
+            await self._pause(_AGAIN_S)
+            return None
+        if holding is not None and holding.floor != record.floor:
+            return None  # the record has changed since; the journal is looked at again
+        if record.primary != self.settings.name and not self._may_stand():
+            return None  # another member was faster, or this one is none any more
         try:
             wanted = succession(
                 record,
@@ -459,6 +524,7 @@ class Node:
         except MayNotStand as error:
             log.info("%s", error)
             return None
+        self._folder.check_to_lead(record, progress, holding)
         return wanted if await self._change(wanted) else None
 
     async def _lead(self, record: Leadership) -> int | None:
@@ -480,7 +546,13 @@ class Node:
         )
         self._begins_us = None
         self._porch.close()
-        server = Server(settings, new_admin_token=self._new_admin_token, reigning=reigning)
+        server = Server(
+            settings,
+            new_admin_token=self._new_admin_token,
+            reigning=reigning,
+            view=self.outlook,
+        )
+        self.outlook.leads(reigning, server)
         self._new_admin_token = False
         waits = [asyncio.create_task(one.wait()) for one in (self.stopping, reigning.deposed)]
         starting = asyncio.create_task(server.start())
@@ -493,13 +565,19 @@ class Node:
                 await server.abandon()
                 self._check_to_go_on(reigning)
                 return None if not self.stopping.is_set() else EXIT_OK
-            starting.result()
+            try:
+                starting.result()
+            except JournalError:
+                await reigning.resign("its journal failed")
+                raise
             self.server = server
             log.info("%s leads broker group %s, epoch %d",
                      self.settings.name, self._group.name, record.epoch)  # fmt: skip
             return await self._reign(server, reigning, waits)
         finally:
+            self._committed = max(self._committed, reigning.commit_mark)
             self.server = self._reigning = None
+            self.outlook.leads(None, None)
             for task in waits:
                 task.cancel()
             if not self.stopping.is_set():
@@ -554,16 +632,20 @@ class Node:
         assert order is not None
         assert primary is not None
         to = order.broker
-        if not any(one.broker == to and one.member for one in primary.figures()):
-            if self._void != order:
-                log.warning("an operator asks to switch to %s, which is no connected member", to)
+        if order == self._void:
+            return False
+        if not any(
+            one.broker == to and one.member and one.behind_bytes < self.copying.near_bytes
+            for one in primary.figures()
+        ):
+            log.warning("an operator asks to switch to %s, which is no member that keeps up", to)
             self._void = order
             return False
         log.warning("switching to %s: an operator asks for it", to)
         await server.close(patient=False)
         try:
             done = await reigning.hand_over(to, self._change)
-        except TimeoutError:
+        except (TimeoutError, MayNotStand):
             done = False
         await reigning.resign(
             "it hands over" if done else "it could not hand over", to if done else ""
@@ -579,6 +661,7 @@ class Node:
         elif self._told and not problem:
             log.info("the coordinator answers again")
         self._told = problem
+        self.outlook.troubled(problem)
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

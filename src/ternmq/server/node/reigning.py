@@ -92,6 +92,11 @@ class Reigning:
         """Follower -> when it had everything last."""
         self._keeping: asyncio.Task[None] | None = None
 
+    @property
+    def commit_mark(self) -> Position:
+        """How far this reign was committed; 0 if it never began."""
+        return Position(0) if self.primary is None else self._core.broker.journal.committed
+
     # -- called by the server ---------------------------------------------------------------------
 
     def begun(self, core: Core, hub: Hub) -> None:
@@ -161,14 +166,15 @@ class Reigning:
         primary, loop = self.primary, asyncio.get_running_loop()
         assert primary is not None
         progress_at = loop.time()
+        begun = False
         while not self.deposed.is_set():
             primary.tick()
             journal = self._core.broker.journal
-            if journal.committed and not self._committed.is_set():
-                self._committed.set()
-                await self._restate("it has begun")
+            if journal.committed and not begun:
+                begun = True
+                self._spawn(self._begin_serving())  # MARKS go on while the coordinator is away
             elif self._opens:
-                await self._restate("two copies exist again")
+                self._spawn(self._restate("two copies exist again"))
             self._limit()
             now = loop.time()
             if now >= progress_at and self._committed.is_set():
@@ -242,6 +248,18 @@ class Reigning:
         except BadRecord as error:
             _disbelieve(error)
 
+    async def _begin_serving(self) -> None:
+        """Let clients be served, and state in the record that this reign has begun.
+
+        In a group without a floor nothing was ever answered, so its first primary may begin with an
+        empty folder. For that to be true the first floor is stored before a client is served.
+        """
+        if self._record.floor is not None:
+            self._committed.set()
+        await self._restate("it has begun")
+        if self.primary is not None and self.primary.reign.record.floor is not None:
+            self._committed.set()
+
     async def _restate(self, why: str) -> None:
         """State in the record that this reign has begun, and that new messages are taken.
 
@@ -275,10 +293,9 @@ class Reigning:
         assert primary is not None
         primary.written()
         end = self._core.broker.journal.end
-        async with self._changing, asyncio.timeout(_HAND_OVER_S):
+        async with asyncio.timeout(_HAND_OVER_S), self._changing:
             while not self._has_synced(to, end):  # noqa: ASYNC110 - acknowledgements say it
                 await asyncio.sleep(_TICK_S / 10)
-        async with self._changing:
             record = handover(
                 primary.reign.record,
                 to,
@@ -286,7 +303,7 @@ class Reigning:
                 f"{self._settings.name} hands over to {to}",
                 time.time_ns() // 1000,
             )
-            return await change(record)
+        return await change(record)
 
     def _has_synced(self, broker: str, end: Position) -> bool:
         assert self.primary is not None
@@ -304,7 +321,8 @@ class Reigning:
             assert self.primary is not None
             record = self.primary.reign.record
             if record.version != change.replaces:
-                self.primary.withdrawn()  # the record has changed meanwhile; it is asked for anew
+                # The record has changed meanwhile, which has ended this change. Do not withdraw it:
+                # that would end the change that may have begun since, and be on its way uncounted.
                 return
             log.info("members of %s: %s", self._group.name, change.why)
             await self._decided(

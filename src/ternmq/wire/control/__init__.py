@@ -80,6 +80,7 @@ from ternmq.wire.control.checked import (
 from ternmq.wire.control.coding import Body, Nothing, decode, decode_answer, encode
 from ternmq.wire.control.connection import (
     NAME,
+    BrokerGroupInfo,
     ClientInfo,
     ClientList,
     Clients,
@@ -88,6 +89,7 @@ from ternmq.wire.control.connection import (
     ClockMoved,
     ConsumedGroup,
     Drain,
+    FollowerInfo,
     Hello,
     Keep,
     KeptLease,
@@ -192,6 +194,7 @@ __all__ = [
     "AppToken",
     "Apps",
     "Body",
+    "BrokerGroupInfo",
     "Checkpoint",
     "ClientInfo",
     "ClientList",
@@ -217,6 +220,7 @@ __all__ = [
     "Find",
     "Follow",
     "Followed",
+    "FollowerInfo",
     "FoundMessage",
     "FoundPage",
     "GrantInfo",

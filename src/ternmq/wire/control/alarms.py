@@ -17,8 +17,8 @@ class AlarmInfo(Body, frozen=True, kw_only=True):
 
     name: str
     """What it is about: `clock`, `dead-letters`, `expired-dropped`, `held`, `due-unreadable`,
-    `due-no-room`, `no-checker`, `owner-idle`, `queue-unowned`, `transaction-parked`; other versions
-    have others."""
+    `due-no-room`, `no-checker`, `owner-idle`, `queue-unowned`, `transaction-parked`; of a broker
+    group: `one-copy`, `copy-behind`, `coordinator`, `read-only`; other versions have others."""
     subject: str = ""
     """What it concerns: a topic, or topic/group/queue. Empty: the broker."""
     text: str = ""

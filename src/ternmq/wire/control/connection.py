@@ -213,6 +213,43 @@ class OldestFile(Body, frozen=True, kw_only=True):
     """Sends are refused because there is no room."""
 
 
+class FollowerInfo(Body, frozen=True, kw_only=True):
+    """A broker that copies the journal of the primary, or did so before."""
+
+    broker: str
+    """Its name."""
+    kind: str = "member"
+    """``member``: it becomes a member as soon as it has caught up. ``synced``: likewise, and it
+    acknowledges what its disk has. ``backup``: it never becomes one."""
+    member: bool = False
+    """Answers wait for its acknowledgement."""
+    connected: bool = True
+    """It is connected to the primary."""
+    behind_bytes: int = 0
+    """Bytes of the journal that it has not acknowledged. 0 while it is not connected."""
+    heard_us: int = 0
+    """Time since its last acknowledgement. 0 while it is not connected."""
+
+
+class BrokerGroupInfo(Body, frozen=True, kw_only=True):
+    """A broker group, as its primary knows it."""
+
+    name: str = ""
+    """Name of the broker group; empty: the broker belongs to none, and has the only copy."""
+    copies: int = 1
+    """Number of recorded copies of the journal, that of the primary included."""
+    takes_strict: bool = False
+    """Topics of durability ``strict`` take messages: two copies are recorded."""
+    writes_open: bool = True
+    """The broker group takes messages."""
+    since_us: int = 0
+    """Time of the last change of the leadership record, by the clock of the broker that made it."""
+    why: str = ""
+    """What led to that change."""
+    followers: list[FollowerInfo] = msgspec.field(default_factory=list)
+    """The followers, by name."""
+
+
 class StatusAsk(Body, frozen=True, kw_only=True):
     """Return the status of the broker."""
 
@@ -249,6 +286,8 @@ class Status(Body, frozen=True, kw_only=True):
     """Messages delivered per second, over the last ten seconds."""
     oldest_file: OldestFile = OldestFile()
     """The cause that keeps the oldest file of the journal."""
+    broker_group: BrokerGroupInfo = BrokerGroupInfo()
+    """The broker group, and the copies of the journal."""
 
     @property
     def now(self) -> datetime:

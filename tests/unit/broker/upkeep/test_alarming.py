@@ -5,13 +5,16 @@ from __future__ import annotations
 import pytest
 
 from ternmq.broker.catalog import alarms as open_alarms
+from ternmq.broker.catalog.alarms import AlarmKey
 from ternmq.broker.ledger.alarms import (
     CLOCK,
+    COORDINATOR,
     DEAD_LETTERS,
     DUE_NO_ROOM,
     DUE_UNREADABLE,
     HELD,
     MOST_TEXT,
+    ONE_COPY,
 )
 from ternmq.broker.upkeep import alarming
 from ternmq.broker.upkeep.alarming import CALM_US
@@ -47,6 +50,27 @@ def told(world: World) -> list[Alarm]:
     world.commit()
     scanner = Scanner(world.disk, 0, segment_size=world.options.segment_bytes)
     return [unpack_alarm(one.body) for one in scanner if one.kind == Kind.ALARM]
+
+
+# -- the broker group ------------------------------------------------------------------------------
+
+
+def test_the_shell_says_what_is_wrong_with_the_broker_group() -> None:
+    def scenario(world: World) -> None:
+        alone = AlarmKey(ONE_COPY, "main")
+        world.broker.alarming.of_group = {alone: "one copy: b does not run"}
+        seconds(world, 2)
+        assert names(world) == [alone]
+        (alarm,) = world.broker.alarms.open.values()
+        assert alarm.text == "one copy: b does not run"
+        world.broker.alarming.of_group = {}
+        seconds(world, CALM_US / SECOND + 2)
+        assert names(world) == []
+        world.broker.alarming.of_group = {AlarmKey(COORDINATOR, ""): "no answer"}
+        seconds(world, 2)
+        assert names(world) == [(COORDINATOR, "")]
+
+    explore(scenario)
 
 
 # -- the clock -------------------------------------------------------------------------------------

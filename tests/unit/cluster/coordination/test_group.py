@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ternmq.cluster.coordination.group import Group
+from ternmq.cluster.coordination.group import Group, everybody
 from ternmq.cluster.coordination.memory import MemoryCoordinator, Register
 from ternmq.cluster.coordination.port import Refused, Stored, Swapped, Unknown
 from ternmq.cluster.coordination.record import (
@@ -195,3 +195,17 @@ async def test_rubbish_is_no_progress() -> None:
 def test_an_order_survives_its_bytes() -> None:
     order = Order(change=Change.PROMOTE, broker="b", epoch=Epoch(4), accept_loss=True, at_us=9)
     assert unpack_order(pack_order(order)) == order
+
+
+async def test_the_brokers_of_all_groups_are_found() -> None:
+    register = Register()
+    for name, its_group in (("b", "second"), ("a", "second"), ("z", "main")):
+        one = Group(MemoryCoordinator(register), its_group, name, 5)
+        await one.announce(f"{name}:7117", tls=False, software="ternmq 1")
+    other = MemoryCoordinator(register)
+    await other.announce("rubbish", b"rubbish")
+    found = await everybody(other)
+    assert not isinstance(found, Unknown)
+    assert [(one.group, one.broker) for one in found] == [
+        ("main", "z"), ("second", "a"), ("second", "b")
+    ]  # fmt: skip

@@ -20,6 +20,7 @@ from ternmq.journal.log.checkpoint import end_if_held
 from ternmq.journal.log.scan import scan
 from ternmq.journal.log.segment import segment_name
 from ternmq.journal.recovery.recovery import open_journal
+from ternmq.model.errors import JournalFull
 from ternmq.model.types import NO_POSITION, Epoch, Position
 from ternmq.record.fact.header import HEADER_BYTES, Kind
 from tests.unit.journal.kit import SEGMENT, body, commit
@@ -144,7 +145,6 @@ def test_what_another_reign_wrote_is_cut(common: int, own: int, at_a_time: int) 
     old.append(own)  # and nobody was answered for these
     old.journal.close()
     back = Follower(old.disk, new)
-    assert back.following.parted is None
     end = back.copy.end
     back.take(new, at_a_time)
     assert back.following.parted is not None
@@ -266,20 +266,26 @@ def test_an_ack_is_sent_for_what_is_new() -> None:
 
 
 def test_a_follower_of_synced_bytes_acknowledges_nothing_before_the_epoch_is_stored() -> None:
-    primary = Primary(MemoryDisk(), 7)
+    primary = Primary(MemoryDisk(), 3)
     primary.append(3)
-    disk = MemoryDisk()
-    first = Follower(disk, primary)
-    one = Following(
-        first.copy, first.loyalty, primary.accepts(first.copy), synced_only=True, now_us=0
-    )
+    _, first = copied(primary)
+    accepted = primary.accepts(first.copy)._replace(epoch=Epoch(7))
+
+    def following() -> Following:
+        return Following(first.copy, first.loyalty, accepted, synced_only=True, now_us=0)
+
+    one = following()
     one.marks(commit=Position(0), durable=Position(0), end=Position(0), sent_us=SENT_US, now_us=1)
+    assert first.copy.stated.told == 3
     assert one.ack(1) is None
     assert one.wants_sync(1)
     first.copy.sync_all()
     assert first.copy.stated.told == 7
     one.synced(1)
     assert one.ack(1) is not None
+    again = following()  # a connection later there is nothing to store
+    assert not again.wants_sync(1)
+    assert again.ack(1) is not None
 
 
 def test_what_is_written_is_synced_soon() -> None:
@@ -349,3 +355,31 @@ def test_a_copy_promoted_by_recovery_has_all() -> None:
     assert [(one.position, one.crc) for one in scan(disk, Position(0))][: len(positions)] == (
         positions
     )
+
+
+def test_a_copy_that_has_failed_acknowledges_nothing() -> None:
+    primary = Primary(MemoryDisk(), 1)
+    primary.append(3)
+    _, follower = copied(primary)
+    follower.copy.failed(OSError("a sync failed"))
+    follower.mark()
+    assert follower.following.ack(3) is None
+
+
+def test_bytes_for_which_there_is_no_room_yet_may_come_again() -> None:
+    primary = Primary(MemoryDisk(), 1)
+    primary.append(40)
+    follower = Follower(MemoryDisk(), primary)
+    copy, following = follower.copy, follower.following
+    job = copy.wants_spare()
+    assert job is not None  # it is at work
+    records = primary.stream(Position(0))
+    data = b"".join([one for _, one in records])
+    with pytest.raises(JournalFull):
+        following.records(Position(0), primary.epoch, data, 1)
+    assert copy.spare_is_coming
+    assert following.held == copy.end == 0
+    job.run()
+    copy.spare_ready(job)
+    following.records(Position(0), primary.epoch, data, 1)
+    assert following.held == copy.end == primary.journal.end

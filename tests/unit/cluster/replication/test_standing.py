@@ -64,6 +64,20 @@ def test_a_primary_that_resigns_releases_all() -> None:
     assert not one.may_stand(112 * SECOND)
 
 
+def test_a_new_primary_is_given_a_lease_before_another_member_stands() -> None:
+    one = loyal()
+    one.promises(110 * SECOND)
+    one.learns(Epoch(5), 114 * SECOND)
+    assert one.may_stand(114 * SECOND)
+    one.learns(Epoch(6), 114 * SECOND)
+    assert not one.may_stand(117 * SECOND - 1)
+    assert one.may_stand(117 * SECOND)
+    one.released(Epoch(6))
+    one.learns(Epoch(7), 118 * SECOND)
+    assert one.told == 7
+    assert not one.may_stand(118 * SECOND)  # that the primary of epoch 6 resigned says nothing now
+
+
 def test_who_has_less_waits_longer() -> None:
     one = loyal()
     assert not one.may_stand(103 * SECOND + 399_999, ahead=2)

@@ -58,6 +58,11 @@ def folder(path: Path, broker: str = "a") -> Folder:
     return Folder(path, "main", broker)
 
 
+def check_to_lead(path: Path, found: Leadership, progress: Progress | None) -> None:
+    one = folder(path)
+    one.check_to_lead(found, progress, one.holding(found.floor))
+
+
 def test_a_folder_gets_an_identity_once(tmp_path: Path) -> None:
     path = tmp_path / "data"
     folder(path).check()
@@ -93,7 +98,25 @@ def test_an_empty_folder_does_not_lead_in_the_place_of_the_one_that_did(tmp_path
         folder(tmp_path).enter(record(floor=floor))
     folder(tmp_path).enter(record())
     with pytest.raises(SettingsError, match="is empty"):
-        folder(tmp_path).check_to_lead(record(epoch=4), None)
+        check_to_lead(tmp_path, record(epoch=4, floor=floor), None)
+
+
+def test_the_first_primary_may_have_died_before_it_made_its_journal(tmp_path: Path) -> None:
+    folder(tmp_path).enter(record())
+    check_to_lead(tmp_path, record(epoch=1), None)
+
+
+def test_a_group_that_begins_with_a_journal_knows_it_by_its_last_record(tmp_path: Path) -> None:
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    assert folder(here).floor_to_begin_with() is None
+    journal_in(here, 6, records=3)
+    floor = folder(here).floor_to_begin_with()
+    assert floor is not None
+    assert floor.epoch == 6
+    with pytest.raises(SettingsError, match="not the folder with which"):
+        folder(elsewhere).enter(record(floor=floor))
+    folder(here).enter(record(epoch=6, floor=floor))
+    check_to_lead(here, record(epoch=6, floor=floor), None)
 
 
 def test_a_damaged_identity_is_said(tmp_path: Path) -> None:
@@ -121,10 +144,10 @@ def test_a_group_does_not_begin_again_without_its_record(tmp_path: Path) -> None
 
 
 def test_a_folder_that_has_everything_may_lead(tmp_path: Path) -> None:
-    folder(tmp_path).check_to_lead(record(epoch=0), None)
+    check_to_lead(tmp_path, record(epoch=0), None)
     floor, end = journal_in(tmp_path, 3)
     for progress in (None, Progress(Epoch(3), end), Progress(Epoch(3), Position(0))):
-        folder(tmp_path).check_to_lead(record(epoch=3, floor=floor), progress)
+        check_to_lead(tmp_path, record(epoch=3, floor=floor), progress)
 
 
 def test_an_older_copy_of_the_folder_does_not_lead(tmp_path: Path) -> None:
@@ -132,17 +155,17 @@ def test_an_older_copy_of_the_folder_does_not_lead(tmp_path: Path) -> None:
     journal_in(old, 3)
     floor, end = journal_in(new, 4, records=50)
     with pytest.raises(SettingsError, match="older than what was answered"):
-        folder(old).check_to_lead(record(epoch=4, floor=floor), None)
+        check_to_lead(old, record(epoch=4, floor=floor), None)
     floor_of_old, _ = journal_in(tmp_path / "other", 3)
     with pytest.raises(SettingsError, match="older than what was answered"):
-        folder(old).check_to_lead(record(epoch=3, floor=floor_of_old), Progress(Epoch(3), end))
+        check_to_lead(old, record(epoch=3, floor=floor_of_old), Progress(Epoch(3), end))
 
 
 def test_another_history_does_not_lead(tmp_path: Path) -> None:
     floor, _ = journal_in(tmp_path, 3)
     other = floor.__class__(floor.epoch, floor.position, floor.crc ^ 1)
     with pytest.raises(SettingsError, match="older than what was answered"):
-        folder(tmp_path).check_to_lead(record(epoch=3, floor=other), None)
+        check_to_lead(tmp_path, record(epoch=3, floor=other), None)
 
 
 def test_a_folder_of_an_epoch_that_the_coordinator_does_not_know_does_not_lead(
@@ -150,4 +173,25 @@ def test_a_folder_of_an_epoch_that_the_coordinator_does_not_know_does_not_lead(
 ) -> None:
     journal_in(tmp_path, 9)
     with pytest.raises(SettingsError, match="records of epoch 9"):
-        folder(tmp_path).check_to_lead(record(epoch=8), None)
+        check_to_lead(tmp_path, record(epoch=8), None)
+
+
+def test_a_folder_that_was_begun_anew_is_not_whole_before_it_has_everything(
+    tmp_path: Path,
+) -> None:
+    one = folder(tmp_path, "b")
+    one.enter(record("a"))
+    assert not one.is_whole
+    again = folder(tmp_path, "b")
+    again.enter(record("a"))
+    assert not again.is_whole, "nor after a restart"
+    again.make_whole()
+    later = folder(tmp_path, "b")
+    later.enter(record("a"))
+    assert later.is_whole
+
+
+def test_the_folder_with_which_a_group_begins_is_whole(tmp_path: Path) -> None:
+    one = folder(tmp_path)
+    one.enter(record("a"))
+    assert one.is_whole

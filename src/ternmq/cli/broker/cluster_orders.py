@@ -1,0 +1,225 @@
+"""``ternmq cluster switch`` and ``promote``: an order, and what became of it."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any, Final
+
+import click
+
+from ternmq.cli.broker.cluster_view import View, look
+from ternmq.cli.commands import Command
+from ternmq.cli.reach.connection import confirm, yes_option
+from ternmq.cli.reach.coordinators import Cluster, asks_coordinator, changed, complete_brokers
+from ternmq.cli.reach.parameters import NAME, POSITIVE_DURATION
+from ternmq.cli.terminal import output
+from ternmq.cli.terminal.exits import ExitCode, Failed
+from ternmq.cli.terminal.live import every
+from ternmq.cli.terminal.problems import near, not_found
+from ternmq.cluster.coordination.record import Leadership
+from ternmq.cluster.coordination.wishes import Change, Order
+from ternmq.model.types import Epoch
+
+_WAIT: Final = timedelta(seconds=30)
+_LOOK_S: Final = 0.2
+
+
+def _wait_option(function: Any) -> Any:
+    return click.option(
+        "--wait",
+        type=POSITIVE_DURATION,
+        metavar="DURATION",
+        default=_WAIT,
+        show_default=False,
+        help="Longest time to wait until the order is carried out; then it is withdrawn. "
+        "Default: 30s.",
+    )(function)
+
+
+@click.command(cls=Command)
+@click.option(
+    "--to",
+    metavar="BROKER",
+    type=NAME,
+    required=True,
+    shell_complete=complete_brokers,
+    help="Member that is to be the primary.",
+)
+@_wait_option
+@output.json_option
+@asks_coordinator
+async def switch(cluster: Cluster, to: str, wait: timedelta, as_json: bool) -> None:
+    """Make another member the primary, in order.
+
+    The primary takes no more requests, hands everything over, and goes on as a follower. Clients
+    whose URL names both brokers go on; the pause is usually below a second.
+    """
+    view = await look(cluster)
+    _check_named(view, to)
+    _check_runs(view, to)
+    if not _is_member(view, to):
+        raise Failed(
+            f"{to} is not a member: it may lack messages that were answered. Wait until it has "
+            "caught up (`ternmq cluster status`)",
+            ExitCode.LATER,
+        )
+    if view.record.primary not in view.present:
+        raise Failed(
+            f"the primary {view.record.primary} does not run, so it cannot hand over: `ternmq "
+            f"cluster promote {to}`"
+        )
+    await _carry_out(cluster, view, Change.SWITCH, to, wait, as_json=as_json)
+
+
+@click.command(cls=Command)
+@click.argument("broker", type=NAME, shell_complete=complete_brokers)
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Promote a broker that is no member, and so may lack messages that were answered.",
+)
+@_wait_option
+@yes_option
+@output.json_option
+@asks_coordinator
+async def promote(
+    cluster: Cluster, broker: str, accept_loss: bool, wait: timedelta, yes: bool, as_json: bool
+) -> None:
+    """Make a member the primary without the primary's help.
+
+    For a group with `failover = operator`, or when the primary's machine is lost. A primary that
+    still runs is deposed: what it has not answered yet, clients send again. A broker that is no
+    member is promoted with --accept-loss only; what it lacks is lost.
+    """
+    view = await look(cluster)
+    _check_named(view, broker)
+    _check_runs(view, broker)
+    record, at = view.record, view.progress
+    member = _is_member(view, broker)
+    if not member and not accept_loss:
+        raise Failed(
+            f"{broker} is not a member: it may lack messages that were answered. Start a member "
+            f"({', '.join(_members(view))}), or accept the loss: --accept-loss"
+        )
+    if not member:
+        far = "how far is not known" if at is None else f"up to {at.position:,} at least"
+        question = (
+            f"{broker} is not a member. The journal was committed {far}; what {broker} does not "
+            "have of it is lost for good. Promote it?"
+        )
+        confirm(question, yes=yes)
+    elif record.primary in view.present:
+        question = (
+            f"the primary {record.primary} runs, and `ternmq cluster switch --to {broker}` hands "
+            f"over in order. Promote {broker} without that?"
+        )
+        confirm(question, yes=yes)
+    await _carry_out(
+        cluster, view, Change.PROMOTE, broker, wait, accept_loss=not member, as_json=as_json
+    )
+
+
+def _members(view: View) -> list[str]:
+    return [one.broker for one in view.record.members]
+
+
+def _is_member(view: View, broker: str) -> bool:
+    return any(one.broker == broker and view.lives(one) for one in view.record.members)
+
+
+def _check_named(view: View, broker: str) -> None:
+    known = {*_members(view), *view.present}
+    if broker not in known:
+        raise not_found(
+            f"broker group {view.group} has no broker {broker!r} that is a member or runs"
+            f"{near(broker, known)}"
+        )
+    if broker == view.record.primary:
+        raise Failed(f"{broker} is the primary already, of epoch {view.record.epoch}")
+
+
+def _check_runs(view: View, broker: str) -> None:
+    if broker not in view.present:
+        raise Failed(f"{broker} does not run: start it, and wait until its copy counts again")
+
+
+async def _carry_out(
+    cluster: Cluster,
+    view: View,
+    change: Change,
+    to: str,
+    wait: timedelta,
+    *,
+    accept_loss: bool = False,
+    as_json: bool,
+) -> None:
+    """Give the order, wait for what becomes of it, and say so."""
+    began = time.monotonic()
+    order = Order(
+        change=change,
+        broker=to,
+        epoch=view.record.epoch,
+        accept_loss=accept_loss,
+        at_us=time.time_ns() // 1000,
+    )
+    changed(await cluster.group.put_order(order))
+    record = await _outcome(cluster, order, began + wait.total_seconds())
+    if record.epoch == order.epoch:
+        record = await _withdraw(cluster, order)
+    waited = output.span(wait.total_seconds())
+    if record.epoch == order.epoch:
+        raise Failed(
+            f"no broker has carried out the order within {waited}, and it is withdrawn: "
+            f"{record.primary} is the primary of epoch {record.epoch}; the brokers' logs say more",
+            ExitCode.LATER,
+        )
+    if record.primary != to:
+        raise Failed(
+            f"{record.primary} is the primary now, of epoch {record.epoch}, and not {to}: "
+            f"{record.why}"
+        )
+    if not _has_begun(record):
+        raise Failed(
+            f"{to} is the primary of epoch {record.epoch}, and does not serve clients yet after "
+            f"{waited}: its log says why",
+            ExitCode.LATER,
+        )
+    took = time.monotonic() - began
+    if as_json:
+        output.document(
+            {
+                "primary": to,
+                "epoch": record.epoch,
+                "before": view.record.primary,
+                "seconds": round(took, 3),
+            }
+        )
+    else:
+        output.note(f"{to} is the primary of epoch {record.epoch}, after {output.span(took)}")
+
+
+async def _outcome(cluster: Cluster, order: Order, until: float) -> Leadership:
+    """Return the record when the next reign has begun, or as it is by then."""
+    record = await cluster.record()
+    async for _ in every(_LOOK_S):
+        found = await cluster.group.read()
+        if isinstance(found, Leadership):
+            record = found
+        if record.epoch > order.epoch and _has_begun(record):
+            break
+        if time.monotonic() >= until:
+            break
+    return record
+
+
+def _has_begun(record: Leadership) -> bool:
+    """Return whether the reign of the record has begun: its primary serves clients."""
+    return record.floor is not None and record.floor.epoch == record.epoch
+
+
+async def _withdraw(cluster: Cluster, order: Order) -> Leadership:
+    """Replace the order by one that is void; return the record as it is then."""
+    void = Order(change=order.change, broker=order.broker, epoch=Epoch(0), at_us=order.at_us)
+    changed(await cluster.group.put_order(void))
+    return await cluster.record()

@@ -1,0 +1,238 @@
+"""What the coordinator says of a broker group, as lines and as JSON."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from ternmq.cli.reach.coordinators import Cluster, known
+from ternmq.cli.terminal import output
+from ternmq.cli.terminal.output import Cell
+from ternmq.cluster.coordination.group import Presence
+from ternmq.cluster.coordination.record import Leadership, Member, Progress, Writes
+from ternmq.cluster.coordination.wishes import Copying, Failover, GroupSettings, Order
+from ternmq.model.units import write_duration
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A broker group, as one look found it.
+
+    Attributes:
+        group: Its name.
+        record: The leadership record.
+        present: The brokers of the group that run, by name.
+        settings: What operators have set.
+        order: The newest order.
+        progress: How far a reign said that it is committed.
+        at: When it was looked at, by the clock here.
+    """
+
+    group: str
+    record: Leadership
+    present: Mapping[str, Presence]
+    settings: GroupSettings
+    order: Order | None
+    progress: Progress | None
+    at: datetime
+
+    def lives(self, member: Member) -> bool:
+        """Return whether the process that a member is runs."""
+        there = self.present.get(member.broker)
+        return there is not None and member.incarnation in {0, there.incarnation}
+
+    @property
+    def others(self) -> list[str]:
+        """The brokers that run and are no members, by name."""
+        members = {one.broker for one in self.record.members if self.lives(one)}
+        return sorted(self.present.keys() - members)
+
+
+def clock() -> datetime:
+    """Return the time of the clock here."""
+    return datetime.fromtimestamp(time.time(), UTC)
+
+
+async def look(cluster: Cluster) -> View:
+    """Return what the coordinator says now.
+
+    Raises:
+        Failed: There is no such broker group, or the coordinator does not answer.
+        BadRecord: It cannot be believed.
+    """
+    record = await cluster.record()
+    group = cluster.group
+    return View(
+        group=cluster.name,
+        record=record,
+        present=known(await group.present()),
+        settings=known(await group.settings()),
+        order=known(await group.order()),
+        progress=known(await group.progress()),
+        at=clock(),
+    )
+
+
+def is_well(view: View) -> bool:
+    """Return whether at least two copies count, all members run, and messages are taken."""
+    members = view.record.members
+    return (
+        len(members) > 1
+        and all(view.lives(one) for one in members)
+        and view.record.writes is Writes.OPEN
+    )
+
+
+def headline(view: View) -> str:
+    """Return one line: all is well, or what is wrong."""
+    record = view.record
+    primary = record.primary
+    if primary not in view.present:
+        return _without_primary(view)
+    others = sorted([one.broker for one in record.members if one.broker != primary])
+    gone = [one.broker for one in record.members if not view.lives(one)]
+    if others:
+        words = {1: "two copies", 2: "three copies"}
+        count = words.get(len(others), f"{len(others) + 1} copies")
+        parts = [f"{count}: {', '.join([f'{primary} (primary)', *others])}"]
+        parts += [f"the process of {one} that is a member does not run" for one in gone]
+    else:
+        why = f" ({record.why})" if record.why.startswith("without ") else ""
+        parts = [f"one copy: {primary} (primary) is the only member{why}"]
+        if not view.others:
+            parts.append("no other broker runs")
+    parts += [f"{one} is not a member" for one in view.others if one != primary]
+    if record.writes is Writes.CLOSED:
+        parts.append("new messages are refused until two copies exist")
+    return "; ".join(parts)
+
+
+def _without_primary(view: View) -> str:
+    record = view.record
+    heirs = [one.broker for one in record.members if view.lives(one) and one.broker in view.present]
+    said = f"no primary: {record.primary} does not run"
+    if not heirs:
+        return f"{said}, and no other copy has everything that was answered: start {record.primary}"
+    by_hand = view.settings.failover is Failover.OPERATOR
+    if by_hand or view.settings.copy is Copying.ASYNCHRONOUS:
+        return f"{said}, and `ternmq cluster promote {heirs[0]}` makes {heirs[0]} the primary"
+    return f"{said}, and {heirs[0]} takes over within seconds"
+
+
+def lines(view: View) -> list[tuple[str, Cell]]:
+    """Return names and values, for people; the headline is not one of them."""
+    record, settings = view.record, view.settings
+    there = view.present.get(record.primary)
+    since = ""
+    if record.at_us:
+        moment = output.of_us(record.at_us)
+        ago = output.span(max(0.0, (view.at - moment).total_seconds()))
+        since = f"{output.iso(moment)} ({ago} ago), "
+    behind = settings.read_only_behind_us
+    committed = "not said yet"
+    if view.progress is not None:
+        of = "" if view.progress.epoch == record.epoch else f", in epoch {view.progress.epoch}"
+        committed = f"at least up to {view.progress.position:,}{of} (said every 10 s)"
+    return [
+        ("broker group", view.group),
+        ("primary", f"{record.primary} at {there.address if there else 'no address'}"),
+        ("epoch", f"{record.epoch}, version {record.version} of the record"),
+        *[("member" if at == 0 else "", text) for at, text in enumerate(_members(view))],
+        ("messages", "taken" if record.writes is Writes.OPEN else "refused (ReadOnly)"),
+        ("last change", f"{since}by {record.writer.broker}: {record.why}"),
+        ("committed", committed),
+        ("failover", settings.failover.value),
+        ("copy", settings.copy.value),
+        ("read_only_behind", write_duration(behind) if behind else "off"),
+        *[("runs" if at == 0 else "", text) for at, text in enumerate(_running(view))],
+        *_ordered(view),
+    ]
+
+
+def _members(view: View) -> list[str]:
+    return [
+        f"{one.broker}: runs" if view.lives(one) else f"{one.broker}: that process does not run"
+        for one in view.record.members
+    ]
+
+
+def _running(view: View) -> list[str]:
+    found = [
+        f"{one.broker} at {one.address}, {one.software or 'unknown version'}"
+        + ("" if name not in view.others else ", no member")
+        for name, one in sorted(view.present.items())
+    ]
+    return found or ["no broker"]
+
+
+def _ordered(view: View) -> list[tuple[str, Cell]]:
+    order = view.order
+    if order is None or order.epoch != view.record.epoch:
+        return []
+    return [("order", f"{order.change.value} to {order.broker}, not carried out yet")]
+
+
+def document(view: View) -> dict[str, object]:
+    """Return the view in the form of the JSON output."""
+    record, settings, order = view.record, view.settings, view.order
+    there = view.present.get(record.primary)
+    return {
+        "time": view.at,
+        "well": is_well(view),
+        "says": headline(view),
+        "broker_group": view.group,
+        "epoch": record.epoch,
+        "version": record.version,
+        "primary": record.primary,
+        "address": there.address if there else None,
+        "members": [
+            {"broker": one.broker, "incarnation": f"{one.incarnation:016x}",
+             "runs": view.lives(one)}
+            for one in record.members
+        ],
+        "writes": record.writes.value,
+        "since": output.of_us(record.at_us) if record.at_us else None,
+        "why": record.why,
+        "changed_by": record.writer.broker,
+        "settings": settings_document(settings),
+        "committed": None
+        if view.progress is None
+        else {"epoch": view.progress.epoch, "position": view.progress.position},
+        "brokers": [broker_document(one, view) for _, one in sorted(view.present.items())],
+        "order": None
+        if order is None or order.epoch != record.epoch
+        else {"change": order.change.value, "broker": order.broker},
+    }  # fmt: skip
+
+
+def settings_document(settings: GroupSettings) -> dict[str, object]:
+    """Return the settings of a broker group in the form of the JSON output."""
+    return {
+        "failover": settings.failover.value,
+        "copy": settings.copy.value,
+        "read_only_behind_s": settings.read_only_behind_us / 1e6,
+    }
+
+
+def broker_document(one: Presence, view: View | None) -> dict[str, object]:
+    """Return a broker that runs in the form of the JSON output; without a view, of any group."""
+    return {
+        "broker": one.broker,
+        "broker_group": one.group,
+        "address": one.address,
+        "tls": one.tls,
+        "version": one.software,
+        "incarnation": f"{one.incarnation:016x}",
+        "role": role(one, view),
+    }
+
+
+def role(one: Presence, view: View | None) -> str:
+    """Return what a broker that runs is: primary, member, or follower."""
+    if view is None:
+        return "unknown"
+    if one.broker == view.record.primary:
+        return "primary"
+    return "follower" if one.broker in view.others else "member"

@@ -1,0 +1,252 @@
+"""What must hold, asked by one who sees all machines at every step.
+
+``truth`` is the journal up to the largest commit mark that any reign ever had: whatever is below it
+was, or may have been, answered or shown. It never changes and is never lost:
+
+* at each step of a commit mark: on the primary's medium, and in the file of every recorded member
+  that lives (shrinks and joins included: the record is looked at as the coordinator has it);
+* at each change of the record: in the file of every living member, and if it names another reign,
+  on the medium of its primary;
+* at the beginning of each reign: in front of its EPOCH;
+* at the end: in all files, and nothing else is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ternmq.cluster.coordination.record import Leadership, leadership_key, unpack
+from ternmq.journal.copy.copy import Copy
+from ternmq.journal.log.journal import Journal
+from ternmq.journal.recovery.recovery import RecoveryReport, open_journal
+from ternmq.model.errors import CorruptJournal
+from ternmq.model.types import Epoch
+from tests.sim.disk import ImageDisk, Op
+from tests.sim.group.broker import NAME
+from tests.sim.group.copying import RESERVE, SEGMENT
+from tests.sim.medium import Medium
+from tests.sim.tape import Violation
+
+if TYPE_CHECKING:
+    from tests.sim.group.broker import Broker
+    from tests.sim.group.leading import Reigning
+    from tests.sim.group.machine import Machine
+    from tests.sim.group.world import World
+
+_KEY: Final = leadership_key(NAME)
+
+
+class Oracle:
+    """See the module.
+
+    Attributes:
+        truth: All bytes that were ever committed.
+        record: The record as the coordinator has it.
+        answers: How many messages were answered.
+        images: How many crash images were opened.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.truth = bytearray()
+        self.record: Leadership | None = None
+        self.answers = 0
+        self.images = 0
+        self.lies = False
+        """Streams are changed on their way: a follower may refuse them."""
+        self._world = world
+        self._epoch = 0
+        self._writers: dict[int, tuple[str, int]] = {}
+        self._numbers: set[int] = set()
+        self._begun: dict[int, int] = {}
+        world.store.register.watch(_KEY, self._changed)
+
+    # -- the record -------------------------------------------------------------------------------
+
+    def _changed(self) -> None:
+        """Look at a change as it happens, before its answer leaves."""
+        found = self._world.store.register.read(_KEY)
+        assert found is not None
+        record, before = unpack(found.value, found.version), self.record
+        self.record = record
+        members = ",".join(one.broker for one in record.members)
+        self._world.heap.tell("record", record.version, record.epoch, record.primary, members)
+        if before is None:
+            return
+        if record.epoch != before.epoch:
+            self._promoted(record, before)
+        elif len(record.members) > len(before.members):
+            self._world.heap.reached("a member joined")
+        elif len(record.members) < len(before.members):
+            self._world.heap.reached("a member was taken out")
+        self._members_hold(record, 0, len(self.truth))
+
+    def _promoted(self, record: Leadership, before: Leadership) -> None:
+        heap = self._world.heap
+        again = record.primary == before.primary
+        heap.reached("a primary began again" if again else "a member was promoted")
+        if record.epoch != before.epoch + 1:
+            raise Violation(f"epoch {record.epoch} follows epoch {before.epoch}")
+        machine = self._world.machines[record.primary]
+        self._holds(machine, 0, len(self.truth), "leads now, and its disk lacks", durable=True)
+
+    def _members_hold(self, record: Leadership, start: int, stop: int) -> None:
+        for one in record.members:
+            machine = self._world.machines[one.broker]
+            life = machine.life
+            if not one.incarnation and one.broker != record.primary:
+                self._holds(machine, start, stop, "is a member, and its disk lacks", durable=True)
+            elif life is not None and life.incarnation == one.incarnation:
+                self._holds(machine, start, stop, "is a member, and its file lacks", durable=False)
+
+    def _holds(self, machine: Machine, start: int, stop: int, what: str, *, durable: bool) -> None:
+        if f"journal/{start - start % SEGMENT:020d}.seg" not in machine.disk.files:
+            start = max(start, self._first(machine))
+        read = machine.on_medium if durable else machine.in_file
+        if start < stop and read(start, stop, SEGMENT) != self.truth[start:stop]:
+            raise Violation(f"{machine.name} {what} bytes between {start} and {stop}")
+
+    def _first(self, machine: Machine) -> int:
+        """Return where a machine's journal begins; what was removed before was committed."""
+        names = machine.disk.names("journal")
+        first = min((int(name[:20]) for name in names if name.endswith(".seg")), default=0)
+        if first > len(self.truth):
+            raise Violation(f"{machine.name} begins at {first}, and {len(self.truth)} is committed")
+        return first
+
+    # -- a reign ----------------------------------------------------------------------------------
+
+    def begins(
+        self, broker: Broker, record: Leadership, journal: Journal, report: RecoveryReport
+    ) -> None:
+        """Look at a reign whose EPOCH was just written."""
+        if journal.epoch != record.epoch:
+            raise Violation(f"epoch {journal.epoch} was written for epoch {record.epoch}")
+        writer = (broker.name, broker.life.incarnation)
+        if self._writers.setdefault(journal.epoch, writer) != writer:
+            raise Violation(f"two writers of epoch {journal.epoch}")
+        self._begun[journal.epoch] = journal.end
+        life = broker.life
+        if self.record is not None and self.record.epoch == record.epoch:
+            if report.epoch_position < len(self.truth):
+                raise Violation(
+                    f"{broker.name} begins epoch {record.epoch} at {report.epoch_position}, and "
+                    f"{len(self.truth)} was committed"
+                )
+            self._holds(broker.machine, 0, len(self.truth), "begins and lacks", durable=True)
+        life.told = max(life.told, journal.epoch)
+        self._world.heap.tell("begins", broker.name, journal.epoch, report.epoch_position)
+
+    def committed(self, reigning: Reigning, before: int, after: int) -> None:
+        """Look at a step of the commit mark."""
+        machine, truth = reigning.broker.machine, self.truth
+        if after < self._begun[reigning.epoch]:
+            raise Violation(f"{after} is committed before EPOCH {reigning.epoch}")
+        start = max(before, reigning.journal.first)
+        data = machine.on_medium(start, after, SEGMENT)
+        if len(data) < after - start:
+            raise Violation(f"{machine.name} commits {after}, and its disk lacks bytes of it")
+        if data != machine.in_file(start, after, SEGMENT):
+            raise Violation(f"{machine.name} commits {after}, and its disk has other bytes")
+        known = min(len(truth), after)
+        if start < known and data[: known - start] != truth[start:known]:
+            raise Violation(f"{machine.name} commits other bytes below {known}")
+        if start > len(truth):
+            raise Violation(f"{machine.name} begins at {start}, {len(truth)} is committed")
+        if after > len(truth):
+            truth += data[len(truth) - start :]
+        assert self.record is not None
+        self._members_hold(self.record, start, after)
+        if not before:
+            self._world.heap.reached("the commit mark of a reign begins")
+
+    def answered(self, reigning: Reigning, end: int, number: int) -> None:
+        """Look at an ok that leaves."""
+        if end > len(self.truth):
+            raise Violation(f"an ok for {end}, and {len(self.truth)} is committed")
+        if reigning.epoch < self._epoch:
+            raise Violation(f"an ok of epoch {reigning.epoch} after one of epoch {self._epoch}")
+        self._epoch = reigning.epoch
+        if number in self._numbers:
+            raise Violation(f"message {number} was answered twice")
+        self._numbers.add(number)
+        body = b"%010d" % number
+        if body not in self.truth[max(0, end - 2000) : end]:
+            raise Violation(f"message {number} was answered, and is not there")
+        self.answers += 1
+        heap = self._world.heap
+        heap.tell("ok", reigning.epoch, end)
+
+    def unanswered(self, count: int) -> None:
+        """Note messages whose clients get no answer."""
+        if count:
+            self._world.heap.reached("messages without an answer", count)
+
+    # -- a follower -------------------------------------------------------------------------------
+
+    def follows(self, broker: Broker, epoch: int) -> None:
+        """Look at a stream that begins."""
+        life = broker.life
+        if epoch < life.told:
+            raise Violation(f"{broker.name} follows epoch {epoch}, and was told of {life.told}")
+        life.told = epoch
+
+    def opened(self, broker: Broker, copy: Copy) -> None:
+        """Look at a copy that was opened."""
+        self._world.heap.reached("a copy opened")
+        self._world.heap.tell("opened", broker.name, copy.first, copy.end, copy.durable)
+
+    def bad_stream(self, broker: Broker, error: Exception) -> None:
+        """Look at a stream that was refused."""
+        if not self.lies and "there was epoch" not in str(error):
+            raise Violation(f"{broker.name} refuses a stream: {error}") from error
+
+    def strange(self, error: Exception) -> None:
+        """Look at an acknowledgement that was refused."""
+        raise Violation(f"an acknowledgement is refused: {error}") from error
+
+    # -- what a power cut leaves ------------------------------------------------------------------
+
+    def image(self, machine: Machine, what: str, medium: Medium, ops: list[Op]) -> None:
+        """Open what a power cut in the middle of some operations could have left."""
+        chance = self._world.heap.chance
+        for op in ops[: chance.randrange(len(ops) + 1)]:
+            medium.feed(op)
+        disk = ImageDisk(medium.image(medium.draw(chance)))
+        self.images += 1
+        record = self.record
+        leads = record is not None and record.epoch > 0 and record.primary == machine.name
+        try:
+            if not leads:
+                Copy.open(disk, reserve_bytes=RESERVE)
+                return
+            assert record is not None
+            journal, _ = open_journal(
+                disk,
+                wall_us=1,
+                segment_size=SEGMENT,
+                reserve_bytes=RESERVE,
+                min_epoch=Epoch(record.epoch + 1),
+            )
+        except CorruptJournal as error:
+            where = f"{machine.name} in {what}"
+            raise Violation(f"an image of {where} does not open: {error}") from error
+        files, truth = disk.image(), self.truth
+        for base in range(journal.first, len(truth), SEGMENT):
+            wanted = truth[base : base + SEGMENT]
+            if files.get(f"journal/{base:020d}.seg", b"")[: len(wanted)] != wanted:
+                raise Violation(f"an image of {machine.name} in {what} lacks bytes of {base}")
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def at_rest(self) -> None:
+        """Look at all machines once nothing happens any more."""
+        record = self.record
+        assert record is not None
+        if len(record.members) < len(self._world.machines):
+            names = [one.broker for one in record.members]
+            raise Violation(f"at rest, and only {names} are members")
+        for machine in self._world.machines.values():
+            self._holds(machine, 0, len(self.truth), "is at rest, and lacks", durable=False)
+            found = self._world.brokers[machine.name]
+            if (found.reigning is not None) != (machine.name == record.primary):
+                raise Violation(f"at rest, and {machine.name} has another role than recorded")

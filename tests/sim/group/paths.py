@@ -1,0 +1,35 @@
+"""What a full run must have reached; one that did not is inconclusive, which fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tests.sim.group.nemesis import BLOCKING
+
+REQUIRED: Final = (
+    "a primary was killed", "a primary lost power", "a follower was killed",
+    "a follower lost power", "power cut with writes pending", "two crashes within a second",
+    "a process stopped and continued", "the primary stopped beyond the lease", "flapping",
+    "the primary split off, with clients",
+    "a primary stops", "a primary resigned", "deposed",
+    "a primary began again", "a member was promoted", "a member joined", "a member was taken out",
+    "stands", "may not stand", "a stand of unknown outcome", "the commit mark of a reign begins",
+    "a crash: stands", "a crash: stand sent", "a crash: grow", "a crash: shrink",
+    "a crash: served", "cut at an ack, then a kill", "power of the member, then the primary",
+    "a partition", "a one-way cut", "the coordinator away", "a hint that is lost",
+    "a request that is lost", "an answer that is lost", "a change that arrives late",
+    "a change of unknown outcome", "a change that was never sent",
+    "histories compared", "a stream begins before the copy's end", "a copy opened",
+    "a copy is made anew", "a segment removed", "segments of a copy removed",
+    "the copy waits for a spare", "a stream that cannot be followed",
+    "a damaged byte on its way", "bytes of another history on their way",
+    "an answer held back by the lease", "messages without an answer",
+    "a follower came to another primary", "whole again", "handed over",
+    *[f"died in: {name}" for name in BLOCKING],
+)  # fmt: skip
+
+
+def missing(reached: Mapping[str, int]) -> list[str]:
+    """Return the paths that were not reached."""
+    return [path for path in REQUIRED if not reached.get(path)]
