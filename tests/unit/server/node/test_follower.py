@@ -15,6 +15,11 @@ from ternmq.settings import Mode, load
 from tests.asynchronous import until
 
 
+def stream_of(replica: Replica) -> object:
+    """Return its connection, whatever it was a moment ago."""
+    return replica._stream
+
+
 async def test_a_job_that_outlasts_the_connection_is_waited_for(tmp_path: Path) -> None:
     """Also when the broker may stand for primary meanwhile, and cancels the following."""
     accepted: list[asyncio.StreamWriter] = []
@@ -46,10 +51,10 @@ async def test_a_job_that_outlasts_the_connection_is_waited_for(tmp_path: Path) 
     following.cancel()
     await asyncio.sleep(0.01)
     assert not following.done()
-    assert replica._stream == stream
+    assert stream_of(replica) is stream
     stream.idle.set()
     await following
-    assert replica._stream is None
+    assert stream_of(replica) is None
     replica.close()
     for writer in accepted:
         writer.close()
