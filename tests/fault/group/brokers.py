@@ -11,6 +11,7 @@ from typing import Final, Self
 
 from ternmq.cluster.coordination.group import Group
 from ternmq.cluster.coordination.opening import open_coordinator
+from ternmq.cluster.coordination.port import Unknown
 from ternmq.cluster.coordination.record import BadRecord, Leadership, Member
 from tests.black_box.process import free_port
 from tests.fault.processes import DEADLINE, wait_until
@@ -19,6 +20,8 @@ from tests.fault.server.tools import SMALL
 
 CLUSTER_TOKEN: Final = "0123456789abcdef" * 2
 GROUP: Final = "main"
+_ANSWER_S: Final = 2.0
+"""Longest wait for a coordinator that does not answer."""
 
 
 class Brokers:
@@ -148,13 +151,16 @@ class Brokers:
 
     async def _read(self) -> Leadership | None:
         coordinator = await open_coordinator(self.cluster)
+        group = Group(coordinator, GROUP, "operator", 1)
         try:
-            found = await Group(coordinator, GROUP, "operator", 1).read()
-        except BadRecord:
+            async with asyncio.timeout(_ANSWER_S):
+                while isinstance(found := await group.read(), Unknown):  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)  # ZooKeeper: there is no connection yet
+        except (BadRecord, TimeoutError):
             return None
         finally:
             await coordinator.close()
-        return found if isinstance(found, Leadership) else None
+        return found
 
     @property
     def primary(self) -> str:

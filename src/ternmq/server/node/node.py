@@ -20,6 +20,7 @@ import contextlib
 import logging
 import secrets
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,7 +56,9 @@ _LOOK_S: Final = 1.0
 _BEGINNING_US: Final = 60_000_000
 """Longest time that a new primary is given to recover its journal."""
 _PROBE_S: Final = 1.0
-"""Longest wait for a connection to a broker that may be there or not."""
+"""Longest wait for the coordinator's word who is there, and for a connection to one who is."""
+_LISTEN_S: Final = 0.05
+"""Pause before a coordinator that has no connection yet is asked again."""
 _AGAIN_S: Final = 0.25
 """Pause before a coordinator, or a primary, that did not answer is asked again."""
 
@@ -171,8 +174,13 @@ class Node:
         Raises:
             SettingsError: One does.
         """
-        present = await self._group.present()
-        there = None if isinstance(present, Unknown) else present.get(self.settings.name)
+        present: Mapping[str, Presence] = {}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PROBE_S):
+                while isinstance(found := await self._group.present(), Unknown):  # noqa: ASYNC110
+                    await asyncio.sleep(_LISTEN_S)  # perhaps it has no connection yet
+                present = found
+        there = present.get(self.settings.name)
         if there is None or there.address == str(self.address):
             return  # or it is this broker's former life, which had the port before
         address = read_address(there.address)

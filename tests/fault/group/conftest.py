@@ -1,0 +1,38 @@
+"""Which scenarios belong to `make test`: a short form of each kind; `make group-faults` has all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+
+from tests.fault.group.tools import LONG
+
+SHORT: Final = (
+    "test_kill.py::test_primary_and_replica_are_killed_in_turn",
+    "test_kill.py::test_both_are_killed_at_once[replica]",
+    "test_stopped.py::test_the_primary_is_stopped_and_wakes_up",
+    "test_links.py::test_the_primary_sees_nobody_but_its_clients",
+    "test_coordinator.py::test_the_primary_is_killed_while_the_coordinator_is_away[sqlite]",
+    "test_power_cut.py::test_a_replica_that_lost_its_tail_is_not_elected[ext4]",
+    "test_behind.py::test_a_wiped_replica_is_brought_up",
+    "test_wrong.py::test_an_old_copy_of_the_folder_in_the_place_of_the_primarys",
+    "test_disks.py::test_a_sync_that_fails_once[primary]",
+)
+"""Ends of the ids of these tests."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the others out, unless the long forms are run or somebody names the files."""
+    if LONG or _named(config.args):
+        return
+    here = [one for one in items if "tests/fault/group/" in one.nodeid]
+    out = [one for one in here if not one.nodeid.endswith(SHORT)]
+    if out:
+        config.hook.pytest_deselected(items=out)
+        items[:] = [one for one in items if one not in out]
+
+
+def _named(words: Sequence[str]) -> bool:
+    return any("tests/fault/group/" in word for word in words)
