@@ -268,7 +268,6 @@ def test_a_switch_is_ordered_and_waited_for(cli: CommandLine, pair: Others) -> N
     assert cli("cluster", "switch", "--to", "b").err.startswith("b is the primary of epoch 2, ")
     (order,) = pair.orders
     assert (order.change, order.broker, order.epoch) == (Change.SWITCH, "b", 1)
-    assert not order.accept_loss
 
 
 def test_another_broker_was_faster(cli: CommandLine, pair: Others) -> None:
@@ -301,7 +300,8 @@ def test_orders_that_cannot_be_meant(cli: CommandLine, pair: Others) -> None:
         assert "no broker 'bb' that is a member or runs" in cli("cluster", *words, "bb", code=4).err
     pair.begin("c")
     assert "c is not a member" in cli("cluster", "switch", "--to", "c", code=7).err
-    assert "accept the loss: --accept-loss" in cli("cluster", "promote", "c", code=1).err
+    said = cli("cluster", "promote", "c", code=1).err
+    assert "c is not a member: it may lack messages that were answered" in said
     pair.end("b")
     assert "b does not run" in cli("cluster", "switch", "--to", "b", code=1).err
     pair.begin("b")
@@ -312,26 +312,13 @@ def test_orders_that_cannot_be_meant(cli: CommandLine, pair: Others) -> None:
 
 def test_a_promotion_asks_unless_nobody_leads(cli: CommandLine, pair: Others) -> None:
     said = cli("cluster", "promote", "b", code=1).err
-    assert "`ternmq cluster switch --to b` hands over in order" in said
+    assert "`ternmq cluster switch --to b` hands over" in said
     assert "nothing was changed: add --yes to do it" in said
     pair.end("a")
     pair.obey("b")
     found = cli("cluster", "promote", "b", "--json").json
     assert (found["primary"], found["epoch"], found["before"]) == ("b", 2, "a")
     assert pair.orders[0].change is Change.PROMOTE
-
-
-def test_a_promotion_with_loss_says_what_is_known(cli: CommandLine, pair: Others) -> None:
-    async def progress(group: Group) -> None:
-        await group.put_progress(Progress(Epoch(1), Position(777)))
-
-    pair.ask(progress)
-    pair.begin("c")
-    said = cli("cluster", "promote", "c", "--accept-loss", code=1).err
-    assert "c is not a member. The journal was committed up to 777 at least" in said
-    pair.obey("c")
-    assert cli("cluster", "promote", "c", "--accept-loss", "--yes").err.startswith("c is the prim")
-    assert pair.orders[0].accept_loss
 
 
 def test_places_where_there_is_nothing(

@@ -1,4 +1,4 @@
-"""Replicas that have to catch up: wiped, and far behind, with segments removed meanwhile."""
+"""Replicas that have to catch up: wiped, or far behind, also where segments were removed."""
 
 from __future__ import annotations
 

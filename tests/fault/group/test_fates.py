@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 
@@ -60,11 +61,11 @@ def test_delayed_messages_while_primaries_die(memory_folder):
             with kept_up(delays, client):
                 for _ in range(KILLS):
                     upto = len(delays.sent) + 200
-                    wait_until(lambda upto=upto: delays.reached(upto), "some are scheduled")
+                    wait_until(partial(delays.reached, upto), "some are scheduled")
                     victim = brokers.primary
                     brokers.kill(victim)
                     upto = len(delays.sent) + 100
-                    wait_until(lambda upto=upto: delays.reached(upto), "some more are scheduled")
+                    wait_until(partial(delays.reached, upto), "some more are scheduled")
                     brokers.start(victim)
                     brokers.wait_until_whole()
             delays.drained()

@@ -75,8 +75,8 @@ def test_who_does_not_belong_there(memory_folder, verdicts):
                 assert contents(folder / f"copied-{name}") == kept
             refused(stranger(brokers, folder / "empty", replica), "have the name", replica)
             refused(stranger(brokers, folder / f"copied-{primary}", "c"), f"broker '{primary}'")
-            other = {"cluster": f"sqlite:///{folder / 'other.db'}"}
-            with Brokers(folder / "other", names=("c",), **other) as others:
+            elsewhere = f"sqlite:///{folder / 'other.db'}"
+            with Brokers(folder / "other", names=("c",), cluster=elsewhere) as others:
                 others.kill("c")
             kept = contents(others.data["c"])
             refused(stranger(brokers, others.data["c"], "c"), "another journal")

@@ -74,50 +74,34 @@ async def switch(cluster: Cluster, to: str, wait: timedelta, as_json: bool) -> N
 
 @click.command(cls=Command)
 @click.argument("broker", type=NAME, shell_complete=complete_brokers)
-@click.option(
-    "--accept-loss",
-    is_flag=True,
-    help="Promote a broker that is no member, and so may lack messages that were answered.",
-)
 @_wait_option
 @yes_option
 @output.json_option
 @asks_coordinator
-async def promote(
-    cluster: Cluster, broker: str, accept_loss: bool, wait: timedelta, yes: bool, as_json: bool
-) -> None:
+async def promote(cluster: Cluster, broker: str, wait: timedelta, yes: bool, as_json: bool) -> None:
     """Make a member the primary without the primary's help.
 
-    For a group with `failover = operator`, or when the primary's machine is lost. A primary that
-    still runs is deposed: what it has not answered yet, clients send again. A broker that is no
-    member is promoted with --accept-loss only; what it lacks is lost.
+    For a group with the setting `failover=operator`, when the primary is lost. A primary that still
+    runs keeps the lead: use `switch` then. A broker that is no member may lack messages that were
+    answered, and is not promoted.
     """
     view = await look(cluster)
     _check_named(view, broker)
     _check_runs(view, broker)
-    record, at = view.record, view.progress
-    member = _is_member(view, broker)
-    if not member and not accept_loss:
+    if not _is_member(view, broker):
         raise Failed(
-            f"{broker} is not a member: it may lack messages that were answered. Start a member "
-            f"({', '.join(_members(view))}), or accept the loss: --accept-loss"
+            f"{broker} is not a member: it may lack messages that were answered. Start a member: "
+            f"{', '.join(_members(view))}"
         )
-    if not member:
-        far = "how far is not known" if at is None else f"up to {at.position:,} at least"
+    primary = view.record.primary
+    if primary in view.present:
         question = (
-            f"{broker} is not a member. The journal was committed {far}; what {broker} does not "
-            "have of it is lost for good. Promote it?"
+            f"the primary {primary} runs, or was killed a moment ago. While it runs, it keeps the "
+            f"lead, and `ternmq cluster switch --to {broker}` hands over. Give the order all the "
+            "same?"
         )
         confirm(question, yes=yes)
-    elif record.primary in view.present:
-        question = (
-            f"the primary {record.primary} runs, and `ternmq cluster switch --to {broker}` hands "
-            f"over in order. Promote {broker} without that?"
-        )
-        confirm(question, yes=yes)
-    await _carry_out(
-        cluster, view, Change.PROMOTE, broker, wait, accept_loss=not member, as_json=as_json
-    )
+    await _carry_out(cluster, view, Change.PROMOTE, broker, wait, as_json=as_json)
 
 
 def _members(view: View) -> list[str]:
@@ -151,7 +135,6 @@ async def _carry_out(
     to: str,
     wait: timedelta,
     *,
-    accept_loss: bool = False,
     as_json: bool,
 ) -> None:
     """Give the order, wait for what becomes of it, and say so."""
@@ -160,7 +143,6 @@ async def _carry_out(
         change=change,
         broker=to,
         epoch=view.record.epoch,
-        accept_loss=accept_loss,
         at_us=time.time_ns() // 1000,
     )
     changed(await cluster.group.put_order(order))

@@ -71,7 +71,7 @@ class Change(enum.Enum):
     SWITCH = "switch"
     """The primary hands over to a member, in order."""
     PROMOTE = "promote"
-    """A member stands for primary, whatever the setting ``failover`` says."""
+    """A member that misses the primary stands, whatever the setting ``failover`` says."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,7 +81,6 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         change: What is to be done.
         broker: The broker that is to lead.
         epoch: The epoch that it ends; the order is void in any other.
-        accept_loss: The broker may be one that lacks what was answered.
         at_us: When it was given, by the operator's clock, for people.
     """
 
@@ -89,7 +88,6 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     change: Change
     broker: Annotated[str, Meta(min_length=1, max_length=127)]
     epoch: Epoch
-    accept_loss: bool = False
     at_us: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
 
 

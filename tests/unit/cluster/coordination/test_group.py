@@ -193,7 +193,7 @@ async def test_rubbish_is_no_progress() -> None:
 
 
 def test_an_order_survives_its_bytes() -> None:
-    order = Order(change=Change.PROMOTE, broker="b", epoch=Epoch(4), accept_loss=True, at_us=9)
+    order = Order(change=Change.PROMOTE, broker="b", epoch=Epoch(4), at_us=9)
     assert unpack_order(pack_order(order)) == order
 
 

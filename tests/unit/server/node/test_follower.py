@@ -8,11 +8,16 @@ from pathlib import Path
 from ternmq.cluster.coordination.group import Presence
 from ternmq.cluster.replication.settings import CopySettings
 from ternmq.cluster.replication.standing import Loyalty
-from ternmq.model.types import Epoch
+from ternmq.model.types import Epoch, Position
 from ternmq.server.node.follower import Replica
 from ternmq.server.node.node import boot_us
 from ternmq.settings import Mode, load
 from tests.asynchronous import until
+
+
+def stream_of(replica: Replica) -> object:
+    """Return its connection, whatever it was a moment ago."""
+    return replica._stream
 
 
 async def test_a_job_that_outlasts_the_connection_is_waited_for(tmp_path: Path) -> None:
@@ -34,7 +39,7 @@ async def test_a_job_that_outlasts_the_connection_is_waited_for(tmp_path: Path) 
         mode=Mode.SERVE,
     )  # fmt: skip
     replica = Replica(settings, 7, Loyalty(CopySettings(), Epoch(0), boot_us()), boot_us)
-    await replica.open(77)
+    await replica.open(77, Position(0))
     there = Presence("main", "a", 1, f"127.0.0.1:{port}", False, "")
     following = asyncio.create_task(replica.follow(there))
     await until(lambda: accepted, "a connection")
@@ -46,10 +51,10 @@ async def test_a_job_that_outlasts_the_connection_is_waited_for(tmp_path: Path) 
     following.cancel()
     await asyncio.sleep(0.01)
     assert not following.done()
-    assert replica._stream is stream
+    assert stream_of(replica) is stream
     stream.idle.set()
     await following
-    assert replica._stream is None
+    assert stream_of(replica) is None
     replica.close()
     for writer in accepted:
         writer.close()
