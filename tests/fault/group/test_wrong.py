@@ -166,7 +166,9 @@ def spoiled(brokers: Brokers, what: str) -> Rows:
         one.execute("BEGIN IMMEDIATE")
         kept = one.execute("SELECT * FROM ternmq_leadership").fetchall()
         if what == "garbage":
-            one.execute("UPDATE ternmq_leadership SET value = ?", (b"\xc1garbage" * 9,))
+            # Under the version that it has, the primary's next change would replace it.
+            change = "UPDATE ternmq_leadership SET value = ?, version = version + 1000"
+            one.execute(change, (b"\xc1garbage" * 9,))
         else:
             one.execute("DELETE FROM ternmq_leadership")
         if what == "empty":
