@@ -3,6 +3,7 @@
 PYTHON  ?= python3
 VENV    ?= .venv
 SECONDS ?= 60
+CYCLES  ?= 10
 SEED    ?=
 DEMO    ?=
 SPARK   ?= yes
@@ -19,7 +20,7 @@ WORKERS := -n $(JOBS) --maxprocesses=4
 CHECKED := src tests $(wildcard bench examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo venv test pytest pythons quick quick-list lint format types unit sim sim-group model mutants bench bench-large bench-spark spark spark-matrix fault fuzz rows docs docs-check clean
+.PHONY: help demo venv test pytest pythons quick quick-list lint format types unit sim sim-group model mutants bench bench-large bench-spark spark spark-matrix fault group-faults fuzz rows docs docs-check clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -120,6 +121,10 @@ bench-spark: $(SPARKED) ## measure topics as tables
 
 fault: venv ## faults on real processes and disks
 	$(BIN)/python -m pytest -m fault tests/fault
+
+# Longer than `make test` has time for: all scenarios, CYCLES faults in a row.
+group-faults: venv ## faults on the processes of a broker group, the long forms (CYCLES=10; hours)
+	GROUP_CYCLES=$(CYCLES) $(BIN)/python -m pytest tests/fault/group
 
 fuzz: venv ## bend bytes for every decoder, SECONDS each (SEED=n repeats; TARGET=frames|records|expressions)
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(TARGET),--target $(TARGET))

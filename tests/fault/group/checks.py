@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ternmq.journal.disk.real import RealDisk
 from ternmq.journal.log.segment import segment_bases, segment_name
 from ternmq.journal.recovery.ending import find_end
+from ternmq.model.errors import JournalError
 from tests.fault.group.brokers import Brokers, wait
 from tests.fault.processes import Verdicts
 
-_PIECE: Final = 1 << 20
+_TRIES: Final = 20
 
 
 class Extent(NamedTuple):
@@ -24,6 +26,14 @@ class Extent(NamedTuple):
 
 def extent(data: Path) -> Extent:
     """Return where the journal of a folder begins and ends; a broker may be writing it."""
+    for _ in range(_TRIES):
+        # What is written while it is read looks like damage, and a file may go away.
+        with contextlib.suppress(JournalError):
+            return _extent(data)
+    return _extent(data)
+
+
+def _extent(data: Path) -> Extent:
     ending = find_end(RealDisk(data, read_only=True))
     assert ending is not None, f"{data} has no journal"
     return Extent(ending.first, ending.valid_end, ending.segment_size)

@@ -49,7 +49,7 @@ FILLER = "filler"
 @pytest.mark.parametrize("removed", [False, True])
 def test_a_replica_that_is_far_behind(removed, memory_folder):
     """It gets the segments that it lacks, or all anew when what would follow was removed."""
-    with Brokers(memory_folder / "group") as brokers:
+    with Brokers(memory_folder / "group", retention_max="15MiB" if removed else "0") as brokers:
         with ternmq.sync.connect(brokers.url, timeout=60) as client:
             client.admin.create_topic(FILLER, retention=1, keep_until_consumed=False)
             client.admin.create_topic("kept")
@@ -63,7 +63,7 @@ def test_a_replica_that_is_far_behind(removed, memory_folder):
                 wait(lambda: more(client, brokers.data[primary], end), "segments are removed", 120)
             client.send_many("kept", [b"%d" % number for number in range(100)])
             brokers.start(replica)
-            brokers.wait_until_whole()
+            wait(lambda: served(client) and brokers.is_whole(), "both are members")
             if removed:
                 assert extent(brokers.data[replica]).first > end
             brokers.kill(primary)
@@ -81,6 +81,12 @@ def fill(client: ternmq.sync.Client, times: int = 4) -> None:
     """Send 1 MiB, so many times."""
     for _ in range(times):
         client.send_many(FILLER, [bytes(50_000)] * 20)
+
+
+def served(client: ternmq.sync.Client) -> bool:
+    """Send more; the primary removes segments meanwhile."""
+    fill(client, 1)
+    return True
 
 
 def more(client: ternmq.sync.Client, data: Path, end: int) -> bool:

@@ -13,7 +13,7 @@ from tests.fault.group.tools import cycles
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
-KILLS = cycles(2)
+KILLS = cycles(1)
 MORE = 60
 """Messages that are answered after a fault before the next one."""
 
