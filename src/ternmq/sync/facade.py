@@ -51,4 +51,7 @@ def iterating(
 
         return thread.iterate(thread.call(make()))
 
+    shown = inspect.signature(method)
+    returned = str(shown.return_annotation).removeprefix("Async")
+    iterate.__signature__ = shown.replace(return_annotation=returned)  # type: ignore[attr-defined]
     return cast("Callable[Concatenate[Facade[E], P], Iterator[T]]", iterate)

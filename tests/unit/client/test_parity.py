@@ -60,3 +60,9 @@ def test_what_comes_later_is_not_there_yet() -> None:
     delays = {"deliver_after", "deliver_at", "expires_after"}
     assert not delays & inspect.signature(ternmq.Client.send_oneway).parameters.keys()
     assert not {"trace"} & names(ternmq.Client)
+
+
+def test_what_iterates_says_that_it_does_so_without_a_loop() -> None:
+    for method in (BlockingDeadLetters.browse, BlockingDeadLetters.matching):
+        shown = str(inspect.signature(method).return_annotation)
+        assert shown.startswith("Iterator["), shown

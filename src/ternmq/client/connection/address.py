@@ -20,6 +20,8 @@ DEFAULT_PORT: Final = 7117
 _FILE: Final = "ca= names a PEM file, below the folder that the process runs in or by a whole path"
 _QUOTED: Final = "write %2F, %3F or %23 for it, or give app= and token= besides the url"
 _SCHEME: Final = re.compile(r"[A-Za-z0-9+.-]*://")
+_SCHEME_AGAIN: Final = re.compile(r",\s*ternmqs?://")
+_SCHEME_ONCE: Final = "write it once: ternmq://APP:TOKEN@a:7117,b:7117"
 _ENDS_HOST: Final = re.compile(r"[/?#]")
 _SECOND_APP: Final = re.compile(r"@.*,")
 DEFAULT_URL: Final = f"ternmq://localhost:{DEFAULT_PORT}"
@@ -109,6 +111,8 @@ def parse_all(url: str) -> tuple[Address, ...]:
     Raises:
         InvalidUrl: It is not a TernMQ url, or names a broker twice, or too many.
     """
+    if _SCHEME_AGAIN.search(str(url)):
+        raise _wrong(f"{_shown(url)} has its scheme more than once", _SCHEME_ONCE)
     try:
         return _all_parsed(str(url))
     except InvalidUrl:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import math
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -128,8 +129,9 @@ def verdict(failures: Sequence[Failure]) -> TernMQError:
     if not any(error.retriable for error in errors):
         return _with_text(errors[0], f"no broker at any of these addresses: {each}")
     none = CannotConnect(f"no broker at any of these addresses: {each}")
-    hints = {error.hint for error in errors}
-    if len(hints) == 1:
+    secured = [error for error in errors if isinstance(error.__cause__, ssl.SSLError)]
+    hints = {error.hint for error in secured or errors}
+    if len(hints) == 1 and none.hint not in hints:
         none.hint = hints.pop()
     return none
 

@@ -119,7 +119,7 @@ def refused(address: Address, error: OSError) -> TernMQError:
 def reason_at(address: Address, error: TernMQError) -> str:
     """Return in a few words why an address does not serve, for a list of addresses."""
     cause = error.__cause__
-    if isinstance(cause, OSError) and not isinstance(cause, TimeoutError):
+    if isinstance(cause, OSError) and not isinstance(cause, TimeoutError | ssl.SSLError):
         return _words(cause)
     text = str(error.args[0]) if error.args else ""
     before = f"no broker at {address} ("

@@ -23,7 +23,7 @@ from ternmq.client.consumer.telling import (
 )
 from ternmq.client.content.reasons import error_text, reason_text
 from ternmq.client.content.validation import seconds_of
-from ternmq.model.errors import InvalidRequest
+from ternmq.model.errors import InvalidRequest, OutcomeUnknown
 from ternmq.record.fact.facts import Outcome
 
 if TYPE_CHECKING:
@@ -143,7 +143,11 @@ def _tell_not_held(delivery: Processed, error: BaseException | None, *, over: bo
         else:
             _tell_nothing_settled(delivery, error, after, over=over)
     elif error is not None and over and not isinstance(error, Retry | Reject):
-        log.error("%s failed after it was settled", repr(delivery), exc_info=where(error))
+        if isinstance(error, OutcomeUnknown):
+            after = "and whether its transaction was committed is not known"
+        else:
+            after = "after it was settled"
+        log.error("%s failed %s", repr(delivery), after, exc_info=where(error))
 
 
 def _tell_nothing_settled(what: object, error: BaseException, after: str, *, over: bool) -> None:

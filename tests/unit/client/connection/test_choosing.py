@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import ssl
 
 import pytest
 from hypothesis import given
@@ -137,3 +138,27 @@ def test_the_most_telling_error_names_each_address(
     assert told.args[0] == f"{before}ternmq://a:7117: {of_a}; ternmq://b:7117: {of_b}"
     assert told.retriable == kind.retriable
     assert told not in errors
+
+
+def of_tls(address: Address, reason: str) -> TernMQError:
+    """Return the error of a TLS handshake that failed, as a session keeps it."""
+    cause = ssl.SSLError(1, f"[SSL: {reason}] and so on (_ssl.c:1006)")
+    cause.reason = reason
+    error = refused(address, cause)
+    error.__cause__ = cause
+    return error
+
+
+def test_a_mistake_about_tls_is_said_in_words_and_with_its_remedy() -> None:
+    a, b = (Address(name, 7117, tls=True) for name in "ab")
+    told = verdict([Failure(a, of_tls(a, "WRONG_VERSION_NUMBER")), Failure(b, DEAD)])
+    assert "ternmqs://a:7117: this port does not use TLS" in str(told)
+    assert "_ssl.c" not in str(told)
+    assert "connect to ternmq://a:7117" in told.hint
+
+
+def test_addresses_that_refuse_have_the_hint_of_the_class() -> None:
+    """So the command line can have a hint of its own."""
+    told = verdict([Failure(one, refused(one, OSError(111, "x"))) for one in (A, B)])
+    assert "hint" not in vars(told)
+    assert told.hint == CannotConnect.hint

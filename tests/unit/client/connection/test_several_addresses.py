@@ -53,6 +53,8 @@ def test_urls(url: str, addresses: tuple[Address, ...]) -> None:
         ("a,b", "begins with neither ternmq:// nor ternmqs://"),
         ("ternmq://shop:secret@a,shop:secret@b",
          "'ternmq://b': app and token are given for several hosts (app and token precede"),
+        ("ternmq://a:1,ternmq://b:2", "has its scheme more than once (write it once: ternmq://"),
+        ("ternmqs://shop:secret@a, ternmqs://shop:secret@b", "has its scheme more than once"),
         ("ternmq://shop:secret/x@a,b", "app or token contains a '/', '?' or '#'"),
         ("ternmq://shop:1,secret/x@a,b", "app or token contains a '/', '?' or '#'"),
     ],

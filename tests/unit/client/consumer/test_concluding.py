@@ -14,6 +14,7 @@ from ternmq.client.consumer.concluding import Reject, Retry, conclude
 from ternmq.client.consumer.deliveries import Deliveries, Leased, conclude_all
 from ternmq.client.consumer.delivery import Delivery
 from ternmq.client.consumer.lease import Lease
+from ternmq.model.errors import OutcomeUnknown
 from ternmq.model.specs import RetryPolicy
 from ternmq.record.fact.facts import Outcome
 
@@ -82,6 +83,28 @@ def test_a_failure_that_is_raised_on_is_told_without_its_traceback(
     (record,) = caplog.records
     assert (record.levelno, record.exc_info) == (logging.WARNING, None)
     assert "failed after its lease had ended; nothing was settled: ValueError" in caplog.text
+
+
+def test_a_failure_after_an_ack_says_that_it_was_settled(caplog: pytest.LogCaptureFixture) -> None:
+    lease = lease_of(1)
+    delivery = one_of(lease)
+    delivery.settle_soon(Outcome.DONE, "", None)
+    assert conclude(delivery, ValueError("boom"))
+    (line,) = caplog.messages
+    assert line == "<Delivery t/0/0 attempt 1> failed after it was settled"
+
+
+def test_a_failure_of_a_commit_does_not_say_that_the_message_was_settled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lease = lease_of(1)
+    delivery = one_of(lease)
+    delivery.settle_soon(Outcome.DONE, "", None)  # as an ack in a transaction does
+    assert conclude(delivery, OutcomeUnknown("there was no answer to the commit"))
+    (line,) = caplog.messages
+    assert line == (
+        "<Delivery t/0/0 attempt 1> failed and whether its transaction was committed is not known"
+    )
 
 
 def test_a_row_that_was_taken_back(caplog: pytest.LogCaptureFixture) -> None:
