@@ -161,11 +161,12 @@ def _addresses(given: object) -> tuple[Address, ...]:
         InvalidRequest: They are none.
     """
     found = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
-    if not all(isinstance(one, Address) for one in found):
-        raise InvalidRequest(
-            "addresses must be those of another client, such as client.options.addresses: "
-            "ternmq.connect(url) makes a client of a url"
-        )
+    for one in found:
+        if not isinstance(one, Address):
+            raise InvalidRequest(
+                "addresses must be those of another client, such as client.options.addresses, not "
+                f"{type(one).__name__}: ternmq.connect(url) makes a client of a url"
+            )
     return found
 
 
