@@ -103,6 +103,6 @@ def test_strict_is_not_promised_without_a_replica(cli: CommandLine, topic: str) 
     made = cli("topic", "create", topic, "--durability", "strict").err
     assert "sends to it are refused while the broker has no replica" in made
     said = cli("send", topic, "x", code=1).err
-    assert "this broker has no replica" in said
+    assert "there is only one copy now" in said
     assert "`ternmq topic set NAME --durability normal`" in said
     assert "replica" not in cli("topic", "create", f"{topic}-plain").err
