@@ -59,7 +59,7 @@ async def test_catching_up_from_segments_while_sends_run(tmp_path: Path, tail_by
         for _ in range(6):
             await sender.sent(5, 500_000)
         assert one.journal.written > 3 * one.journal.segment_size
-        await copier.follow()
+        await copier.follow(kind="backup")  # nobody waits for it
         while copier.end < one.journal.written:
             await sender.sent(3, 1000)
         await until(lambda: copier.end == one.journal.written, "the end of the journal")
@@ -93,14 +93,14 @@ async def test_a_slow_follower_has_a_window(tmp_path: Path) -> None:
 async def test_a_follower_goes_on_where_its_copy_ends(tmp_path: Path, tail_bytes: int) -> None:
     async with pair(tmp_path, settings=CopySettings(tail_bytes=tail_bytes)) as one:
         copier, sender = one.copier(), one.sender()
-        await copier.follow()
+        await copier.follow(kind="backup")  # nobody waits for it
         await sender.connect(one.server.port)
         await sender.sent(10)
         await until(lambda: copier.end == one.journal.written)
         await copier.close()
         end = copier.end
         await sender.sent(10)
-        await copier.again()
+        await copier.again(kind="backup")
         assert copier.followed is not None
         assert copier.followed.start == end
         assert copier.followed.matched < end
