@@ -221,8 +221,11 @@ async def main(folder: Path, name: str) -> None:
     file = SyncedFile(folder / records.cashier_file(name))
     client = ternmq.connect()
     cashier = Cashier(client, file, run, books, stops=not books.begun)
-    async with client:
+    try:
+        # Without ``async with``: the first call connects, and waits for a broker that starts again.
         await cashier.pay_all(flights)
+    finally:
+        await client.close()
     file.note(Ended(now_us()))
     await file.close()
 
