@@ -20,7 +20,7 @@ from ternmq.journal.disk.port import Disk
 from ternmq.journal.disk.real import RealDisk
 from ternmq.journal.log.scan import scan
 from ternmq.journal.log.segment import segment_name
-from ternmq.model.errors import TernMQError
+from ternmq.model.errors import Busy, TernMQError
 from ternmq.model.secret import Secret
 from ternmq.model.types import Epoch, Position
 from ternmq.record.batch.batch import Row, encode, topic_seed
@@ -173,7 +173,7 @@ class Sender:
 
     def __init__(self) -> None:
         self.answered: dict[int, bodies.Receipt] = {}
-        self.refused: list[TernMQError] = []
+        self.refused: list[tuple[int, TernMQError]] = []
         self.bytes = 0
         self.ended = False
         self.session = ClientSession()
@@ -198,7 +198,7 @@ class Sender:
                     if isinstance(event, Answer) and event.command is Command.SEND:
                         self.answered[event.id] = bodies.unpack_receipt(event.body)
                     elif isinstance(event, Refusal):
-                        self.refused.append(event.error)
+                        self.refused.append((event.id, event.error))
         self.ended = True
 
     def send(self, size: int = 100, topic: str = "t") -> int:
@@ -222,9 +222,21 @@ class Sender:
         self._writer.write(self.session.ask(Command.PING)[1])
 
     async def sent(self, count: int, size: int = 100) -> None:
-        """Send messages, and wait until all are answered."""
-        ids = [self.send(size) for _ in range(count)]
-        await until(lambda: all(one in self.answered for one in ids), "answers to sends")
+        """Send messages, and wait until all are answered; what is refused as Busy is sent again.
+
+        The next file of the journal is made in a thread, which may take longer than sends do.
+        """
+        waiting = {self.send(size) for _ in range(count)}
+
+        def all_answered() -> bool:
+            for id_, error in self.refused:
+                if id_ in waiting:
+                    assert isinstance(error, Busy), error
+                    waiting.remove(id_)
+                    waiting.add(self.send(size))
+            return waiting <= self.answered.keys()
+
+        await until(all_answered, "answers to sends")
 
     async def close(self) -> None:
         """End the connection."""

@@ -120,7 +120,7 @@ async def test_a_broker_without_a_group_refuses_to_be_followed() -> None:
                 frame = ask(command, b"")
                 sender.say(frame if isinstance(frame, bytes) else frame[1])
         await sender.sent(3)
-        assert {type(one) for one in sender.refused} == {UnknownCommand}
+        assert {type(error) for _, error in sender.refused} == {UnknownCommand}
         await copier.close()
         await sender.close()
     finally:

@@ -170,7 +170,8 @@ class Gate(Generic[T]):
         self._waiting: tuple[deque[tuple[int, T]], ...] = (deque(), deque(), deque())
 
     def __len__(self) -> int:
-        return sum([len(one) for one in self._waiting])
+        written, committed, strict = self._waiting
+        return len(written) + len(committed) + len(strict)
 
     def hold(self, position: int, rests: Rests, answer: T) -> None:
         """Hold a reply; one with a lower position than the one before it waits for that one."""

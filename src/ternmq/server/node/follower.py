@@ -340,8 +340,11 @@ class _Stream(asyncio.Protocol):
     # -- the connection ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send FOLLOW."""
+        """Send FOLLOW, unless the stream was ended while the connection was made."""
         self._transport = cast("asyncio.Transport", transport)
+        if self.ended.done():
+            self._transport.abort()
+            return
         self._transport.write(self._opening)
         self._look()
 

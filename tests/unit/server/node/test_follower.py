@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import cast
 
 from ternmq.cluster.coordination.group import Presence
 from ternmq.cluster.replication.settings import CopySettings
 from ternmq.cluster.replication.standing import Loyalty
 from ternmq.model.types import Epoch, Position
-from ternmq.server.node.follower import Replica
+from ternmq.server.node.follower import Replica, _Stream
 from ternmq.server.node.node import boot_us
 from ternmq.settings import Mode, load
 from tests.asynchronous import until
@@ -18,6 +19,35 @@ from tests.asynchronous import until
 def stream_of(replica: Replica) -> object:
     """Return its connection, whatever it was a moment ago."""
     return replica._stream
+
+
+async def replica_of(folder: Path) -> Replica:
+    """Return a copy that is empty and open."""
+    settings = load(
+        environ={
+            "TERNMQ_DATA": str(folder), "TERNMQ_NAME": "b", "TERNMQ_HTTP": "off",
+            "TERNMQ_CLUSTER": "sqlite:////not/used", "TERNMQ_CLUSTER_TOKEN": "0" * 32,
+            "TERNMQ_LISTEN": "127.0.0.1:1",
+        },
+        mode=Mode.SERVE,
+    )  # fmt: skip
+    replica = Replica(settings, 7, Loyalty(CopySettings(), Epoch(0), boot_us()), boot_us)
+    await replica.open(77, Position(0))
+    return replica
+
+
+class Transport:
+    """A connection; notes what is done with it."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.aborted = False
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def abort(self) -> None:
+        self.aborted = True
 
 
 async def test_a_job_that_outlasts_the_connection_is_waited_for(tmp_path: Path) -> None:
@@ -30,16 +60,7 @@ async def test_a_job_that_outlasts_the_connection_is_waited_for(tmp_path: Path) 
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    settings = load(
-        environ={
-            "TERNMQ_DATA": str(tmp_path), "TERNMQ_NAME": "b", "TERNMQ_HTTP": "off",
-            "TERNMQ_CLUSTER": "sqlite:////not/used", "TERNMQ_CLUSTER_TOKEN": "0" * 32,
-            "TERNMQ_LISTEN": "127.0.0.1:1",
-        },
-        mode=Mode.SERVE,
-    )  # fmt: skip
-    replica = Replica(settings, 7, Loyalty(CopySettings(), Epoch(0), boot_us()), boot_us)
-    await replica.open(77, Position(0))
+    replica = await replica_of(tmp_path)
     there = Presence("main", "a", 1, f"127.0.0.1:{port}", False, "")
     following = asyncio.create_task(replica.follow(there))
     await until(lambda: accepted, "a connection")
@@ -59,3 +80,20 @@ async def test_a_job_that_outlasts_the_connection_is_waited_for(tmp_path: Path) 
     for writer in accepted:
         writer.close()
     server.close()
+
+
+async def test_a_stream_that_was_ended_does_not_begin(tmp_path: Path) -> None:
+    """It was ended while its connection was made: it follows and acknowledges nothing."""
+    replica = await replica_of(tmp_path)
+    there = Presence("main", "a", 1, "127.0.0.1:1", False, "")
+    for ends in (False, True):
+        stream = _Stream(replica, there, replica._follow([]))
+        transport = Transport()
+        if ends:
+            stream.end("this broker stands for primary")
+        stream.connection_made(cast("asyncio.Transport", transport))
+        assert bool(transport.written) is not ends
+        assert (stream._timer is None) is ends
+        stream.end("over")
+        assert transport.aborted
+    replica.close()
