@@ -47,6 +47,10 @@ def status_of(file: OldestFile, **metrics: float) -> Status:
         (OldestFile(kept_by="hold", name="archive"), "kept by hold archive"),
         (OldestFile(kept_by="hold"), "kept by a hold"),
         (
+            OldestFile(kept_by="follower", name="b"),
+            "kept, because it is still to be sent to follower b",
+        ),
+        (
             OldestFile(kept_by="schedule"),
             "kept, because scheduled messages are in it; they are copied after a day",
         ),

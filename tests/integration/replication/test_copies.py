@@ -81,6 +81,8 @@ async def test_a_slow_follower_has_a_window(tmp_path: Path) -> None:
         await turns()
         end = copier.end
         assert end < one.journal.written
+        copies = one.core.broker.ledger.copies
+        await until(lambda: copies.unsent == (end, "b"), "the journal is kept from there on")
         copier.acknowledge()
         await until(lambda: copier.end > end)
         copier.acks = True
@@ -88,6 +90,9 @@ async def test_a_slow_follower_has_a_window(tmp_path: Path) -> None:
         await until(lambda: copier.end == one.journal.written, "the end of the journal")
         assert copier.most_unacknowledged <= 1 << 20
         assert copied(copier) == one.stream()
+        await until(lambda: copies.unsent == (one.journal.written, "b"), "it has been sent all")
+        await copier.close()
+        await until(lambda: copies.unsent is None, "nothing is kept for one that is gone")
 
 
 @pytest.mark.parametrize("tail_bytes", [1, 32 << 20])

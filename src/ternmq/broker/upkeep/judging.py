@@ -116,9 +116,9 @@ class Judging:
         number = self._oldest.number
         if self._ledger.views.undecided.pins(number):
             return found._replace(pin=Pin.TRANSACTION, share=None)
-        kept_ahead = None if self.pressure else self._kept_ahead(self._looked_us)
-        if kept_ahead is not None:
-            return found._replace(pin=kept_ahead, share=None)
+        kept = None if self.pressure else self._kept_for_now(self._looked_us)
+        if kept is not None:
+            return found._replace(pin=kept, share=None)
         left = iter(list(self._ledger.index.coverage.queues))
         for _ in range(JUDGED_A_STEP):
             keys = self._next_queues(left)
@@ -138,8 +138,8 @@ class Judging:
         match found.pin:
             case Pin.TRANSACTION:
                 return views.undecided.pins(self._oldest.number)
-            case Pin.SCHEDULE | Pin.CHECK_BACK:
-                return self._kept_ahead(self._looked_us) is found.pin
+            case Pin.SCHEDULE | Pin.CHECK_BACK | Pin.FOLLOWER:
+                return self._kept_for_now(self._looked_us) is found.pin
             case Pin.HOLD:
                 return views.lowest_hold is not None and views.lowest_hold < self._oldest.end
             case Pin.GROUP:
@@ -165,10 +165,10 @@ class Judging:
         if self._ledger.views.undecided.pins(number):
             self._queues = None
             return Judgement(keep, Pin.TRANSACTION)
-        kept_ahead = None if pressure else self._kept_ahead(now_us)
-        if kept_ahead is not None:
+        kept = None if pressure else self._kept_for_now(now_us)
+        if kept is not None:
             self._queues = None
-            return Judgement(keep, kept_ahead)
+            return Judgement(keep, kept)
         removable = end <= self._writer.removable_below()
         if self._queues is None:
             self.rewinds = self._ledger.rewinds
@@ -190,6 +190,16 @@ class Judging:
                 self._free_of_others = end, self.rewinds, pressure
                 return Judgement(Decision.KEEP, Pin.STATE)
         return None
+
+    def _kept_for_now(self, now_us: int) -> Pin | None:
+        """Return what keeps the oldest segment as long as there is no pressure, if anything does.
+
+        A follower that has to be sent a removed segment begins anew with what is left.
+        """
+        unsent = self._ledger.copies.unsent
+        if unsent is not None and unsent[0] < self._oldest.end:
+            return Pin.FOLLOWER
+        return self._kept_ahead(now_us)
 
     def _kept_ahead(self, now_us: int) -> Pin | None:
         """Return which rows that are no messages yet keep the oldest segment for now, if any do.

@@ -20,7 +20,7 @@ class Pinned(NamedTuple):
     group: str = ""
     """A group that has not finished them."""
     name: str = ""
-    """Name of the hold, or of the transaction's writer."""
+    """Name of the hold, of the transaction's writer, or of the follower."""
     lacks_room: bool = False
     """The state must be written again behind the segment, but the reserve is too small for it."""
 
@@ -39,6 +39,9 @@ def pinned(ledger: Ledger, moving: Moving) -> Pinned:
         holds = ledger.views.holds.values()
         lowest = min(holds, key=lambda one: (one.position, one.name), default=None)
         return Pinned(found.pin, since_us, name="" if lowest is None else lowest.name)
+    if found.pin is Pin.FOLLOWER:
+        unsent = ledger.copies.unsent
+        return Pinned(found.pin, since_us, name="" if unsent is None else unsent[1])
     if found.pin is Pin.TRANSACTION:
         return Pinned(found.pin, since_us, name=_writer(ledger, end))
     if found.share is not None:
@@ -78,6 +81,8 @@ def sentence(one: Pinned) -> str:
             return f"hold {one.name} keeps it"
         case Pin.TRANSACTION:
             return f"an undecided transaction of writer {one.name} has messages in it"
+        case Pin.FOLLOWER:
+            return f"it is still to be sent to follower {one.name}"
         case Pin.SCHEDULE:
             return "scheduled messages that are not due yet are in it; they are copied after a day"
         case Pin.CHECK_BACK:

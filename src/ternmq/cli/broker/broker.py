@@ -177,6 +177,7 @@ def oldest_file(found: Status) -> str:
         "hold": f"kept by hold {file.name}" if file.name else "kept by a hold",
         "transaction": "kept by an undecided transaction"
         + (f" of writer {file.name}" if file.name else ""),
+        "follower": f"kept, because it is still to be sent to follower {file.name}",
         "schedule": "kept, because scheduled messages are in it; they are copied after a day",
         "check-back": "kept, because undecided transactions are in it; they are copied after a day",
         "state": "kept, because the broker must write its state to a newer file first",

@@ -62,6 +62,8 @@ class Pin(enum.Enum):
     """Scheduled messages that are not due yet are stored in it."""
     CHECK_BACK = "check-back"
     """Messages of undecided transactions with check-back are stored in it."""
+    FOLLOWER = "follower"
+    """It is still to be sent to a follower."""
     STATE = "state"
     """Only the newest STATE sets need it."""
 
@@ -115,7 +117,7 @@ def judge(
 ) -> Judgement:
     """Decide on the oldest segment.
 
-    The caller checks transactions, scheduled rows and STATE sets itself.
+    The caller checks transactions, scheduled rows, followers and STATE sets itself.
 
     Args:
         view: The broker's view of topics and groups.

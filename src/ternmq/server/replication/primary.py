@@ -279,6 +279,7 @@ class Primary:
                 other.cut("it came again")
         outgoing = Outgoing(self._tail, start, self._settings.window_bytes)
         link.begin(follower, outgoing, followed)
+        self._note_unsent()
 
     # -- the links, see ``Owner`` ------------------------------------------------------------------
 
@@ -331,6 +332,7 @@ class Primary:
     def lost(self, link: Link) -> None:
         """Forget a link."""
         self._links.discard(link)
+        self._note_unsent()
         if link.follower is not None:
             self.reign.went(link.follower)
 
@@ -372,6 +374,7 @@ class Primary:
             if now_us - max(link.heard_us, self._awake_us) > patience_us:
                 link.cut("it acknowledges nothing")
             link.look(now_us)
+        self._note_unsent()
         change = self.reign.begin_change(now_us, self._journal.written)
         if change is not None:
             log.info("the members are to change: %s", change.why)
@@ -443,11 +446,14 @@ class Primary:
                 )
         return sorted(found, key=lambda one: (one.broker, one.incarnation))
 
-    @property
-    def needed(self) -> Position | None:
-        """The position from which on some follower still has to be sent; None: there is none."""
-        sent = [one.outgoing.sent for one in self._links if one.outgoing is not None]
-        return min(sent, default=None)
+    def _note_unsent(self) -> None:
+        """Note what must stay in the journal, because it is still to be sent to a follower."""
+        sent = [
+            (one.outgoing.sent, one.follow.broker)
+            for one in self._links
+            if one.outgoing is not None and not one.closed
+        ]
+        self._core.broker.ledger.copies.unsent = min(sent, default=None)
 
     def _see_whether_deposed(self, why: str) -> None:
         if self.reign.deposed and not self._deposed:

@@ -197,8 +197,8 @@ class OldestFile(Body, frozen=True, kw_only=True):
     ``group``: a group that must not miss its messages has not finished them. ``hold``: a hold.
     ``transaction``: an undecided transaction has rows in it. ``schedule``: scheduled messages are
     in it, which are copied a day later. ``check-back``: likewise, messages of undecided
-    transactions with check-back. ``state``: the broker's state must be written after it
-    first. ``nothing``: it is about to be removed."""
+    transactions with check-back. ``follower``: it is still to be sent to a follower. ``state``: the
+    broker's state must be written after it first. ``nothing``: it is about to be removed."""
     since_us: int = 0
     """Time since which it is kept by this cause; 0: not checked yet."""
     topic: str = ""
@@ -206,7 +206,8 @@ class OldestFile(Body, frozen=True, kw_only=True):
     group: str = ""
     """The group, if the app may see it."""
     name: str = ""
-    """Name of the hold, or of the transaction's writer, if the app may list holds."""
+    """Name of the hold, of the transaction's writer, or of the follower, if the app may list
+    holds."""
     lacks_room: bool = False
     """With ``state``: the rest of the reserve is too small to write it."""
     sends_refused: bool = False

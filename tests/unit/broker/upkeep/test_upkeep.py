@@ -15,7 +15,8 @@ from ternmq.broker.query.messages import Queries
 from ternmq.broker.start import Options, Started, open_broker
 from ternmq.broker.upkeep.expiring import Expiring
 from ternmq.broker.upkeep.owedcopies import BYTES_A_STEP, OwedCopies
-from ternmq.journal.log.retention import RetentionSpec
+from ternmq.broker.upkeep.pinned import pinned, sentence
+from ternmq.journal.log.retention import Pin, RetentionSpec
 from ternmq.model.errors import (
     DiskFull,
     DiskReadError,
@@ -115,6 +116,29 @@ def test_what_is_older_than_its_topic_keeps_it_goes() -> None:
         Queries(world.broker.ledger).read("t", 0, queue.first - 1, 10, 1 << 20)
     with pytest.raises(MessageNotFound):
         Queries(world.broker.ledger).by_offset("t", 0, queue.first - 1)
+
+
+def test_what_is_still_to_be_sent_to_a_follower_stays() -> None:
+    world = Kept(RetentionSpec())
+    world.topic("t", retention_us=20 * SECOND)
+    world.broker.ledger.copies.unsent = Position(SEGMENT + 1), "b"
+    for _ in range(600):
+        world.send("t", 5)
+        world.turn(SECOND // 10)
+    kept = pinned(world.broker.ledger, world.started.upkeep.moving)
+    assert (kept.by, kept.name) == (Pin.FOLLOWER, "b")
+    assert sentence(kept) == "it is still to be sent to follower b"
+    assert world.broker.journal.first == SEGMENT
+    world.broker.ledger.copies.unsent = None  # it is gone, or has all
+    assert pinned(world.broker.ledger, world.started.upkeep.moving).by is not Pin.FOLLOWER
+    world.grow("t", 1)
+
+
+def test_under_pressure_no_segment_stays_for_a_follower() -> None:
+    world = pressed()
+    world.topic("t")
+    world.broker.ledger.copies.unsent = Position(0), "b"
+    world.grow("t", 1)
 
 
 def test_a_group_that_lags_keeps_its_messages_and_sends_are_refused_under_pressure() -> None:
