@@ -24,6 +24,7 @@ from ternmq.cluster.coordination.wishes import Copying, GroupSettings
 from ternmq.cluster.replication.reign import Change, Reign
 from ternmq.cluster.replication.settings import CopySettings
 from ternmq.cluster.replication.standing import handover
+from ternmq.model.errors import JournalFailed
 from ternmq.model.types import Epoch, Position
 from ternmq.server.process.doorway import Accepting, Doorway
 from ternmq.server.replication.primary import Primary
@@ -37,6 +38,8 @@ log = logging.getLogger("ternmq.cluster")
 
 _TICK_S: Final = 0.1
 _PROGRESS_S: Final = 10.0
+_SYNC_HANGS_S: Final = 10.0
+"""A primary whose sync has run for so long leaves the group to a member, if there is one."""
 _HAND_OVER_S: Final = 5.0
 """Longest wait until the member that takes over has synced everything."""
 _AGAIN_S: Final = 0.25
@@ -169,6 +172,7 @@ class Reigning:
         begun = False
         while not self.deposed.is_set():
             primary.tick()
+            self._watch_sync()
             journal = self._core.broker.journal
             if journal.committed and not begun:
                 begun = True
@@ -181,6 +185,16 @@ class Reigning:
                 progress_at = now + _PROGRESS_S
                 self._spawn(self._put_progress(Progress(self.epoch, journal.committed)))
             await asyncio.sleep(_TICK_S)
+
+    def _watch_sync(self) -> None:
+        """Fail if the disk does not answer, while a member could lead: that ends the reign.
+
+        While writes go on, the loop does, and followers would wait for this broker for ever.
+        """
+        assert self.primary is not None
+        syncing_s = self._core.syncing_s
+        if syncing_s > _SYNC_HANGS_S and any(one.member for one in self.primary.figures()):
+            self._core.fail(JournalFailed(f"a sync has not ended for {syncing_s:.0f} s"))
 
     def learned(self, record: Leadership) -> None:
         """Take note of the record as it was read: another epoch in it ends this reign."""

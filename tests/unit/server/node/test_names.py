@@ -14,23 +14,8 @@ from ternmq.cluster.coordination.port import Swapped
 from ternmq.cluster.coordination.record import Leadership
 from ternmq.model.errors import SettingsError
 from ternmq.server.node.node import Node
-from ternmq.settings import Mode, load
 from tests.asynchronous import until
-from tests.black_box.process import free_port
-
-TOKEN = "0123456789abcdef" * 2
-
-
-def node(folder: Path, register: Register) -> Node:
-    settings = load(
-        environ={
-            "TERNMQ_DATA": str(folder), "TERNMQ_LISTEN": f"127.0.0.1:{free_port()}",
-            "TERNMQ_HTTP": "off", "TERNMQ_NAME": "a", "TERNMQ_CLUSTER": "sqlite:////not/used",
-            "TERNMQ_CLUSTER_TOKEN": TOKEN,
-        },
-        mode=Mode.SERVE,
-    )  # fmt: skip
-    return Node(settings, coordinator=MemoryCoordinator(register))
+from tests.unit.server.node.kit import node
 
 
 async def ended(one: Node) -> None:
