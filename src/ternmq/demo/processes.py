@@ -65,6 +65,15 @@ class Child:
         """Whether it still runs."""
         return self._process.returncode is None
 
+    @property
+    def end(self) -> str:
+        """How it ended, in words; it has ended."""
+        status = self._process.returncode
+        assert status is not None
+        if status < 0:
+            return f"killed by {signal.Signals(-status).name}"
+        return f"status {status}" + (f"; {self._last_words()}" if status else "")
+
     def number(self, fact: str) -> int:
         """Return the last number that it printed for a fact; 0 before."""
         return int(self.facts.get(fact, 0))

@@ -11,6 +11,7 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 from ternmq.cli.broker import cluster_view
+from ternmq.cli.broker.cluster_dev import dev
 from ternmq.cli.broker.cluster_orders import promote, switch
 from ternmq.cli.broker.cluster_view import View
 from ternmq.cli.commands import Group
@@ -221,5 +222,6 @@ def _shown(settings: GroupSettings, name: str) -> str:
     return settings.failover.value if name == "failover" else settings.copy.value
 
 
+cluster.add_command(dev)
 cluster.add_command(switch)
 cluster.add_command(promote)
