@@ -280,7 +280,7 @@ def test_another_broker_was_faster(cli: CommandLine, pair: Others) -> None:
 
 def test_an_order_that_nobody_carries_out_is_withdrawn(cli: CommandLine, pair: Others) -> None:
     said = cli("cluster", "switch", "--to", "b", "--wait", "300ms", code=7).err
-    assert "no broker has carried out the order within 300ms, and it is withdrawn" in said
+    assert "no broker has made the change within 300ms, and the request is withdrawn" in said
     found: list[object] = []
 
     async def read(group: Group) -> None:
@@ -347,7 +347,10 @@ def test_a_coordinator_that_holds_rubbish_is_not_believed(cli: CommandLine, pair
         await one.close()
 
     pair.do(spoil)
-    assert "the coordinator cannot be believed" in cli("cluster", "status", code=1).err
+    assert (
+        "the coordinator returned a record that is not valid"
+        in cli("cluster", "status", code=1).err
+    )
 
 
 def test_names_of_brokers_and_settings_are_completed(
@@ -364,7 +367,7 @@ def test_names_of_brokers_and_settings_are_completed(
             main.run([])
         return [one.partition(",")[2] for one in capsys.readouterr().out.splitlines() if one]
 
-    assert offered("ternmq cluster ") == ["status", "set", "switch", "promote"]
+    assert offered("ternmq cluster ") == ["status", "set", "switch", "promote", "dev"]
     assert offered("ternmq cluster promote ") == ["a", "b"]
     assert offered("ternmq cluster switch --to b") == ["b"]
     assert offered("ternmq cluster set failover=o") == ["failover=operator"]

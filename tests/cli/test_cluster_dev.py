@@ -180,6 +180,5 @@ def test_a_port_that_is_taken_is_said(processes: Processes) -> None:
     ],
 )
 def test_addresses_that_cannot_be(cli: CommandLine, listen: str, said: str) -> None:
-    shown = cli("cluster", "dev", "--listen", listen)
-    assert shown.code == ExitCode.USAGE
+    shown = cli("cluster", "dev", "--listen", listen, code=ExitCode.USAGE)
     assert said in shown.err.replace("\n", " ")

@@ -101,7 +101,7 @@ def test_set_without_anything_to_set(cli: CommandLine, topic: str) -> None:
 
 def test_strict_is_not_promised_without_a_replica(cli: CommandLine, topic: str) -> None:
     made = cli("topic", "create", topic, "--durability", "strict").err
-    assert "sends to it are refused while the broker has no replica" in made
+    assert "sends to it are refused while only one copy counts" in made
     said = cli("send", topic, "x", code=1).err
     assert "there is only one copy now" in said
     assert "`ternmq topic set NAME --durability normal`" in said

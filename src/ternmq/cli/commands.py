@@ -68,7 +68,9 @@ TABLE: Final[Mapping[str, Entry]] = {
     ),
     "top": Entry(WATCH, "broker.top:top", "Watch rates, topics, groups and connections."),
     "broker": Entry(
-        WATCH, "broker.broker:broker", "Show the status of the broker, list those of a cluster."
+        WATCH,
+        "broker.broker:broker",
+        "Show the status of a broker, or list the brokers of a cluster.",
     ),
     "cluster": Entry(
         WATCH,

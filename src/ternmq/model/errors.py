@@ -185,7 +185,7 @@ class LeaseExpired(RefusedError):
 
     code = 120
     http = 410
-    hint = "the messages are delivered again, or were already"
+    hint = "the messages are delivered again, or are dead letters after their last attempt"
 
 
 class OffsetExpired(RefusedError):
@@ -651,7 +651,7 @@ class BufferFull(ClientError):
 
     code = 404
     retriable = True
-    hint = "await the results, or send less at a time"
+    hint = "send it again later, await the results, or send less at a time"
 
 
 class ClientClosed(ClientError):

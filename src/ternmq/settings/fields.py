@@ -40,7 +40,11 @@ _LIMIT_ABOUT: Final = {
     ),
     "dedup_batches": "Batches that deduplication remembers; each id given by an application counts "
     "as one.",
-    "send_timeout_us": "Maximum time for which a client tries to send a message.",
+    "send_timeout_us": (
+        "Maximum time for which a client should try to send a message. The broker remembers each "
+        "batch for at least twice this time, even if `limits.dedup_batches` is reached. A client "
+        "with a longer `timeout` is not refused, but the broker may then have forgotten the batch."
+    ),
     "intervals": (
         "Separate ranges of offsets, of one group and queue, whose messages are leased, ready, or "
         "done before earlier messages."
@@ -64,9 +68,9 @@ _LIMIT_ABOUT: Final = {
         "that have less than their fair share."
     ),
     "transaction_settles": (
-        "Ranges of messages that one transaction may settle. Each move of a cursor counts as one, "
-        "each message that is retried or rejected as 3, and each call that does this as 7 more: "
-        "they take longer at the commit."
+        "Ranges of messages that one transaction may settle. Each `commit_offset` counts as 1. "
+        "Each message that is retried or rejected counts as 3, and each call that retries or "
+        "rejects messages counts as 7 more, because the commit then takes longer."
     ),
     "prepared_settles": "Ranges of messages that all undecided transactions together may settle, "
     "counted as for `limits.transaction_settles`.",

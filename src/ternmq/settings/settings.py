@@ -145,10 +145,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     follower: Annotated[
         Follower,
         About(
-            "What this broker is while it follows. `member`: answers wait until it has the message"
-            " in its memory; after a restart it is a member again once it has caught up. `synced`:"
-            " they wait until its disk has it, and it stays a member over restarts. `backup`:"
-            " nobody waits for it, and it never leads."
+            "What this broker is while it follows. `member`: answers of the primary wait until the"
+            " message is in the journal file of this broker; after a restart, this broker is a"
+            " member again once it has caught up. `synced`: answers wait until the message is"
+            " synced to the disk of this broker, which stays a member over restarts. `backup`: no"
+            " answer waits for this broker, and it never leads."
         ),
     ] = Follower.MEMBER
     cluster_ca: Annotated[
@@ -241,10 +242,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: Annotated[
         int,
         About(
-            "Memory for requests that have no answer yet, of all apps together. The same amount"
-            " is allowed for answers that clients have not read, and for incomplete requests. When"
-            " it is used up, only apps above their fair share wait. The fair share is this value"
-            " divided by the number of apps that hold some of this memory. At least `body`.",
+            "Memory for requests that have no answer yet, of all apps together, at least `body`."
+            " The same amount is allowed for answers that clients have not read, and for incomplete"
+            " requests. When it is used up, only apps above their fair share wait. The fair share"
+            " is this value divided by the number of apps that hold some of this memory.",
             MIB,
         ),
     ] = 64 * MIB

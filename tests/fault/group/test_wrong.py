@@ -131,14 +131,14 @@ def test_a_coordinator_that_cannot_be_believed(what, memory_folder, verdicts):
             load.sent(MORE)
             primary, replica = brokers.primary, brokers.other
             kept = spoiled(brokers, what)
-            wait_until(lambda: "cannot be believed" in brokers.log(primary), "it was read")
+            wait_until(lambda: "a record that is not valid" in brokers.log(primary), "it was read")
             load.sent(2 * MORE)
             load.settled(10)
             brokers.kill(replica)
             found = extent(brokers.data[replica])
             one = brokers.begin(replica)
             if what == "garbage":
-                wait_until(lambda: "cannot be believed" in one.log, "it was read")
+                wait_until(lambda: "a record that is not valid" in one.log, "it was read")
                 assert not one.ended
             else:
                 assert one.wait() == EXIT_SETTINGS

@@ -35,7 +35,7 @@ ONE_COPY: Final = "one-copy"
 COPY_BEHIND: Final = "copy-behind"
 """A copy of the journal does not keep up. Subject: its broker."""
 COORDINATOR: Final = "coordinator"
-"""The coordinator of the cluster does not answer, or cannot be believed; no subject."""
+"""The coordinator of the cluster does not answer, or its record is not valid; no subject."""
 READ_ONLY: Final = "read-only"
 """The broker group takes no new messages. Subject: the broker group."""
 OF_GROUP: Final = (ONE_COPY, COPY_BEHIND, COORDINATOR, READ_ONLY)

@@ -19,7 +19,7 @@ from ternmq.wire.control import BrokerGroupInfo, FollowerInfo, OldestFile, Statu
 
 @click.group(cls=Group)
 def broker() -> None:
-    """Show the status of the broker, list those of a cluster."""
+    """Show the status of a broker, or list the brokers of a cluster."""
 
 
 broker.add_command(list_)

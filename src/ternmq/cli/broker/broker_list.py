@@ -6,16 +6,16 @@ import click
 
 from ternmq.cli.broker.cluster_view import View, broker_document, look, role
 from ternmq.cli.commands import Command
-from ternmq.cli.reach.coordinators import Cluster, asks_coordinator
+from ternmq.cli.reach.coordinators import Cluster, asks_cluster
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import ExitCode, Failed
 
 
 @click.command("list", cls=Command)
 @output.json_option
-@asks_coordinator
+@asks_cluster
 async def list_(cluster: Cluster, as_json: bool) -> None:
-    """List the brokers of all broker groups that run, as the coordinator knows them.
+    """List the running brokers of all broker groups, as the coordinator knows them.
 
     A broker that was killed disappears after some seconds.
     """

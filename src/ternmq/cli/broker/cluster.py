@@ -59,10 +59,10 @@ async def status(
 ) -> None:
     """Show the copies of a broker group, its primary, its settings, and the brokers that run.
 
-    The first line says whether all is well, or what is wrong. `member` lists the processes whose
-    acknowledgement every answer needs: they have all messages that were answered. `committed` shows
-    how far the primary has said that the members have the journal. How far a copy is behind is
-    known to the primary: `ternmq broker status`.
+    The first line says whether all is well, or what is wrong. `member` lists the primary and the
+    followers for which answers wait: each of them has all messages that were answered. `committed`
+    shows the journal position up to which all members have the journal, as the primary last
+    reported it. The primary knows how far a copy is behind: `ternmq broker status` shows it.
     """
     if interval is not None and not watches:
         raise click.UsageError("--interval is for --watch", click.get_current_context())
@@ -222,6 +222,6 @@ def _shown(settings: GroupSettings, name: str) -> str:
     return settings.failover.value if name == "failover" else settings.copy.value
 
 
-cluster.add_command(dev)
 cluster.add_command(switch)
 cluster.add_command(promote)
+cluster.add_command(dev)

@@ -32,7 +32,7 @@ def _wait_option(function: Any) -> Any:
         metavar="DURATION",
         default=_WAIT,
         show_default=False,
-        help="Longest time to wait until the order is carried out; then it is withdrawn. "
+        help="Longest time to wait for the change; after that, the request is withdrawn. "
         "Default: 30s.",
     )(function)
 
@@ -50,10 +50,10 @@ def _wait_option(function: Any) -> Any:
 @output.json_option
 @asks_coordinator
 async def switch(cluster: Cluster, to: str, wait: timedelta, as_json: bool) -> None:
-    """Make another member the primary, in order.
+    """Make another member the primary: the present primary hands over to it.
 
-    The primary takes no more requests, hands everything over, and goes on as a follower. Clients
-    whose URL names both brokers go on; the pause is usually below a second.
+    The present primary takes no more requests, hands everything over, and goes on as a follower.
+    Clients whose URL names both brokers go on; the pause is usually below a second.
     """
     view = await look(cluster)
     _check_named(view, to)
@@ -97,8 +97,8 @@ async def promote(cluster: Cluster, broker: str, wait: timedelta, yes: bool, as_
     if primary in view.present:
         question = (
             f"the primary {primary} runs, or was killed a moment ago. While it runs, it keeps the "
-            f"lead, and `ternmq cluster switch --to {broker}` hands over. Give the order all the "
-            "same?"
+            f"lead, and `ternmq cluster switch --to {broker}` hands over. Ask for the change all "
+            "the same?"
         )
         confirm(question, yes=yes)
     await _carry_out(cluster, view, Change.PROMOTE, broker, wait, as_json=as_json)
@@ -152,7 +152,7 @@ async def _carry_out(
     waited = output.span(wait.total_seconds())
     if record.epoch == order.epoch:
         raise Failed(
-            f"no broker has carried out the order within {waited}, and it is withdrawn: "
+            f"no broker has made the change within {waited}, and the request is withdrawn: "
             f"{record.primary} is the primary of epoch {record.epoch}; the brokers' logs say more",
             ExitCode.LATER,
         )

@@ -60,7 +60,7 @@ async def look(cluster: Cluster) -> View:
 
     Raises:
         Failed: There is no such broker group, or the coordinator does not answer.
-        BadRecord: It cannot be believed.
+        BadRecord: Its record is not valid.
     """
     record = await cluster.record()
     group = cluster.group

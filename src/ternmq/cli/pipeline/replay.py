@@ -195,8 +195,10 @@ def replay(
     """Send archived messages again, to a topic or to one group.
 
     The command shows the number of messages and asks for confirmation first. Messages for a topic
-    are sent in the order of their queue, so the messages of a key stay in order. If the command is
-    killed and run again, no message is sent twice: the broker stores the progress.
+    are sent in the order of their queue, so the messages of a key stay in order. If a replay to a
+    topic is killed and run again, no message is sent twice: the broker stores the progress. The
+    broker does not remember a replay to a group: if it is run again, it delivers the messages
+    again.
     """
     del connection
     context = click.get_current_context()

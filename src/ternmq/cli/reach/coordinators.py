@@ -69,7 +69,7 @@ class Cluster:
 
         Raises:
             Failed: There is none, or the coordinator does not answer.
-            BadRecord: It cannot be believed.
+            BadRecord: It is not valid.
         """
         found = known(await self.group.read())
         if found is not None:
@@ -111,28 +111,29 @@ def changed(outcome: Outcome) -> None:
 
 def asks_coordinator(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Make a command of a coroutine function whose first argument is a ``Cluster``."""
+    of_a_group = click.option(
+        "--broker-group",
+        metavar="NAME",
+        type=NAME,
+        help=f"Broker group; or ${BROKER_GROUP}. Default: {MAIN}.",
+    )
+    return asks_cluster(of_a_group(function))
+
+
+def asks_cluster(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Do the same for a command about all broker groups of a cluster."""
 
     @functools.wraps(function)
     def command(**arguments: Any) -> None:
         url, name = (arguments.pop(one, None) for one in _NAMES)
         run_with(url, name, lambda cluster: function(cluster, **arguments))
 
-    for option in (
-        click.option(
-            "--broker-group",
-            metavar="NAME",
-            type=NAME,
-            help=f"Broker group; or ${BROKER_GROUP}. Default: {MAIN}.",
-        ),
-        click.option(
-            "--cluster",
-            metavar="URL",
-            help=f"URL of the coordinator, as in the setting `cluster`; or ${CLUSTER}, which hides "
-            "a password in it from the process list.",
-        ),
-    ):
-        command = option(command)
-    made: Callable[..., None] = command
+    made: Callable[..., None] = click.option(
+        "--cluster",
+        metavar="URL",
+        help=f"URL of the coordinator, as in the setting `cluster`; or ${CLUSTER}, which hides "
+        "a password in it from the process list.",
+    )(command)
     return made
 
 
@@ -146,7 +147,7 @@ def run_with(
 
     Raises:
         click.UsageError: No coordinator is named.
-        Failed: The work failed, or the coordinator cannot be believed.
+        Failed: The work failed, or the coordinator returned a record that is not valid.
         SettingsError: The URL is not one of a coordinator.
         Terminated, Interrupted, BrokenPipeError: It was ended from outside.
     """
@@ -169,7 +170,9 @@ def run_with(
         try:
             await work(Cluster(coordinator, name or os.environ.get(BROKER_GROUP) or MAIN))
         except BadRecord as error:
-            raise Failed(one_line(f"the coordinator cannot be believed: {error}")) from error
+            raise Failed(
+                one_line(f"the coordinator returned a record that is not valid: {error}")
+            ) from error
         finally:
             await coordinator.close()
 

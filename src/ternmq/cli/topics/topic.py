@@ -44,8 +44,8 @@ def topic() -> None:
     "--durability",
     type=_DURABILITY,
     default="normal",
-    help="When a send is answered. normal: synced to disk; strict: two copies stored (sends "
-    "are refused: there are no replicas yet); fast: written, not yet synced. Default: normal.",
+    help="When a send is answered. normal: synced to disk; strict: two copies stored (sends are "
+    "refused while only one copy counts); fast: written, not yet synced. Default: normal.",
 )
 @click.option(
     "--retention",
@@ -117,7 +117,7 @@ async def create(
     output.note(f"created topic {name}")
     if durability == Durability.STRICT.value:
         output.note(
-            "sends to it are refused while the broker has no replica to store a second copy"
+            "sends to it are refused while only one copy counts, and always if the broker is alone"
         )
 
 
@@ -205,8 +205,8 @@ async def show(client: AdminClient, topic: str, as_json: bool) -> None:
 @click.option(
     "--durability",
     type=_DURABILITY,
-    help="When a send is answered. normal: synced to disk; strict: two copies stored (sends "
-    "are refused: there are no replicas yet); fast: written, not yet synced.",
+    help="When a send is answered. normal: synced to disk; strict: two copies stored (sends are "
+    "refused while only one copy counts); fast: written, not yet synced.",
 )
 @click.option(
     "--retention", type=POSITIVE_DURATION, metavar="DURATION", help="How long messages are kept."

@@ -139,7 +139,11 @@ def _tell_not_held(delivery: Processed, error: BaseException | None, *, over: bo
         why = delivery.lease.gone.get(delivery.offset)
         after = f"it was taken back ({why})" if why else "its lease had ended"
         if error is None:
-            log.warning("%s was processed after %s; it is delivered again", repr(delivery), after)
+            log.warning(
+                "%s was processed after %s; it is delivered again, unless it was the last attempt",
+                repr(delivery),
+                after,
+            )
         else:
             _tell_nothing_settled(delivery, error, after, over=over)
     elif error is not None and over and not isinstance(error, Retry | Reject):

@@ -249,9 +249,9 @@ class Settler(Member):
         lease.lost = True
         self.core.over(lease)
         if lease.left:
-            log.warning("a lease of %s of %s for group %s ended; %s delivered again",
-                        counted(lease.left, "message"), lease.topic, lease.group,
-                        verb(lease.left, "it is", "they are"))  # fmt: skip
+            log.warning("a lease of %s of %s for group %s ended; %s delivered again, unless that "
+                        "was the last attempt", counted(lease.left, "message"), lease.topic,
+                        lease.group, verb(lease.left, "it is", "they are"))  # fmt: skip
         if lease.owner is not None:
             lease.owner.settled(lease, 0, 0, Outcome.RELEASED)
 

@@ -87,7 +87,8 @@ def group_families(figures: GroupFigures) -> Iterator[Numbers]:
     )
     yield gauge(
         "cluster_coordinator_silent_seconds",
-        "Seconds for which the coordinator has not answered, or cannot be believed; 0: it answers.",
+        "Seconds for which the coordinator has not answered, or has returned a leadership record "
+        "that is not valid; 0: it answers.",
         figures.silent_s,
     )
 
@@ -102,7 +103,10 @@ def primary_families(takes_strict: bool, followers: Sequence[FollowerInfo]) -> I
     for name, text, numbers in (
         (
             "connected",
-            "1: the broker follows this one; 0: it did, or was a member, and is not connected.",
+            (
+                "1: the follower is connected to this broker; 0: it was connected or was a member "
+                "before, and is not connected now."
+            ),
             [int(one.connected) for one in followers],
         ),
         (
@@ -151,7 +155,8 @@ def follower_families(figures: CopyFigures) -> Iterator[Numbers]:
     )
     yield gauge(
         "copy_behind_bytes",
-        "Bytes that this copy lacks, of what the primary told last.",
+        "Bytes of the journal that this copy does not have yet, compared with the end that the "
+        "primary reported last.",
         figures.behind_bytes,
     )
     heard = [] if figures.heard_s is None else [((), figures.heard_s)]

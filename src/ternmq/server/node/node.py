@@ -284,7 +284,7 @@ class Node:
             found = await self._group.read()
             present = await self._group.present()
         except BadRecord as error:
-            self._say(f"the coordinator cannot be believed: {error}")
+            self._say(f"the coordinator returned a record that is not valid: {error}")
             return None
         if not isinstance(present, Unknown):
             self._present = dict(present)
@@ -368,7 +368,7 @@ class Node:
             try:
                 outcome = await self._group.change(record)
             except BadRecord as error:
-                self._say(f"the coordinator cannot be believed: {error}")
+                self._say(f"the coordinator returned a record that is not valid: {error}")
             else:
                 if isinstance(outcome, Swapped):
                     self._record = record
@@ -501,7 +501,7 @@ class Node:
         try:
             progress = await self._group.progress()
         except BadRecord as error:
-            self._say(f"the coordinator cannot be believed: {error}")
+            self._say(f"the coordinator returned a record that is not valid: {error}")
             await self._pause(_AGAIN_S)
             return None
         record = await self._read()

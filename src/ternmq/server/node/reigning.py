@@ -363,7 +363,7 @@ class Reigning:
                     return
                 found = await self._group.read()
             except BadRecord as error:
-                problem = f"the coordinator cannot be believed: {error}"
+                problem = f"the coordinator returned a record that is not valid: {error}"
             else:
                 if isinstance(found, Leadership):
                     self.primary.learned(found)
@@ -378,4 +378,4 @@ class Reigning:
 
 
 def _disbelieve(error: BadRecord) -> None:
-    log.error("the coordinator cannot be believed: %s", error)
+    log.error("the coordinator returned a record that is not valid: %s", error)

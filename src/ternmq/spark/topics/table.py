@@ -134,7 +134,7 @@ _zero = partial(values.count, least=0)
 CONNECTION: Final = tuple(
     Option(*row)
     for row in (
-        (SERVERS, Use.ALL, _text, "required",
+        (SERVERS, Use.ALL, _text, "required (not with the option `path` of `ternmq.journal`)",
          "`host:port,...`, or URLs; `ternmq.bootstrap.servers` is another name of this option"),
         ("ternmq.app", Use.ALL, connecting.app, "none", "the app to connect as"),
         ("ternmq.token", Use.ALL, _text, "`TERNMQ_TOKEN`",
@@ -219,7 +219,7 @@ TABLE: Final = CONNECTION + tuple(
         ("fetchOffset.retryIntervalMs", Use.READ, _zero, "100", "pause before such a request"),
         ("watermarkCacheMs", Use.STREAM_READ, _zero, "200",
          "the ends of queues are requested again after this time"),
-        ("writerId", Use.WRITE, _writer, "the query's id",
+        ("writerId", Use.WRITE, _writer, "stream: the query's id; batch: none",
          "name of the writer of transactions; with it, a batch write is stored once"),
         ("delivery", Use.WRITE, _choice("exactly_once", "at_least_once"),
          "stream, and batch with `writerId`: `exactly_once`",
