@@ -204,6 +204,8 @@ async def test_the_brokers_of_all_groups_are_found() -> None:
         await one.announce(f"{name}:7117", tls=False, software="ternmq 1")
     other = MemoryCoordinator(register)
     await other.announce("rubbish", b"rubbish")
+    nowhere = Group(MemoryCoordinator(register), "main", "nowhere", 5)
+    await nowhere.announce("no address", tls=False, software="ternmq 1")
     found = await everybody(other)
     assert not isinstance(found, Unknown)
     assert [(one.group, one.broker) for one in found] == [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ternmq.cluster.coordination.memory import MemoryCoordinator, Register
+from ternmq.server.engine.engine import Core
 from ternmq.server.node.node import Node
 from ternmq.settings import Mode, load
 from tests.black_box.process import free_port
@@ -23,3 +24,19 @@ def node(folder: Path, register: Register, name: str = "a") -> Node:
         mode=Mode.SERVE,
     )  # fmt: skip
     return Node(settings, coordinator=MemoryCoordinator(register))
+
+
+def core_of(primary: Node) -> Core:
+    """Return the core of a broker that leads."""
+    assert primary.server is not None
+    return primary.server.core
+
+
+def has_member(primary: Node) -> bool:
+    """Return whether a follower counts."""
+    reign = primary._reigning
+    return (
+        reign is not None
+        and reign.primary is not None
+        and any(one.member for one in reign.primary.figures())
+    )

@@ -15,9 +15,8 @@ from ternmq.server.app import EXIT_FAILED
 from ternmq.server.engine import sync_pace
 from ternmq.server.engine.engine import Core
 from ternmq.server.node import reigning
-from ternmq.server.node.node import Node
 from tests.asynchronous import until
-from tests.unit.server.node.kit import node
+from tests.unit.server.node.kit import core_of, has_member, node
 
 
 class Syncs:
@@ -50,20 +49,6 @@ class Syncs:
         thread = threading.Thread(target=wait)
         thread.start()
         return thread
-
-
-def core_of(primary: Node) -> Core:
-    assert primary.server is not None
-    return primary.server.core
-
-
-def has_member(primary: Node) -> bool:
-    reign = primary._reigning
-    return (
-        reign is not None
-        and reign.primary is not None
-        and any(one.member for one in reign.primary.figures())
-    )
 
 
 async def test_a_member_leads_when_the_sync_of_the_primary_hangs(
