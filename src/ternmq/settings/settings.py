@@ -108,8 +108,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     auth: Annotated[
         bool,
         About(
-            "Clients must authenticate as apps, with a token. This can be `false` only in `dev`,"
-            " on loopback; on other addresses `dev` needs `admin_token`."
+            "Clients must authenticate as apps, with a token. This can be `false` only in `dev`"
+            " on loopback, and in the testing kit; on other addresses `dev` needs `admin_token`."
         ),
     ] = True
     admin_token: Annotated[

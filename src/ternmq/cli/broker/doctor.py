@@ -71,8 +71,8 @@ def doctor(data: Path, as_json: bool, **connection: object) -> None:
 
     To measure the disk, the command writes a small file to the folder, syncs it up to 200
     times (for at most 3 s), and removes it. Sizes are those of `df`: free is Available, the total
-    is Size, used is Use%. Use% is a share of Used and Available together: the
-    file system may reserve further blocks for root.
+    is Size, used is Use%. Use% is Used divided by the sum of Used and Available. This sum can be
+    less than Size, because the file system may reserve blocks for root.
     """
     del connection
     place = where(click.get_current_context())
