@@ -49,7 +49,7 @@ class AuditJob:
         Setting(
             "again_hours",
             0,
-            "Judge the windows of this many hours before the run again, even final ones; 0: none.",
+            "Judge again the windows of this many hours before the run, even final ones; 0: none.",
         ),
         Setting("bodies", False, "Check the checksum of every body in the archive."),
         Setting(
