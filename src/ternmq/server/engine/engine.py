@@ -103,8 +103,6 @@ class Core:
     _turned_at = 0.0
     """Time of ``perf_counter`` at which the last turn ended; or began, if the process was frozen in
     it."""
-    _sync_began_s = 0.0
-    """When the newest sync of the thread began, by the loop's time."""
 
     def __init__(
         self,
@@ -399,7 +397,6 @@ class Core:
         here = self._pace.fair if pressed else alone and self._pace.quick
         if not (here and timed.small and not self.upkeep.at_work):
             self._syncing = True
-            self._sync_began_s = self.loop.time()
             self._sync_thread.submit(timed)
             return False
         error: Exception | None = None
@@ -412,9 +409,9 @@ class Core:
         return True
 
     @property
-    def syncing_s(self) -> float:
-        """Seconds for which the present sync of the thread has run; 0: none runs."""
-        return self.loop.time() - self._sync_began_s if self._syncing else 0.0
+    def syncing(self) -> int | None:
+        """Number of the sync that the thread runs now: how many ended before; None: none runs."""
+        return self.syncs if self._syncing else None
 
     def _sync_waits(self) -> bool:
         """Return whether the next sync can wait until somebody needs it: hand-outs need none."""

@@ -89,6 +89,8 @@ class Reigning:
         self._core: Core
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[None]] = set()
+        self._sync: int | None = None
+        self._ticks_of_sync = 0
         self._committed = asyncio.Event()
         self._settings_of_group = GroupSettings()
         self._even_us: dict[str, int] = {}
@@ -189,12 +191,18 @@ class Reigning:
     def _watch_sync(self) -> None:
         """Fail if the disk does not answer, while a member could lead: that ends the reign.
 
-        While writes go on, the loop does, and followers would wait for this broker for ever.
+        While writes go on, the loop does, and followers would wait for this broker for ever. Ticks
+        are counted instead of time: a process that was stopped has stopped its sync, too.
         """
         assert self.primary is not None
-        syncing_s = self._core.syncing_s
-        if syncing_s > _SYNC_HANGS_S and any(one.member for one in self.primary.figures()):
-            self._core.fail(JournalFailed(f"a sync has not ended for {syncing_s:.0f} s"))
+        number = self._core.syncing
+        self._ticks_of_sync = self._ticks_of_sync + 1 if number == self._sync else 0
+        self._sync = number
+        hangs_s = self._ticks_of_sync * _TICK_S
+        if number is None or hangs_s <= _SYNC_HANGS_S:
+            return
+        if any(one.member for one in self.primary.figures()):
+            self._core.fail(JournalFailed(f"a sync has not ended for {hangs_s:.0f} s"))
 
     def learned(self, record: Leadership) -> None:
         """Take note of the record as it was read: another epoch in it ends this reign."""

@@ -65,11 +65,13 @@ async def test_a_member_leads_when_the_sync_of_the_primary_hangs(
     syncs.hang = True
     core.broker.holding.put(core.now_us(), "alone", 0)
     core.touch()
-    await until(lambda: core.syncing_s > 0.5, "the sync hangs")
+    reign = a._reigning
+    assert reign is not None
+    await until(lambda: core.syncing is not None and reign._ticks_of_sync > 5, "the sync hangs")
     assert core.failure is None, "a broker that nobody can replace waits for its disk"
     syncs.hang = False
     syncs.goes_on.set()
-    await until(lambda: core.syncing_s == 0, "the sync has ended")
+    await until(lambda: core.syncing is None, "the sync has ended")
 
     await b.start()
     following = asyncio.create_task(b.run())
