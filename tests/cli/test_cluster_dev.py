@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -125,6 +127,34 @@ def test_the_primary_is_killed_and_comes_back(processes: Processes) -> None:
     assert trial.end() == 0
     assert not any(map(runs, pids))
     assert "Traceback" not in trial.welcome
+
+
+@pytest.mark.usefixtures("temporary")
+def test_what_it_says_to_try_works(processes: Processes) -> None:
+    trial = Trial(processes)
+    trial.says(r"two copies: a \(primary\), b")
+    trial.exported("TERNMQ_URL")
+    commands = re.findall(r"^    (.+)$", trial.welcome, re.MULTILINE)
+    assert [one.split()[0] for one in commands] == [
+        *["export"] * 3, "seq", "ternmq", "kill", "ternmq", "ternmq",
+    ]  # fmt: skip
+    script = "\n".join(
+        [
+            f'ternmq() {{ {shlex.quote(sys.executable)} -m ternmq "$@"; }}',
+            *commands[:-1],
+            "until ternmq cluster status | grep '^two copies: b'; do sleep 0.2; done",
+            commands[-1],
+        ]
+    )
+    tried = subprocess.run(
+        ["sh", "-ec", script],
+        env=processes.environment, capture_output=True, text=True, timeout=4 * DEADLINE, check=False,
+    )  # fmt: skip
+    assert tried.returncode == 0, tried.stderr
+    assert "two copies: a (primary), b" in tried.stdout
+    assert re.search(r"\b1000\b", tried.stdout), "the newest message is shown"
+    assert "a is the primary of epoch" in tried.stdout
+    assert trial.end() == 0
 
 
 @pytest.mark.usefixtures("temporary")

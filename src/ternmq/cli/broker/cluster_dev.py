@@ -47,7 +47,7 @@ Try, in another terminal:
     seq 1000 | ternmq send numbers --quiet
     ternmq cluster status
     kill -9 {pid}    # the primary: another broker takes over, nothing is lost
-    ternmq tail numbers --from earliest --limit 3
+    ternmq tail numbers -n 3
     ternmq cluster switch --to {name}
 
 A broker that ends is started again after {seconds:g} s. Ctrl-C ends all of them.
