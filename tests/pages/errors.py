@@ -27,8 +27,8 @@ is about a transaction: ask for [its outcome](../guide/transactions.md#when-the-
 
 If an argument has a wrong value, the call raises `ternmq.InvalidRequest` or another subclass of `TernMQError`. Calls
 raise Python's own errors only for mistakes in the program. `TypeError`: the function does not have this argument, a
-client is pickled, or no body can be decoded as the type that `decode` gets (`delivery.decode("int")`). `IndexError`: the
-batch does not have this message (`batch[99]`, `batch.ack(rows=[99])`).
+client is pickled, or the argument of `decode` is not a type that bodies can have (`delivery.decode("int")`).
+`IndexError`: the batch does not have this message (`batch[99]`, `batch.ack(rows=[99])`).
 
 ```python
 import asyncio
@@ -57,8 +57,9 @@ Classes that `ternmq` exports are printed **bold**. The others are in logs and i
 them, catch its base class. The [protocol](../protocol/errors.md) has the same table for authors of clients.
 """  # noqa: E501
 _REFUSED: Final = """\
-The broker refused the request. Nothing of the request was stored; only `ResendTooOld`
-leaves this open. To catch all of these errors, catch `ternmq.RefusedError`."""
+The broker refused the request, or the client saw before that it is wrong (`InvalidHandler`, for
+example). Nothing of the request was stored; only `ResendTooOld` leaves this open.
+To catch all of these errors, catch `ternmq.RefusedError`."""
 _JOURNAL: Final = """\
 The broker cannot continue, or has no room. Operators see these errors in the broker's log and on
 the command line. For a client, the connection ends."""

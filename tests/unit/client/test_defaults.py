@@ -128,7 +128,10 @@ def tables() -> dict[str, list[tuple[str, str]]]:
                     f"finish in {prefetch.SPAN_S:g} s, {prefetch.MOST_AHEAD:,} at most"
                 ),
             ),
-            ("a `consume` loop that settles nothing", f"{consumer.UNSETTLED} messages at most"),
+            (
+                "unsettled messages that a `consume` loop holds, without `max_in_flight`",
+                f"{consumer.UNSETTLED} at most",
+            ),
             ("`concurrency` of a handler", f"{default(client.handler, 'concurrency')}"),
             (
                 "`pull`",

@@ -98,10 +98,10 @@ async def lag(
     Lag and ready both count messages that wait for a consumer. Lag: messages that were never
     delivered to the group. Ready: messages that the group has reached already and that no consumer
     holds, because they were returned, or wait behind another message of their ordering key; on an
-    ordered topic, most of a backlog is ready. Failed messages that wait for their retry, and dead
-    letters, are counted separately. A retry that is due counts as retrying until a consumer
-    fetches it, also in a group without members. Holds on the journal are listed with the bytes that
-    they keep.
+    ordered topic, many messages of a backlog can be ready. Failed messages that wait for their
+    retry, and dead letters, are counted separately. A retry that is due counts as retrying until a
+    consumer fetches it, also in a group without members. Holds on the journal are listed with the
+    bytes that they keep.
 
     With --watch, the column `left` estimates the time until no message waits: `done` if none waits,
     `grows` if the number increases, `unchanged` if it does not change. In a terminal, the groups

@@ -37,7 +37,10 @@ def topic() -> None:
 @topic.command()
 @click.argument("name", type=NAME)
 @click.option(
-    "--queues", type=COUNT, default=1, help="Number of queues; several spread the load. Default: 1."
+    "--queues",
+    type=COUNT,
+    default=1,
+    help="Number of queues. One is enough, unless a group locks queues. Default: 1.",
 )
 @click.option("--ordered", is_flag=True, help="Deliver the messages of each ordering key in order.")
 @click.option(
