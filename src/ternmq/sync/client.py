@@ -6,13 +6,14 @@ import atexit
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import Final, Literal, Self, TypeVar, overload
+from typing import Literal, Self, TypeVar, overload
 
 from ternmq.client import client as engine
 from ternmq.client.connection.options import Options
@@ -49,8 +50,6 @@ from ternmq.sync.transactions import Transaction
 F = TypeVar("F", bound=Function)
 A = TypeVar("A", bound=OnAssigned)
 Part = TypeVar("Part")
-
-_AT_EXIT_TIMEOUT: Final = 5.0
 
 
 @dataclass(slots=True, frozen=True)
@@ -646,10 +645,14 @@ class Client(pickling.NotPickled):
 
 
 def _close_all() -> None:
-    """Close the clients that are still open, while the interpreter can wait for them."""
+    """Close the clients that are still open, while the interpreter can wait for them.
+
+    Each has its own timeout, from now on: those that are closed later go on sending meanwhile.
+    """
+    began = time.monotonic()
     for client in watched(Client):
         with contextlib.suppress(TernMQError):
-            client.close(_AT_EXIT_TIMEOUT)
+            client.close(max(0.0, client.options.timeout - (time.monotonic() - began)))
 
 
 atexit.register(_close_all)
