@@ -271,7 +271,11 @@ def _judge_some(app: App, command: Command) -> None:
             f"app {_shown(app.name)} is denied to {' or '.join(rights)} to every topic of its "
             "grants; `ternmq app show` shows what denies it"
         )
-    raise Forbidden(f"app {_shown(app.name)} has no grant to {' or '.join(rights)} to any topic")
+    needed = ", which a checker needs" if command is Command.CHECKER_OFFER else ""
+    raise Forbidden(
+        f"app {_shown(app.name)} has no grant to {' or '.join(rights)} to any topic{needed}; "
+        f"`ternmq app set {app.name} --grant {rights[0]}:TOPIC` gives one"
+    )
 
 
 def _cancels(deny: Grant, grant: Grant) -> bool:

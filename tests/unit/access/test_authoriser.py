@@ -106,6 +106,16 @@ def test_what_was_not_granted_is_refused(command: Command) -> None:
             assert TOPIC in text
 
 
+def test_a_checker_without_the_right_to_produce_is_told_what_it_needs() -> None:
+    who = authoriser(app("works", Grant("consume")))
+    with pytest.raises(Forbidden) as caught:
+        who.check("works", Command.CHECKER_OFFER, None, None)
+    assert str(caught.value).startswith(
+        "app 'works' has no grant to produce to any topic, which a checker needs; "
+        "`ternmq app set works --grant produce:TOPIC` gives one"
+    )
+
+
 @pytest.mark.parametrize("command", RESTRICTED, ids=lambda one: one.name)
 def test_just_enough_is_enough_and_not_for_the_neighbour(command: Command) -> None:
     for grants in grants_for(command):

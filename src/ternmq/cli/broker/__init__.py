@@ -2,5 +2,6 @@
 
 They are: ``server``, ``broker``, ``clients``, ``app``, ``apply``,
 ``doctor``, ``top``, ``backup``, ``journal``, ``bench``, ``context``. Of broker groups: ``cluster``
-with ``cluster_view`` (what its status shows) and ``cluster_orders``, ``broker_list``.
+with ``cluster_view`` (what its status shows), ``cluster_orders`` and ``cluster_dev``,
+``broker_list``.
 """
