@@ -48,6 +48,9 @@ from ternmq.wire.session import Push
 
 log: Final = logging.getLogger("ternmq")
 
+_chance: Final = random.SystemRandom()
+"""Not ``random`` itself: an application that seeds it wants its own numbers, in its own order."""
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 LIBRARY: Final = "ternmq-python"
@@ -367,7 +370,7 @@ class Session:
         # Randomized, so that a thousand clients do not return in the same millisecond.
         self._hurry.clear()
         with suppress(TimeoutError):
-            async with asyncio.timeout(pause * random.uniform(0.5, 1.0)):  # noqa: S311
+            async with asyncio.timeout(pause * _chance.uniform(0.5, 1.0)):
                 await self._hurry.wait()
 
     async def _attempt(self) -> None:

@@ -42,6 +42,7 @@ _PAUSE_S: Final = 0.1
 """The longest pause before the second attempt is twice this; it doubles each time."""
 
 log: Final = logging.getLogger("ternmq.pipeline")
+_chance: Final = random.SystemRandom()
 
 
 @dataclass(slots=True, frozen=True)
@@ -228,7 +229,7 @@ class Runner:
                 )
             if self._stopping():
                 raise Stopped
-            time.sleep(random.uniform(0, _PAUSE_S * 2**attempt))  # noqa: S311 - not a secret
+            time.sleep(_chance.uniform(0, _PAUSE_S * 2**attempt))
         raise AssertionError
 
     def _context(self, job: Job, bulk: Bulk, now_us: int) -> Context:
