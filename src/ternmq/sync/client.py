@@ -162,7 +162,26 @@ class Client(pickling.NotPickled):
         return self
 
     def __enter__(self) -> Self:
-        return self.connect()
+        pid = os.getpid()
+        unused = self._life is None
+        try:
+            return self.connect()
+        except BaseException:
+            # There is no ``__exit__`` then, and the thread would go on trying to connect.
+            if unused:
+                self._end_use(pid)
+            raise
+
+    def _end_use(self, pid: int) -> None:
+        """End what the first use began; another use begins anew."""
+        with self._lock(pid):
+            life, self._life = self._life, None
+        if life is not None and life.pid == pid:
+            try:
+                with contextlib.suppress(TernMQError):
+                    life.thread.call(life.engine.close(0))
+            finally:
+                life.thread.stop()
 
     def __exit__(
         self,
