@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 
 import ternmq.sync
 from ternmq.cli.terminal.exits import ExitCode
-from tests.black_box.process import DEADLINE, wait_until
+from tests.black_box.process import DEADLINE, free_port, wait_until
 from tests.cli.conftest import CommandLine, Processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(8 * DEADLINE)]
@@ -131,7 +132,8 @@ def test_the_primary_is_killed_and_comes_back(processes: Processes) -> None:
 
 @pytest.mark.usefixtures("temporary")
 def test_what_it_says_to_try_works(processes: Processes) -> None:
-    trial = Trial(processes)
+    folder = Path(processes.environment["TMPDIR"]) / "a folder"
+    trial = Trial(processes, "--data", str(folder))
     trial.says(r"two copies: a \(primary\), b")
     trial.exported("TERNMQ_URL")
     commands = re.findall(r"^    (.+)$", trial.welcome, re.MULTILINE)
@@ -156,6 +158,7 @@ def test_what_it_says_to_try_works(processes: Processes) -> None:
     assert re.search(r"\b1000\b", tried.stdout), "the newest message is shown"
     assert "a is the primary of epoch" in tried.stderr
     assert trial.end() == 0
+    shutil.rmtree(folder)
 
 
 @pytest.mark.usefixtures("temporary")
@@ -189,10 +192,8 @@ def test_what_was_started_ends_with_it(processes: Processes) -> None:
 
 @pytest.mark.usefixtures("temporary")
 def test_a_port_that_is_taken_is_said(processes: Processes) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        if port > 0xFFFF - 101:
-            pytest.skip("the port is too high for a second broker")
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)):
         process = processes.start(
             "cluster", "dev", "--listen", f"127.0.0.1:{port}", stdin=subprocess.DEVNULL
         )

@@ -272,9 +272,9 @@ def _judge_some(app: App, command: Command) -> None:
             "grants; `ternmq app show` shows what denies it"
         )
     needed = ", which a checker needs" if command is Command.CHECKER_OFFER else ""
+    remedy = _remedy(app.name, TABLE[command].policy, "TOPIC", None)
     raise Forbidden(
-        f"app {_shown(app.name)} has no grant to {' or '.join(rights)} to any topic{needed}; "
-        f"`ternmq app set {app.name} --grant {rights[0]}:TOPIC` gives one"
+        f"app {_shown(app.name)} has no grant to {' or '.join(rights)} to any topic{needed}{remedy}"
     )
 
 

@@ -74,6 +74,13 @@ class Life:
     thread: LoopThread
     engine: engine.Client
 
+    def end(self, timeout: float | None) -> None:
+        """Close the client, then end the loop; raises as ``Client.close``."""
+        try:
+            self.thread.call(self.engine.close(timeout))
+        finally:
+            self.thread.stop()
+
 
 class Client(pickling.NotPickled):
     """``ternmq.Client`` for threads; its methods are described there. Callable from any thread.
@@ -177,11 +184,8 @@ class Client(pickling.NotPickled):
         with self._lock(pid):
             life, self._life = self._life, None
         if life is not None and life.pid == pid:
-            try:
-                with contextlib.suppress(TernMQError):
-                    life.thread.call(life.engine.close(0))
-            finally:
-                life.thread.stop()
+            with contextlib.suppress(TernMQError):
+                life.end(0)
 
     def __exit__(
         self,
@@ -218,10 +222,7 @@ class Client(pickling.NotPickled):
         if life.pid != pid:
             self._left_behind.append(life)
             return
-        try:
-            life.thread.call(life.engine.close(timeout))
-        finally:
-            life.thread.stop()
+        life.end(timeout)
 
     def stats(self) -> ClientStats:
         """Return counts of the client's work so far, also after ``close``."""

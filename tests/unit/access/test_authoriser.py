@@ -112,7 +112,7 @@ def test_a_checker_without_the_right_to_produce_is_told_what_it_needs() -> None:
         who.check("works", Command.CHECKER_OFFER, None, None)
     assert str(caught.value).startswith(
         "app 'works' has no grant to produce to any topic, which a checker needs; "
-        "`ternmq app set works --grant produce:TOPIC` gives one"
+        "`ternmq app set works --grant produce:TOPIC` gives it"
     )
 
 

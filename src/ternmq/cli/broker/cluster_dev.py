@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import socket
 import tempfile
 import time
@@ -117,7 +118,7 @@ def dev(data: Path | None, listen: str, replicas: int) -> None:
         except SettingsError as error:
             raise Failed(str(error), ExitCode.USAGE) from error
         except BadRecord as error:
-            raise Failed(f"the coordinator cannot be believed: {error}") from error
+            raise Failed(f"the coordinator returned a record that is not valid: {error}") from error
 
 
 async def _run(folder: Path, listen: Address, replicas: int, *, keeps: bool) -> None:
@@ -190,9 +191,9 @@ class LocalBrokers:
         while not self._primary:
             for child in self._children.values():
                 child.check()
+            said = await self._look()
             if time.monotonic() > until:
-                raise Failed(f"no broker leads after {_BEGIN_S:g} s")
-            await self._look()
+                raise Failed(f"no broker leads after {_BEGIN_S:g} s: {said}")
             await asyncio.sleep(_LOOK_S)
 
     def welcome(self, keeps: str) -> str:
@@ -203,7 +204,7 @@ class LocalBrokers:
             keeps=keeps.format(folder=self._processes.folder),
             url=f"ternmq://{url}",
             token=self._token,
-            cluster=self._url,
+            cluster=shlex.quote(self._url),
             pid=self._children[self._primary].pid,
             name=self._primary,
             seconds=_RESTART_S,
