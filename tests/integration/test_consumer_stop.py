@@ -12,7 +12,10 @@ import pytest
 
 import ternmq
 import ternmq.sync
+from ternmq.client.consumer import consumer as engine
 from ternmq.testing import InProcessBroker
+from tests.asynchronous import until
+from tests.integration.proxy import Proxy
 
 
 def left(broker: InProcessBroker, count: int) -> list[tuple[bytes, int]]:
@@ -126,6 +129,61 @@ def test_before_it_is_entered(real: InProcessBroker) -> None:
 
     asyncio.run(asynchronous())
     assert left(real, 1) == [(b"x", 1)]
+
+
+class _Late(Proxy):
+    """A proxy that holds answers back while ``mute``, and passes them on afterwards."""
+
+    held = 0
+    asked = 0
+
+    async def _pass(self, reader, writer, *, answers=False):
+        while data := await reader.read(65536):
+            if answers and self.mute:
+                self.held += 1
+                await until(lambda: not self.mute, "the answers may pass", 60)
+            self.asked += not answers
+            writer.write(data)
+            await writer.drain()
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize("mode", ["shared", "owned", "exclusive"])
+async def test_a_message_on_its_way_to_a_consumer_that_ends_goes_to_the_next_at_once(
+    real: InProcessBroker, mode: ternmq.Mode
+) -> None:
+    async with _Late(real.port) as proxy, ternmq.connect(real.url) as two:
+        await two.admin.create_topic("o", queues=1)
+        await two.admin.create_group("o", "g", mode=mode)
+        async with ternmq.connect(proxy.url) as one:
+            consumer = one.consume("o", group="g")
+            await consumer.__aenter__()  # and its pull waits for a message
+            proxy.mute = True
+            await two.send("o", b"x")
+            await until(lambda: proxy.held, "the message is on its way")
+            asked = proxy.asked
+            ending = asyncio.ensure_future(consumer.__aexit__(None, None, None))
+            await until(lambda: proxy.asked > asked, "it withdraws its pull")
+            assert not ending.done(), "it waits until it has given back what may still come"
+            proxy.mute = False
+            await ending
+            batch = await two.pull("o", group="g", wait=0)
+            assert batch
+            assert [(one.body, one.attempt) for one in batch] == [(b"x", 1)]
+            await batch.ack()
+
+
+async def test_a_consumer_does_not_wait_for_ever_for_a_broker_that_does_not_answer(
+    real: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_SETTLE_TIMEOUT", 0.05)
+    async with _Late(real.port) as proxy:
+        one = ternmq.connect(proxy.url)
+        await one.admin.create_topic("o")
+        async with one.consume("o", group="g"):
+            proxy.mute = True
+        proxy.mute = False
+        await one.close()
 
 
 def test_a_consumer_shows_only_what_programs_use() -> None:

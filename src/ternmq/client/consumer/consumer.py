@@ -98,6 +98,8 @@ class ConsumerEngine(Member):
         self._waiters: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         self._leases: dict[Lease, None] = {}
         self._pull: _Pull | None = None
+        self._withdrawn: _Pull | None = None
+        """The pull that was under way at the stop."""
         self._joining: asyncio.Task[None] | None = None
         self._paused = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -153,7 +155,7 @@ class ConsumerEngine(Member):
             self._looking.cancel()
         pull, self._pull = self._pull, None
         if pull is not None:
-            pull.abandoned = True
+            self._withdrawn = pull
             link = self._session.link
             if link is not None and link is pull.link:
                 link.tell(Command.CANCEL, bodies.pack_cancel(pull.id))
@@ -168,13 +170,24 @@ class ConsumerEngine(Member):
         self._wake_all()
 
     async def close(self) -> None:
-        """Stop, give back what is not settled, and wait some seconds for the broker's answers."""
+        """Stop, give back what is not settled, and wait some seconds for the broker's answers.
+
+        So another consumer of the group can have the messages at once.
+        """
         self.stop()
         for lease in list(self._leases):
             give_back(lease)
         self._leases.clear()
-        if not self._session.closed and self._session.link is not None:
-            await self._puller.settler.drained(_SETTLE_TIMEOUT)
+        session = self._session
+        if session.closed or session.link is None:
+            return
+        until = session.loop.time() + _SETTLE_TIMEOUT
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                if self._withdrawn is not None:
+                    await self._withdrawn.over  # perhaps with rows, which are given back
+                await self._puller.memberships.confirmed(self.source)
+        await self._puller.settler.drained(max(0.0, until - session.loop.time()))
 
     # -- iterating
 
@@ -307,7 +320,7 @@ class ConsumerEngine(Member):
         if self._puller.outdated(self.source):
             self._join_soon(self._puller.join)
             return
-        pull = self._pull = _Pull(self, link)
+        pull = self._pull = _Pull(self, link, self._session.loop.create_future())
         link.gather()
         try:
             self._puller.settler.flush()  # pending settles go along, in one write
@@ -603,23 +616,30 @@ def _place(delivery: Delivery) -> tuple[int, int, int]:
 class _Pull:
     """A PULL of a consumer, as ``link.Asker``."""
 
-    __slots__ = ("_consumer", "abandoned", "id", "link")
+    __slots__ = ("_consumer", "id", "link", "over")
 
-    def __init__(self, consumer: ConsumerEngine, link: Link) -> None:
+    def __init__(self, consumer: ConsumerEngine, link: Link, over: asyncio.Future[None]) -> None:
         self._consumer = consumer
         self.link = link
         self.id = 0
-        self.abandoned = False
+        self.over = over
 
     def answered(self, body: bytes) -> None:
         """Give the rows of the answer to the consumer."""
+        self._end()
         consumer = self._consumer
         consumer.came(self, consumer.leased(body))
 
     def refused(self, error: TernMQError) -> None:
         """Report the refusal to the consumer."""
+        self._end()
         self._consumer.failed(self, error)
 
     def lost(self) -> None:
         """Report the lost connection to the consumer."""
+        self._end()
         self._consumer.pull_lost(self)
+
+    def _end(self) -> None:
+        if not self.over.done():  # a close that waits no longer has cancelled it
+            self.over.set_result(None)

@@ -8,6 +8,7 @@ that the broker has not confirmed, since a session that is resumed is still a me
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import socket
@@ -69,8 +70,8 @@ class Memberships(Member):
         self._callbacks = callbacks
         self._groups: dict[tuple[str, str], None] = {}
         """The groups that this client is a member of, by topic and name."""
-        self._leaving: dict[tuple[str, str], None] = {}
-        """The groups that it has left, until the broker confirms it."""
+        self._leaving: dict[tuple[str, str], asyncio.Future[None]] = {}
+        """The groups that it has left, until the broker confirms it, which ends the future."""
         self._users: Counter[tuple[str, str]] = Counter()
         """Consumers and loops over batches that run, of groups of all modes: a mode may change."""
 
@@ -78,7 +79,7 @@ class Memberships(Member):
         """Note that the session has joined a group whose queues belong to members."""
         place = source.topic, source.group
         self._groups[place] = None
-        self._leaving.pop(place, None)
+        self.left(*place)
 
     def forget(self, topic: str, group: str) -> None:
         """Note that the group has another mode now, or is gone."""
@@ -114,16 +115,26 @@ class Memberships(Member):
     def leave(self, topic: str, group: str) -> None:
         """Note that the client leaves a group; the broker has not confirmed it."""
         self.forget(topic, group)
-        self._leaving[topic, group] = None
+        if (topic, group) not in self._leaving:
+            self._leaving[topic, group] = self._session.loop.create_future()
 
     def left(self, topic: str, group: str) -> None:
-        """Note that the broker has confirmed it."""
-        self._leaving.pop((topic, group), None)
+        """Note that the broker has confirmed it, or that the client is a member again."""
+        confirmed = self._leaving.pop((topic, group), None)
+        if confirmed is not None and not confirmed.done():
+            confirmed.set_result(None)
+
+    async def confirmed(self, source: Source) -> None:
+        """Wait until the broker has confirmed that the group was left, if it was."""
+        confirmed = self._leaving.get((source.topic, source.group))
+        if confirmed is not None:
+            await asyncio.shield(confirmed)
 
     def opened(self, link: Link, *, resumed: bool) -> None:
         """Join all groups again; leave those again that were left without an answer."""
         if not resumed:
-            self._leaving.clear()  # a new session is no member
+            for place in list(self._leaving):
+                self.left(*place)  # a new session is no member
         for topic, group in self._groups:  # also if resumed: the broker may have been restarted
             asked = rejoin(topic, group, self.name)
             link.ask(
