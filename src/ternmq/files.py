@@ -1,6 +1,7 @@
 """Small files beside the journal: there whole, and durable, or as they were before.
 
-Entry points: ``write`` for bytes, ``writing`` for what comes in pieces, ``make_folder``, ``sync``.
+Entry points: ``write`` for bytes, ``writing`` for what comes in pieces, ``copy``, ``make_folder``,
+``sync``.
 Used for tokens, contexts, exports, reports and the folders that they and tables are in. The journal
 has its own way to the disk (``journal/disk/real.py``), since the core imports nothing but the layer
 below it.
@@ -25,6 +26,7 @@ PRIVATE: Final = 0o600
 """Mode of what only its owner may read."""
 SHARED: Final = 0o666
 """Mode of what others may read; less what the umask takes."""
+_PIECE: Final = 1 << 20
 
 
 @contextmanager
@@ -78,6 +80,31 @@ def write(path: Path, data: bytes, mode: int) -> None:
 def leftovers(path: Path) -> list[Path]:
     """Return the temporary files of writers of ``path`` that were killed, or that write now."""
     return sorted(path.parent.glob(f".{path.name}.????????.new"))
+
+
+def copy(source: Path, target: Path, most: int, mode: int = SHARED) -> int:
+    """Copy the first ``most`` bytes of a file to a new one; durable but for the name at return.
+
+    Args:
+        source: The file.
+        target: The new one.
+        most: How many bytes.
+        mode: Of the new one, less what the umask takes.
+
+    Returns:
+        Number of bytes copied: fewer, if the source has fewer.
+
+    Raises:
+        OSError: It cannot be copied, or the target exists.
+    """
+    size = 0
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "wb") as new, source.open("rb") as file:
+        while size < most and (piece := file.read(min(_PIECE, most - size))):
+            size += new.write(piece)
+        new.flush()
+        os.fsync(new.fileno())
+    return size
 
 
 def make_folder(path: Path, mode: int = 0o777) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 import ternmq
 import ternmq.sync
+from ternmq import files
 from ternmq.cli import main
 from ternmq.cli.broker import backup as backup_command
 from ternmq.journal.disk.real import RealDisk
@@ -344,7 +345,7 @@ def test_a_file_that_is_removed_before_it_is_copied_begins_it_again(
     with broker(disk=RealDisk(data)) as one, ternmq.sync.connect(one.url) as client:
         client.send("orders", b"x")
         gone: list[Path] = []
-        copied = backup_command._copy_file
+        copied = files.copy
 
         def copy(segment: Path, target: Path, most: int) -> int:
             if len(gone) < 3:
@@ -352,7 +353,7 @@ def test_a_file_that_is_removed_before_it_is_copied_begins_it_again(
                 raise FileNotFoundError(segment)
             return copied(segment, target, most)
 
-        monkeypatch.setattr(backup_command, "_copy_file", copy)
+        monkeypatch.setattr(files, "copy", copy)
         arguments = ["--url", one.url, "backup", str(data)]
         assert main.run([*arguments, str(tmp_path / "one")]) == 0
         assert len(gone) == 3

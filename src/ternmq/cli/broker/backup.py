@@ -233,18 +233,8 @@ def _copy(journal: Path, target: Path, oldest: Path, stop: int) -> int:
     segments = [one for one in _segments(journal) if int(one.stem) < stop]
     if oldest not in segments:
         raise FileNotFoundError(oldest)
-    size = sum([_copy_file(one, target / one.name, stop - int(one.stem)) for one in segments])
+    size = sum([files.copy(one, target / one.name, stop - int(one.stem)) for one in segments])
     files.sync(target)
-    return size
-
-
-def _copy_file(segment: Path, target: Path, most: int) -> int:
-    size = 0
-    with segment.open("rb") as source, target.open("xb") as copy:
-        while size < most and (piece := source.read(min(_PIECE, most - size))):
-            size += copy.write(piece)
-        copy.flush()
-        os.fsync(copy.fileno())
     return size
 
 

@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 from ternmq.cli.broker import cluster_view
 from ternmq.cli.broker.cluster_dev import dev
 from ternmq.cli.broker.cluster_orders import promote, switch
+from ternmq.cli.broker.cluster_restore import restore
 from ternmq.cli.broker.cluster_view import View
 from ternmq.cli.commands import Group
 from ternmq.cli.reach.coordinators import Cluster, asks_coordinator, changed, known
@@ -224,4 +225,5 @@ def _shown(settings: GroupSettings, name: str) -> str:
 
 cluster.add_command(switch)
 cluster.add_command(promote)
+cluster.add_command(restore)
 cluster.add_command(dev)

@@ -111,22 +111,37 @@ def changed(outcome: Outcome) -> None:
 
 def asks_coordinator(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Make a command of a coroutine function whose first argument is a ``Cluster``."""
-    of_a_group = click.option(
+    return asks_cluster(_of_a_group(function))
+
+
+def begins_cluster(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Do the same for a command that may be the first to use the coordinator."""
+    return asks_cluster(_of_a_group(function), begins=True)
+
+
+def _of_a_group(function: Callable[..., Coroutine[Any, Any, None]]) -> Any:
+    return click.option(
         "--broker-group",
         metavar="NAME",
         type=NAME,
         help=f"Broker group; or ${BROKER_GROUP}. Default: {MAIN}.",
-    )
-    return asks_cluster(of_a_group(function))
+    )(function)
 
 
-def asks_cluster(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Do the same for a command about all broker groups of a cluster."""
+def asks_cluster(
+    function: Callable[..., Coroutine[Any, Any, None]], *, begins: bool = False
+) -> Callable[..., None]:
+    """Do the same for a command about all broker groups of a cluster.
+
+    Args:
+        function: The work.
+        begins: It may be the first to use the coordinator: a SQLite file is made.
+    """
 
     @functools.wraps(function)
     def command(**arguments: Any) -> None:
         url, name = (arguments.pop(one, None) for one in _NAMES)
-        run_with(url, name, lambda cluster: function(cluster, **arguments))
+        run_with(url, name, lambda cluster: function(cluster, **arguments), begins=begins)
 
     made: Callable[..., None] = click.option(
         "--cluster",
@@ -142,6 +157,8 @@ def run_with(
     name: str | None,
     work: Callable[[Cluster], Awaitable[None]],
     deadline_s: float = _DEADLINE_S,
+    *,
+    begins: bool = False,
 ) -> None:
     """Open the coordinator, work, close it.
 
@@ -160,7 +177,8 @@ def run_with(
             "`cluster` of the brokers",
             click.get_current_context(),
         )
-    _check_file(place)
+    if not begins:
+        _check_file(place)
     be_quiet()
 
     async def session() -> None:

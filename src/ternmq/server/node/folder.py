@@ -82,7 +82,8 @@ class Folder:
             if found.journal_number != record.journal:
                 raise SettingsError(
                     f"{self._path} holds another journal than broker group {self._group!r} has: "
-                    "an older group of the same name, perhaps. Use an empty folder"
+                    "the group was restored from a backup since, or this folder is of an older "
+                    "group of the same name. Use an empty folder"
                 )
             return
         mine = record.primary == self._broker
@@ -217,7 +218,8 @@ def check_holding(
         if floor is not None:  # else no client was ever served, see ``Reigning``
             raise SettingsError(
                 f"{path} is empty, and {broker!r} has led broker group {group!r} with another "
-                "folder. Use that folder"
+                "folder. Use that folder. If it is lost, `ternmq cluster restore` begins the group "
+                "again with a backup"
             )
         return
     if holding.epoch > record.epoch:
@@ -233,7 +235,8 @@ def check_holding(
         raise SettingsError(
             f"{path} is older than what was answered: it ends at {end}, and epoch {record.epoch} "
             f"reached {max(wanted, 0 if floor is None else floor.position)}. It is a copy of "
-            "another time; use the folder with which the broker ran last"
+            "another time: use the folder with which the broker ran last. If that is lost, `ternmq "
+            "cluster restore` begins the group again with this copy"
         )
 
 
