@@ -68,7 +68,8 @@ class Brokers:
         """Start a broker; do not wait for anything."""
         record = self.record()
         if record is not None:
-            self._past[name] |= {one.incarnation for one in record.members if one.broker == name}
+            mine = {one.incarnation for one in record.members if one.broker == name}
+            self._past[name] |= mine - {0}  # 0: every process of a synced follower
         given = {**self._settings, **settings}
         if name in self._advertise:
             given["advertise"] = self._advertise[name]

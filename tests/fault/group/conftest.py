@@ -19,6 +19,7 @@ SHORT: Final = (
     "test_behind.py::test_a_wiped_replica_is_brought_up",
     "test_wrong.py::test_an_old_copy_of_the_folder_in_the_place_of_the_primarys",
     "test_disks.py::test_a_sync_that_fails_once[primary]",
+    "test_damaged.py::test_a_damaged_folder_is_mended_from_the_other[member-replica]",
     "test_restore.py::test_a_backup_is_restored",
 )
 """Ends of the ids of these tests."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from ternmq.journal.copy.files import CopyFiles, Pieces
+from ternmq.journal.copy.files import CopyFiles, Pieces, remove_segments
 from ternmq.journal.copy.known import KnownRecords
 from ternmq.journal.disk.port import Disk, File
 from ternmq.journal.log.checkpoint import Checkpoint
@@ -28,7 +28,6 @@ from ternmq.journal.log.scan import RawRecord, Scanner, record_at
 from ternmq.journal.log.segment import (
     FOLDER,
     check_segment_size,
-    segment_bases,
     segment_name,
 )
 from ternmq.journal.log.space import AllocateJob
@@ -180,11 +179,7 @@ class Copy:
             told=told if old is None else Epoch(max(old.told, told)),
         )
         copy_file = CopyFile.make(disk, note)
-        leftovers = segment_bases(disk)
-        for base in leftovers:
-            disk.remove(segment_name(base))
-        if leftovers:
-            disk.sync_folder(FOLDER)
+        remove_segments(disk)
         disk.allocate(segment_name(first), segment_size, written=False)
         copy = cls(disk, copy_file, segment_size, reserve_bytes)
         copy.first = copy.end = first
@@ -445,17 +440,16 @@ class Copy:
         self._check()
         if self._sync is not None or self._files.space.busy:
             raise ValueError("a job is at work")
-        if self.committed > first:
+        committed = min(self.committed, self.end)  # a copy that was damaged ends below its mark
+        if committed > first:
             raise ValueError(
                 f"the other journal begins at {first} and has nothing of this copy, of which "
-                f"{self.committed} is committed"
+                f"{committed} is committed"
             )
         try:
             self._copy_file.write(CopyNote(Position(0), self.committed, self.told))
             self.close()
-            for base in segment_bases(self._disk):
-                self._disk.remove(segment_name(base))
-            self._disk.sync_folder(FOLDER)
+            remove_segments(self._disk)
         except DiskError as error:
             self._fail(error, "removing the copy failed")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ternmq.journal.disk.port import Disk, File
-from ternmq.journal.log.segment import FOLDER, segment_name
+from ternmq.journal.log.segment import FOLDER, segment_bases, segment_name
 from ternmq.journal.log.space import Space
 from ternmq.model.errors import JournalFull, NoSpace
 from ternmq.model.types import Position
@@ -169,3 +169,17 @@ class CopyFiles:
         """Close the files."""
         for file in (*self._dirty.values(), *self._syncing, self._file):
             file.close()
+
+
+def remove_segments(disk: Disk) -> None:
+    """Remove all segments, durably. Blocks.
+
+    The oldest one is removed last: a crash on the way must not leave a copy that begins later and
+    looks whole.
+    """
+    bases = segment_bases(disk)
+    for chosen in (bases[1:], bases[:1]):
+        for base in chosen:
+            disk.remove(segment_name(base))
+        if chosen:
+            disk.sync_folder(FOLDER)

@@ -113,8 +113,19 @@ class Folder:
         Raises:
             OSError: The file cannot be written.
         """
+        self._put_whole(whole=True)
+
+    def make_partial(self) -> None:
+        """Note that the folder will lack what was committed, durably. Callable from a thread.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        self._put_whole(whole=False)
+
+    def _put_whole(self, *, whole: bool) -> None:
         assert self._identity is not None
-        found = msgspec.structs.replace(self._identity, whole=True)
+        found = msgspec.structs.replace(self._identity, whole=whole)
         identity.write(self._path, found)
         self._identity = found
 

@@ -19,12 +19,15 @@ from ternmq.cluster.replication.following import Accepted, Following, OldEpoch
 from ternmq.cluster.replication.incoming import BadStream
 from ternmq.cluster.replication.standing import Loyalty
 from ternmq.journal.copy.copy import CommittedCut, Copy, CopySyncJob
+from ternmq.journal.copy.damaged import cut_before_damage
 from ternmq.journal.copy.indexing import CopyIndex, IndexJob
 from ternmq.journal.disk.real import RealDisk
 from ternmq.journal.index.open import hints
+from ternmq.journal.log.copy_file import read_note
 from ternmq.journal.log.space import AllocateJob
 from ternmq.journal.log.worker import Job, SyncThread
 from ternmq.model.errors import (
+    CorruptJournal,
     JournalError,
     JournalFull,
     ProtocolError,
@@ -61,6 +64,8 @@ class Replica:
         incarnation: Of this process.
         loyalty: What this process has promised.
         now_us: A clock that nobody sets, and that goes on while the machine sleeps.
+        lacking: Called, in a thread, before bytes of the folder that were durable are given up:
+            makes durable that the folder does not have everything any more.
 
     Attributes:
         copy: The copy; None while the folder is empty.
@@ -73,6 +78,7 @@ class Replica:
         incarnation: int,
         loyalty: Loyalty,
         now_us: Callable[[], int],
+        lacking: Callable[[], None],
     ) -> None:
         self.settings = settings
         self.incarnation = incarnation
@@ -82,6 +88,7 @@ class Replica:
         self.index: CopyIndex | None = None
         self.journal = 0
         self.disk: RealDisk
+        self._give_up = lacking
         self._threads: list[SyncThread] = []
         self._stream: _Stream | None = None
         self._lacking = Epoch(0)
@@ -97,13 +104,16 @@ class Replica:
     async def open(self, journal: int, committed: Position) -> None:
         """Open the copy in the folder, or turn the folder's journal into one.
 
+        If bytes of it are damaged that were durable, it ends before them: the primary has them.
+
         Args:
             journal: Number of the group's journal.
             committed: How far this process was committed as a primary: that is never cut.
 
         Raises:
             AlreadyRunning: Another process uses the folder.
-            CorruptJournal, UnknownRecordKind, DiskError: The folder cannot be used as it is.
+            CorruptJournal: COPY is damaged.
+            UnknownRecordKind, DiskError, OSError: The folder cannot be used as it is.
         """
         self.journal = journal
         self.disk = RealDisk(self.settings.data)
@@ -121,7 +131,19 @@ class Replica:
 
     def _open(self) -> Copy | None:
         hint = next((one.begin for one in hints(self.disk)), None)
-        return Copy.open(self.disk, hint=hint, reserve_bytes=self._reserve_bytes)
+        try:
+            return Copy.open(self.disk, hint=hint, reserve_bytes=self._reserve_bytes)
+        except CorruptJournal as error:
+            damage = error.args[0]
+        read_note(self.disk)  # raises if COPY is damaged: what was promised is not known then
+        self._give_up()
+        at = cut_before_damage(self.disk)
+        log.error("the copy is damaged: %s. It ends before the damage now, at %d, and is copied "
+                  "again from there", damage, at)  # fmt: skip
+        copy = Copy.open(self.disk, reserve_bytes=self._reserve_bytes)
+        # Without a copy nothing is left of the segment that begins there.
+        CopyIndex(self.disk, 1 if copy is None else copy.segment_size).cut(at)
+        return copy
 
     @property
     def _reserve_bytes(self) -> int | None:

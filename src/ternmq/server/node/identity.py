@@ -2,7 +2,7 @@
 
     {"format": 1, "group": "main", "journal": "9f86d081884c7d65", "broker": "b1", "whole": true}
 
-It is written before the first record of the group's journal. Only ``whole`` changes, once. A folder
+It is written before the first record of the group's journal. Only ``whole`` changes. A folder
 is used by the broker that it names alone, so that a folder that was copied, or mounted at another
 machine, is not taken for the one that holds what was answered.
 
@@ -36,7 +36,8 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
         group: The broker group.
         journal: Number of the group's journal, as 16 hexadecimal digits.
         broker: The broker whose folder it is.
-        whole: It has had everything that was committed, once. Else a broker whose disk is what
+        whole: It has had everything that was committed, once, and has lost nothing of it since as
+            far as this broker has seen. Else a broker whose disk is what
             counts (``follower = "synced"``) must not stand, although the record may still name it:
             the folder with which it became a member is gone.
     """

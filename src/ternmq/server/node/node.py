@@ -383,7 +383,9 @@ class Node:
 
     async def _follow(self, record: Leadership) -> Leadership | None:
         """Copy from the primary; return the record by which this broker leads, or None."""
-        replica = Replica(self.settings, self.incarnation, self._loyalty, boot_us)
+        replica = Replica(
+            self.settings, self.incarnation, self._loyalty, boot_us, self._folder.make_partial
+        )
         await replica.open(record.journal, self._committed)
         # Whoever leads now may just have begun: it has a lease's time to be heard of.
         self._loyalty.promises(boot_us())

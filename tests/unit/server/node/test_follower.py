@@ -31,7 +31,9 @@ async def replica_of(folder: Path) -> Replica:
         },
         mode=Mode.SERVE,
     )  # fmt: skip
-    replica = Replica(settings, 7, Loyalty(CopySettings(), Epoch(0), boot_us()), boot_us)
+    replica = Replica(
+        settings, 7, Loyalty(CopySettings(), Epoch(0), boot_us()), boot_us, lambda: None
+    )
     await replica.open(77, Position(0))
     return replica
 
