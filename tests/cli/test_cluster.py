@@ -367,7 +367,15 @@ def test_names_of_brokers_and_settings_are_completed(
             main.run([])
         return [one.partition(",")[2] for one in capsys.readouterr().out.splitlines() if one]
 
-    assert offered("ternmq cluster ") == ["status", "set", "switch", "promote", "restore", "dev"]
+    assert offered("ternmq cluster ") == [
+        "status",
+        "set",
+        "init",
+        "switch",
+        "promote",
+        "restore",
+        "dev",
+    ]
     assert offered("ternmq cluster promote ") == ["a", "b"]
     assert offered("ternmq cluster switch --to b") == ["b"]
     assert offered("ternmq cluster set failover=o") == ["failover=operator"]

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from ternmq.cluster.coordination.checking import check
 from ternmq.cluster.coordination.port import Announced, Coordinator, Refused, Stored, Swapped
 from ternmq.cluster.coordination.record import (
     MAX_BYTES,
@@ -65,6 +66,13 @@ async def newest(coordinator: Coordinator) -> Stored:
 
 class Contract:
     """Wants a fixture ``store``."""
+
+    async def test_a_check_finds_that_it_works(self, store: Store) -> None:
+        async with views(store, 2) as (one, two):
+            for coordinator in (one, two, one):
+                await check(coordinator)
+        async with views(store, 1) as (one,):
+            await shows(one, {})  # what the checks announced is gone
 
     async def test_a_record_is_created_once(self, store: Store) -> None:
         async with views(store, 2) as (one, two):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ternmq.cluster.coordination.checking import check
 from ternmq.cluster.coordination.port import Unknown
 from tests.asynchronous import until_true
 from tests.coordinators import Server
@@ -62,3 +63,19 @@ async def test_connections_that_the_server_ended(store: DatabaseStore) -> None:
             return not isinstance(answer, Unknown)
 
         await until_true(read)
+
+
+async def test_an_account_that_may_not_create_tables(store: DatabaseStore) -> None:
+    """What ``ternmq cluster init`` says that the account of the brokers needs is enough."""
+    async with views(store, 1) as (one,):
+        await check(one)
+    store.do("CREATE OR REPLACE USER small@'127.0.0.1'")
+    url = store.url.replace("root@", "small@")
+    try:
+        for table in ("ternmq_leadership", "ternmq_announced"):
+            rights = f"SELECT, INSERT, UPDATE, DELETE ON ternmq.{table}"
+            store.do(f"GRANT {rights} TO small@'127.0.0.1'")
+        async with views(store, 1, url=url) as (small,):
+            await check(small)
+    finally:
+        store.do("DROP USER small@'127.0.0.1'")

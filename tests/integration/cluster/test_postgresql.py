@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
+from ternmq.cluster.coordination.checking import check
 from ternmq.cluster.coordination.port import Stored, Unknown
 from ternmq.cluster.coordination.record import BadRecord
 from tests.coordinators import Server
@@ -71,3 +72,20 @@ async def test_a_row_that_another_session_locks(store: DatabaseStore) -> None:
             other.execute(sa.text("SELECT 1 FROM ternmq_leadership FOR UPDATE"))
             assert isinstance(await one.swap(KEY, 1, b"y"), Unknown)
             assert await one.read(KEY) == Stored(b"x", 1)
+
+
+async def test_an_account_that_may_not_create_tables(store: DatabaseStore) -> None:
+    """What ``ternmq cluster init`` says that the account of the brokers needs is enough."""
+    async with views(store, 1) as (one,):
+        await check(one)
+    store.do("DROP ROLE IF EXISTS small")
+    store.do("CREATE ROLE small LOGIN")
+    rights = "SELECT, INSERT, UPDATE, DELETE ON ternmq_leadership, ternmq_announced"
+    url = store.url.replace("ternmq@", "small@")
+    try:
+        store.do(f"GRANT {rights} TO small")
+        async with views(store, 1, url=url) as (small,):
+            await check(small)
+    finally:
+        store.do(f"REVOKE {rights} FROM small")
+        store.do("DROP ROLE small")

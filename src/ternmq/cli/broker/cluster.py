@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 
 from ternmq.cli.broker import cluster_view
 from ternmq.cli.broker.cluster_dev import dev
+from ternmq.cli.broker.cluster_init import init
 from ternmq.cli.broker.cluster_orders import promote, switch
 from ternmq.cli.broker.cluster_restore import restore
 from ternmq.cli.broker.cluster_view import View
@@ -223,6 +224,7 @@ def _shown(settings: GroupSettings, name: str) -> str:
     return settings.failover.value if name == "failover" else settings.copy.value
 
 
+cluster.add_command(init)
 cluster.add_command(switch)
 cluster.add_command(promote)
 cluster.add_command(restore)

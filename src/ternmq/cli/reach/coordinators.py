@@ -45,13 +45,15 @@ class Cluster:
     Args:
         coordinator: The store.
         name: Name of the broker group.
+        url: Of the store, with its password.
     """
 
-    def __init__(self, coordinator: Coordinator, name: str) -> None:
+    def __init__(self, coordinator: Coordinator, name: str, url: str = "") -> None:
         from ternmq.cluster.coordination.group import Group
 
         self.coordinator = coordinator
         self.name = name
+        self.url = url
         self.group: Group = Group(coordinator, name, WRITER, secrets.randbits(63) | 1)
 
     async def brokers(self) -> list[Presence]:
@@ -186,7 +188,7 @@ def run_with(
 
         coordinator = await open_coordinator(place, deadline_s=deadline_s)
         try:
-            await work(Cluster(coordinator, name or os.environ.get(BROKER_GROUP) or MAIN))
+            await work(Cluster(coordinator, name or os.environ.get(BROKER_GROUP) or MAIN, place))
         except BadRecord as error:
             raise Failed(
                 one_line(f"the coordinator returned a record that is not valid: {error}")
