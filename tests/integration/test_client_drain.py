@@ -81,7 +81,7 @@ async def test_a_thread_that_outlives_the_drain_keeps_its_message(
     real: InProcessBroker, gate: Gate, caplog: pytest.LogCaptureFixture, fails: bool
 ) -> None:
     caplog.set_level(logging.INFO, "ternmq")
-    await prepare(real.url, "slow", "not begun", lease=0.3)
+    await prepare(real.url, "slow", "not begun", lease=1.5)
     client = ternmq.connect(real.url, drain_timeout=0.05)
     client.handler("orders", group="g", concurrency=1)(gate)
     running = asyncio.ensure_future(client.run())
@@ -230,7 +230,7 @@ async def test_the_session_of_a_thread_that_ended_is_over(
 async def test_a_coroutine_that_ignores_its_cancellation_keeps_its_message(
     real: InProcessBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await prepare(real.url, "stubborn", lease=0.3)
+    await prepare(real.url, "stubborn", lease=1.5)
     client = ternmq.connect(real.url, drain_timeout=0.05)
     begun, ignored, go = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -334,8 +334,8 @@ async def test_a_message_that_its_handler_gave_back_comes_again_when_it_has_ende
 async def test_a_handler_keeps_its_message_beyond_the_longest_processing_time(
     real: InProcessBroker, gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await prepare(real.url, "slow", "waits", "waits too", lease=0.3)
-    client = ternmq.connect(real.url, max_processing_time=0.4)
+    await prepare(real.url, "slow", "waits", "waits too", lease=1.5)
+    client = ternmq.connect(real.url, max_processing_time=2)
     client.handler("orders", group="g", concurrency=1)(gate)
     running = asyncio.ensure_future(client.run())
     await gate.has_begun()
@@ -428,7 +428,7 @@ async def test_a_middleware_that_gives_up_waits_for_the_thread(
 async def test_a_thread_that_outlives_the_drain_behind_a_middleware_that_gave_up(
     real: InProcessBroker, gate: Gate
 ) -> None:
-    await prepare(real.url, "slow", lease=0.3)
+    await prepare(real.url, "slow", lease=1.5)
     client = ternmq.connect(real.url, drain_timeout=0.05)
     gave_up = asyncio.Event()
 
@@ -542,7 +542,8 @@ async def test_handlers_give_back_at_one_time() -> None:
 
         def take_no_more(self) -> None: ...
 
-        async def close(self) -> None:
+        async def close(self, *, hurried: bool) -> None:
+            assert not hurried
             await closing.wait()
 
     handlers: Any = [Idle() for _ in range(3)]
@@ -554,7 +555,7 @@ def test_a_thread_that_ends_when_its_loop_runs_no_more(
     real: InProcessBroker, gate: Gate, fails: bool
 ) -> None:
     """Such a loop takes what it is told, and never does it; nor was it closed."""
-    asyncio.run(prepare(real.url, "slow", lease=0.3))
+    asyncio.run(prepare(real.url, "slow", lease=1.5))
     client = ternmq.connect(real.url, drain_timeout=0.05)
     client.handler("orders", group="g", concurrency=1)(gate)
 

@@ -176,7 +176,7 @@ async def test_a_message_on_its_way_to_a_consumer_that_ends_goes_to_the_next_at_
 async def test_a_consumer_does_not_wait_for_ever_for_a_broker_that_does_not_answer(
     real: InProcessBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_SETTLE_TIMEOUT", 0.05)
+    monkeypatch.setattr(engine.ConsumerEngine.close, "__kwdefaults__", {"timeout": 0.05})
     async with _Late(real.port) as proxy:
         one = ternmq.connect(proxy.url)
         await one.admin.create_topic("o")

@@ -169,10 +169,10 @@ class ConsumerEngine(Member):
                 delivery.settle_soon(Outcome.RELEASED)
         self._wake_all()
 
-    async def close(self) -> None:
+    async def close(self, *, timeout: float = _SETTLE_TIMEOUT) -> None:
         """Stop, give back what is not settled, and wait some seconds for the broker's answers.
 
-        So another consumer of the group can have the messages at once.
+        After the answers, another consumer of the group can have the messages at once.
         """
         self.stop()
         for lease in list(self._leases):
@@ -181,7 +181,7 @@ class ConsumerEngine(Member):
         session = self._session
         if session.closed or session.link is None:
             return
-        until = session.loop.time() + _SETTLE_TIMEOUT
+        until = session.loop.time() + timeout
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 if self._withdrawn is not None:

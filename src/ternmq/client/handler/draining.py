@@ -47,7 +47,8 @@ async def drain(handlers: Sequence[Handler], timeout: float, hurry: asyncio.Even
     for run in left:
         run.left = True
     # In parallel: each may wait for an answer of the broker until its timeout.
-    await asyncio.gather(*[handler.close() for handler in handlers])
+    hurried = hurry.is_set()
+    await asyncio.gather(*[handler.close(hurried=hurried) for handler in handlers])
     if left:
         one = len(left) == 1
         log.warning(

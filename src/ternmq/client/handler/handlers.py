@@ -149,11 +149,15 @@ class Handler:
         if self._consumer is not None:
             self._consumer.stop()
 
-    async def close(self) -> None:
-        """Give back what is not settled, except the messages of running calls."""
+    async def close(self, *, hurried: bool = False) -> None:
+        """Give back what is not settled, except the messages of running calls.
+
+        Args:
+            hurried: Do not wait for the broker's answers.
+        """
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            await consumer.close()
+            await (consumer.close(timeout=0.0) if hurried else consumer.close())
         if self._threads is not None:
             self._threads.close()
         self._workers = []
