@@ -175,7 +175,10 @@ async def test_what_waits_can_be_ended_taken_back_and_lost(what: str) -> None:
 
         caller.ask(command, body)
         await until(lambda: caller.waiting)
+        await answered(caller, Command.ROUTES, control.encode(control.RoutesAsk()))
+        assert desk.route_watchers == {caller}
         caller.leave()
+        assert not desk.route_watchers
         assert (caller.waiting, caller.parked, desk.waiting.taken) == (set(), 0, 0)
         assert caller not in desk.callers
 

@@ -292,3 +292,23 @@ async def test_the_bulk_client_uses_no_stranger() -> None:
             await asyncio.to_thread(lambda: bulk._line.welcome)
         assert stranger.hellos
         bulk.close()
+
+
+async def test_the_lease_keeper_learns_from_one_that_follows() -> None:
+    async with group("a", "b") as (a, b):
+        a.routes = routes("a", 1, a=place(a))
+        async with ternmq.connect(a.url, timeout=DEADLINE) as client:
+            await client.send("orders", b"1")
+            keeper = client._keeper
+            a.leads, b.leads = False, True
+            a.routes = b.routes = routes("b", 2, b=place(b))
+            with pytest.raises(NotPrimary):
+                await asyncio.to_thread(keeper._connect)
+            await asyncio.to_thread(keeper._connect)
+            assert b.hellos[-1].auxiliary
+            assert (
+                client._session.known.in_order(client._session.address, stepped_down=False)[0]
+                == keeper._at
+            ), "the session goes there, too"
+            keeper._hang_up()
+            a.leads = True
