@@ -5,7 +5,7 @@ others are reached. These addresses are learned. They may be wrong for this clie
 container), and somebody else may listen there. So
 
 * only the broker group's own brokers are used at a learned address: WELCOME has the journal's
-  number, which must be that of the routes;
+  number, which must be that of the routes; nor does anybody else there name further addresses;
 * no refusal at a learned address is final, until a broker there has served this client; nor is a
   connection to it waited for longer than half a second while there are other addresses;
 * app, token, TLS and the file of certificates are those of the URL, and a certificate must be for
@@ -161,6 +161,8 @@ class Known:
         known = self._route
         if known is not None and _is_newer(known, route):
             return  # a broker that has not heard of the newer one yet
+        if known is not None and known.journal != route.journal and address not in self._base:
+            return  # of a stranger: else it could name others, and they would be used
         self._route = route
         self._take(route, address)
 

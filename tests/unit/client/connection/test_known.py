@@ -176,6 +176,18 @@ def test_a_stranger_at_a_learned_address_is_not_used() -> None:
             known.check(B, welcome("b", journal))
 
 
+def test_a_stranger_at_a_learned_address_names_nobody() -> None:
+    known = connected()
+    (route,) = routes("x", broker("x"), epoch=9).groups
+    strange = control.Routes(group="main", groups=[msgspec.structs.replace(route, journal=1)])
+    known.learn(strange, B)
+    assert known.learned == [B]
+    with pytest.raises(CannotConnect):
+        known.check(B, welcome("x", journal=1))
+    known.learn(strange, A)
+    assert known.learned == [Address("host-x", 7117)]
+
+
 def test_only_where_a_broker_has_served_is_a_refusal_final() -> None:
     known = connected()
     wrong = Unauthenticated("wrong token")
