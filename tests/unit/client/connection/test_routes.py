@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -216,6 +218,23 @@ async def test_at_an_address_of_the_url_it_is_final() -> None:
             with pytest.raises(ternmq.SendTimeout, match="your token was revoked"):
                 await client.send("orders", b"2")
             assert len(b.hellos) == 1, "it was not tried until the timeout"
+
+
+async def test_a_learned_primary_that_is_silent_costs_little() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hole:
+        there = f"127.0.0.1:{hole.getsockname()[1]}"
+        async with group("a") as (a,):
+            a.routes = routes("b", 1, a=place(a), b=there)
+            async with ternmq.connect(a.url, timeout=DEADLINE) as client:
+                await client.send("orders", b"1")
+                await until(lambda: learned(client) == [f"ternmq://{there}"])
+                first, *_ = client._session.in_order()
+                assert str(first) == f"ternmq://{there}", "it is the first that is tried"
+                began = time.monotonic()
+                a.cut()
+                await client.send("orders", b"2")
+                assert time.monotonic() - began < 4, "it was not waited for: 5 s"
+                assert len(a.sends) == 2
 
 
 async def test_the_bulk_client_learns_too() -> None:
