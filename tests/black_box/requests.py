@@ -171,4 +171,5 @@ def sound_requests(topic: str, group: str = "g") -> list[tuple[int, bytes]]:
         (PRODUCER_GROUP_LIST, pack({"limit": 10, "after": ""})),
         (PRODUCER_GROUP_DELETE, pack({"group": "put"})),
         (98, pack({})), (99, pack({"name": "held", "subject": "a/b/0"})),
+        (120, pack({"topics": [topic]})),
     ]  # fmt: skip

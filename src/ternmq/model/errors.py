@@ -323,8 +323,8 @@ class NotPrimary(RefusedError):
     retriable = True
     refresh_routes = True
     hint = (
-        "the client finds the primary by itself if its URL has the addresses of all brokers of the "
-        "group: ternmq://a:7117,b:7117"
+        "the client finds the primary by itself; if its URL has the addresses of all brokers of "
+        "the group, also while some are down: ternmq://a:7117,b:7117"
     )
 
 

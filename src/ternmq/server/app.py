@@ -33,6 +33,7 @@ from ternmq.model.version import __version__
 from ternmq.model.words import counted
 from ternmq.server.commands.commands import open_commands
 from ternmq.server.desk.desk import Desk
+from ternmq.server.desk.routing import Routing
 from ternmq.server.engine.clocks import Clocks, SystemClocks
 from ternmq.server.engine.engine import Core
 from ternmq.server.metrics.health import Health
@@ -110,6 +111,15 @@ class GroupView(Protocol):
         """Return the status of the group."""
         ...
 
+    @property
+    def journal(self) -> int:
+        """Number of the group's journal."""
+        ...
+
+    def routes(self) -> control.Routes | None:
+        """Return the routes; None: nothing is known yet."""
+        ...
+
     def answers(self, health: Health | None) -> int:
         """Have a broker that leads answer at the node's HTTP port; return that port.
 
@@ -149,6 +159,7 @@ class Server:
         self.core: Core
         self.hub: Hub
         self._desk: Desk
+        self._routing: Routing
         self._disk = disk
         self._clocks = clocks
         self._new_admin_token = new_admin_token
@@ -298,7 +309,14 @@ class Server:
         core, settings = self.core, self.settings
         counters = Counters()
         desk = self._desk = Desk(core, settings, counters)
-        open_commands(desk, auth=settings.auth, welcome=self._welcome, status=self._status)
+        self._routing = Routing(desk, self._routes)
+        open_commands(
+            desk,
+            auth=settings.auth,
+            welcome=self._welcome,
+            status=self._status,
+            routing=self._routing,
+        )
         self.hub = Hub(desk)
         self._collector = BrokerCollector(
             desk,
@@ -333,7 +351,26 @@ class Server:
             pull_at_once=True,
             journal_anywhere=True,
             software=f"ternmq {__version__}",
+            routes=self._view is not None,
+            journal=0 if self._view is None else self._view.journal,
         )
+
+    def _routes(self) -> control.Routes:
+        """Return the routes: of a broker without a broker group, itself."""
+        settings = self.settings
+        if self._view is not None and (routes := self._view.routes()) is not None:
+            return routes
+        everywhere = settings.listen.is_everywhere
+        broker = control.BrokerRoute(
+            name=settings.name,
+            addresses=[] if everywhere else [str(Address(settings.listen.host, self.port))],
+            role="primary",
+            tls=settings.tls_cert is not None,
+        )
+        route = control.BrokerGroupRoute(
+            name=settings.broker_group, primary=settings.name, brokers=[broker]
+        )
+        return control.Routes(group=settings.broker_group, groups=[route])
 
     def _status(self, shows: Shows, series: dict[str, float]) -> control.Status:
         core = self.core
@@ -406,6 +443,7 @@ class Server:
         self._clock_watch.look(now)
         self._alarm_log.look(self.core.broker.alarms.open)
         self._fullness.look(now)
+        self._routing.look()
         if self.core.upkeep.watches or now >= self._touch_at:
             self._touch_at = now + _IDLE_TURN_S
             self.core.touch()

@@ -99,6 +99,9 @@ class Command(enum.IntEnum):
     MARKS = 113
     ACK = 114
     RESIGN = 116
+    # Routes: which brokers there are, and who leads; the second is a push.
+    ROUTES = 120
+    ROUTES_CHANGED = 121
 
 
 class Right(enum.Enum):
@@ -253,6 +256,7 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.SCHEDULE_HOURS: Entry(_READ, control.ScheduleHours, control.ScheduledHours),
     Command.ALARM_LIST: Entry(_ADMIN, control.AlarmList, control.Alarms),
     Command.ALARM_CLEAR: Entry(_ADMIN, control.AlarmClear, control.AlarmCleared),
+    Command.ROUTES: Entry(_ANYBODY, control.RoutesAsk, control.Routes),
 }
 """Every command that a client can send. TOPIC_LIST and GROUP_LIST list what the app has a right on,
 TRANSACTION_LIST what it owns; an app that may manage everything gets all transactions."""
@@ -264,6 +268,7 @@ PUSHES: Final[dict[Command, type[msgspec.Struct]]] = {
     Command.TRANSACTION_CHECK: control.TransactionCheck,
     Command.CLOCK_MOVED: control.ClockMoved,
     Command.QUEUES_ASSIGNED: control.QueuesAssigned,
+    Command.ROUTES_CHANGED: control.RoutesChanged,
 }
 
 STREAM: Final[dict[Command, StreamEntry]] = {

@@ -42,6 +42,7 @@ FAREWELL: Final = 0
 _COMMANDS: Final = {int(command): command for command in TABLE if command is not Command.HELLO}
 """Commands that are allowed on an open connection, by number."""
 _PUSHES: Final = {int(command): command for command in PUSHES}
+_ROUTES_CHANGED: Final = int(Command.ROUTES_CHANGED)
 _WELCOME_BYTES: Final = 65_536
 _ANSWER_BYTES: Final = 1 << 31
 
@@ -209,12 +210,19 @@ class ServerSession:
         self._reader.max_bytes = self._frame_bytes
         return frames.pack(Command.HELLO, ANSWER, self.hello_id, control.encode(welcome))
 
-    def refuse(self, error: TernMQError) -> bytes:
-        """Close the connection; return the frame that refuses HELLO, or FOLLOW."""
+    def refuse(self, error: TernMQError, routes: control.Routes | None = None) -> bytes:
+        """Close the connection; return the frame that refuses HELLO, or FOLLOW.
+
+        Before it are the routes, if there are some and the client understands them there.
+        """
         assert self.state is State.GREETED
         self.state = State.CLOSED
         command = Command.HELLO if self.follow is None else Command.FOLLOW
-        return refusal(command, self.hello_id, error)
+        last = refusal(command, self.hello_id, error)
+        if routes is None or self.hello is None or self.hello.routes is not True:
+            return last
+        body = control.encode(control.RoutesChanged(routes=routes))
+        return frames.pack(Command.ROUTES_CHANGED, PUSH, 0, body) + last
 
     def farewell(self, error: TernMQError) -> bytes:
         """Close a connection that broke the protocol; return its last frame."""
@@ -240,7 +248,7 @@ def _request(frame: Frame) -> Request | Unknown:
 class ClientSession:
     """A client's side of a connection. It numbers the requests from 1 on."""
 
-    __slots__ = ("_asked", "_next", "_reader", "state", "welcome")
+    __slots__ = ("_asked", "_next", "_reader", "_routes", "state", "welcome")
 
     def __init__(self) -> None:
         self.state = State.OPENING
@@ -248,6 +256,8 @@ class ClientSession:
         self._next = 1
         self._asked: dict[int, Command] = {}
         self._reader = FrameReader(_WELCOME_BYTES)
+        self._routes = False
+        """Whether routes may come before the answer to HELLO."""
 
     @property
     def asked(self) -> int:
@@ -259,6 +269,7 @@ class ClientSession:
         id_ = self._next
         self._next += 1
         self._asked[id_] = Command.HELLO
+        self._routes = hello.routes is True
         return frames.pack(Command.HELLO, 0, id_, control.encode(hello))
 
     def ask(self, command: Command, body: bytes = b"") -> tuple[int, bytes]:
@@ -335,7 +346,7 @@ class ClientSession:
         if number == FAREWELL:
             self.state = State.CLOSED
             return Refusal(Command.HELLO, 0, bodies.unpack_refusal(body))
-        if self.state is not State.OPEN:
+        if self.state is not State.OPEN and not (self._routes and number == _ROUTES_CHANGED):
             raise ProtocolError(f"a push of {number} while {self.state.value}")
         command = _PUSHES.get(number)
         return None if command is None else Push(command, body)  # None: the broker is newer

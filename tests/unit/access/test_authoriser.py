@@ -65,7 +65,7 @@ def test_the_table_has_every_command_and_the_matrix_every_row() -> None:
     assert ANY_TOPIC == [Command.CHECKER_OFFER]
     assert {one.name for one in FREE} == {
         "HELLO", "PING", "BYE", "CANCEL", "KEEP", "TOPIC_LIST", "GROUP_LIST", "STATUS",
-        "TRANSACTION_LIST", "RIGHTS_CHECK",
+        "TRANSACTION_LIST", "RIGHTS_CHECK", "ROUTES",
     }  # fmt: skip
 
 

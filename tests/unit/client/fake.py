@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
-from ternmq.model.errors import TernMQError
+import msgspec
+
+from ternmq.model.errors import NotPrimary, TernMQError
 from ternmq.model.specs import TopicSpec
 from ternmq.record.batch.batch import Batch
-from ternmq.wire import bodies, control
+from ternmq.wire import bodies, control, frames
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Request, ServerSession, State, answer, refusal
 
@@ -23,9 +25,18 @@ class FakeBroker:
         sends: Batches that came, in order, whatever they were answered.
         refuse: Errors that the next sends are answered with.
         silent: Sends are not answered.
+        hellos: What came in the place of HELLO.
+        routes: What it answers ROUTES with, and states to those whom it refuses; None: it is alone.
+        welcomes: Fields of its WELCOME that differ.
+        leads: Whether HELLO is accepted; else it is refused with ``refusal``.
     """
 
     def __init__(self, *, ordered: bool = False, queues: int = 1) -> None:
+        self.hellos: list[control.Hello] = []
+        self.routes: control.Routes | None = None
+        self.welcomes: dict[str, Any] = {}
+        self.leads = True
+        self.refusal: TernMQError = NotPrimary("this broker follows")
         self.sends: list[Batch] = []
         self.raw: list[bytes] = []
         self.stored: list[bytes] = []
@@ -64,6 +75,13 @@ class FakeBroker:
             while data := await reader.read(1 << 16):
                 requests = session.receive(data)
                 if session.state is State.GREETED:
+                    assert session.hello is not None
+                    self.hellos.append(session.hello)
+                    if not self.leads:
+                        writer.write(session.refuse(self.refusal, self.routes))
+                        await writer.drain()
+                        writer.close()
+                        break
                     writer.write(session.welcome(self._welcome(session.hello)))
                 for request in requests:
                     assert isinstance(request, Request)
@@ -75,7 +93,8 @@ class FakeBroker:
         except (OSError, asyncio.CancelledError):
             pass
         finally:
-            writer.transport.abort()
+            if not writer.is_closing():
+                writer.transport.abort()
             self._tasks.discard(task)
 
     def tell(self, request: Request, told: Told) -> None:
@@ -83,13 +102,18 @@ class FakeBroker:
         if isinstance(told, bytes):
             self.connections[-1].write(answer(request, told))
 
-    def _welcome(self, hello: control.Hello | None) -> control.Welcome:
-        assert hello is not None
-        return control.Welcome(
+    def push(self, command: Command, struct: msgspec.Struct) -> None:
+        """Push something on every connection."""
+        for writer in self.connections:
+            writer.write(frames.pack(command, frames.PUSH, 0, control.encode(struct)))
+
+    def _welcome(self, hello: control.Hello) -> control.Welcome:
+        made = control.Welcome(
             version=1, broker="fake", session=hello.session or 1, resumed=bool(hello.session),
             epoch=1, now_us=0, heartbeat_us=60_000_000, frame_bytes=1 << 21, body_bytes=1 << 20,
             pull_messages=1000, pull_bytes=1 << 20, send_timeout_us=10_000_000,
         )  # fmt: skip
+        return msgspec.structs.replace(made, **self.welcomes)
 
     def _handle(self, request: Request) -> Told:
         told = self.on.get(request.command)
@@ -104,6 +128,8 @@ class FakeBroker:
             queues = [control.QueueInfo(first=0, next=0)] * self._queues
             info = control.TopicInfo(number=1, spec=spec, queues=queues, groups=[])
             return control.encode(control.Topics(topics=[info]))
+        if request.command is Command.ROUTES and self.routes is not None:
+            return control.encode(self.routes)
         if request.command in {Command.BYE, Command.PING}:
             return b""
         return control.encode(control.Nothing())

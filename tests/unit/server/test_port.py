@@ -15,6 +15,7 @@ from ternmq.model.specs import TopicSpec
 from ternmq.record.batch.batch import Row, encode, topic_seed
 from ternmq.server.commands.commands import open_commands
 from ternmq.server.desk.desk import Desk
+from ternmq.server.desk.routing import Routing
 from ternmq.server.engine.clocks import SystemClocks
 from ternmq.server.engine.engine import Core
 from ternmq.server.telemetry.counters import Counters
@@ -65,6 +66,7 @@ async def opened() -> AsyncIterator[tuple[Desk, PlainCaller]]:
         auth=False,
         welcome=lambda joined: pytest.fail("no welcome is made without a connection"),
         status=lambda shows, series: STATUS,
+        routing=Routing(desk, control.Routes),
     )
     caller = PlainCaller(desk)
     caller.greet()
@@ -173,7 +175,10 @@ async def test_what_waits_can_be_ended_taken_back_and_lost(what: str) -> None:
 
         caller.ask(command, body)
         await until(lambda: caller.waiting)
+        await answered(caller, Command.ROUTES, control.encode(control.RoutesAsk()))
+        assert desk.route_watchers == {caller}
         caller.leave()
+        assert not desk.route_watchers
         assert (caller.waiting, caller.parked, desk.waiting.taken) == (set(), 0, 0)
         assert caller not in desk.callers
 

@@ -116,6 +116,8 @@ def default_of(field: types.Field) -> str:
     if field.default_factory is list:
         return "`[]`"
     value = field.default
+    if value is msgspec.NODEFAULT and not field.required:
+        return "`{}`" if field.default_factory is dict else "left out"
     if value is msgspec.NODEFAULT:
         return ""
     if isinstance(value, enum.Enum):

@@ -366,6 +366,47 @@ STRUCTS: Final[dict[Command, tuple[msgspec.Struct, msgspec.Struct]]] = {
         control.ClockAccept(),
         control.ClockAccepted(before_us=TIME_US, now_us=TIME_US + 3_600_000_000),
     ),
+    Command.ROUTES: (
+        control.RoutesAsk(topics=[TOPIC]),
+        control.Routes(
+            cluster="shop",
+            generation=12,
+            group="main",
+            groups=[
+                control.BrokerGroupRoute(
+                    name="main",
+                    set="east",
+                    state="down",
+                    writes="closed",
+                    journal=2**63 + 7,
+                    epoch=7,
+                    version=41,
+                    primary="a",
+                    brokers=[
+                        control.BrokerRoute(
+                            name="a",
+                            addresses=["a.example.com:7117", "[2001:db8::7]:7117"],
+                            role="primary",
+                            zone="hall 1",
+                            tls=True,
+                        ),
+                        control.BrokerRoute(name="b", addresses=["b:7117"], role="member"),
+                        control.BrokerRoute(name="c"),
+                    ],
+                )
+            ],
+            topics=[
+                control.TopicRoute(
+                    name=TOPIC,
+                    queues=[
+                        control.QueueRoute(number=0, group="main"),
+                        control.QueueRoute(number=1, group="more", state="closed"),
+                    ],
+                )
+            ],
+            settings={"linger": "5ms"},
+        ),
+    ),
     Command.APP_PUT: (
         control.AppPut(
             app="shop",
@@ -669,6 +710,9 @@ PUSHES: Final[dict[Command, msgspec.Struct]] = {
     ),
     Command.CLOCK_MOVED: control.ClockMoved(now_us=TIME_US),
     Command.QUEUES_ASSIGNED: control.QueuesAssigned(topic=TOPIC, group=GROUP, queues=[0, 1, 4]),
+    Command.ROUTES_CHANGED: control.RoutesChanged(
+        routes=control.Routes(group="main", groups=[control.BrokerGroupRoute(name="main")])
+    ),
 }
 
 FOLLOW: Final = control.Follow(

@@ -50,6 +50,7 @@ NUMBERS = {
     100: "DRAIN", 101: "TOPIC_CHANGED", 102: "GROUP_CHANGED",
     103: "TRANSACTION_CHECK", 104: "CLOCK_MOVED",
     105: "QUEUES_ASSIGNED",
+    120: "ROUTES", 121: "ROUTES_CHANGED",
     110: "FOLLOW", 112: "BYTES", 113: "MARKS", 114: "ACK", 116: "RESIGN",
 }  # fmt: skip
 """As they are; a number is never given to another command, so lines are only added here."""
@@ -101,7 +102,7 @@ def test_who_may_what():
     anybody = {
         Command.HELLO, Command.PING, Command.BYE, Command.CANCEL, Command.KEEP,
         Command.TOPIC_LIST, Command.GROUP_LIST, Command.STATUS, Command.TRANSACTION_LIST,
-        Command.RIGHTS_CHECK,
+        Command.RIGHTS_CHECK, Command.ROUTES,
     }  # fmt: skip
     of_both = {
         Command.FAILED_LIST: Scope.GROUP, Command.FAILED_QUERY: Scope.GROUP,

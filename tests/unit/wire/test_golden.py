@@ -90,6 +90,15 @@ def made() -> Iterator[tuple[str, bytes]]:
     yield "PULL that says at_once", frames.pack(Command.PULL, 0, 104, at_once)
     anywhere = bodies.pack_journal_read(examples.JOURNAL_READ._replace(anywhere=True))
     yield "JOURNAL_READ from any byte", frames.pack(Command.JOURNAL_READ, 0, 105, anywhere)
+    hello = control.encode(msgspec.structs.replace(examples.HELLO, routes=True))
+    yield "HELLO of a client that understands routes", frames.pack(Command.HELLO, 0, 1, hello)
+    welcome = msgspec.structs.replace(examples.WELCOME, routes=True, journal=2**63 + 7)
+    name = "HELLO answer of a broker of a broker group"
+    yield name, frames.pack(Command.HELLO, ANSWER, 1, control.encode(welcome))
+    yield (
+        "ROUTES_CHANGED push without routes",
+        frames.pack(Command.ROUTES_CHANGED, PUSH, 0, control.encode(control.RoutesChanged())),
+    )
     opens = bodies.pack_transaction_prepare(examples.TRANSACTION_OPEN)
     yield (
         "TRANSACTION_PREPARE without a batch",

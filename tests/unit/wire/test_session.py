@@ -14,6 +14,7 @@ from ternmq.model.errors import (
     Busy,
     FrameTooLarge,
     LeaseExpired,
+    NotPrimary,
     ProtocolError,
     Unauthenticated,
     UnknownCommand,
@@ -64,7 +65,7 @@ def pair() -> tuple[ClientSession, ServerSession]:
 
 def hello(**fields: Any) -> bytes:
     """Return a HELLO frame with a map that a struct would not make."""
-    known = {name: getattr(HELLO, name) for name in HELLO.__struct_fields__}
+    known = msgspec.to_builtins(HELLO)
     body = msgspec.msgpack.encode(known | fields)
     return frames.pack(Command.HELLO, 0, 1, body)
 
@@ -208,6 +209,35 @@ def test_a_hello_that_is_refused():
     assert client.state is State.CLOSED
     assert client.receive(b"anything") == []
     assert broker.receive(b"anything") == []
+
+
+def test_routes_come_before_a_refusal_only_to_who_understands_them():
+    routes = control.Routes(group="main", groups=[control.BrokerGroupRoute(name="main")])
+    client, broker = ClientSession(), opening()
+    broker.receive(client.hello(HELLO))
+    (event,) = client.receive(broker.refuse(NotPrimary("a leads"), routes))
+    assert isinstance(event, Refusal)
+    client, broker = ClientSession(), opening()
+    broker.receive(client.hello(msgspec.structs.replace(HELLO, routes=True)))
+    pushed, event = client.receive(broker.refuse(NotPrimary("a leads"), routes))
+    assert isinstance(pushed, Push)
+    assert pushed.command is Command.ROUTES_CHANGED
+    assert control.decode_answer(pushed.body, control.RoutesChanged).routes == routes
+    assert isinstance(event, Refusal)
+    assert client.state is State.CLOSED
+
+
+@pytest.mark.parametrize("number", [Command.DRAIN, Command.ROUTES_CHANGED, 250])
+@pytest.mark.parametrize("routes", [True, False])
+def test_no_other_push_comes_before_the_answer_to_hello(number, routes):
+    client = ClientSession()
+    client.hello(msgspec.structs.replace(HELLO, routes=routes))
+    data = frames.pack(number, frames.PUSH, 0, b"")
+    if routes and number == Command.ROUTES_CHANGED:
+        assert client.receive(data) == [Push(Command.ROUTES_CHANGED, b"")]
+        return
+    with pytest.raises(ProtocolError, match="while opening"):
+        client.receive(data)
 
 
 @pytest.mark.parametrize("make", [lambda: (ClientSession(), opening()), pair])

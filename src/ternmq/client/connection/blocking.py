@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import ssl
 import time
+from collections.abc import Callable
 from typing import Final
 
 from ternmq.client.connection.address import Address
@@ -18,7 +19,7 @@ from ternmq.client.process.forking import let_go, watch
 from ternmq.model.errors import ConnectionLost, ProtocolError, TernMQError
 from ternmq.wire import control
 from ternmq.wire.commands import Command
-from ternmq.wire.session import Answer, ClientSession, Refusal
+from ternmq.wire.session import Answer, ClientSession, Push, Refusal
 
 _READ_BYTES: Final = 1 << 20
 _NONE: Final = -1
@@ -39,11 +40,13 @@ class BlockingConnection:
         said: Monotonic time of the last request.
         heard: Monotonic time of the last received bytes.
         open: Whether HELLO was answered and it was not closed. Readable from any thread.
+        on_push: Is called with what the broker sends on its own.
     """
 
     def __init__(self, address: Address, traffic: Traffic) -> None:
         self.said = self.heard = time.monotonic()
         self.open = False
+        self.on_push: Callable[[Push], None] = _ignore
         self._address = address
         self._traffic = traffic
         self._session = ClientSession()
@@ -166,7 +169,13 @@ class BlockingConnection:
                     return event
                 if isinstance(event, Answer | Refusal):
                     answers[event.id] = event
+                else:
+                    self.on_push(event)
         return answers.pop(id_)
+
+    def taken(self, id_: int) -> Answer | Refusal | None:
+        """Return the answer to a request if it has come already. Does not wait, nor read."""
+        return self._answers.pop(id_, None)
 
     def say_bye(self, timeout: float) -> None:
         """Say BYE and wait for the answer, which ends the session; then close the connection."""
@@ -199,6 +208,10 @@ class BlockingConnection:
         """Close a child's copy: the connection is the parent's. For ``forking``."""
         if self._descriptor != _NONE:
             let_go(self._descriptor)
+
+
+def _ignore(push: Push) -> None:
+    """Do nothing with a push."""
 
 
 def lost(error: TernMQError) -> TernMQError:

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple, TypeVar
 from ternmq.client.connection.backoff import Backoff
 from ternmq.client.connection.blocking import BlockingConnection, lost
 from ternmq.client.connection.connecting import options_of
+from ternmq.client.connection.known import Known
 from ternmq.client.connection.options import Options
 from ternmq.client.connection.raising import own
 from ternmq.client.connection.stats import Traffic
@@ -41,7 +42,7 @@ from ternmq.model.errors import (
 from ternmq.model.version import __version__
 from ternmq.wire import control
 from ternmq.wire.commands import Command
-from ternmq.wire.session import Refusal
+from ternmq.wire.session import Answer, Push, Refusal
 
 T = TypeVar("T")
 
@@ -158,8 +159,15 @@ class BulkLine:
     def __init__(self, options: BulkOptions) -> None:
         self.options = options
         self._resolved = options.resolved()
-        self._addresses = list(self._resolved.addresses)
-        """In the order in which they are tried."""
+        self._known = Known(self._resolved.addresses)
+        self._at = self._resolved.address
+        """Address of the last connection."""
+        self._stepped_down = False
+        """Whether the broker there was no longer the primary."""
+        self._routes_id = 0
+        """Request for the routes whose answer is not taken yet; 0: there is none."""
+        self._routes_changed = False
+        """Whether the routes are to be asked for again."""
         self._client = secrets.token_hex(16)
         self._pid = os.getpid()
         self._traffic = Traffic()
@@ -265,13 +273,14 @@ class BulkLine:
                 self._waiting[at] = line.send(asked.command, asked.body, timeout), asked
         id_, asked = self._waiting[0]
         event = line.receive(id_, timeout + asked.wait)
+        self._learn(line)
         if isinstance(event, Refusal):
             if not event.id:
                 raise lost(event.error)
             if isinstance(event.error, _AGAIN):
                 self._waiting[0] = 0, asked
                 if isinstance(event.error, NotPrimary):
-                    self._addresses.append(self._addresses.pop(0))  # it is tried last
+                    self._stepped_down = True
             else:
                 self._waiting.popleft()
             raise own(event.error)
@@ -294,6 +303,8 @@ class BulkLine:
             assert self._welcome is not None
             quiet = time.monotonic() - line.heard
             if self._waiting or quiet < 3 * _STALE * self._welcome.heartbeat_us / 1e6:
+                if self._routes_changed:
+                    self._ask_routes(line)
                 return line
             self._hang_up()
         return self._connect()
@@ -316,14 +327,42 @@ class BulkLine:
             library=f"{_LIBRARY} {__version__}",
             language=f"python {platform.python_version()}",
             pid=self._pid,
+            routes=True,
         )
-        line, self._welcome, address = connect_to_first(
-            self._addresses, self._traffic, hello, options.connect_timeout, self.options.timeout
+        line, welcome, self._at = connect_to_first(
+            self._known.in_order(self._at, stepped_down=self._stepped_down),
+            self._traffic,
+            hello,
+            options.connect_timeout,
+            self.options.timeout,
+            self._known,
         )
-        self._addresses.remove(address)
-        self._addresses.insert(0, address)  # the one that served last is tried first
-        self._line = line
+        self._stepped_down = False
+        self._line, self._welcome = line, welcome
+        self._known.serves(self._at, welcome)
+        line.on_push = self._pushed
+        self._routes_id = 0
+        if welcome.routes:
+            self._ask_routes(line)
         return line
+
+    def _ask_routes(self, line: BlockingConnection) -> None:
+        """Ask for the routes; the answer is taken when it has come before that to a request."""
+        self._routes_changed = False
+        body = control.encode(control.RoutesAsk())
+        self._routes_id = line.send(Command.ROUTES, body, self.options.timeout)
+
+    def _pushed(self, push: Push) -> None:
+        if push.command is Command.ROUTES_CHANGED:
+            self._routes_changed = True
+
+    def _learn(self, line: BlockingConnection) -> None:
+        """Take the answer to ROUTES, if it has come."""
+        event = line.taken(self._routes_id) if self._routes_id else None
+        if event is not None:
+            self._routes_id = 0
+            if isinstance(event, Answer):
+                self._known.answered(self._at, event.body)
 
     def _hang_up(self) -> None:
         """Drop the connection; pending requests are to be sent again."""

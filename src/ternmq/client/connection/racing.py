@@ -15,6 +15,7 @@ from ternmq.client.connection.address import Address
 from ternmq.client.connection.choosing import Choice, Failure, verdict
 from ternmq.client.connection.connecting import closed_at_once, known_at, refused, silent
 from ternmq.client.connection.dial import connected
+from ternmq.client.connection.known import Known
 from ternmq.client.connection.link import Link
 from ternmq.client.connection.options import Options
 from ternmq.client.connection.raising import own
@@ -40,6 +41,7 @@ class Race:
         options: Timeout and pauses.
         addresses: In the order in which they are tried.
         new_link: Makes a link.
+        known: Which of the addresses were learned.
     """
 
     def __init__(
@@ -48,11 +50,13 @@ class Race:
         options: Options,
         addresses: Sequence[Address],
         new_link: Callable[[], Link],
+        known: Known,
     ) -> None:
         self._loop = loop
         self._options = options
         self._addresses = addresses
         self._new_link = new_link
+        self._known = known
         self._choice = Choice(addresses, options.backoff)
         self._attempts: dict[Link, _Attempt] = {}
         """The links that are not accepted yet, and have not failed."""
@@ -143,10 +147,16 @@ class Race:
             link.abort()
 
     def _failed(self, address: Address, error: TernMQError, cause: BaseException | None) -> None:
+        error = self._known.refusal(address, error)
         error.__cause__ = cause
         self._choice.failed(address, error, self._loop.time())
 
     # -- for the owner of the links
+
+    def address_of(self, link: Link) -> Address | None:
+        """Return the address of a link that is not accepted yet; None: it has failed, or ended."""
+        attempt = self._attempts.get(link)
+        return None if attempt is None else attempt.address
 
     def accepts(self, link: Link) -> Address | None:
         """Return the address of a link whose HELLO was answered; None: another one was first."""

@@ -23,6 +23,7 @@ import msgspec
 
 from ternmq.client.connection.address import Address
 from ternmq.client.connection.connecting import none_in_time
+from ternmq.client.connection.known import Known
 from ternmq.client.connection.link import Link, Waiting
 from ternmq.client.connection.options import Options
 from ternmq.client.connection.racing import Race
@@ -32,6 +33,7 @@ from ternmq.client.connection.stats import Traffic
 from ternmq.client.content.broker_time import BrokerTime
 from ternmq.client.content.validation import seconds_of
 from ternmq.model.errors import (
+    CannotConnect,
     ClientClosed,
     ClientForked,
     ConnectionLost,
@@ -54,6 +56,8 @@ _chance: Final = random.SystemRandom()
 T = TypeVar("T", bound=msgspec.Struct)
 
 LIBRARY: Final = "ternmq-python"
+_ROUTES_SPREAD_S: Final = 0.5
+"""Longest time from the push that the routes have changed to the request for them."""
 
 
 class Member:
@@ -83,6 +87,27 @@ class Member:
         """Take no more: the client is about to close."""
 
 
+class _RoutesAsker:
+    """The asker of ROUTES. Nobody waits for the answer."""
+
+    __slots__ = ("_address", "_known")
+
+    def __init__(self, known: Known, address: Address) -> None:
+        self._known = known
+        self._address = address
+
+    def answered(self, body: bytes) -> None:
+        """Learn from it."""
+        self._known.answered(self._address, body)
+
+    def refused(self, error: TernMQError) -> None:
+        """Go on with what is known."""
+        log.debug("the broker at %s does not tell its routes: %s", self._address, error)
+
+    def lost(self) -> None:
+        """Do nothing: the next connection asks again."""
+
+
 class BeganAnew(Exception):
     """The broker lost its data, and with it the requested object. Never leaves the client."""
 
@@ -99,6 +124,7 @@ class Session:
         closed: Whether requests are no longer accepted.
         traffic: Counts the traffic of its connections.
         broker_time: The broker's clock.
+        known: The addresses of the broker group. Callable from any thread.
     """
 
     def __init__(self, options: Options, *, served: bool = False) -> None:
@@ -111,6 +137,7 @@ class Session:
         self.draining = False
         self.traffic = Traffic()
         self.broker_time = BrokerTime(options.address.port)
+        self.known = Known(options.addresses)
         self.members: list[Member] = []
         self.library = f"{LIBRARY} {__version__}"
         self.language = f"python {sys.version.split()[0]}"
@@ -137,6 +164,8 @@ class Session:
         """Whether the last broker was no longer the primary: it is tried last."""
         self._short = 0
         """Number of connections in a row that ended so soon after they were opened."""
+        self._routes_due: asyncio.TimerHandle | None = None
+        """Asks for the routes again."""
         self.failure: TernMQError | None = None
         """Why the last attempt to connect failed."""
 
@@ -394,7 +423,7 @@ class Session:
                 told.set_result(outcome)
 
     async def _open(self) -> None:
-        race = Race(self.loop, self.options, self.in_order(), self._new_link)
+        race = Race(self.loop, self.options, self.in_order(), self._new_link, self.known)
         self._race = race
         try:
             await race.run()
@@ -406,8 +435,7 @@ class Session:
 
     def in_order(self) -> Sequence[Address]:
         """Return the addresses in the order in which they are tried. Callable from any thread."""
-        others = [one for one in self.options.addresses if one != self.address]
-        return [*others, self.address] if self._stepped_down else [self.address, *others]
+        return self.known.in_order(self.address, stepped_down=self._stepped_down)
 
     def _new_link(self) -> Link:
         options = self.options
@@ -419,6 +447,7 @@ class Session:
             library=self.library,
             language=self.language,
             pid=os.getpid(),
+            routes=True,
         )
         return Link(self.loop, self, hello, self.traffic)
 
@@ -435,7 +464,7 @@ class Session:
 
     def link_opened(self, link: Link) -> None:
         """Start to use a connection: notify members and waiting callers."""
-        address = None if self._race is None else self._race.accepts(link)
+        address = self._accepted(link)
         if address is None:  # another broker was faster, or it was too late
             link.abort()
             return
@@ -474,7 +503,32 @@ class Session:
                 waiter.set_result(link)
         for member in self.members:
             member.opened(link, resumed=resumed)
+        if welcome.routes:
+            self._ask_routes(link)  # behind what the members have to say
         link.flush()
+
+    def _accepted(self, link: Link) -> Address | None:
+        """Return the address of a link that is to be used from now on; None: it is not."""
+        race = self._race
+        address = None if race is None else race.address_of(link)
+        if race is None or address is None:
+            return None
+        try:
+            self.known.check(address, link.welcome)
+        except CannotConnect as error:
+            race.lost(link, error)
+            return None
+        if race.accepts(link) is None:
+            return None
+        self.known.serves(address, link.welcome)
+        return address
+
+    def _ask_routes(self, link: Link) -> None:
+        """Ask the broker for the routes, if the link is still in use."""
+        self._routes_due = None
+        if link is self.link:
+            asker = _RoutesAsker(self.known, self.address)
+            link.ask(Command.ROUTES, control.encode(control.RoutesAsk()), asker)
 
     def link_lost(self, link: Link, error: Exception | None) -> None:
         """Report the end of a connection, and begin to connect again."""
@@ -483,6 +537,9 @@ class Session:
                 self._race.lost(link, error)
             return
         self._link = None
+        if self._routes_due is not None:
+            self._routes_due.cancel()
+            self._routes_due = None
         self._stepped_down = isinstance(error, NotPrimary)
         soon = self.loop.time() - self._opened_at < self.options.longest_backoff
         self._short = self._short + 1 if self._stepped_down and soon else 0
@@ -496,7 +553,17 @@ class Session:
 
     def link_pushed(self, link: Link, push: Push) -> None:
         """Pass a message of the broker on to the members."""
-        if push.command is Command.DRAIN:
+        if link is not self._link:  # HELLO is about to be refused
+            address = None if self._race is None else self._race.address_of(link)
+            if address is not None:
+                self.known.pushed(address, push)
+            return
+        if push.command is Command.ROUTES_CHANGED:
+            # Not at once: a thousand clients are told in the same moment.
+            if self._routes_due is None:
+                pause = _chance.uniform(0.0, _ROUTES_SPREAD_S)
+                self._routes_due = self.loop.call_later(pause, self._ask_routes, link)
+        elif push.command is Command.DRAIN:
             self.draining = True
             log.info("the broker at %s is about to stop", self.address)
         elif push.command is Command.CLOCK_MOVED:

@@ -436,6 +436,7 @@ class Keeper:
             library=session.library,
             language=session.language,
             pid=os.getpid(),
+            routes=True,
         )
         self._seen = session.traffic.opened
         addresses = session.in_order()
@@ -443,7 +444,9 @@ class Keeper:
             addresses = sorted(addresses, key=lambda one: one == self._at)  # that one last
             self._stepped_down = False
         timeout = options.connect_timeout
-        line, welcome, self._at = connect_to_first(addresses, self.traffic, hello, timeout, timeout)
+        line, welcome, self._at = connect_to_first(
+            addresses, self.traffic, hello, timeout, timeout, session.known
+        )
         self._heartbeat = welcome.heartbeat_us / 1e6
         self._line = line
         return line

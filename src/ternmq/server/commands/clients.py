@@ -1,4 +1,4 @@
-"""The commands about clients, apps and the broker itself."""
+"""The commands about clients, apps, the broker itself and its group."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ternmq.model.specs import check_name
 from ternmq.record.fact.control import Count, Grant, SequenceRange
 from ternmq.server.commands.control import Answer, ControlCommands
 from ternmq.server.desk.desk import Desk
+from ternmq.server.desk.routing import Routing
 from ternmq.server.desk.telling import Telling
 from ternmq.server.metrics.groups import series_of
 from ternmq.server.metrics.metrics import Shows
@@ -43,9 +44,11 @@ class ClientCommands(ControlCommands):
         authoriser: Authoriser,
         queries: Queries,
         status: Callable[[Shows, dict[str, float]], control.Status],
+        routing: Routing,
     ) -> None:
         super().__init__(desk, authoriser, queries)
         self._status = status
+        self._routing = routing
         self._telling = Telling(desk)
         self.handlers |= {
             Command.PING: self.ping,
@@ -54,6 +57,7 @@ class ClientCommands(ControlCommands):
                 Command.CLIENT_LIST, control.ClientList, "clients", self.list_clients
             ),
             Command.STATUS: self.control(Command.STATUS, control.StatusAsk, self.status),
+            Command.ROUTES: self.control(Command.ROUTES, control.RoutesAsk, self.routes),
             Command.CLOCK_ACCEPT: self.control(
                 Command.CLOCK_ACCEPT, control.ClockAccept, self.accept_clock
             ),
@@ -157,6 +161,13 @@ class ClientCommands(ControlCommands):
         for one in page.groups:
             series |= series_of(self._queries, one)
         return self._status(shows, series), 0
+
+    def routes(self, caller: Caller, asked: control.RoutesAsk) -> Answer:
+        """ROUTES: return the brokers, and who is the primary.
+
+        No topic is spread over several broker groups, so none has an entry of its own.
+        """
+        return self._routing.ask(caller), 0
 
     def accept_clock(self, caller: Caller, asked: control.ClockAccept) -> Answer:
         """CLOCK_ACCEPT: let broker time follow the wall clock."""

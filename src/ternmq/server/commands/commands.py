@@ -20,6 +20,7 @@ from ternmq.server.commands.topics import TopicCommands
 from ternmq.server.commands.transactions import TransactionCommands
 from ternmq.server.desk.assigned import AssignedQueues
 from ternmq.server.desk.desk import Desk
+from ternmq.server.desk.routing import Routing
 from ternmq.server.desk.sessions import Sessions
 from ternmq.server.metrics.metrics import Shows
 from ternmq.wire import control
@@ -32,6 +33,7 @@ def open_commands(
     auth: bool,
     welcome: Callable[[Joined], control.Welcome],
     status: Callable[[Shows, dict[str, float]], control.Status],
+    routing: Routing,
 ) -> None:
     """Make the handlers of all commands; callers may come then.
 
@@ -40,6 +42,7 @@ def open_commands(
         auth: Clients must authenticate.
         welcome: Makes the answer to HELLO.
         status: Makes the answer to STATUS.
+        routing: Has the answer to ROUTES.
     """
     core = desk.core
     authoriser = Authoriser(core.broker.views.catalog.apps, required=auth)
@@ -57,7 +60,7 @@ def open_commands(
         **BulkCommands(desk, authoriser, queries).handlers,
         **ReplayCommands(desk, authoriser, queries).handlers,
         **ScheduleCommands(desk, authoriser, queries).handlers,
-        **ClientCommands(desk, authoriser, queries, status).handlers,
+        **ClientCommands(desk, authoriser, queries, status, routing).handlers,
         **TransactionCommands(desk, authoriser, queries).handlers,
         **CheckedCommands(desk, authoriser, queries).handlers,
         **returns.handlers,

@@ -92,6 +92,7 @@ class Dispatcher:
         self._desk.core.cold_reads.forget(caller)
         self.withdraw(caller)
         self._desk.checkers.gone(caller)
+        self._desk.route_watchers.discard(caller)
         self._sessions.gone(caller, caller.session)
 
     def run(self, caller: Caller, request: Request) -> None:

@@ -85,6 +85,7 @@ class Desk:
         late: Requests that come last in a turn.
         audit: Records refusals and changes.
         checkers: Callers that answer questions about transactions.
+        route_watchers: Callers that are told when the routes change.
         commands: Carries requests out; set when all handlers are known.
         doors: What brings the callers.
         draining: The broker stops: doors take no new callers.
@@ -101,6 +102,7 @@ class Desk:
         self.late = LateReads(core)
         self.audit = Audit(counters, core.loop.time)
         self.checkers = Checkers(core)
+        self.route_watchers: set[Caller] = set()
         self.commands: DeskCommands
         self.doors: list[Door] = []
         self.draining = False

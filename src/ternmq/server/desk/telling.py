@@ -6,7 +6,7 @@ pushed in a single turn, a change of even an unused topic would delay all reques
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from ternmq.server.desk.desk import Desk
@@ -39,10 +39,12 @@ class Telling:
 
     Args:
         desk: State shared by all callers.
+        among: The callers that changes are pushed to; None: all.
     """
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, among: Collection[Caller] | None = None) -> None:
         self._desk = desk
+        self._among = among
         self._waiting: dict[bytes, _Change] = {}
         """Changes of the next round, by command and body."""
         self._looks: Iterator[tuple[Caller, _Change]] | None = None
@@ -64,8 +66,11 @@ class Telling:
     def tell_now(self, command: Command, body: bytes, sees: Callable[[str], bool]) -> None:
         """Push a change in this turn, before anything that follows from it. O(connections)."""
         change = _Change(command, body, sees)
-        for caller in list(self._desk.callers):
+        for caller in self._callers():
             _push(change, caller)
+
+    def _callers(self) -> list[Caller]:
+        return list(self._desk.callers if self._among is None else self._among)
 
     def _go_on(self) -> None:
         for _ in range(A_TURN):
@@ -75,7 +80,7 @@ class Telling:
                     self._looks = None
                     return
                 changes, self._waiting = list(self._waiting.values()), {}
-                peers = list(self._desk.callers)
+                peers = self._callers()
                 self._looks = ((caller, change) for caller in peers for change in changes)
                 continue
             _push(look[1], look[0])

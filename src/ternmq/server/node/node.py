@@ -104,8 +104,8 @@ class Node:
         self._group: Group
         self._loyalty = Loyalty(self.copying, Epoch(0), boot_us())
         self._doorway: Doorway | None = None
-        self._porch = Porch(self._who_leads)
         self.outlook = Outlook(settings, self.me, boot_us)
+        self._porch = Porch(self._who_leads, self.outlook.routes)
         self._record: Leadership | None = None
         self._settings = GroupSettings()
         self._order: Order | None = None

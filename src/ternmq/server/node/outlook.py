@@ -29,6 +29,7 @@ from ternmq.server.node.figures import (
 )
 from ternmq.server.node.probes import Probes
 from ternmq.server.node.reasons import PATIENCE_S, Reasons
+from ternmq.server.node.routes import routes_of
 from ternmq.server.telemetry.families import Numbers
 from ternmq.settings.settings import Follower as FollowerKind
 from ternmq.wire import control
@@ -146,6 +147,25 @@ class Outlook:
             since_us=record.at_us,
             why=record.why,
             followers=self.followers(),
+        )
+
+    @property
+    def journal(self) -> int:
+        """Number of the group's journal; 0: not known yet."""
+        record = self._newest()
+        return 0 if record is None else record.journal
+
+    def routes(self) -> control.Routes | None:
+        """Return the routes of the group, in every role; None: the record is not known yet."""
+        record = self._newest()
+        if record is None:
+            return None
+        return routes_of(
+            self._settings.broker_group,
+            record,
+            self._present,
+            up=self._leading is not None or record.primary in self._present,
+            writes_open=self._writes_open(record),
         )
 
     def numbers(self) -> Iterable[Numbers]:

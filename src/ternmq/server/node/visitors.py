@@ -1,7 +1,9 @@
 """The port of a broker that does not lead: every client is sent to the primary.
 
 A visitor may send one frame, a HELLO or a FOLLOW, and is refused with ``NotPrimary``, whose text
-names the primary. So a client that has the addresses of all brokers finds it at once.
+names the primary. A client that understands routes gets them before: it finds the primary at once,
+whether its URL names that one or not. Nobody is authenticated here, so a visitor learns names and
+addresses of brokers, and gets at most one frame of them.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Final, cast
 
 from ternmq.model.errors import NotPrimary, ProtocolError
 from ternmq.server.process.doorway import Accepting, Doorway
+from ternmq.wire import control
 from ternmq.wire.session import ServerSession, State
 
 _FRAME_BYTES: Final = 4096
@@ -28,11 +31,18 @@ class Visitor(asyncio.Protocol):
     Args:
         visitors: All of them.
         why: Returns the text of the refusal.
+        routes: Returns the routes; None: they are not known.
     """
 
-    def __init__(self, visitors: set[Visitor], why: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        visitors: set[Visitor],
+        why: Callable[[], str],
+        routes: Callable[[], control.Routes | None],
+    ) -> None:
         self._visitors = visitors
         self._why = why
+        self._routes = routes
         self._session = ServerSession(_FRAME_BYTES)
         self._transport: asyncio.Transport
         self._patience: asyncio.TimerHandle | None = None
@@ -56,7 +66,7 @@ class Visitor(asyncio.Protocol):
             self._leave(session.farewell(error))
             return
         if session.state is State.GREETED:
-            self._leave(session.refuse(NotPrimary(self._why())))
+            self._leave(session.refuse(NotPrimary(self._why()), self._routes()))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the visitor."""
@@ -79,16 +89,20 @@ class Porch:
 
     Args:
         why: Returns the text with which visitors are refused.
+        routes: Returns the routes; None: they are not known.
     """
 
-    def __init__(self, why: Callable[[], str]) -> None:
+    def __init__(self, why: Callable[[], str], routes: Callable[[], control.Routes | None]) -> None:
         self._why = why
+        self._routes = routes
         self._visitors: set[Visitor] = set()
         self._accepting: Accepting | None = None
 
     async def open(self, doorway: Doorway, tls: ssl.SSLContext | None) -> None:
         """Accept visitors."""
-        self._accepting = await doorway.accept(lambda: Visitor(self._visitors, self._why), tls)
+        self._accepting = await doorway.accept(
+            lambda: Visitor(self._visitors, self._why, self._routes), tls
+        )
 
     def close(self) -> None:
         """Accept no more; end the connections."""

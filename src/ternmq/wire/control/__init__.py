@@ -6,7 +6,8 @@ topics and groups are checked by the broker. The tables in ``docs/protocol/contr
 these structs (``python -m tests.unit.wire.control_tables``). There is a file for each subject:
 ``apps``, ``topics``, ``groups``, ``connection``, ``lookup``, ``bulk``, ``transactions``, ``again``
 (replay and redrive), ``schedule``, ``alarms``, ``checked`` (transactions with check-back);
-``replication`` (between the brokers of a group); ``coding`` and ``times`` are shared.
+``routes`` (the brokers of a cluster); ``replication`` (between the brokers of a group); ``coding``
+and ``times`` are shared.
 
 Numbers, lists and texts of requests are bounded here, so that handlers get only values that the
 fields of records can hold. A bound is never lowered.
@@ -144,6 +145,16 @@ from ternmq.wire.control.replication import (
     Followed,
     Resign,
 )
+from ternmq.wire.control.routes import (
+    MAX_BROKERS,
+    BrokerGroupRoute,
+    BrokerRoute,
+    QueueRoute,
+    Routes,
+    RoutesAsk,
+    RoutesChanged,
+    TopicRoute,
+)
 from ternmq.wire.control.schedule import (
     ScheduleCancel,
     ScheduledHour,
@@ -179,6 +190,7 @@ from ternmq.wire.control.transactions import (
 
 __all__ = [
     "FOLLOWER_KINDS",
+    "MAX_BROKERS",
     "MAX_CHECKPOINTS",
     "MAX_FAILED",
     "STREAM_VERSION",
@@ -195,6 +207,8 @@ __all__ = [
     "Apps",
     "Body",
     "BrokerGroupInfo",
+    "BrokerGroupRoute",
+    "BrokerRoute",
     "Checkpoint",
     "ClientInfo",
     "ClientList",
@@ -261,6 +275,7 @@ __all__ = [
     "QueueInfo",
     "QueueRange",
     "QueueRanges",
+    "QueueRoute",
     "QueuesAssigned",
     "RangeStart",
     "RangesAsk",
@@ -275,6 +290,9 @@ __all__ = [
     "RightsCheck",
     "RightsChecked",
     "RightsQuestion",
+    "Routes",
+    "RoutesAsk",
+    "RoutesChanged",
     "RowStanding",
     "ScheduleCancel",
     "ScheduleHours",
@@ -295,6 +313,7 @@ __all__ = [
     "TopicList",
     "TopicName",
     "TopicRanges",
+    "TopicRoute",
     "Topics",
     "Welcome",
     "decode",

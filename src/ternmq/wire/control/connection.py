@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from ternmq.wire.control.coding import Body, ClientName, Count, Limit, Line, Number
 from ternmq.wire.control.times import at, datetime, span, timedelta
@@ -37,6 +37,9 @@ class Hello(Body, frozen=True, kw_only=True, omit_defaults=False):
     """Id of the client's process, for lists."""
     language: Line = ""
     """Programming language of the client, such as ``python 3.12``, for lists."""
+    routes: bool | UnsetType = UNSET
+    """The client understands the push ROUTES_CHANGED before a refusal of HELLO. Any other client
+    leaves this out."""
 
     def __repr__(self) -> str:
         """Show no token."""
@@ -85,6 +88,12 @@ class Welcome(Body, frozen=True, kw_only=True):
     software: Line = ""
     """Name and version of the broker's software, such as ``ternmq 0.1``; empty if an older broker
     does not send it. For display only: clients must not depend on it."""
+    routes: bool = False
+    """The broker belongs to a broker group, and answers ROUTES."""
+    journal: int = 0
+    """Number of the journal of the broker group: the same at all of its brokers. A client that
+    learned an address from routes uses the broker there only if this is the number in the routes.
+    0: the broker belongs to no broker group, or is older than this field."""
 
 
 class KeptLease(Body, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ import pytest
 import ternmq
 from ternmq.client.connection.address import parse
 from ternmq.client.connection.blocking import BlockingConnection
+from ternmq.client.connection.known import Known
 from ternmq.client.connection.line import BulkLine, BulkOptions
 from ternmq.client.connection.session import Session
 from ternmq.client.connection.stats import Traffic
@@ -232,7 +233,7 @@ async def test_a_child_has_no_copy_of_the_keeper_s_connection_before_its_hello_i
         options = replace(client.options, address=address)
         keeper._session = cast("Session", SimpleNamespace(
             options=options, client="c", number=9, library="l", language="p",
-            in_order=lambda: [address], address=address, traffic=Traffic(),
+            in_order=lambda: [address], address=address, traffic=Traffic(), known=Known([address]),
         ))  # fmt: skip
         asking = threading.Thread(target=keeper._say, args=(Command.PING, b""))
         asking.start()

@@ -9,10 +9,14 @@ from contextlib import ExitStack
 
 import pytest
 
+from ternmq.client.connection import trying
 from ternmq.client.connection.address import parse_all
+from ternmq.client.connection.blocking import BlockingConnection
+from ternmq.client.connection.known import Known
 from ternmq.client.connection.stats import Traffic
 from ternmq.client.connection.trying import Opened, connect_to_first
 from ternmq.model.errors import CannotConnect, NotPrimary, TernMQError, Unauthenticated
+from ternmq.wire import control
 from ternmq.wire.commands import Command
 from tests.unit.client.connection.test_blocking import HELLO, Broker
 
@@ -81,3 +85,35 @@ def test_of_one_address_the_error_is_as_before(brokers: list[Broker]) -> None:
     brokers[0].answers[Command.HELLO] = NotPrimary("a replica")
     with pytest.raises(NotPrimary, match=r"^a replica"):
         opened(brokers[:1])
+
+
+def test_a_learned_address_is_not_waited_for_as_one_of_the_url(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[tuple[int, float]] = []
+
+    class Silent(BlockingConnection):
+        def connect(
+            self, hello: control.Hello, connect_timeout: float, timeout: float
+        ) -> control.Welcome:
+            tried.append((self._address.port, connect_timeout))
+            raise CannotConnect("no connection in time") from TimeoutError()
+
+    monkeypatch.setattr(trying, "BlockingConnection", Silent)
+    (url,) = parse_all("ternmq://127.0.0.1:1")
+    known = Known([url])
+    route = control.BrokerGroupRoute(
+        name="main",
+        journal=5,
+        brokers=[control.BrokerRoute(name="b", addresses=["127.0.0.1:2"])],
+    )
+    known.learn(control.Routes(group="main", groups=[route]), url)
+    addresses = known.in_order(url, stepped_down=False)
+    with pytest.raises(CannotConnect):
+        connect_to_first(addresses, Traffic(), HELLO, 4.0, 4.0, known)
+    assert [limit for port, limit in tried if port == 1] == [0.25, 0.5, 1.0, 2.0, 4.0]
+    assert max(limit for port, limit in tried if port == 2) == 0.5
+    tried.clear()
+    with pytest.raises(CannotConnect):
+        connect_to_first(list(addresses[1:]) * 2, Traffic(), HELLO, 4.0, 4.0, known)
+    assert len(tried) == 2, "nothing that was learned is a reason to try again for longer"

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from ternmq.model.errors import NotPrimary
@@ -14,14 +15,26 @@ from ternmq.server.node.visitors import Porch
 from ternmq.server.process.doorway import Doorway
 from ternmq.wire import control, frames
 from ternmq.wire.commands import Command
-from ternmq.wire.session import ClientSession, Refusal
+from ternmq.wire.session import ClientSession, Push, Refusal
 
 DEADLINE = 20.0
+ROUTES = control.Routes(
+    group="main",
+    groups=[
+        control.BrokerGroupRoute(
+            name="main",
+            journal=5,
+            epoch=3,
+            primary="a",
+            brokers=[control.BrokerRoute(name="a", addresses=["host:1"], role="primary")],
+        )
+    ],
+)
 
 
 @asynccontextmanager
 async def opened() -> AsyncIterator[int]:
-    porch = Porch(lambda: "b does not lead; the primary is a at host:1")
+    porch = Porch(lambda: "b does not lead; the primary is a at host:1", lambda: ROUTES)
     doorway = Doorway("127.0.0.1", 0)
     await porch.open(doorway, None)
     yield doorway.port
@@ -53,6 +66,29 @@ async def test_hello_is_refused_and_the_primary_named() -> None:
     assert isinstance(event.error, NotPrimary)
     assert event.error.refresh_routes
     assert "the primary is a at host:1" in str(event.error)
+
+
+async def test_who_understands_routes_gets_them_before_the_refusal() -> None:
+    session = ClientSession()
+    greeting = msgspec.structs.replace(hello(), routes=True)
+    async with opened() as port:
+        push, event = session.receive(await answered(port, session.hello(greeting)))
+    assert isinstance(push, Push)
+    assert control.decode_answer(push.body, control.RoutesChanged).routes == ROUTES
+    assert isinstance(event, Refusal)
+    assert isinstance(event.error, NotPrimary)
+
+
+async def test_who_gives_no_routes_refuses_all_the_same() -> None:
+    doorway = Doorway("127.0.0.1", 0)
+    porch = Porch(lambda: "b does not know yet", lambda: None)
+    await porch.open(doorway, None)
+    session = ClientSession()
+    greeting = msgspec.structs.replace(hello(), routes=True)
+    (event,) = session.receive(await answered(doorway.port, session.hello(greeting)))
+    assert isinstance(event, Refusal)
+    porch.close()
+    doorway.close()
 
 
 @pytest.mark.parametrize(
@@ -91,7 +127,8 @@ async def test_there_are_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_who_comes_while_nobody_accepts_is_served_by_the_next() -> None:
     doorway = Doorway("127.0.0.1", 0)
-    first, second = Porch(lambda: "the first"), Porch(lambda: "the second")
+    first = Porch(lambda: "the first", lambda: None)
+    second = Porch(lambda: "the second", lambda: None)
     await first.open(doorway, None)
     assert b"the first" in await answered(doorway.port, ClientSession().hello(hello()))
     first.close()
