@@ -76,9 +76,10 @@ class Passage:
     async def go(self, server: Server, target_us: int) -> None:
         """Move the clock to a time, by way of all that comes due; after ``begin``.
 
-        It ends early, wherever the clock is then, if the broker ends meanwhile.
+        It ends early, wherever the clock is then, if the broker or a copy that counts ends.
         """
         clock, core = self._clock, server.core
+        blocked = self._blocked()
         stride_us = max(_LAST_STRIDE_US, (target_us - clock.monotonic_us()) // _STRIDES)
         while core.works:
             calls = clock.leap(self._stop_us(core, target_us, stride_us))
@@ -88,8 +89,10 @@ class Passage:
             core.touch()
             await self._quiet(server, self._held)
             self._listening = await self._back(core, self._listening)
+            if self._blocked() and not blocked:
+                return
             there = clock.monotonic_us() >= target_us
-            if there and (self._event_us(core) > target_us or self._blocked()):
+            if there and (blocked or self._event_us(core) > target_us):
                 return
 
     def _event_us(self, core: Core) -> int:

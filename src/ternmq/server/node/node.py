@@ -256,7 +256,7 @@ class Node:
         self.stopping.set()
 
     async def _close(self) -> None:
-        self._porch.close()
+        await self._porch.close()
         await self.outlook.close()
         if self._doorway is not None:
             self._doorway.close()
@@ -574,7 +574,7 @@ class Node:
             begins_us=self._begins_us,
         )
         self._begins_us = None
-        self._porch.close()
+        await self._porch.close()
         server = Server(
             settings,
             disk=self._disk,
