@@ -14,6 +14,7 @@ import ternmq
 import ternmq.sync
 from ternmq.testing import Cluster, cluster
 from tests.asynchronous import until
+from tests.black_box.process import wait_until
 
 PATIENCE_S = 30.0
 
@@ -209,8 +210,9 @@ def test_delayed_messages_are_due_after_the_failover(pair: Cluster) -> None:
         assert due(client) == ["in two hours"]
         pair.clock.advance(hours=1)
         assert due(client) == ["in two hours and a minute"]
-        pair.kill("b")  # hours after a has heard of it for the first time
-        pair.clock.advance(days=2, hours=20, minutes=59, seconds=59)
+        pair.clock.advance(hours=2)
+        pair.kill("b")  # nothing was sent to a since the clock has moved by hours
+        pair.clock.advance(days=2, hours=18, minutes=59, seconds=59)
         assert pair.primary.name == "a"
         assert due(client) == []
         pair.clock.advance(seconds=1)
@@ -336,6 +338,27 @@ def test_a_former_primary_that_starts_alone_waits_for_the_clock(pair: Cluster) -
         assert names(pair) == {"a": "primary", "b": ""}
         client.send("orders", 2)
         assert client.pull("orders", group="g").values == [1, 2]
+
+
+def test_a_wait_goes_on_at_the_next_primary() -> None:
+    """Also one that begins while nothing is committed, and whose primary is killed meanwhile."""
+    with cluster(replicas=2) as group, ternmq.sync.connect(group.url) as client:
+        client.send("orders", 0)
+        client.pull("orders", group="g").ack()
+        group.kill("c")
+        sending = Sending(lambda: client.send("orders", 1))
+        places = group._brokers.places
+        server = group._brokers.server()
+        assert server is not None
+        journal = server.core.broker.journal
+        wait_until(lambda: journal.end > journal.committed, "the message is written")
+        waiting = Sending(lambda: group.wait_idle("orders", "g", timeout=PATIENCE_S / 2))
+        group.kill("a")
+        group.clock.advance(seconds=6)
+        assert places["b"] is group._brokers.serving()
+        sending.result()
+        client.pull("orders", group="g").ack()
+        assert waiting.result() is None
 
 
 @pytest.mark.parametrize("replicas", [0, 2])
