@@ -419,6 +419,39 @@ async def test_a_program_with_an_asyncio_client() -> None:
         await running
 
 
+def test_a_group_whose_operator_decides() -> None:
+    with cluster(failover="operator") as pair, ternmq.sync.connect(pair.url) as client:
+        client.send("orders", 1)
+        pair.kill()
+        pair.clock.advance(hours=1)
+        with pytest.raises(RuntimeError, match=r"a was the primary, and no other was promoted"):
+            leader(pair)
+        pair.promote("b")
+        assert names(pair) == {"a": "", "b": "primary"}
+        client.send("orders", 2)
+        pair.start("a")
+        pair.kill("b")
+        pair.promote("a")  # its promise to the primary holds until the lease is over
+        assert names(pair) == {"a": "member", "b": ""}
+        pair.clock.advance(seconds=3)
+        assert names(pair) == {"a": "primary", "b": ""}
+        assert client.pull("orders", group="g").values == [1, 2]
+
+
+def test_a_group_that_takes_no_messages_with_one_copy() -> None:
+    with cluster(failover="reads") as pair, ternmq.sync.connect(pair.url) as client:
+        client.send("orders", 1)
+        pair.kill()
+        pair.clock.advance(seconds=3)
+        assert pair.primary.name == "b"
+        with pytest.raises(ternmq.ReadOnly):
+            client.send("orders", 2, timeout=1.0)
+        client.pull("orders", group="g").ack()
+        pair.start("a")
+        client.send("orders", 3)
+        assert client.pull("orders", group="g").values == [3]
+
+
 def test_leases_and_their_end_after_a_failover(pair: Cluster) -> None:
     with ternmq.sync.connect(pair.url) as client:
         client.send("orders", 1)

@@ -74,6 +74,12 @@ def _switched(pair: Cluster) -> None:
     pair.switch(to="b")
 
 
+def _waits_for_the_clock(pair: Cluster) -> None:
+    pair.kill("a")
+    pair.kill("b")
+    pair.start("a")  # it begins to lead, and waits for b
+
+
 def _killed_and_fails(pair: Cluster) -> None:
     pair.kill()
     raise Broken
@@ -83,7 +89,7 @@ def _killed_and_fails(pair: Cluster) -> None:
     "do",
     [
         _nothing, _fails, _all_killed, _primary_killed, _just_promoted, _switched,
-        _killed_and_fails,
+        _waits_for_the_clock, _killed_and_fails,
     ],
 )  # fmt: skip
 def test_nothing_is_left(
@@ -199,6 +205,30 @@ def test_what_a_switch_cannot_do(pair: Cluster) -> None:
         alone.kill()
         alone.start("a")
         assert alone.primary.name == "a"
+
+
+def test_whom_nobody_promotes(pair: Cluster) -> None:
+    with pytest.raises(RuntimeError, match=r"^b is not promoted: a leads; see switch$"):
+        pair.promote("b")
+    with pytest.raises(ternmq.InvalidRequest, match=r"no broker 'c': it has a, b$"):
+        pair.promote("c")
+    pair.kill("b")
+    pair.clock.advance(seconds=2)
+    pair.kill("a")
+    for name in "ab":
+        with pytest.raises(RuntimeError, match=f"^{name} is not promoted: it does not run$"):
+            pair.promote(name)
+    pair.start("b")
+    with pytest.raises(RuntimeError, match=r"^b is not promoted: its copy does not count"):
+        pair.promote("b")
+    with cluster(0) as alone, pytest.raises(RuntimeError, match=r"^a is not promoted: a leads"):
+        alone.promote("a")
+
+
+@pytest.mark.parametrize("wrong", ["never", None, 3])
+def test_policies_that_there_are_not(wrong: Any) -> None:
+    with pytest.raises(ternmq.InvalidRequest, match=r"^failover .*automatic, reads, operator$"):
+        cluster(failover=wrong).__enter__()
 
 
 def test_a_wait_says_what_it_waited_for(pair: Cluster) -> None:

@@ -17,7 +17,16 @@ import msgspec
 
 from ternmq.cluster.coordination.memory import MemoryCoordinator, Register
 from ternmq.cluster.coordination.record import Leadership, Member, leadership_key, unpack
-from ternmq.cluster.coordination.wishes import Change, Order, order_key, pack_order
+from ternmq.cluster.coordination.wishes import (
+    Change,
+    Failover,
+    GroupSettings,
+    Order,
+    order_key,
+    pack_order,
+    pack_settings,
+    settings_key,
+)
 from ternmq.cluster.replication.settings import CopySettings
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.model.errors import InvalidRequest
@@ -68,17 +77,24 @@ class Brokers:
         names: Their names; the first one that is started begins the group.
         settings: Settings of each of them by name.
         clock: Their clock.
+        failover: What happens when the primary is gone.
     """
 
     def __init__(
-        self, names: list[str], settings: Mapping[str, object], clock: ManualClock
+        self,
+        names: list[str],
+        settings: Mapping[str, object],
+        clock: ManualClock,
+        failover: Failover,
     ) -> None:
         self.places = {name: Place(name) for name in names}
         self.lease_us = _BEGAN_US
         """The time of promises and silence between the brokers."""
         self._settings = dict(settings)
         self._clock = clock
+        self._failover = failover
         self._register = Register()
+        self._register.create(settings_key(GROUP), pack_settings(GroupSettings(failover=failover)))
 
     # -- what there is ----------------------------------------------------------------------------
 
@@ -172,6 +188,8 @@ class Brokers:
         if record is not None and any(
             self._lives(one) for one in record.members if one.broker != primary
         ) and self.places[primary].node is None:  # fmt: skip
+            if self._failover is Failover.OPERATOR:
+                return f"no broker leads: {primary} was the primary, and no other was promoted"
             return (
                 f"no broker leads: {primary} was the primary, and another member takes over when "
                 f"the clock has advanced by {LEASE_S} s"
@@ -381,9 +399,29 @@ class Brokers:
             raise RuntimeError(f"{to.name} cannot take over: it does not run")
         if to.node.me not in record.members:
             raise RuntimeError(f"{to.name} cannot take over: its copy does not count yet")
-        order = Order(
-            change=Change.SWITCH, broker=to.name, epoch=record.epoch, at_us=self._clock.wall_us()
-        )
+        await self._order(Change.SWITCH, to, record)
+
+    async def order_promotion(self, to: Place) -> None:
+        """Ask a member to lead in the place of a primary that is gone.
+
+        Raises:
+            RuntimeError: That cannot be done as things are.
+        """
+        primary, record = self.serving(), self.record
+        if primary is not None:
+            raise RuntimeError(f"{to.name} is not promoted: {primary.name} leads; see switch")
+        if to.node is None or record is None:
+            raise RuntimeError(f"{to.name} is not promoted: it does not run")
+        if to.node.me not in record.members:
+            raise RuntimeError(
+                f"{to.name} is not promoted: its copy does not count, and may lack what was "
+                "answered"
+            )
+        await self._order(Change.PROMOTE, to, record)
+
+    async def _order(self, change: Change, to: Place, record: Leadership) -> None:
+        at_us = self._clock.wall_us()
+        order = Order(change=change, broker=to.name, epoch=record.epoch, at_us=at_us)
         key, value = order_key(GROUP), pack_order(order)
         stored = self._register.read(key)
         if stored is None:

@@ -15,9 +15,10 @@ from typing import Any, Final, Self, TypeVar
 import numpy  # noqa: F401, ICN001 - not by a thread of the brokers, in the middle of a test that forks
 
 from ternmq.client.content.broker_time import moved_clocks
-from ternmq.client.content.validation import check_positive, seconds_of, whole
+from ternmq.client.content.validation import check_positive, choose, seconds_of, whole
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.client.process import pickling
+from ternmq.cluster.coordination.wishes import Failover
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.specs import INSTANCE_GROUPS, check_group
 from ternmq.model.words import counted
@@ -70,6 +71,9 @@ class Cluster(pickling.NotPickled):
 
     Args:
         replicas: Number of brokers beside the primary.
+        failover: What happens when the primary is gone: ``automatic``, a member takes over;
+            ``reads``, and it takes no new messages before two copies exist again; ``operator``,
+            nothing before ``promote``.
         settings: Settings of all brokers by name, such as ``{"create_topics": False}``.
 
     Attributes:
@@ -80,7 +84,13 @@ class Cluster(pickling.NotPickled):
 
     _not_pickled = "a cluster of the testing kit cannot be pickled or copied: pass its url"
 
-    def __init__(self, replicas: int = 1, *, settings: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        replicas: int = 1,
+        *,
+        failover: str = "automatic",
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
         if not 0 <= whole("replicas", replicas) <= MOST_REPLICAS:
             raise InvalidRequest(f"replicas must be 0 to {MOST_REPLICAS}, not {replicas}")
         if not isinstance(settings, Mapping | None):
@@ -93,7 +103,8 @@ class Cluster(pickling.NotPickled):
                 raise InvalidRequest(f"settings: {name!r} cannot be set: the cluster sets it")
         self.clock = ManualClock()
         names = [chr(ord("a") + number) for number in range(replicas + 1)]
-        self._brokers = Brokers(names, settings or {}, self.clock)
+        policy = choose("failover", Failover, failover)
+        self._brokers = Brokers(names, settings or {}, self.clock, policy)
         self._passage = Passage(self.clock, lambda: bool(self._brokers.lost()))
         self._loop: asyncio.AbstractEventLoop
         self._thread: threading.Thread | None = None
@@ -311,6 +322,26 @@ class Cluster(pickling.NotPickled):
                 await asyncio.sleep(_LOOK_S)
             await self._brokers.settle()
 
+    def promote(self, name: str) -> None:
+        """Have a member lead in the place of a primary that is gone, as an operator does.
+
+        Needed with ``failover="operator"``. When the lease of the primary is over, it leads at
+        return; else as soon as the clock was advanced to the end of the lease.
+
+        Args:
+            name: The broker that is to lead.
+
+        Raises:
+            InvalidRequest: There is no broker of this name.
+            RuntimeError: A broker leads, or this one is no running member.
+        """
+        self._do(self._promoted(name))
+
+    async def _promoted(self, name: str) -> None:
+        async with self._changing:
+            await self._brokers.order_promotion(self._brokers.place(name))
+            await self._brokers.settle()
+
     # -- waits ------------------------------------------------------------------------------------
 
     def wait_for_copies(self, copies: int, *, timeout: float | timedelta = 10.0) -> None:
@@ -434,12 +465,16 @@ class Cluster(pickling.NotPickled):
 
 @contextmanager
 def cluster(
-    replicas: int = 1, *, settings: Mapping[str, object] | None = None
+    replicas: int = 1,
+    *,
+    failover: str = "automatic",
+    settings: Mapping[str, object] | None = None,
 ) -> Iterator[Cluster]:
     """Run a primary and its replicas for the length of a ``with`` block.
 
     Args:
         replicas: Number of brokers beside the primary: 0 to 4.
+        failover: What happens when the primary is gone: ``automatic``, ``reads`` or ``operator``.
         settings: Settings of all brokers by name.
 
     Yields:
@@ -447,5 +482,5 @@ def cluster(
         ``switch()``. At the end of the block, ``run`` of clients in this process that are connected
         to it ends, too.
     """
-    with Cluster(replicas, settings=settings) as one:
+    with Cluster(replicas, failover=failover, settings=settings) as one:
         yield one
