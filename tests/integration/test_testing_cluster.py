@@ -219,6 +219,18 @@ def test_delayed_messages_are_due_after_the_failover(pair: Cluster) -> None:
         assert due(client) == ["in three days"]
 
 
+def test_a_wall_clock_that_jumps_is_not_believed_at_a_failover(pair: Cluster) -> None:
+    with ternmq.sync.connect(pair.url) as client:
+        client.send("reminders", "in an hour", deliver_after=3600)
+        pair.clock.jump_wall(hours=3)
+        pair.kill()
+        pair.clock.advance(minutes=59, seconds=59)
+        assert pair.primary.name == "b"
+        assert due(client) == []
+        pair.clock.advance(seconds=1)
+        assert due(client) == ["in an hour"]
+
+
 def test_a_transaction_is_prepared_before_and_committed_after(pair: Cluster) -> None:
     with ternmq.sync.connect(pair.url) as client:
 

@@ -132,7 +132,7 @@ def test_a_damaged_identity_is_said(tmp_path: Path) -> None:
 
 
 def test_a_disk_in_the_place_of_the_folder(tmp_path: Path) -> None:
-    """As the testing kit gives one: its files are those of the folder, and the folder is not made."""
+    """The testing kit gives one. It has the files of the folder, and the folder is not made."""
     disk, path = MemoryDisk(), tmp_path / "data"
 
     def one(broker: str = "b") -> Folder:
