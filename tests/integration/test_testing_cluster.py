@@ -158,7 +158,7 @@ def test_a_handler_kills_the_primary_while_the_clock_moves(pair: Cluster) -> Non
                 pair.kill()
 
         with Worker(worker):
-            client.send("reminders", "soon", deliver_after=60)
+            client.send("reminders", "soon", deliver_after=600)
             client.send("reminders", "later", deliver_after=3600)
             pair.wait_idle("reminders", "g")
             pair.clock.advance(hours=2)
@@ -169,6 +169,26 @@ def test_a_handler_kills_the_primary_while_the_clock_moves(pair: Cluster) -> Non
     assert (
         seen.count("soon") <= 2
     )  # its lease goes on, so that it may be settled at the new primary
+
+
+def test_a_handler_kills_the_replica_while_the_clock_moves(pair: Cluster) -> None:
+    """Its handler sends after that: the send is answered when the replica has been taken out."""
+    with ternmq.sync.connect(pair.url) as client:
+        worker = ternmq.sync.connect(pair.url)
+
+        @worker.handler("reminders", group="g")
+        def remind(_: str) -> None:
+            if pair.brokers[1].running:
+                pair.kill("b")
+            client.send("orders", 1)
+
+        with Worker(worker):
+            client.send("reminders", "soon", deliver_after=600)
+            pair.wait_idle("reminders", "g")
+            pair.clock.advance(hours=2)
+            assert names(pair) == {"a": "primary", "b": ""}
+            pair.wait_idle("reminders", "g")
+        assert client.pull("orders", group="g").values == [1]
 
 
 def test_no_time_passes_by_itself(pair: Cluster) -> None:
