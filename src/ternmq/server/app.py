@@ -44,7 +44,7 @@ from ternmq.server.process import listening, making, signals
 from ternmq.server.process.admin_token import AdminToken
 from ternmq.server.process.alarm_log import AlarmLog
 from ternmq.server.process.clock_watch import ClockWatch
-from ternmq.server.process.doorway import Accepting
+from ternmq.server.process.doorway import ACCEPTING_TURNS, Accepting
 from ternmq.server.process.fullness import Fullness
 from ternmq.server.process.own_process import own_process
 from ternmq.server.process.tls import tls_context
@@ -66,9 +66,6 @@ _SWEEP_S: Final = 1.0
 _LATE_S: Final = 1.0
 _IDLE_TURN_S: Final = 3600.0
 """Longest time without a turn: an idle broker states its time in the journal once a day."""
-_ACCEPTING_TURNS: Final = 6
-"""Turns of the loop to wait. By asyncio's source it takes three from an accepted connection to its
-peer; this is also enough for a transport to close."""
 _LAST_ANSWERS_S: Final = 5.0
 """Longest that a stop waits for the last answers; clients send unanswered requests again to the
 next broker."""
@@ -534,7 +531,7 @@ class Server:
             return
         for one in self._listener.sockets:
             self.core.loop.remove_reader(one.fileno())
-        for _ in range(_ACCEPTING_TURNS):
+        for _ in range(ACCEPTING_TURNS):
             await asyncio.sleep(0)
         self._listener.close()
 
@@ -542,7 +539,7 @@ class Server:
         """Abort the remaining connections, and give the loop the turns that this takes."""
         for door in self._desk.doors:
             door.abandon(why)
-        for _ in range(_ACCEPTING_TURNS):
+        for _ in range(ACCEPTING_TURNS):
             await asyncio.sleep(0)
 
     async def _drain(self, loop: asyncio.AbstractEventLoop) -> None:

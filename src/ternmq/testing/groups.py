@@ -15,6 +15,10 @@ from ternmq.model.words import counted
 from ternmq.server.engine.engine import Core
 
 _LOOK_S: Final = 0.002
+_LEAST_S: Final = 1.0
+"""Least time that a broker is given to commit what it has."""
+Leading = Callable[[], Core | None]
+"""Returns the core of the broker that serves; None: no broker does."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -46,7 +50,7 @@ class Standing:
         return f"{told}, dead {self.dead}" if self.dead else told
 
 
-async def wait_idle(core: Core, topic: str, group: str, patience_s: float) -> None:
+async def wait_idle(core: Leading, topic: str, group: str, patience_s: float) -> None:
     """Wait as ``InProcessBroker.wait_idle``. In the broker's loop.
 
     Raises:
@@ -59,7 +63,9 @@ async def wait_idle(core: Core, topic: str, group: str, patience_s: float) -> No
         )
 
 
-async def wait_failed(core: Core, topic: str, group: str, messages: int, patience_s: float) -> None:
+async def wait_failed(
+    core: Leading, topic: str, group: str, messages: int, patience_s: float
+) -> None:
     """Wait as ``InProcessBroker.wait_failed``. In the broker's loop.
 
     Raises:
@@ -76,12 +82,12 @@ async def wait_failed(core: Core, topic: str, group: str, messages: int, patienc
 
 
 async def _until(
-    core: Core, topic: str, group: str, patience_s: float, reached: Callable[[Standing], bool]
+    core: Leading, topic: str, group: str, patience_s: float, reached: Callable[[Standing], bool]
 ) -> str:
     """Wait until a group reaches a state; return its current state on a timeout, else ""."""
     until = time.monotonic() + patience_s
     while True:
-        found = await _standing(core, topic, group)
+        found = await _standing(core(), topic, group, max(_LEAST_S, until - time.monotonic()))
         if isinstance(found, Standing) and reached(found):
             return ""
         if time.monotonic() > until:
@@ -89,9 +95,15 @@ async def _until(
         await asyncio.sleep(_LOOK_S)
 
 
-async def _standing(core: Core, topic: str, group: str) -> Standing | str:
+async def _standing(core: Core | None, topic: str, group: str, patience_s: float) -> Standing | str:
     """Return the state of a group, or why it is not known."""
-    await core.settle_down()
+    if core is None:
+        return "no broker leads"
+    await core.settle_down(patience_s)
+    if not core.works:
+        return "the broker has ended"
+    if core.broker.journal.committed < core.broker.journal.end:
+        return "records wait for a copy that counts and is lost: see `clock.advance`"
     queries = Queries(core.broker.ledger)
     try:
         count = len(core.broker.views.catalog.subscription(topic, group).queues)

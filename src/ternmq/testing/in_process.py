@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
@@ -13,42 +12,24 @@ from typing import Final, Self
 
 import numpy  # noqa: F401, ICN001 - not by a thread of the broker, in the middle of a test that forks
 
-from ternmq.broker.group.lease import LEASE_BITS, LEASE_LIMIT
-from ternmq.client.client import Client, leases_of
 from ternmq.client.content.broker_time import moved_clocks
 from ternmq.client.content.validation import check_positive, seconds_of
 from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.client.process import pickling
-from ternmq.client.process.forking import watched
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.disk.port import Disk
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.specs import INSTANCE_GROUPS, check_group
-from ternmq.model.types import HOUR_US
 from ternmq.model.words import article
 from ternmq.server.app import Server
 from ternmq.server.engine.engine import Core
 from ternmq.settings import Mode, load
-from ternmq.sync.client import Client as BlockingClient
 from ternmq.testing import groups
 from ternmq.testing.clock import ManualClock
+from ternmq.testing.passage import Passage, end_runs, tell_of_leases
 
 START_S: Final = 30.0
 """Most seconds that starting or stopping may take."""
-HANDLING_S: Final = 2.0
-"""Most seconds that ``advance`` waits for consumers."""
-CONNECTING_S: Final = 5.0
-"""Most seconds to wait for consumers that were connected before a start."""
-BEFORE_S: Final = 0.2
-"""Most seconds that ``advance`` waits for consumers to settle what they had before time moved, and
-to pull again."""
-_LOOK_S: Final = 0.002
-_STRIDES: Final = 64
-"""Approximate number of stops of the clock on its way if nothing is due."""
-_LAST_US: Final = 10_000_000
-"""The clock moves this last part second by second: every periodic check has run by its end."""
-_LAST_STRIDE_US: Final = 1_000_000
-_NEVER: Final = 1 << 62
 
 
 class InProcessBroker(pickling.NotPickled):
@@ -103,13 +84,7 @@ class InProcessBroker(pickling.NotPickled):
         self._error: BaseException | None = None
         self._end: asyncio.Event
         self._clean = True
-        self._waited_for = -1
-        """Count of pulls and questions when ``advance`` last waited for consumers and checkers in
-        vain."""
-        self._listened = 0
-        """Number of pulls that waited when it was stopped: those consumers come back."""
-        self._offered = 0
-        """Number of clients with checkers when it was stopped."""
+        self._passage = Passage(clock or ManualClock())
 
     @property
     def clock(self) -> ManualClock:
@@ -173,8 +148,7 @@ class InProcessBroker(pickling.NotPickled):
         if thread is None:
             return
         self._clean = clean
-        self._listened = self._server.core.broker.parked_pulls
-        self._offered = len(self._server.hub.desk.checkers)
+        self._passage.ends(self._server)
         self._loop.call_soon_threadsafe(self._end.set)
         thread.join(START_S)
         if thread.is_alive():
@@ -204,19 +178,9 @@ class InProcessBroker(pickling.NotPickled):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._end_runs()
+        end_runs({self.port})
         self.stop()
         moved_clocks.pop(self.port, None)  # not earlier: its clients may wait for a restart
-
-    def _end_runs(self) -> None:
-        """End ``run`` of all its clients: else the thread of a worker would wait for it for ever.
-
-        A test that failed did not stop its worker.
-        """
-        clients: list[BlockingClient | Client] = [*watched(BlockingClient), *watched(Client)]
-        for client in clients:
-            if self.port in {address.port for address in client.options.addresses}:
-                client.stop(at_once=True)
 
     def _work(self) -> None:
         try:
@@ -276,7 +240,7 @@ class InProcessBroker(pickling.NotPickled):
         """
         name, patience = name_of(topic), seconds_of("timeout", timeout)
         check_group(group)
-        self._wait(lambda core: groups.wait_idle(core, name, group, patience))
+        self._wait(groups.wait_idle(self._core, name, group, patience))
 
     def wait_failed(
         self,
@@ -312,13 +276,17 @@ class InProcessBroker(pickling.NotPickled):
                 "wait_idle waits for it"
             )
         check_positive("messages", messages)
-        self._wait(lambda core: groups.wait_failed(core, name, group, messages, patience))
+        self._wait(groups.wait_failed(self._core, name, group, messages, patience))
 
-    def _wait(self, wait: Callable[[Core], Coroutine[object, object, None]]) -> None:
+    def _core(self) -> Core:
+        return self._server.core
+
+    def _wait(self, waiting: Coroutine[object, object, None]) -> None:
         """Wait for a coroutine in the broker's loop. Callable from any thread but the loop's."""
         if self._thread is None or not self._thread.is_alive():
+            waiting.close()
             raise RuntimeError("the broker does not run in this process: it was stopped or forked")
-        asyncio.run_coroutine_threadsafe(wait(self._server.core), self._loop).result()
+        asyncio.run_coroutine_threadsafe(waiting, self._loop).result()
 
     # -- time -------------------------------------------------------------------------------------
 
@@ -335,143 +303,9 @@ class InProcessBroker(pickling.NotPickled):
         asyncio.run_coroutine_threadsafe(self._move(target_us), self._loop).result()
 
     async def _move(self, target_us: int) -> None:
-        clock, core = self.clock, self._server.core
-        # A handler that ended just now may not have settled yet.
-        await self._quiet(0, BEFORE_S)
-        held = self._server.leased_rows()
-        listening, self._listened = max(core.broker.parked_pulls, self._listened), 0
-        if listening > core.broker.parked_pulls:
-            listening = await self._back(listening, CONNECTING_S)
-        await self._offered_again()
-        stride_us = max(_LAST_STRIDE_US, (target_us - clock.monotonic_us()) // _STRIDES)
-        while True:
-            calls = clock.leap(self._stop_us(target_us, stride_us))
-            core.clock_moved()
-            for due in calls:
-                due()
-            core.touch()
-            await self._quiet(held)
-            listening = await self._back(listening)
-            if clock.monotonic_us() >= target_us and self._event_us() > target_us:
-                break
-        await self._tell_of_leases()
-
-    def _event_us(self) -> int:
-        """Return the clock's time of the next timed event.
-
-        That is a retry, the end of a lease, a scheduled message that is due; or the beginning of an
-        hour in which some are due, for which the broker has no timers yet.
-        """
-        core = self._server.core
-        event_us = core.broker.timers.next_event_us()
-        far_us = self._far_us()
-        if event_us is None or far_us < event_us:
-            event_us = far_us
-        if event_us >= _NEVER:
-            return _NEVER
-        return self.clock.monotonic_us() + max(0, event_us - core.now_us())
-
-    def _far_us(self) -> int:
-        """Return when scheduled messages beyond the broker's horizon are to be put in order."""
-        broker = self._server.core.broker
-        schedule = broker.views.schedule
-        horizon = schedule.horizon_us // HOUR_US
-        hours = [hour for one in schedule.topics.values() for hour in one.hours if hour >= horizon]
-        return max(min(hours) * HOUR_US, broker.fulfilling.load_us) if hours else _NEVER
-
-    def _stop_us(self, target_us: int, stride_us: int) -> int:
-        """Return where the clock stops next.
-
-        At every event, and just before it: pulls whose wait ended meanwhile are repeated first, so
-        that what comes due finds them. Otherwise after a stride; near the end after a second.
-        """
-        now_us, event_us = self.clock.monotonic_us(), self._event_us()
-        last_us = max(now_us, target_us - _LAST_US)
-        if now_us < last_us:
-            idle_us = min(now_us + stride_us, last_us)
-        else:
-            idle_us = min(now_us + _LAST_STRIDE_US, target_us)
-        if event_us - 1 > now_us:
-            return min(idle_us, event_us - 1)
-        return min(event_us, target_us)
-
-    async def _tell_of_leases(self) -> None:
-        """Notify the clients of this process of their ended leases: they use other clocks.
-
-        Without a manual clock, a client notices this when it extends the lease.
-        """
-        core = self._server.core
-        there = {
-            (lease.id >> LEASE_BITS, lease.id & (LEASE_LIMIT - 1))
-            for progress in core.broker.views.progress.values()
-            for lease in progress.leases.values()
-        }
-        ended = [
-            lease
-            for lease in leases_of(self._server.port)
-            if (lease.epoch, lease.number) not in there
-        ]
-        for lease in ended:
-            lease.settler.lose_soon(lease)
-        until = time.monotonic() + BEFORE_S
-        while time.monotonic() < until:
-            if all(lease.lost for lease in ended):
-                return
-            await asyncio.sleep(_LOOK_S)
-
-    async def _back(self, listening: int, patience_s: float = BEFORE_S) -> int:
-        """Wait for consumers whose pull ended to pull again; return how many wait for messages.
-
-        A pull whose wait ended is answered empty and repeated by its consumer: what comes due in
-        between would find no waiting pull.
-        """
-        core = self._server.core
-        until = time.monotonic() + patience_s
-        while core.broker.parked_pulls < listening and time.monotonic() < until:
-            await asyncio.sleep(_LOOK_S)
-            await core.settle_down()
-        return min(listening, core.broker.parked_pulls)
-
-    async def _offered_again(self) -> None:
-        """Wait for the checkers that there were before a restart: the broker asks those it has."""
-        offered, self._offered = self._offered, 0
-        checkers = self._server.hub.desk.checkers
-        until = time.monotonic() + CONNECTING_S
-        while len(checkers) < offered and time.monotonic() < until:
-            await asyncio.sleep(_LOOK_S)
-            await self._server.core.settle_down()
-
-    async def _quiet(self, held: int, patience_s: float = HANDLING_S) -> None:
-        """Wait until the broker has nothing to do, and all that it handed out is done.
-
-        Args:
-            held: Rows that were leased before time moved: their settles are not waited for.
-            patience_s: Most seconds to wait for those that got something.
-        """
-        core, server = self._server.core, self._server
-        checkers = server.hub.desk.checkers
-        handed = -1
-        until = 0.0
-        while True:
-            await core.settle_down()
-            due = core.broker.next_deadline_us()
-            if due is not None and due <= core.now_us():
-                core.touch()
-            elif core.broker.fulfilling.reads:
-                core.touch()  # which submits a read that still waits
-                await asyncio.sleep(_LOOK_S)
-            elif server.leased_rows() <= held and not checkers.open:
-                return
-            elif server.hub.counters.pulls + checkers.asked != handed:
-                handed = server.hub.counters.pulls + checkers.asked
-                until = time.monotonic() + patience_s
-            elif time.monotonic() > until:
-                self._waited_for = handed
-                return
-            elif handed == self._waited_for:
-                return  # they had their time before
-            else:
-                await asyncio.sleep(_LOOK_S)
+        await self._passage.begin(self._server)
+        await self._passage.go(self._server, target_us)
+        await tell_of_leases(self._server)
 
 
 @contextmanager

@@ -2,10 +2,12 @@
 
 ``ternmq_broker``
     A fresh broker in memory for each test, with a manual clock.
+``ternmq_cluster``
+    A fresh primary with one replica for each test, in memory, with a manual clock.
 ``ternmq_settings``
-    The settings of that broker; override it if others are needed.
+    The settings of those brokers; override it if others are needed.
 ``ternmq_url``
-    Its address.
+    The address of ``ternmq_broker``.
 ``ternmq_import``
     Imports a program whose client is made at its import, so that it uses that broker.
 """
@@ -20,11 +22,12 @@ import pytest
 
 if TYPE_CHECKING:
     from ternmq.testing.in_process import InProcessBroker
+    from ternmq.testing.in_process_cluster import Cluster
 
 
 @pytest.fixture
 def ternmq_settings() -> dict[str, object]:
-    """Return settings of the test's broker by name; a test or conftest.py may override it."""
+    """Return settings of the test's brokers by name; a test or conftest.py may override it."""
     return {}
 
 
@@ -34,6 +37,15 @@ def ternmq_broker(ternmq_settings: dict[str, object]) -> Iterator[InProcessBroke
     from ternmq.testing.in_process import broker
 
     with broker(settings=ternmq_settings) as one:
+        yield one
+
+
+@pytest.fixture
+def ternmq_cluster(ternmq_settings: dict[str, object]) -> Iterator[Cluster]:
+    """Yield a new primary with one replica, whose time the test moves."""
+    from ternmq.testing.in_process_cluster import cluster
+
+    with cluster(settings=ternmq_settings) as one:
         yield one
 
 

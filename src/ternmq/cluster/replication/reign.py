@@ -166,6 +166,11 @@ class Reign:
 
     # -- the members ------------------------------------------------------------------------------
 
+    @property
+    def changes(self) -> bool:
+        """Whether a change of the members is on its way."""
+        return self._pending is not None
+
     def begin_change(self, now_us: int, end: Position) -> Change | None:
         """Begin a change of the members, if one is due: from now on old and new members count.
 

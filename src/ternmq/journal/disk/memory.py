@@ -88,7 +88,7 @@ class MemoryDisk:
         start = folder + "/"
         return sorted(
             name[len(start) :]
-            for name in self._files
+            for name in list(self._files)  # another thread may make a file meanwhile
             if name.startswith(start) and "/" not in name[len(start) :]
         )
 
@@ -118,7 +118,7 @@ class MemoryDisk:
 
     def free_bytes(self) -> int:
         """Return the unused bytes of ``capacity``, never less than 0."""
-        return max(0, self.capacity - sum(map(len, self._files.values())))
+        return max(0, self.capacity - sum(map(len, list(self._files.values()))))
 
     def total_bytes(self) -> int:
         """Return ``capacity``."""

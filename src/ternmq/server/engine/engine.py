@@ -555,8 +555,13 @@ class Core:
 
     # -- the end ----------------------------------------------------------------------------------
 
+    @property
+    def works(self) -> bool:
+        """Whether it takes turns: it has neither failed nor been closed."""
+        return self.failure is None and not self._closed
+
     async def settle_down(self, most_s: float | None = None) -> None:
-        """Wait until all records are committed and all answers were handed out.
+        """Wait until all records are committed and all answers were handed out, or it ends.
 
         Args:
             most_s: Longest wait in seconds; None: no limit.
@@ -565,7 +570,7 @@ class Core:
         until = None if most_s is None else self.loop.time() + most_s
         self._settles_down = True
         try:
-            while self.failure is None and (until is None or self.loop.time() < until):
+            while self.works and (until is None or self.loop.time() < until):
                 if self._syncing or self.cold_reads:
                     await asyncio.sleep(0.0005)  # a thread works, and wakes the loop
                 elif self._turn is not None:

@@ -44,10 +44,13 @@ class Folder:
         path: The folder.
         group: The broker group of the settings.
         broker: The broker's name.
+        disk: What is looked at in the place of the folder, whose path then only names it; None: the
+            folder.
     """
 
-    def __init__(self, path: Path, group: str, broker: str) -> None:
+    def __init__(self, path: Path, group: str, broker: str, disk: Disk | None = None) -> None:
         self._path = path
+        self._disk = disk
         self._identity: Identity | None = None
         self._group = group
         self._broker = broker
@@ -58,7 +61,7 @@ class Folder:
         Raises:
             SettingsError: It is, or its IDENTITY is damaged.
         """
-        found = identity.read(self._path)
+        found = self._read()
         if found is None:
             return
         for what, here, wanted in (
@@ -77,7 +80,7 @@ class Folder:
         Raises:
             SettingsError: It holds another journal.
         """
-        found = self._identity = identity.read(self._path)
+        found = self._identity = self._read()
         if found is not None:
             if found.journal_number != record.journal:
                 raise SettingsError(
@@ -97,10 +100,7 @@ class Folder:
                 f"{self._path} has a journal of its own, and broker group {self._group!r} has "
                 "another: a broker joins with an empty folder"
             )
-        self._path.mkdir(parents=True, exist_ok=True)
-        found = Identity.of(self._group, record.journal, self._broker, whole=mine)
-        identity.write(self._path, found)
-        self._identity = found
+        self._write(Identity.of(self._group, record.journal, self._broker, whole=mine))
 
     @property
     def is_whole(self) -> bool:
@@ -125,9 +125,7 @@ class Folder:
 
     def _put_whole(self, *, whole: bool) -> None:
         assert self._identity is not None
-        found = msgspec.structs.replace(self._identity, whole=whole)
-        identity.write(self._path, found)
-        self._identity = found
+        self._write(msgspec.structs.replace(self._identity, whole=whole))
 
     def epoch_to_begin_with(self) -> Epoch:
         """Return the epoch of a group that begins with this folder: that of its journal, or 0.
@@ -136,7 +134,7 @@ class Folder:
             SettingsError: The folder belonged to a group, so that the record must be there.
             JournalError: The journal is damaged.
         """
-        if identity.read(self._path) is not None:
+        if self._read() is not None:
             raise SettingsError(
                 f"the coordinator has no record of broker group {self._group!r}, and {self._path} "
                 "belongs to it: it is another coordinator, or it has lost what it had. Nothing is "
@@ -165,9 +163,8 @@ class Folder:
         Raises:
             JournalError: It is damaged.
         """
-        if not self._path.is_dir():
-            return None
-        return holding_of(RealDisk(self._path, read_only=True), floor)
+        disk = self._looked_at()
+        return None if disk is None else holding_of(disk, floor)
 
     def check_to_lead(
         self, record: Leadership, progress: Progress | None, holding: Holding | None
@@ -176,7 +173,8 @@ class Folder:
         check_holding(str(self._path), self._broker, self._group, record, progress, holding)
 
     def _ending(self) -> Ending | None:
-        return find_end(RealDisk(self._path, read_only=True)) if self._has_journal() else None
+        disk = self._looked_at()
+        return find_end(disk) if disk is not None and _has_journal(disk) else None
 
     def _has(self, floor: Floor) -> bool:
         """Return whether the folder's journal has the record of a floor."""
@@ -184,7 +182,27 @@ class Folder:
         return found is not None and found.floor_crc == floor.crc
 
     def _has_journal(self) -> bool:
-        return self._path.is_dir() and _has_journal(RealDisk(self._path, read_only=True))
+        disk = self._looked_at()
+        return disk is not None and _has_journal(disk)
+
+    def _looked_at(self) -> Disk | None:
+        """Return the disk to look at; None: there is no folder."""
+        if self._disk is not None:
+            return self._disk
+        return RealDisk(self._path, read_only=True) if self._path.is_dir() else None
+
+    def _read(self) -> Identity | None:
+        if self._disk is not None:
+            return identity.read_on(self._disk)
+        return identity.read(self._path)
+
+    def _write(self, found: Identity) -> None:
+        if self._disk is not None:
+            identity.write_on(self._disk, found)
+        else:
+            self._path.mkdir(parents=True, exist_ok=True)
+            identity.write(self._path, found)
+        self._identity = found
 
 
 def holding_of(disk: Disk, floor: Floor | None) -> Holding | None:

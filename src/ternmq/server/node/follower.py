@@ -21,6 +21,7 @@ from ternmq.cluster.replication.standing import Loyalty
 from ternmq.journal.copy.copy import CommittedCut, Copy, CopySyncJob
 from ternmq.journal.copy.damaged import cut_before_damage
 from ternmq.journal.copy.indexing import CopyIndex, IndexJob
+from ternmq.journal.disk.port import Disk
 from ternmq.journal.disk.real import RealDisk
 from ternmq.journal.index.open import hints
 from ternmq.journal.log.copy_file import read_note
@@ -66,6 +67,8 @@ class Replica:
         now_us: A clock that nobody sets, and that goes on while the machine sleeps.
         lacking: Called, in a thread, before bytes of the folder that were durable are given up:
             makes durable that the folder does not have everything any more.
+        steady_us: The clock by which the primary's broker time goes on here; None: ``now_us``.
+        disk: The data root; None: the folder of the settings.
 
     Attributes:
         copy: The copy; None while the folder is empty.
@@ -79,6 +82,9 @@ class Replica:
         loyalty: Loyalty,
         now_us: Callable[[], int],
         lacking: Callable[[], None],
+        *,
+        steady_us: Callable[[], int] | None = None,
+        disk: Disk | None = None,
     ) -> None:
         self.settings = settings
         self.incarnation = incarnation
@@ -87,8 +93,10 @@ class Replica:
         self.copy: Copy | None = None
         self.index: CopyIndex | None = None
         self.journal = 0
-        self.disk: RealDisk
+        self.disk: Disk
         self._give_up = lacking
+        self._disk = disk
+        self._steady_us = steady_us or now_us
         self._threads: list[SyncThread] = []
         self._stream: _Stream | None = None
         self._lacking = Epoch(0)
@@ -116,7 +124,7 @@ class Replica:
             UnknownRecordKind, DiskError, OSError: The folder cannot be used as it is.
         """
         self.journal = journal
-        self.disk = RealDisk(self.settings.data)
+        self.disk = self._disk if self._disk is not None else RealDisk(self.settings.data)
         self.disk.lock()
         try:
             self.copy = await asyncio.to_thread(self._open)
@@ -314,7 +322,7 @@ class Replica:
 
     def hear_time(self, broker_time_us: int) -> None:
         """Note the primary's broker time."""
-        self._time = broker_time_us, self.now_us()
+        self._time = broker_time_us, self._steady_us()
 
     @property
     def broker_time_us(self) -> int | None:
@@ -322,7 +330,7 @@ class Replica:
         if self._time is None:
             return None
         told_us, at_us = self._time
-        return told_us + self.now_us() - at_us
+        return told_us + self._steady_us() - at_us
 
 
 class _Stream(asyncio.Protocol):

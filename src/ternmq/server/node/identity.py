@@ -19,10 +19,12 @@ import msgspec
 from msgspec import Meta
 
 from ternmq import files
-from ternmq.model.errors import SettingsError
+from ternmq.journal.disk.port import Disk
+from ternmq.model.errors import FileMissing, SettingsError
 
 NAME: Final = "IDENTITY"
 FORMAT: Final = 1
+_NEW: Final = f"{NAME}.new"
 _MAX_BYTES: Final = 4096
 
 _Name = Annotated[str, Meta(min_length=1, max_length=127)]
@@ -72,6 +74,27 @@ def read(folder: Path) -> Identity | None:
             data = file.read(_MAX_BYTES)
     except FileNotFoundError:
         return None
+    return _decoded(data, str(path))
+
+
+def read_on(disk: Disk) -> Identity | None:
+    """Return the identity that a disk has; None if it has none.
+
+    Raises:
+        SettingsError: As ``read``.
+        DiskError: It cannot be read.
+    """
+    try:
+        file = disk.open(NAME)
+    except FileMissing:
+        return None
+    try:
+        return _decoded(file.pread(_MAX_BYTES, 0), NAME)
+    finally:
+        file.close()
+
+
+def _decoded(data: bytes, path: str) -> Identity:
     try:
         return msgspec.json.decode(data, type=Identity)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -87,4 +110,26 @@ def write(folder: Path, identity: Identity) -> None:
     Raises:
         OSError: The file cannot be written.
     """
-    files.write(folder / NAME, msgspec.json.encode(identity) + b"\n", files.SHARED)
+    files.write(folder / NAME, _encoded(identity), files.SHARED)
+
+
+def write_on(disk: Disk, identity: Identity) -> None:
+    """Give a disk its identity, durably.
+
+    Raises:
+        DiskError: The file cannot be written.
+    """
+    data = _encoded(identity)
+    disk.allocate(_NEW, len(data))
+    file = disk.open(_NEW)
+    try:
+        file.pwrite(data, 0)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(_NEW, NAME)
+    disk.sync_folder("")
+
+
+def _encoded(identity: Identity) -> bytes:
+    return msgspec.json.encode(identity) + b"\n"

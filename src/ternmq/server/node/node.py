@@ -20,7 +20,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,11 +33,13 @@ from ternmq.cluster.coordination.record import BadRecord, Leadership, Member, Wr
 from ternmq.cluster.coordination.wishes import Change, Failover, GroupSettings, Order
 from ternmq.cluster.replication.settings import CopySettings
 from ternmq.cluster.replication.standing import Loyalty, MayNotStand, succession
+from ternmq.journal.disk.port import Disk
 from ternmq.model.errors import JournalError, SettingsError
 from ternmq.model.types import Epoch, Position
 from ternmq.model.units import Address, read_address
 from ternmq.model.version import __version__
 from ternmq.server.app import EXIT_FAILED, EXIT_OK, Server, run_in_loop
+from ternmq.server.engine.clocks import Clocks
 from ternmq.server.node.folder import Folder, Holding
 from ternmq.server.node.follower import Replica
 from ternmq.server.node.outlook import Outlook
@@ -76,11 +78,16 @@ class Node:
         new_admin_token: As for ``Server``, the first time that this broker leads.
         copying: How followers are judged, the same for all brokers of the group.
         coordinator: The store; None: the one that the settings name.
+        disk: The data root; None: the folder of the settings. For tests, as the next two.
+        clocks: Of the broker that leads; None: the machine's.
+        now_us: The clock of promises and silence: nobody sets it, and it goes on while the machine
+            sleeps.
 
     Attributes:
         port: Port at which it listens; 0 before ``start``.
         incarnation: Number of this process.
-        server: The broker while it leads, else None.
+        server: The broker while it leads and serves, else None.
+        reigning: The reign of this process; None: it has none.
         stopping: Set it to stop.
     """
 
@@ -91,27 +98,34 @@ class Node:
         new_admin_token: bool = False,
         copying: CopySettings | None = None,
         coordinator: Coordinator | None = None,
+        disk: Disk | None = None,
+        clocks: Clocks | None = None,
+        now_us: Callable[[], int] = boot_us,
     ) -> None:
         self.settings = settings
         self.copying = copying or CopySettings()
         self.incarnation = secrets.randbits(63) | 1
         self.port = 0
         self.server: Server | None = None
+        self.reigning: Reigning | None = None
         self.stopping = asyncio.Event()
         self._new_admin_token = new_admin_token
         self._coordinator = coordinator
-        self._folder = Folder(Path(settings.data), settings.broker_group, settings.name)
+        self._disk = disk
+        self._clocks = clocks
+        self._now_us = now_us
+        self._killed = False
+        self._folder = Folder(Path(settings.data), settings.broker_group, settings.name, disk)
         self._group: Group
-        self._loyalty = Loyalty(self.copying, Epoch(0), boot_us())
+        self._loyalty = Loyalty(self.copying, Epoch(0), self._now_us())
         self._doorway: Doorway | None = None
-        self.outlook = Outlook(settings, self.me, boot_us)
+        self.outlook = Outlook(settings, self.me, self._now_us)
         self._porch = Porch(self._who_leads, self.outlook.routes)
         self._record: Leadership | None = None
         self._settings = GroupSettings()
         self._order: Order | None = None
-        self._reigning: Reigning | None = None
         self._present: dict[str, Presence] = {}
-        self._epoch_since_us = boot_us()
+        self._epoch_since_us = self._now_us()
         """When this process read of the present epoch first."""
         self._hint = asyncio.Event()
         self._news = asyncio.Event()
@@ -236,8 +250,13 @@ class Node:
             await self._close()
         return EXIT_OK
 
+    def kill(self) -> None:
+        """Have ``run`` end like a process that is killed: nobody is notified. For tests."""
+        self._killed = True
+        self.stopping.set()
+
     async def _close(self) -> None:
-        self._porch.close()
+        await self._porch.close()
         await self.outlook.close()
         if self._doorway is not None:
             self._doorway.close()
@@ -271,15 +290,18 @@ class Node:
         while True:
             self._hint.clear()
             try:
-                await self._read()
+                await self.look()
             except Exception:
                 log.exception("reading the leadership record failed; it is tried again")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S):
                     await self._hint.wait()
 
-    async def _read(self) -> Leadership | None:
-        """Read the record once; return it, or None if the coordinator has none or does not say."""
+    async def look(self) -> Leadership | None:
+        """Read the record and who is there, once.
+
+        Return the record, or None if the coordinator has none or does not say.
+        """
         try:
             found = await self._group.read()
             present = await self._group.present()
@@ -296,12 +318,12 @@ class Node:
         self.outlook.learned(found, self._present)
         if found is not None:
             if self._record is None or self._record.epoch != found.epoch:
-                self._epoch_since_us = boot_us()
+                self._epoch_since_us = self._now_us()
             self._record = found
-            self._loyalty.learns(found.epoch, boot_us())
-            if self._reigning is not None:
-                self._reigning.learned(found)
-                self._reigning.heed(self._settings)
+            self._loyalty.learns(found.epoch, self._now_us())
+            if self.reigning is not None:
+                self.reigning.learned(found)
+                self.reigning.heed(self._settings)
         self._news.set()
         return found
 
@@ -326,7 +348,7 @@ class Node:
 
         If there is none, the broker group begins with this broker.
         """
-        record = await self._read()
+        record = await self.look()
         if record is not None:
             self._folder.enter(record)
             return record
@@ -384,11 +406,17 @@ class Node:
     async def _follow(self, record: Leadership) -> Leadership | None:
         """Copy from the primary; return the record by which this broker leads, or None."""
         replica = Replica(
-            self.settings, self.incarnation, self._loyalty, boot_us, self._folder.make_partial
+            self.settings,
+            self.incarnation,
+            self._loyalty,
+            self._now_us,
+            self._folder.make_partial,
+            steady_us=None if self._clocks is None else self._clocks.monotonic_us,
+            disk=self._disk,
         )
         await replica.open(record.journal, self._committed)
         # Whoever leads now may just have begun: it has a lease's time to be heard of.
-        self._loyalty.promises(boot_us())
+        self._loyalty.promises(self._now_us())
         self.outlook.follows(replica)
         why = said = ""
         try:
@@ -400,13 +428,13 @@ class Node:
                 if why != said:
                     log.info("%s", why)
                 said = why
-                if self._may_stand():
+                if self.may_stand():
                     break
                 await self._pause(_AGAIN_S)
             else:
                 return None
             await replica.stop()  # everything is on the disk, and nothing is acknowledged any more
-            newest = await self._read()
+            newest = await self.look()
             holding = None if newest is None else replica.holding(newest.floor)
         finally:
             self._begins_us = replica.broker_time_us
@@ -431,7 +459,7 @@ class Node:
                 newest = self._record or record
                 if newest.primary != record.primary or newest.epoch > replica.epoch > 0:
                     return f"{newest.primary} leads epoch {newest.epoch}"
-                if self._may_stand():
+                if self.may_stand():
                     return ""
                 if not self._folder.is_whole and replica.is_whole:
                     self._folder.make_whole()
@@ -445,7 +473,7 @@ class Node:
             with contextlib.suppress(asyncio.CancelledError):
                 await copying
 
-    def _may_stand(self) -> bool:
+    def may_stand(self) -> bool:
         """Return whether this process is a member, and no promise of it holds any more."""
         record = self._record
         return (
@@ -456,7 +484,7 @@ class Node:
             and (self._folder.is_whole or self.settings.follower is not Follower.SYNCED)
             and not self._told  # else the coordinator is away, and it would only stop to follow
             and (self._settings.failover is not Failover.OPERATOR or self._ordered(Change.PROMOTE))
-            and self._loyalty.may_stand(boot_us())
+            and self._loyalty.may_stand(self._now_us())
         )
 
     def _begins(self, record: Leadership) -> bool:
@@ -468,7 +496,7 @@ class Node:
         floor, there = record.floor, self._present.get(record.primary)
         if there is None or (floor is not None and floor.epoch == record.epoch):
             return False
-        return boot_us() - self._epoch_since_us < _BEGINNING_US
+        return self._now_us() - self._epoch_since_us < _BEGINNING_US
 
     def _ordered(self, change: Change) -> bool:
         """Return whether an operator asks for a change of the primary of this epoch.
@@ -506,13 +534,13 @@ class Node:
             self._say(f"the coordinator returned a record that is not valid: {error}")
             await self._pause(_AGAIN_S)
             return None
-        record = await self._read()
+        record = await self.look()
         if record is None or isinstance(progress, Unknown):
             await self._pause(_AGAIN_S)
             return None
         if holding is not None and holding.floor != record.floor:
             return None  # the record has changed since; the journal is looked at again
-        if record.primary != self.settings.name and not self._may_stand():
+        if record.primary != self.settings.name and not self.may_stand():
             return None  # another member was faster, or this one is none any more
         try:
             wanted = succession(
@@ -537,19 +565,21 @@ class Node:
         settings = msgspec.structs.replace(
             self.settings, listen=Address(self.settings.listen.host, self.port)
         )
-        reigning = self._reigning = Reigning(
+        reigning = self.reigning = Reigning(
             self._group,
             record,
             settings,
             self.copying,
-            boot_us,
+            self._now_us,
             doorway=self._doorway,
             begins_us=self._begins_us,
         )
         self._begins_us = None
-        self._porch.close()
+        await self._porch.close()
         server = Server(
             settings,
+            disk=self._disk,
+            clocks=self._clocks,
             new_admin_token=self._new_admin_token,
             reigning=reigning,
             view=self.outlook,
@@ -578,7 +608,7 @@ class Node:
             return await self._reign(server, reigning, waits)
         finally:
             self._committed = max(self._committed, reigning.commit_mark)
-            self.server = self._reigning = None
+            self.server = self.reigning = None
             self.outlook.leads(None, None)
             for task in waits:
                 task.cancel()
@@ -606,6 +636,10 @@ class Node:
                 await server.abandon()
                 self._check_to_go_on(reigning)
                 return None
+            if self._killed:
+                await reigning.end()
+                await server.abandon()
+                return EXIT_OK
             if self.stopping.is_set():
                 log.info("stopping")
                 await server.close()

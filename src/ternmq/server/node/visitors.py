@@ -104,10 +104,10 @@ class Porch:
             lambda: Visitor(self._visitors, self._why, self._routes), tls
         )
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Accept no more; end the connections."""
-        if self._accepting is not None:
-            self._accepting.close()
-            self._accepting = None
+        accepting, self._accepting = self._accepting, None
+        if accepting is not None:
+            await accepting.end()
         for one in list(self._visitors):
             one.abort()

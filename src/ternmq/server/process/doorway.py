@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from typing import Final
 
 _BACKLOG: Final = 512
+ACCEPTING_TURNS: Final = 6
+"""Turns of the loop to wait. By asyncio's source it takes three from an accepted connection to its
+peer; this is also enough for a transport to close."""
 
 
 @dataclass(slots=True)
@@ -32,8 +35,20 @@ class Accepting:
         """The sockets at which they accept."""
         return [each for one in self.servers for each in one.sockets]
 
+    async def end(self) -> None:
+        """Accept no more.
+
+        What asyncio has accepted becomes a connection first: closing the server would lose it.
+        """
+        loop = asyncio.get_running_loop()
+        for one in self.sockets:
+            loop.remove_reader(one.fileno())
+        for _ in range(ACCEPTING_TURNS):
+            await asyncio.sleep(0)
+        self.close()
+
     def close(self) -> None:
-        """Accept no more; the sockets of the doorway stay open."""
+        """Accept no more, at once; the sockets of the doorway stay open."""
         for one in self.servers:
             one.close()
 

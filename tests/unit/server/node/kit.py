@@ -34,7 +34,7 @@ def core_of(primary: Node) -> Core:
 
 def has_member(primary: Node) -> bool:
     """Return whether a follower counts."""
-    reign = primary._reigning
+    reign = primary.reigning
     return (
         reign is not None
         and reign.primary is not None

@@ -54,7 +54,7 @@ async def test_a_follower_comes_back_while_the_coordinator_is_away(tmp_path: Pat
         for one in (a, b):
             coordinator_of(one).cut = True
         await until(lambda: b._told, "b knows that the coordinator is away", 30)
-        reign = a._reigning
+        reign = a.reigning
         assert reign is not None
         assert reign.primary is not None
         (link,) = reign.primary._links

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ternmq.cluster.coordination.record import Floor, Leadership, Member, Progress, Writer
+from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.disk.real import RealDisk
 from ternmq.journal.log.journal import Journal
 from ternmq.journal.recovery.recovery import open_journal
@@ -128,6 +129,35 @@ def test_a_damaged_identity_is_said(tmp_path: Path) -> None:
     )
     with pytest.raises(SettingsError, match="newer version"):
         folder(tmp_path).check()
+
+
+def test_a_disk_in_the_place_of_the_folder(tmp_path: Path) -> None:
+    """The testing kit gives one. It has the files of the folder, and the folder is not made."""
+    disk, path = MemoryDisk(), tmp_path / "data"
+
+    def one(broker: str = "b") -> Folder:
+        return Folder(path, "main", broker, disk)
+
+    one().check()
+    one().enter(record("a"))
+    assert identity.read_on(disk) == Identity.of("main", JOURNAL, "b", whole=False)
+    with pytest.raises(SettingsError, match="is the folder of broker 'b'"):
+        one("a").check()
+    found = one()
+    found.enter(record("a"))
+    assert not found.is_whole
+    found.make_whole()
+    assert identity.read_on(disk) == Identity.of("main", JOURNAL, "b")
+    assert one().holding(None) is None
+    _append(open_journal(disk, wall_us=1, segment_size=SEGMENT, min_epoch=Epoch(3))[0], 2)
+    held = one().holding(None)
+    assert held is not None
+    assert held.epoch == 3
+    assert not path.exists()
+    file = disk.open(identity.NAME)
+    file.pwrite(b"}", 0)
+    with pytest.raises(SettingsError, match="IDENTITY is damaged"):
+        one().check()
 
 
 def test_a_group_begins_with_the_epoch_of_the_folder(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ async def test_a_member_leads_when_the_sync_of_the_primary_hangs(
     syncs.hang = True
     core.broker.holding.put(core.now_us(), "alone", 0)
     core.touch()
-    reign = a._reigning
+    reign = a.reigning
     assert reign is not None
     await until(lambda: core.syncing is not None and reign._ticks_of_sync > 5, "the sync hangs")
     assert core.failure is None, "a broker that nobody can replace waits for its disk"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -38,7 +41,7 @@ async def opened() -> AsyncIterator[int]:
     doorway = Doorway("127.0.0.1", 0)
     await porch.open(doorway, None)
     yield doorway.port
-    porch.close()
+    await porch.close()
     doorway.close()
 
 
@@ -87,7 +90,7 @@ async def test_who_gives_no_routes_refuses_all_the_same() -> None:
     greeting = msgspec.structs.replace(hello(), routes=True)
     (event,) = session.receive(await answered(doorway.port, session.hello(greeting)))
     assert isinstance(event, Refusal)
-    porch.close()
+    await porch.close()
     doorway.close()
 
 
@@ -131,15 +134,31 @@ async def test_who_comes_while_nobody_accepts_is_served_by_the_next() -> None:
     second = Porch(lambda: "the second", lambda: None)
     await first.open(doorway, None)
     assert b"the first" in await answered(doorway.port, ClientSession().hello(hello()))
-    first.close()
+    await first.close()
     waiting = asyncio.create_task(answered(doorway.port, ClientSession().hello(hello())))
     await asyncio.sleep(0)
     await second.open(doorway, None)
     assert b"the second" in await waiting
-    second.close()
+    await second.close()
     doorway.close()
     with pytest.raises(OSError, match=r"refused|Connect"):
         await asyncio.open_connection("127.0.0.1", doorway.port)
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_who_has_just_been_accepted_is_not_lost(turns: int) -> None:
+    """asyncio forgets a socket that it has accepted when the server is closed: nobody closes it."""
+    doorway = Doorway("127.0.0.1", 0)
+    porch = Porch(lambda: "nobody", lambda: None)
+    await porch.open(doorway, None)
+    with socket.create_connection(("127.0.0.1", doorway.port), DEADLINE) as peer:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await porch.close()
+        doorway.close()
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.to_thread(peer.recv, 1) == b""
+    gc.collect()  # an unclosed socket is a warning, and that is an error
 
 
 async def test_a_port_that_is_taken_is_refused() -> None:
