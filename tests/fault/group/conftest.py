@@ -19,6 +19,7 @@ SHORT: Final = (
     "test_behind.py::test_a_wiped_replica_is_brought_up",
     "test_wrong.py::test_an_old_copy_of_the_folder_in_the_place_of_the_primarys",
     "test_disks.py::test_a_sync_that_fails_once[primary]",
+    "test_loss.py::test_a_primary_that_was_stopped_meanwhile_gives_up_what_it_had_answered",
 )
 """Ends of the ids of these tests."""
 
