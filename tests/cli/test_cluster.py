@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -26,7 +28,7 @@ from ternmq.cluster.coordination.record import (
 from ternmq.cluster.coordination.wishes import Change, Copying, Failover, GroupSettings, Order
 from ternmq.model.types import Epoch, Position
 from tests.black_box.process import DEADLINE
-from tests.cli.conftest import CommandLine
+from tests.cli.conftest import CommandLine, Processes
 
 NUMBERS = {"a": 0xA, "b": 0xB, "c": 0xC}
 
@@ -321,6 +323,23 @@ def test_a_promotion_asks_unless_nobody_leads(cli: CommandLine, pair: Others) ->
     found = cli("cluster", "promote", "b", "--json").json
     assert (found["primary"], found["epoch"], found["before"]) == ("b", 2, "a")
     assert pair.orders[0].change is Change.PROMOTE
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_order_of_a_command_that_was_stopped_is_withdrawn(
+    cli: CommandLine, pair: Others, processes: Processes, number: signal.Signals
+) -> None:
+    """Else it would be carried out when nobody waits for it any more."""
+    processes.environment["TERNMQ_CLUSTER"] = pair.url
+    command = processes.start("cluster", "switch", "--to", "b", "--wait", "60s")
+    until = time.monotonic() + DEADLINE
+    while cli("cluster", "status", "--json").json["order"] is None:
+        assert time.monotonic() < until
+        assert command.poll() is None
+    command.send_signal(number)
+    command.communicate(timeout=DEADLINE)
+    assert command.returncode != 0
+    assert cli("cluster", "status", "--json").json["order"] is None
 
 
 # -- with a loss ----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from datetime import timedelta
 from typing import Any, Final
@@ -217,7 +218,12 @@ async def _carry_out(
         accepted=None if loss is None else loss.accepted,
     )
     changed(await cluster.group.put_order(order))
-    record = await _outcome(cluster, order, began + wait.total_seconds())
+    try:
+        record = await _outcome(cluster, order, began + wait.total_seconds())
+    except BaseException:  # Ctrl-C: nobody waits for the change any more
+        with contextlib.suppress(Failed):
+            await _withdraw(cluster, order)
+        raise
     if record.epoch == order.epoch:
         record = await _withdraw(cluster, order)
     waited = output.span(wait.total_seconds())

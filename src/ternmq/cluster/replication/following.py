@@ -83,6 +83,8 @@ class Following:
         heard_us: When something was received last.
         parted: Position at which the copy was cut, because the histories part there; None: it was
             not cut.
+        given_up: The commit mark that the copy was told before it was cut below it, since an
+            operator accepted that; None: it was not.
 
     Raises:
         OldEpoch: It must not follow this primary.
@@ -108,6 +110,7 @@ class Following:
         self.commit = self.durable = self.primary_end = Position(0)
         self.heard_us = now_us
         self.parted: Position | None = None
+        self.given_up: Position | None = None
         self._copy = copy
         self._loyalty = loyalty
         self._synced_only = synced_only
@@ -247,8 +250,11 @@ class Following:
             crc, _, length, _, kind, *_ = HEADER.unpack_from(data, index)
             own = copy.record(at)
             if own is None or own.crc != crc:
+                committed = copy.committed
                 copy.cut(at, accept_loss=at >= self._promised)
                 self.parted = at
+                if at < committed:
+                    self.given_up = committed
                 break
             at = Position(at + length)
             index += HEADER_BYTES if kind == _PAD else length

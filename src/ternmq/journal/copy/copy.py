@@ -451,7 +451,9 @@ class Copy:
         if self._sync is not None or self._files.space.busy:
             raise ValueError("a job is at work")
         committed = self.committed if promised is None else min(promised, self.committed)
-        if committed > first:
+        # What is promised may have been removed here, before everything that was given up.
+        given_up = committed < self.committed and committed <= self.first
+        if committed > first and not given_up:
             raise ValueError(
                 f"the other journal begins at {first} and has nothing of this copy, of which "
                 f"{committed} is committed"

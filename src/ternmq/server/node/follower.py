@@ -145,7 +145,8 @@ class Replica:
             left = promised(copy, self.loss, Epoch(followed.epoch))
             committed = copy.committed
             copy.discard(first, promised=left)
-            self.note_loss(committed, left)
+            if left < committed:
+                self.note_loss(committed, left)
             copy = self.copy = None
         if copy is None:
             copy = Copy.make(
@@ -310,16 +311,15 @@ class Replica:
         self._lacking = epoch
 
     def note_loss(self, before: Position, committed: Position) -> None:
-        """Note a cut below the commit mark, if it was one.
+        """Note a cut below the commit mark.
 
         Args:
             before: The commit mark before.
             committed: What is left of it.
         """
-        if committed < before:
-            self.gave_up = True
-            log.warning("cut below the commit mark, from %d to %d, since an operator accepted this "
-                        "loss; what was cut is kept in repair/", committed, before)  # fmt: skip
+        self.gave_up = True
+        log.warning("cut below the commit mark, from %d to %d, since an operator accepted this "
+                    "loss; what was cut is kept in repair/", committed, before)  # fmt: skip
 
     @property
     def is_whole(self) -> bool:
@@ -480,13 +480,12 @@ class _Stream(asyncio.Protocol):
         self, following: Following, position: Position, epoch: Epoch, records: bytes
     ) -> None:
         replica, parted = self._replica, following.parted
-        assert replica.copy is not None
-        committed = replica.copy.committed
         following.records(position, epoch, records, replica.now_us())
-        replica.note_loss(committed, replica.copy.committed)
         if following.parted != parted and following.parted is not None:
             assert replica.index is not None
             replica.index.cut(following.parted)
+            if following.given_up is not None:
+                replica.note_loss(following.given_up, following.parted)
 
     def _begin(self, followed: Followed, now_us: int) -> None:
         if followed.journal != self._replica.journal or followed.broker != self._there.broker:

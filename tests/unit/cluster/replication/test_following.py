@@ -228,8 +228,9 @@ def parted_below_the_mark() -> tuple[Position, Primary, MemoryDisk]:
 def test_what_an_operator_gave_up_is_cut_and_kept_aside(below: int) -> None:
     parted, new, disk = parted_below_the_mark()
     back = Follower(disk, new, loss=Loss(Epoch(2), Position(parted - 300 * below)))
+    end = back.copy.end
     back.take(new)
-    assert back.following.parted == parted
+    assert (back.following.parted, back.following.given_up) == (parted, end)
     assert same(new, disk)
     assert back.copy.committed <= parted
     assert disk.names("repair")

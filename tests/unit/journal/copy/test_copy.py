@@ -701,6 +701,19 @@ def test_what_was_committed_is_kept_aside_if_its_loss_was_accepted(disk, promise
     assert (anew.first, anew.committed) == (first, promised)
 
 
+def test_a_copy_that_removed_all_that_is_promised_is_kept_aside_and_made_anew(disk):
+    copy = begun(disk)
+    follow(copy, OLD)
+    copy.tell(committed=OLD.end)
+    copy.sync_all()
+    copy.remove_below(Position(2 * SIZE), needs=OLD.end)
+    promised = OLD.ends[1]
+    assert 0 < promised < copy.first
+    copy.discard(Position(0), promised=promised)
+    assert [one for one in disk.names(REPAIR_FOLDER) if one.startswith("copy-")]
+    assert begun(disk).committed == promised
+
+
 def test_a_copy_is_not_discarded_for_a_journal_that_must_have_what_is_committed(disk):
     copy = begun(disk)
     follow(copy, OLD)
