@@ -192,12 +192,17 @@ def test_a_primary_that_was_stopped_meanwhile_gives_up_what_it_had_answered(pair
 
 
 @pytest.mark.timeout(240)
-def test_a_copy_that_nobody_waited_for_leads(pair: Brokers) -> None:
+@pytest.mark.parametrize("kind", ["asynchronous", "backup"])
+def test_a_copy_that_nobody_waited_for_leads(kind: str, pair: Brokers) -> None:
     operator = Operator(pair)
     with ternmq.sync.connect(pair.url, timeout=60) as client:
         client.admin.create_topic("t")
         client.admin.create_group("t", "g")
-        operator.run("set", "copy=asynchronous")
+        if kind == "asynchronous":
+            operator.run("set", "copy=asynchronous")
+        else:
+            pair.kill("b")
+            pair.start("b", follower="backup")
         wait(lambda: alone(pair, "a"), "b is no member")
         sent = send(client, "sent")
         end = extent(pair.data["a"]).end
@@ -208,7 +213,10 @@ def test_a_copy_that_nobody_waited_for_leads(pair: Brokers) -> None:
         wait(lambda: shows(operator, "b"), "b says how far its copy reaches")
         operator.run(*ACCEPT, "--yes")
         assert pulled(client, COUNT) == sent
-    assert alone(pair, "b")
+        assert alone(pair, "b")
+        if kind == "backup":  # whoever follows it is a member
+            pair.start("a")
+            pair.wait_until_whole()
 
 
 @pytest.mark.timeout(240)
