@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -19,13 +21,14 @@ from ternmq.cluster.coordination.record import (
     Leadership,
     Member,
     Progress,
+    Reach,
     Writes,
     leadership_key,
 )
 from ternmq.cluster.coordination.wishes import Change, Copying, Failover, GroupSettings, Order
 from ternmq.model.types import Epoch, Position
 from tests.black_box.process import DEADLINE
-from tests.cli.conftest import CommandLine
+from tests.cli.conftest import CommandLine, Processes
 
 NUMBERS = {"a": 0xA, "b": 0xB, "c": 0xC}
 
@@ -47,13 +50,13 @@ class Others:
 
         asyncio.run_coroutine_threadsafe(run(), self._loop).result(DEADLINE)
 
-    def begin(self, name: str, group: str = "main") -> None:
+    def begin(self, name: str, group: str = "main", reach: Reach | None = None) -> None:
         """Have a broker announce itself."""
 
         async def announce() -> None:
             self._coordinators[name] = one = await open_coordinator(self.url)
             mine = Group(one, group, name, NUMBERS[name])
-            await mine.announce(f"host-{name}:7117", tls=False, software="ternmq 1.0")
+            await mine.announce(f"host-{name}:7117", tls=False, software="ternmq 1.0", reach=reach)
 
         self.do(announce)
 
@@ -93,7 +96,7 @@ class Others:
 
         self.do(run)
 
-    def obey(self, winner: str) -> None:
+    def obey(self, winner: str, **more: object) -> None:
         """Carry out the next order, with this broker as the primary."""
 
         async def run() -> None:
@@ -113,6 +116,7 @@ class Others:
                     record, version=record.version + 1, writer=group.writer(), epoch=epoch,
                     primary=winner, floor=floor,
                     members=(Member(winner, NUMBERS[winner]),), why="an operator asks for it",
+                    **more,
                 )  # fmt: skip
                 assert isinstance(await group.change(record), Swapped)
 
@@ -319,6 +323,132 @@ def test_a_promotion_asks_unless_nobody_leads(cli: CommandLine, pair: Others) ->
     found = cli("cluster", "promote", "b", "--json").json
     assert (found["primary"], found["epoch"], found["before"]) == ("b", 2, "a")
     assert pair.orders[0].change is Change.PROMOTE
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_order_of_a_command_that_was_stopped_is_withdrawn(
+    cli: CommandLine, pair: Others, processes: Processes, number: signal.Signals
+) -> None:
+    """Else it would be carried out when nobody waits for it any more."""
+    processes.environment["TERNMQ_CLUSTER"] = pair.url
+    command = processes.start("cluster", "switch", "--to", "b", "--wait", "60s")
+    until = time.monotonic() + DEADLINE
+    while cli("cluster", "status", "--json").json["order"] is None:
+        assert time.monotonic() < until
+        assert command.poll() is None
+    command.send_signal(number)
+    command.communicate(timeout=DEADLINE)
+    assert command.returncode != 0
+    assert cli("cluster", "status", "--json").json["order"] is None
+
+
+# -- with a loss ----------------------------------------------------------------------------------
+
+LOSES = ("promote", "b", "--accept-loss")
+
+
+@pytest.fixture
+def fallen(others: Others) -> Others:
+    """Broker a, which led alone and is gone, and b, which is no member."""
+
+    async def progress(group: Group) -> None:
+        await group.put_progress(Progress(Epoch(3), Position(50_000)))
+
+    others.begin("a")
+    others.lead("a", "a", 3)
+    others.ask(progress)
+    others.end("a")
+    others.begin("b", reach=Reach(Epoch(3), Position(40_000), Position(39_000)))
+    return others
+
+
+def test_what_would_be_lost_is_said_before(cli: CommandLine, fallen: Others) -> None:
+    says = str(cli("cluster", "status", "--json").json["says"])
+    assert says.endswith(
+        "start a; or lose messages: `ternmq cluster promote b --accept-loss --dry-run` shows what"
+    )
+    assert "b at host-b:7117, ternmq 1.0, no member, its copy reaches to 40,000" in (
+        cli("cluster", "status").out
+    )
+    assert "--accept-loss --dry-run` shows what" in cli("cluster", "promote", "b", code=1).err
+    said = cli("cluster", *LOSES, "--dry-run")
+    assert said.err == "nothing was changed: --dry-run\n"
+    assert "a had at least up to 50,000" in said.out
+    assert "up to 40,000, epoch 3; surely the same as others up to 39,000" in said.out
+    assert "at least 10,000 bytes of the journal, and up to 10 s more" in said.out
+    assert "of durability `normal` and `strict`" in said.out
+    assert cli("cluster", *LOSES, "--dry-run", "--json").json == {
+        "done": False,
+        "broker": "b",
+        "epoch": 3,
+        "recorded": 50_000,
+        "reach": {"epoch": 3, "end": 40_000, "committed": 39_000},
+        "shared": 40_000,
+        "missing_bytes": 10_000,
+        "further": [],
+    }
+    fallen.begin("c", reach=Reach(Epoch(3), Position(41_000), Position(0)))
+    assert "c reaches further than b" in cli("cluster", *LOSES, "--dry-run").out
+    said = cli("cluster", *LOSES, code=1)
+    assert "at least 10,000 bytes" in said.out
+    assert "Make sure first that a is stopped" in said.err
+    assert "nothing was changed: add --yes to do it" in said.err
+    assert cli("cluster", "status", "--json").json["order"] is None
+    assert "is for --accept-loss" in cli("cluster", "promote", "b", "--dry-run", code=2).err
+
+
+def test_a_broker_leads_although_it_lacks_something(cli: CommandLine, fallen: Others) -> None:
+    fallen.obey(
+        "b", cut_below=Position(39_000), cut_epoch=Epoch(4), cut_at_us=1_700_000_000_000_000
+    )
+    found = cli("cluster", *LOSES, "--yes", "--json").json
+    assert (found["primary"], found["epoch"], found["before"]) == ("b", 4, "a")
+    assert found["loss"]["missing_bytes"] == 10_000
+    (order,) = fallen.orders
+    assert (order.change, order.broker, order.accepted) == (Change.PROMOTE, "b", 40_000)
+    assert cli("cluster", "status", "--json").json["loss"] == {
+        "epoch": 4, "position": 39_000, "since": "2023-11-14T22:13:20.000Z"
+    }  # fmt: skip
+    out = cli("cluster", "status").out
+    assert "epoch 4 began without what other copies had from 39,000 on" in out
+
+
+def test_the_broker_that_led_last_is_promoted_before_it_starts(
+    cli: CommandLine, fallen: Others
+) -> None:
+    fallen.begin("a")
+    said = cli("cluster", "promote", "a", "--accept-loss", code=1).err
+    assert "a is the primary already, of epoch 3, and runs" in said
+    fallen.end("a")
+    said = cli("cluster", "promote", "a", "--accept-loss", "--dry-run").out
+    assert "not known here, because it does not run; its log says" in said
+    assert "b reaches further than a" in said
+    fallen.begin("a", "other")  # what carries the order out
+    fallen.obey("a")
+    found = cli("cluster", "promote", "a", "--accept-loss", "--yes")
+    assert "no loss had to be accepted: its journal has what was answered" in found.err
+    assert fallen.orders[0].accepted == 0
+
+
+def test_nothing_is_given_up_while_somebody_has_it(cli: CommandLine, pair: Others) -> None:
+    pair.begin("c", reach=Reach(Epoch(1), Position(1), Position(1)))
+
+    def said(broker: str, code: int = 1) -> str:
+        return cli("cluster", "promote", broker, "--accept-loss", "--yes", code=code).err
+
+    assert "b is a member: it has everything that was answered" in said("b")
+    assert "the primary a runs, or was killed a moment ago: nothing has to be lost" in said("c")
+    pair.end("a")
+    assert "b is a member and runs: it has everything" in said("c")
+    assert "`ternmq cluster promote b`" in said("c")
+    pair.end("b")
+    pair.begin("b")  # a new process, which is a member all the same by its name here
+    pair.end("c")
+    assert "no broker 'c' that is a member or runs" in said("c", 4)
+    pair.lead("b", "b")
+    pair.begin("c")
+    pair.end("b")
+    assert "c does not say how far its copy reaches" in said("c")
 
 
 def test_places_where_there_is_nothing(

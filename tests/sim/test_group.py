@@ -11,7 +11,7 @@ import pytest
 
 from tests.sim.group.__main__ import main
 from tests.sim.group.case import ROTATION, Case
-from tests.sim.group.mutants import MUTANTS, planted
+from tests.sim.group.mutants import MUTANTS, kind_of, planted
 from tests.sim.tape import Violation
 
 ROOT = Path(__file__).parents[2]
@@ -28,11 +28,15 @@ SOON = {
     "copy_note_before_the_bytes": 20,
     "durable_taken_from_the_records_of_a_copy": 20,
     "commit_mark_at_the_local_disk": 10,
+    "loss_not_accepted_by_others": 30,
+    "cut_below_what_was_accepted": 30,
+    "given_up_and_not_kept": 30,
+    "loss_stated_too_late": 10,
 }
 """Mutants that are noticed within so many cases; ``python -m tests.sim.group mutants`` runs all."""
 
 
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("number", range(7))
 def test_a_case_holds(number: int) -> None:
     case = Case(f"{ROTATION[number % len(ROTATION)]}/pytest.{number}")
     case.run()
@@ -59,7 +63,7 @@ def test_the_event_log_does_not_depend_on_the_hash_seed(kind: str) -> None:
 def test_a_broken_rule_is_noticed(name: str) -> None:
     def run() -> None:
         for number in range(SOON[name]):
-            Case(f"{ROTATION[number % len(ROTATION)]}/mutant.{number}").run()
+            Case(f"{kind_of(name, number)}/mutant.{number}").run()
 
     with planted(name), pytest.raises(Violation):
         run()

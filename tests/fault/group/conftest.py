@@ -21,6 +21,7 @@ SHORT: Final = (
     "test_disks.py::test_a_sync_that_fails_once[primary]",
     "test_damaged.py::test_a_damaged_folder_is_mended_from_the_other[member-replica]",
     "test_restore.py::test_a_backup_is_restored",
+    "test_loss.py::test_a_primary_that_was_stopped_meanwhile_gives_up_what_it_had_answered",
 )
 """Ends of the ids of these tests."""
 

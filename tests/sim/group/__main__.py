@@ -24,7 +24,7 @@ from typing import Final
 
 from tests.sim.group import paths
 from tests.sim.group.case import ROTATION, Case
-from tests.sim.group.mutants import MUTANTS, planted
+from tests.sim.group.mutants import MUTANTS, kind_of, planted
 
 _INCONCLUSIVE: Final = 3
 _PATIENCE_S: Final = 120.0
@@ -108,7 +108,7 @@ def mutants(names: list[str]) -> int:
         failure, number = "", 0
         with planted(name):
             while not failure and time.monotonic() < began + _PATIENCE_S:
-                failure = attempt(Case(f"{ROTATION[number % len(ROTATION)]}/mutant.{number}"))
+                failure = attempt(Case(f"{kind_of(name, number)}/mutant.{number}"))
                 number += 1
         survived += not failure
         told = failure.partition("\n")[0] or "SURVIVED"

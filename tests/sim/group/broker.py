@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ternmq.cluster.coordination.group import Group as Records
+from ternmq.cluster.coordination.loss import goes_first, loss_of
 from ternmq.cluster.coordination.port import Refused, Swapped, Unknown
 from ternmq.cluster.coordination.record import Leadership, Member
+from ternmq.cluster.coordination.wishes import Order
+from ternmq.cluster.replication.forcing import forced
 from ternmq.cluster.replication.standing import Loyalty, MayNotStand, succession
 from ternmq.journal.recovery.recovery import open_journal
 from ternmq.model.errors import CorruptJournal, DiskError, JournalError, SettingsError
@@ -38,6 +41,7 @@ class Broker:
     Attributes:
         reigning: Its reign, while it leads.
         committed: How far its last reign was committed.
+        replica: Its copy, while it follows.
     """
 
     def __init__(self, group: World, machine: Machine, life: Life) -> None:
@@ -49,6 +53,7 @@ class Broker:
         self.loyalty = Loyalty(group.settings, Epoch(0), machine.now_us())
         self.reigning: Reigning | None = None
         self.committed = Position(0)
+        self.replica: Replica | None = None
         self._record: Leadership | None = None
         self._absent = False
         self._hint = Event()
@@ -156,24 +161,33 @@ class Broker:
 
     async def _follow(self, record: Leadership) -> Leadership | None:
         """Copy from the primary; return the record by which this broker leads, or None."""
-        replica = Replica(self)
+        replica = self.replica = Replica(self)
         replica.open()
         while True:
             record = self._record or record
             if record.primary == self.name:
-                replica.close()
+                self._leaves(replica)
                 return None
             await self._copy(replica, record)
-            if self._may_stand():
+            if self._may_stand() or self._may_be_forced(replica):
                 break
             await self.life.sleep(AGAIN_US)
         self.group.heap.reached("stands")
         self.group.fired("stands", self.life)
         await self.stops_acknowledging(replica)
         replica.sync_all()
-        replica.close()
+        self._leaves(replica)
         await self.life.sleep(self.group.heap.chance.choice((0, 1000, 50_000)))
+        if self._order is not None:
+            return await self._force()
         return await self._stand()
+
+    def _leaves(self, replica: Replica) -> None:
+        """Close the copy; it remembers itself what is left of a loss."""
+        if replica.gave_up:
+            self.committed = Position(0)
+        self.replica = None
+        replica.close()
 
     async def stops_acknowledging(self, replica: Replica) -> None:
         """Wait until nothing works on the copy any more; its connection is over."""
@@ -187,12 +201,13 @@ class Broker:
         end = await self.group.connect(self.life, record.primary)
         if end is None:
             return
+        replica.loss = loss_of(record)
         stream = replica.follow(end)
         while not stream.ended.done:
             newest = self._record or record
             if (newest.primary, newest.epoch) != (record.primary, record.epoch):
                 break
-            if self._may_stand():
+            if self._may_stand() or self._may_be_forced(replica):
                 break
             await self.life.until(stream.ended, timeout_us=POLL_US)
         if not self._may_stand():
@@ -207,6 +222,56 @@ class Broker:
             and record.primary != self.name
             and self.loyalty.may_stand(self.machine.now_us())
         )
+
+    # -- if an operator accepts a loss ------------------------------------------------------------
+
+    @property
+    def _order(self) -> Order | None:
+        """The order by which this broker leads although it may lack what was answered, or None."""
+        order, record = self.group.order, self._record
+        if order is None or record is None or (order.broker, order.epoch) != (
+            self.name, record.epoch
+        ):  # fmt: skip
+            return None
+        return None if self.me in record.members else order
+
+    def _may_be_forced(self, replica: Replica) -> bool:
+        if self._order is None or self._record is None:
+            return False
+        stream = replica.stream
+        heard = stream is not None and stream.following is not None and not stream.ended.done
+        if heard or goes_first(self._record, self.group.running(), self.name):
+            self._refuse()
+            return False
+        return self.loyalty.may_stand(self.machine.now_us())
+
+    def _refuse(self) -> None:
+        self.group.order = None
+        self.group.heap.reached("an order to lead with a loss refused")
+
+    async def _force(self) -> Leadership | None:
+        """Lead although what was answered may be missing."""
+        record, order = await self.read(), self._order
+        if record is None or order is None or order.accepted is None:
+            return None
+        holding = holding_of(self.machine.disk, record.floor)
+        try:
+            wanted = forced(
+                record,
+                self.me,
+                None if holding is None else holding.held,
+                self.group.running(),
+                order.accepted,
+                self.records.writer(),
+                record.writes,
+                "",
+                0,
+            )
+        except MayNotStand:
+            self._refuse()
+            return None
+        self.group.fired("stand sent", self.life)
+        return wanted if await self._change(wanted) else None
 
     async def _stand(self) -> Leadership | None:
         """Ask for the next epoch; return the record by which this broker leads, or None."""

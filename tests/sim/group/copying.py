@@ -6,14 +6,15 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from ternmq.cluster.replication.following import Accepted, Following
+from ternmq.cluster.coordination.loss import Loss
+from ternmq.cluster.replication.following import Accepted, Following, promised
 from ternmq.cluster.replication.incoming import BadStream
 from ternmq.journal.copy.copy import Copy, CopySyncJob
 from ternmq.journal.log.checkpoint import Checkpoint
 from ternmq.journal.log.space import AllocateJob
 from ternmq.journal.log.worker import Job
 from ternmq.model.errors import DiskError, JournalError, JournalFull
-from ternmq.model.types import Position
+from ternmq.model.types import Epoch, Position
 from tests.sim.disk import SimFile
 from tests.sim.group.heap import Future
 from tests.sim.group.messages import Ack, Bytes, Follow, Followed, Marks, Resign
@@ -38,6 +39,8 @@ class Replica:
         self.broker = broker
         self.copy: Copy | None = None
         self.stream: Stream | None = None
+        self.loss: Loss | None = None
+        self.gave_up = False
 
     def open(self) -> None:
         """Open the copy in the folder, or turn the folder's journal into one."""
@@ -57,8 +60,14 @@ class Replica:
         accepted = accepted_of(followed)
         if copy is not None and not copy.leads_to(accepted.first, accepted.matched):
             machine.heap.reached("a copy is made anew")
-            discarded = copy
-            machine.blocking("emptying a copy", lambda: discarded.discard(accepted.first))
+            discarded, committed = copy, copy.committed
+            left = promised(copy, self.loss, followed.epoch)
+            machine.blocking(
+                "emptying a copy", lambda: discarded.discard(accepted.first, promised=left)
+            )
+            if left < committed:
+                self.gave_up = True
+                self.broker.group.oracle.emptied(self.broker)
             copy = self.copy = None
         if copy is None:
             copy = machine.blocking(
@@ -77,7 +86,11 @@ class Replica:
     def follow(self, end: End) -> Stream:
         """Begin to copy over a connection."""
         copy = self.copy
-        checkpoints = [] if copy is None else copy.checkpoints()
+        epoch = Epoch(0) if self.loss is None else self.loss.epoch
+        checkpoints = (
+            [] if copy is None
+            else copy.checkpoints(promised=promised(copy, self.loss, epoch))
+        )  # fmt: skip
         self.stream = Stream(self, end)
         self.stream.opening(checkpoints)
         return self.stream
@@ -234,12 +247,19 @@ class Stream:
             following.records(position, epoch, data, now_us)  # type: ignore[arg-type]
             return
         before = copy.end
+        had = machine.in_file(copy.first, copy.end, SEGMENT)
         machine.blocking(
             "comparing and cutting",
             lambda: following.records(position, epoch, data, now_us),  # type: ignore[arg-type]
         )
         if copy.end < before or not following.compares:
             machine.heap.reached("histories compared")
+        if following.given_up is not None and following.parted is not None:
+            self._replica.gave_up = True
+            self._broker.group.oracle.gave_up(
+                self._broker, following.parted, had[following.parted - copy.first :]
+            )
+            following.given_up = None
 
     def _begin(self, followed: Followed, now_us: int) -> None:
         copy = self._replica.begin(followed)
@@ -249,6 +269,7 @@ class Stream:
             accepted_of(followed),
             synced_only=self._broker.group.synced,
             now_us=now_us,
+            loss=self._replica.loss,
         )
         if copy.end > followed.start:
             self._broker.group.heap.reached("a stream begins before the copy's end")

@@ -16,16 +16,17 @@ import msgspec
 from google_crc32c import value as crc32c
 
 from ternmq.cluster.coordination import group as coordination
-from ternmq.cluster.coordination import resolving
+from ternmq.cluster.coordination import loss, resolving
 from ternmq.cluster.coordination.port import Refused, Swapped, Unknown
-from ternmq.cluster.coordination.record import Leadership, pack
-from ternmq.cluster.replication import following, incoming, reign, standing
+from ternmq.cluster.coordination.record import Leadership, Reach, pack
+from ternmq.cluster.replication import following, forcing, incoming, reign, standing
 from ternmq.cluster.replication.follower import Acknowledgement, Follower
 from ternmq.journal.copy import copy as copying
-from ternmq.journal.recovery import ending, recovery
+from ternmq.journal.recovery import cutting, ending, recovery
 from ternmq.model.types import Position
 from ternmq.record.fact.header import CRC, HEADER_BYTES, Kind
 from tests.sim.group import broker, leading
+from tests.sim.group.case import ROTATION
 from tests.sim.group.copying import Replica
 
 _HEAD: Final = struct.Struct("<IIBB")
@@ -397,3 +398,61 @@ def durable_taken_from_the_records_of_a_copy() -> list[Patch]:
 def commit_mark_at_the_local_disk() -> list[Patch]:
     """The commit mark is what the primary's disk has."""
     return [(reign.Reign, "commit_mark", lambda self, durable: durable)]
+
+
+# -- a loss that an operator accepts -------------------------------------------------------------
+
+
+@_mutant
+def loss_not_accepted_by_others() -> list[Patch]:
+    """Nobody cuts below its commit mark, whatever an operator accepted."""
+    return [(loss.Loss, "promised", lambda self, committed, last, followed: committed)]
+
+
+@_mutant
+def cut_below_what_was_accepted() -> list[Patch]:
+    """With an accepted loss, a follower cuts where the stream begins."""
+    old = following.Following._differing
+
+    def differing(self: Any, position: Position, data: bytes, pieces: Any) -> Any:
+        copy = self._copy
+        first = self.parted is None and copy.first < position < copy.end
+        if self._loss is not None and first and copy.committed > position:
+            self.given_up = copy.committed
+            copy.cut(position, accept_loss=True)
+            self.parted = position
+            return pieces
+        return old(self, position, data, pieces)
+
+    return [(following.Following, "_differing", differing)]
+
+
+@_mutant
+def loss_stated_too_late() -> list[Patch]:
+    """The record says that the loss begins behind what the copy has."""
+    old = forcing._cut_below
+
+    def cut_below(record: Leadership, reach: Reach) -> Position:
+        return Position(max(old(record, reach), reach.end + 4096))
+
+    return [(forcing, "_cut_below", cut_below)]
+
+
+@_mutant
+def given_up_and_not_kept() -> list[Patch]:
+    """What is cut is not kept aside."""
+    return [(cutting, "keep_some", lambda disk, found, cut: [])]
+
+
+OF_LOSS: Final = frozenset(
+    {
+        "loss_not_accepted_by_others", "cut_below_what_was_accepted", "loss_stated_too_late",
+        "given_up_and_not_kept",
+    }
+)  # fmt: skip
+"""Mutants that only cases of the kind ``loss`` are likely to notice."""
+
+
+def kind_of(name: str, number: int) -> str:
+    """Return the kind of the next case that is to notice a mutant."""
+    return "loss" if name in OF_LOSS else ROTATION[number % len(ROTATION)]

@@ -27,16 +27,21 @@ BLOCKING: Final = (
 class Nemesis:
     """Does harm to a group until it is told to stop.
 
+    Args:
+        world: The group.
+        losses: Mostly have an operator accept losses.
+
     Attributes:
         done: What it did, for people.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, losses: bool = False) -> None:
         self.done: list[str] = []
         self._world = world
         self._heap = world.heap
         self._chance = world.heap.chance
         self._over = False
+        self._losses = losses
         self._waits_us = self._chance.choice(PACES_US)
         self._harms: list[Callable[[], None]] = [
             self._crash, self._crash, self._crash, self._crash, self._crash_both, self._stop,
@@ -45,12 +50,20 @@ class Nemesis:
             self._power_member_then_kill, self._pause_primary, self._at, self._at, self._flap,
             self._write_back, self._disk, self._rush, self._leave_behind, self._late_change,
             self._late_change, self._late_answer, self._split, self._split_member,
-            self._switch, self._switch, self._zombie,
+            self._switch, self._switch, self._zombie, self._accept_loss, self._accept_loss,
+            self._stray_order,
         ]  # fmt: skip
+        if losses:
+            self._waits_us = PACES_US[-1]
+            self._harms = [
+                self._accept_loss, self._accept_loss, self._accept_loss, self._stray_order,
+                self._write_back, self._switch, self._store_bad, self._die_in, self._crash,
+            ]  # fmt: skip
 
     def run(self) -> None:
         """Begin."""
-        self._world.lies = self._chance.choice((0, 0, 0, 10))
+        # Of a copy that is made anew, nothing is before the first record, so a lie is not noticed.
+        self._world.lies = 0 if self._losses else self._chance.choice((0, 0, 0, 10))
         self._world.oracle.lies = bool(self._world.lies)
         self._world.misleads = self._chance.choice((0, 0, 30))
         self._world.store.bad = self._chance.choice((0, 0, 5, 20))
@@ -65,6 +78,7 @@ class Nemesis:
         world.store.heal()
         world.lies = world.misleads = 0
         world.armed.clear()
+        world.order = None
         world.pace_us = PACE_US
         for name, machine in world.machines.items():
             machine.dies_in = ""
@@ -357,6 +371,39 @@ class Nemesis:
         for after_us in range(4_500_000, 12_000_000, 500_000):
             self._heap.after(after_us, again)
         self._heap.after(12_000_000, ends)
+
+    def _accept_loss(self) -> None:
+        """Have a broker fall out, the others answer more and go, and an operator promote it."""
+        world, chance = self._world, self._chance
+        name = chance.choice([one for one in self._names() if one != self._primary()])
+        others = [one for one in self._names() if one != name]
+        how = chance.choice(("kill", "power", "split", "split", "split"))
+        self._note(f"{name} falls out, and leads with a loss: {how}")
+        self.kill(name, power=chance.random() < 0.5, again_us=chance.choice((5_500_000, 6_500_000)))
+        # Much, so that segments go; or little, so that the histories have something in common.
+        self._load(
+            *chance.choice(((8000, 4_500_000), (2_000_000, 18_000_000), (2_000_000, 18_000_000)))
+        )
+
+        def gone() -> None:
+            for one in [] if self._over else others:
+                if how == "split":  # it goes on, and answers whoever reaches it
+                    for_us = chance.choice((8_000_000, 8_000_000, 20_000_000))
+                    world.store.cut[one] = self._heap.time_us + for_us
+                    world.net.cut(one, name, for_us)
+                    world.net.cut(name, one, for_us)
+                else:
+                    self.kill(one, power=how == "power", again_us=12_000_000)
+
+        self._heap.after(chance.choice((3_500_000, 4_500_000)), gone)
+        for after_us in (7_000_000, 9_000_000, 11_000_000):
+            self._heap.after(after_us, lambda: None if self._over else world.accept_loss(name))
+
+    def _stray_order(self) -> None:
+        """An operator accepts a loss where there is none to accept."""
+        name = self._any()
+        self._note(f"{name} is to lead with a loss, whatever there is")
+        self._world.accept_loss(name)
 
     def _late_answer(self) -> None:
         """A reign begins, and the coordinator takes its time to say that it knows."""

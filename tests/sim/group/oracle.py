@@ -9,6 +9,10 @@ was, or may have been, answered or shown. It never changes and is never lost:
   on the medium of its primary;
 * at the beginning of each reign: in front of its EPOCH;
 * at the end: in all files, and nothing else is.
+
+If an operator accepts a loss, the truth ends where the copy that leads parts from it: never below
+the position that the record then has, and nothing else is ever lost. What reigns before answer from
+then on is given up, too. Whatever another broker cuts below its commit mark is kept aside.
 """
 
 from __future__ import annotations
@@ -72,6 +76,8 @@ class Oracle:
         self._world.heap.tell("record", record.version, record.epoch, record.primary, members)
         if before is None:
             return
+        if record.cut_epoch != before.cut_epoch:
+            self._forced(record)
         if record.epoch != before.epoch:
             self._promoted(record, before)
         elif len(record.members) > len(before.members):
@@ -88,6 +94,63 @@ class Oracle:
             raise Violation(f"epoch {record.epoch} follows epoch {before.epoch}")
         machine = self._world.machines[record.primary]
         self._holds(machine, 0, len(self.truth), "leads now, and its disk lacks", durable=True)
+
+    def _forced(self, record: Leadership) -> None:
+        """Look at a reign that begins with a loss, and forget what it lacks."""
+        heap, truth = self._world.heap, self.truth
+        heap.reached("a broker leads with a loss")
+        machine = self._world.machines[record.primary]
+        start = self._first(machine)
+        data = machine.on_medium(start, len(truth), SEGMENT)
+        kept = start + next(
+            (at for at, (mine, its) in enumerate(zip(data, truth[start:], strict=False))
+             if mine != its),
+            len(data),
+        )  # fmt: skip
+        kept -= kept % 8  # the next record may begin with the same byte
+        assert record.cut_below is not None
+        if kept < min(record.cut_below, len(truth)):
+            raise Violation(
+                f"{machine.name} leads with {kept}, and a loss was accepted from "
+                f"{record.cut_below} on"
+            )
+        heap.tell("loss", machine.name, kept, len(truth))
+        if kept < len(truth):
+            heap.reached("what was answered is given up")
+            del truth[kept:]
+
+    def gave_up(self, broker: Broker, at: int, had: bytes) -> None:
+        """Look at a cut below a commit mark: the bytes that were there from a position on."""
+        heap, machine, record = self._world.heap, broker.machine, self.record
+        heap.reached("a cut below the commit mark")
+        if record is None or record.cut_below is None or at < record.cut_below:
+            raise Violation(f"{broker.name} cuts at {at}, which nobody has accepted")
+        if machine.disk.full:
+            return
+        for base in range(at - at % SEGMENT, at + len(had), SEGMENT):
+            begin = max(at, base)
+            wanted = had[begin - at : base + SEGMENT - at].rstrip(b"\0")
+            kept = [
+                bytes(inode.data).rstrip(b"\0")
+                for name, inode in machine.disk.files.items()
+                if name.startswith("repair/copy-") and name.endswith(f"{at:020d}-{base:020d}.bytes")
+            ]
+            if wanted and wanted not in kept:
+                raise Violation(f"{broker.name} cuts at {at}, and keeps nothing of {begin}")
+
+    def emptied(self, broker: Broker) -> None:
+        """Look at a copy that was emptied, although it had what was committed."""
+        self._world.heap.reached("a copy with what was given up is made anew")
+        disk = broker.machine.disk
+        if not disk.full and not any(name.startswith("repair/copy-") for name in disk.files):
+            raise Violation(f"{broker.name} empties its copy, and keeps nothing of it")
+
+    def _is_given_up(self, reigning: Reigning) -> bool:
+        """Return whether a reign goes on beside one that began with a loss."""
+        if self.record is None or reigning.epoch >= self.record.cut_epoch:
+            return False
+        self._world.heap.reached("a primary that was given up goes on")
+        return True
 
     def _members_hold(self, record: Leadership, start: int, stop: int) -> None:
         for one in record.members:
@@ -139,6 +202,8 @@ class Oracle:
     def committed(self, reigning: Reigning, before: int, after: int) -> None:
         """Look at a step of the commit mark."""
         machine, truth = reigning.broker.machine, self.truth
+        if self._is_given_up(reigning):
+            return
         if after < self._begun[reigning.epoch]:
             raise Violation(f"{after} is committed before EPOCH {reigning.epoch}")
         start = max(before, reigning.journal.first)
@@ -161,6 +226,8 @@ class Oracle:
 
     def answered(self, reigning: Reigning, end: int, number: int) -> None:
         """Look at an ok that leaves."""
+        if self._is_given_up(reigning):
+            return
         if end > len(self.truth):
             raise Violation(f"an ok for {end}, and {len(self.truth)} is committed")
         if reigning.epoch < self._epoch:

@@ -26,6 +26,8 @@ REQUIRED: Final = (
     "a damaged byte on its way", "bytes of another history on their way",
     "an answer held back by the lease", "messages without an answer",
     "a follower came to another primary", "whole again", "handed over",
+    "a broker leads with a loss", "what was answered is given up", "a cut below the commit mark",
+    "a primary that was given up goes on", "an order to lead with a loss refused",
     *[f"died in: {name}" for name in BLOCKING],
 )  # fmt: skip
 

@@ -8,6 +8,8 @@ from typing import Final
 
 from google_crc32c import value as crc32c
 
+from ternmq.cluster.coordination.loss import loss_of
+from ternmq.cluster.coordination.wishes import Change, Order
 from ternmq.cluster.replication.settings import CopySettings
 from ternmq.record.fact.header import CRC, HEADER_BYTES, KIND_AT, Kind, length_of
 from tests.sim.group.broker import CONNECT_US, Broker
@@ -30,6 +32,7 @@ class World:
         armed: What is to be done when something happens next, by its name.
         crashes: How many processes died so far.
         synced: Followers acknowledge what their disks have, and stay members over restarts.
+        order: By which a broker leads although it may lack what was answered.
         pace_us: Longest time between two messages of clients; 0: none comes.
     """
 
@@ -44,6 +47,7 @@ class World:
         self.brokers: dict[str, Broker] = {}
         self.armed: dict[str, Callable[[Life], None]] = {}
         self.crashes = 0
+        self.order: Order | None = None
         self.pace_us = PACE_US
         self.lies = 0
         """How many of 1000 pieces of a stream are changed on their way."""
@@ -105,6 +109,28 @@ class World:
         call = self.armed.pop(what, None)
         if call is not None:
             call(life)
+
+    def running(self) -> dict[str, int]:
+        """Return the incarnations of the brokers that the coordinator shows, by name."""
+        return {
+            name: broker.life.incarnation
+            for name, broker in self.brokers.items()
+            if self.store.reachable(name) and self.heap.time_us >= broker.machine.stopped_until_us
+        }
+
+    def accept_loss(self, name: str) -> None:
+        """Order a broker to lead, and accept what its copy lacks."""
+        record, broker = self.oracle.record, self.brokers.get(name)
+        copy = None if broker is None or broker.replica is None else broker.replica.copy
+        if record is None or copy is None or copy.last is None:
+            return
+        loss = loss_of(record)
+        if loss is not None and copy.last_epoch < loss.epoch and copy.first > loss.cut_below:
+            return  # it has nothing of what the group has: the truth could not be told any more
+        self.heap.tell("loss accepted", name, record.epoch, copy.end)
+        self.order = Order(
+            change=Change.PROMOTE, broker=name, epoch=record.epoch, accepted=copy.end
+        )
 
     # -- connections ------------------------------------------------------------------------------
 

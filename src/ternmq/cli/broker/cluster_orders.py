@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from datetime import timedelta
 from typing import Any, Final
 
 import click
 
+from ternmq.cli.broker.cluster_loss import Known, known_loss, loss_document, loss_lines
 from ternmq.cli.broker.cluster_view import View, look
 from ternmq.cli.commands import Command
 from ternmq.cli.reach.connection import confirm, yes_option
@@ -74,24 +76,55 @@ async def switch(cluster: Cluster, to: str, wait: timedelta, as_json: bool) -> N
 
 @click.command(cls=Command)
 @click.argument("broker", type=NAME, shell_complete=complete_brokers)
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Make a broker the primary that is not a member, and lose the messages that were answered "
+    "and that it lacks.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="With --accept-loss: show what is known to be missing, and change nothing.",
+)
 @_wait_option
 @yes_option
 @output.json_option
 @asks_coordinator
-async def promote(cluster: Cluster, broker: str, wait: timedelta, yes: bool, as_json: bool) -> None:
+async def promote(
+    cluster: Cluster,
+    broker: str,
+    accept_loss: bool,
+    dry_run: bool,
+    wait: timedelta,
+    yes: bool,
+    as_json: bool,
+) -> None:
     """Make a member the primary without the primary's help.
 
     For a group with the setting `failover=operator`, when the primary is lost. A primary that still
-    runs keeps the lead: use `switch` then. A broker that is no member may lack messages that were
-    answered, and is not promoted.
+    runs keeps the lead: use `switch` then. A broker that is not a member may lack messages that
+    were answered, and is not promoted, unless you accept the loss with `--accept-loss`.
+
+    Stop the old primary before you use `--accept-loss`, and make sure that nothing starts it
+    meanwhile: if it runs and does not reach the coordinator, it goes on answering its clients, and
+    what it answers is lost, too. When it comes back, it follows, and keeps in `repair/` what the
+    new primary lacks. To promote the broker that led last, with a folder that is too old to lead,
+    run the command while the broker is stopped, and start the broker within `--wait`.
     """
+    if dry_run and not accept_loss:
+        raise click.UsageError("--dry-run is for --accept-loss", click.get_current_context())
     view = await look(cluster)
+    if accept_loss:
+        await _promote_with_loss(cluster, view, broker, wait, dry_run, yes=yes, as_json=as_json)
+        return
     _check_named(view, broker)
     _check_runs(view, broker)
     if not _is_member(view, broker):
         raise Failed(
             f"{broker} is not a member: it may lack messages that were answered. Start a member: "
-            f"{', '.join(_members(view))}"
+            f"{', '.join(_members(view))}. If none can be started, `ternmq cluster promote "
+            f"{broker} --accept-loss --dry-run` shows what would be lost"
         )
     primary = view.record.primary
     if primary in view.present:
@@ -104,6 +137,39 @@ async def promote(cluster: Cluster, broker: str, wait: timedelta, yes: bool, as_
     await _carry_out(cluster, view, Change.PROMOTE, broker, wait, as_json=as_json)
 
 
+async def _promote_with_loss(
+    cluster: Cluster,
+    view: View,
+    broker: str,
+    wait: timedelta,
+    dry_run: bool,
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Say what is known to be missing; then make a broker the primary that is no member."""
+    _check_known(view, broker)
+    primary = view.record.primary
+    if broker != primary:
+        _check_runs(view, broker)
+    known = known_loss(view, broker)
+    if not as_json:
+        output.details(loss_lines(view, known))
+    if dry_run:
+        if as_json:
+            output.document({"done": False, **loss_document(view, known)})
+        else:
+            output.note("nothing was changed: --dry-run")
+        return
+    stopped = f"{primary} is stopped" if broker != primary else "no other broker leads"
+    confirm(
+        f"make {broker} the primary, and lose what is missing? Make sure first that {stopped}: a "
+        "primary that does not reach the coordinator goes on answering its clients",
+        yes=yes,
+    )
+    await _carry_out(cluster, view, Change.PROMOTE, broker, wait, as_json=as_json, loss=known)
+
+
 def _members(view: View) -> list[str]:
     return [one.broker for one in view.record.members]
 
@@ -112,13 +178,17 @@ def _is_member(view: View, broker: str) -> bool:
     return any(one.broker == broker and view.lives(one) for one in view.record.members)
 
 
-def _check_named(view: View, broker: str) -> None:
+def _check_known(view: View, broker: str) -> None:
     known = {*_members(view), *view.present}
     if broker not in known:
         raise not_found(
             f"broker group {view.group} has no broker {broker!r} that is a member or runs"
             f"{near(broker, known)}"
         )
+
+
+def _check_named(view: View, broker: str) -> None:
+    _check_known(view, broker)
     if broker == view.record.primary:
         raise Failed(f"{broker} is the primary already, of epoch {view.record.epoch}")
 
@@ -136,6 +206,7 @@ async def _carry_out(
     wait: timedelta,
     *,
     as_json: bool,
+    loss: Known | None = None,
 ) -> None:
     """Give the order, wait for what becomes of it, and say so."""
     began = time.monotonic()
@@ -144,9 +215,15 @@ async def _carry_out(
         broker=to,
         epoch=view.record.epoch,
         at_us=time.time_ns() // 1000,
+        accepted=None if loss is None else loss.accepted,
     )
     changed(await cluster.group.put_order(order))
-    record = await _outcome(cluster, order, began + wait.total_seconds())
+    try:
+        record = await _outcome(cluster, order, began + wait.total_seconds())
+    except BaseException:  # Ctrl-C: nobody waits for the change any more
+        with contextlib.suppress(Failed):
+            await _withdraw(cluster, order)
+        raise
     if record.epoch == order.epoch:
         record = await _withdraw(cluster, order)
     waited = output.span(wait.total_seconds())
@@ -168,6 +245,7 @@ async def _carry_out(
             ExitCode.LATER,
         )
     took = time.monotonic() - began
+    spared = loss is not None and record.cut_epoch <= order.epoch
     if as_json:
         output.document(
             {
@@ -175,10 +253,13 @@ async def _carry_out(
                 "epoch": record.epoch,
                 "before": view.record.primary,
                 "seconds": round(took, 3),
+                **({} if loss is None or spared else {"loss": loss_document(view, loss)}),
             }
         )
-    else:
-        output.note(f"{to} is the primary of epoch {record.epoch}, after {output.span(took)}")
+        return
+    output.note(f"{to} is the primary of epoch {record.epoch}, after {output.span(took)}")
+    if spared:
+        output.note("no loss had to be accepted: its journal has what was answered")
 
 
 async def _outcome(cluster: Cluster, order: Order, until: float) -> Leadership:

@@ -11,7 +11,7 @@ from ternmq.cli.reach.coordinators import Cluster, known
 from ternmq.cli.terminal import output
 from ternmq.cli.terminal.output import Cell
 from ternmq.cluster.coordination.group import Presence
-from ternmq.cluster.coordination.record import Leadership, Member, Progress, Writes
+from ternmq.cluster.coordination.record import Leadership, Member, Progress, Reach, Writes
 from ternmq.cluster.coordination.wishes import Copying, Failover, GroupSettings, Order
 from ternmq.model.units import write_duration
 
@@ -114,11 +114,22 @@ def _without_primary(view: View) -> str:
     heirs = [one.broker for one in record.members if view.lives(one) and one.broker in view.present]
     said = f"no primary: {record.primary} does not run"
     if not heirs:
-        return f"{said}, and no other copy has everything that was answered: start {record.primary}"
+        way = f"{said}, and no other copy has everything that was answered: start {record.primary}"
+        return f"{way}{_by_loss(view)}"
     by_hand = view.settings.failover is Failover.OPERATOR
     if by_hand or view.settings.copy is Copying.ASYNCHRONOUS:
         return f"{said}, and `ternmq cluster promote {heirs[0]}` makes {heirs[0]} the primary"
     return f"{said}, and {heirs[0]} takes over within seconds"
+
+
+def _by_loss(view: View) -> str:
+    """Return which broker can lead if messages may be lost; the one that reaches furthest."""
+    reaches = {name: view.present[name].reach for name in view.others}
+    ends = {name: (one.epoch, one.end) for name, one in reaches.items() if one is not None}
+    if not ends:
+        return ""
+    best = max(ends, key=lambda name: ends[name])
+    return f"; or lose messages: `ternmq cluster promote {best} --accept-loss --dry-run` shows what"
 
 
 def lines(view: View) -> list[tuple[str, Cell]]:
@@ -143,12 +154,26 @@ def lines(view: View) -> list[tuple[str, Cell]]:
         ("messages", "taken" if record.writes is Writes.OPEN else "refused (ReadOnly)"),
         ("last change", f"{since}by {record.writer.broker}: {record.why}"),
         ("committed", committed),
+        *_loss(view),
         ("failover", settings.failover.value),
         ("copy", settings.copy.value),
         ("read_only_behind", write_duration(behind) if behind else "off"),
         *[("runs" if at == 0 else "", text) for at, text in enumerate(_running(view))],
         *_ordered(view),
     ]
+
+
+def _loss(view: View) -> list[tuple[str, Cell]]:
+    record = view.record
+    if record.cut_below is None or not record.cut_epoch:
+        return []
+    moment = output.of_us(record.cut_at_us)
+    ago = output.span(max(0.0, (view.at - moment).total_seconds()))
+    text = (
+        f"accepted {output.iso(moment)} ({ago} ago): epoch {record.cut_epoch} began without what "
+        f"other copies had from {record.cut_below:,} on"
+    )
+    return [("loss", text)]
 
 
 def _members(view: View) -> list[str]:
@@ -162,9 +187,17 @@ def _running(view: View) -> list[str]:
     found = [
         f"{one.broker} at {one.address}, {one.software or 'unknown version'}"
         + ("" if name not in view.others else ", no member")
+        + _reached(view, one)
         for name, one in sorted(view.present.items())
     ]
     return found or ["no broker"]
+
+
+def _reached(view: View, one: Presence) -> str:
+    """Return how far a copy reaches, where that matters: nobody leads."""
+    if one.reach is None or view.record.primary in view.present:
+        return ""
+    return f", its copy reaches to {one.reach.end:,}"
 
 
 def _ordered(view: View) -> list[tuple[str, Cell]]:
@@ -200,6 +233,13 @@ def document(view: View) -> dict[str, object]:
         "committed": None
         if view.progress is None
         else {"epoch": view.progress.epoch, "position": view.progress.position},
+        "loss": None
+        if record.cut_below is None or not record.cut_epoch
+        else {
+            "epoch": record.cut_epoch,
+            "position": record.cut_below,
+            "since": output.of_us(record.cut_at_us),
+        },
         "brokers": [broker_document(one, view) for _, one in sorted(view.present.items())],
         "order": None
         if order is None or order.epoch != record.epoch
@@ -226,7 +266,15 @@ def broker_document(one: Presence, view: View | None) -> dict[str, object]:
         "version": one.software,
         "incarnation": f"{one.incarnation:016x}",
         "role": role(one, view),
+        "reach": reach_document(one.reach),
     }
+
+
+def reach_document(reach: Reach | None) -> dict[str, int] | None:
+    """Return how far a copy reaches in the form of the JSON output."""
+    if reach is None:
+        return None
+    return {"epoch": reach.epoch, "end": reach.end, "committed": reach.committed}
 
 
 def role(one: Presence, view: View | None) -> str:

@@ -13,6 +13,7 @@ from ternmq.cluster.coordination.port import Coordinator, Outcome, Stored, Swapp
 from ternmq.cluster.coordination.record import (
     Leadership,
     Progress,
+    Reach,
     Writer,
     leadership_key,
     pack_progress,
@@ -48,6 +49,7 @@ class Presence(msgspec.Struct, frozen=True):
         address: ``HOST:PORT`` at which clients and other brokers reach it.
         tls: Whether that port needs TLS.
         software: Its version, for people.
+        reach: How far its copy reached when it last followed nobody; None: it did not say so.
     """
 
     group: _Name
@@ -56,6 +58,7 @@ class Presence(msgspec.Struct, frozen=True):
     address: Annotated[str, Meta(min_length=1, max_length=300)]
     tls: bool = False
     software: Annotated[str, Meta(max_length=100)] = ""
+    reach: Reach | None = None
 
 
 async def everybody(coordinator: Coordinator) -> list[Presence] | Unknown:
@@ -203,9 +206,14 @@ class Group:
 
     # -- who is there ----------------------------------------------------------------------------
 
-    async def announce(self, address: str, *, tls: bool, software: str) -> None:
-        """Show others that this broker runs, and where, for as long as this process lives."""
-        presence = Presence(self.name, self.broker, self.incarnation, address, tls, software)
+    async def announce(
+        self, address: str, *, tls: bool, software: str, reach: Reach | None = None
+    ) -> None:
+        """Show others that this broker runs, and where, for as long as this process lives.
+
+        A later call replaces what an earlier one has shown.
+        """
+        presence = Presence(self.name, self.broker, self.incarnation, address, tls, software, reach)
         await self._coordinator.announce(self.broker, msgspec.msgpack.encode(presence))
 
     async def present(self) -> Mapping[str, Presence] | Unknown:

@@ -117,6 +117,20 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     position: Position
 
 
+class Reach(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """How far a copy of the journal reaches.
+
+    Attributes:
+        epoch: Of its last record.
+        end: Behind its last record.
+        committed: The largest commit mark that it was told; nothing below is ever parted from.
+    """
+
+    epoch: Annotated[Epoch, Meta(ge=0, le=_MAX_U32)]
+    end: Annotated[Position, Meta(ge=0)]
+    committed: Annotated[Position, Meta(ge=0)]
+
+
 class Leadership(msgspec.Struct, frozen=True, kw_only=True):
     """The leadership record of a broker group.
 
@@ -130,7 +144,12 @@ class Leadership(msgspec.Struct, frozen=True, kw_only=True):
         members: Whose acknowledgements count; the primary is one of them.
         writes: Whether the group takes new messages.
         floor: EPOCH record of the last reign that began; None: no reign said so yet.
-        cut_below: Position from which on an operator accepted the loss of records, else None.
+        cut_below: Position from which on an operator accepted the loss of records, else None. It
+            stays until another loss is accepted.
+        cut_epoch: The reign that began with that loss: journals whose records are all of earlier
+            reigns may lack nothing but what follows ``cut_below``; 0: there was none.
+        cut_at_us: When it was accepted, by the clock of the broker that began the reign, for
+            people.
         why: What led to this change, for people.
         at_us: When, by the writer's wall clock, for people.
         kept: Fields of later versions, packed, by name; empty in a record that is made here.
@@ -145,6 +164,8 @@ class Leadership(msgspec.Struct, frozen=True, kw_only=True):
     writes: Writes = Writes.OPEN
     floor: Floor | None = None
     cut_below: Position | None = None
+    cut_epoch: Epoch = Epoch(0)
+    cut_at_us: int = 0
     why: str = ""
     at_us: int = 0
     kept: Mapping[str, bytes] = {}
@@ -173,6 +194,8 @@ class _Form(msgspec.Struct, frozen=True, kw_only=True):
     writes: Writes
     floor: _FloorForm | None
     cut_below: _U64 | None
+    cut_epoch: _U32 = 0
+    cut_at_us: _Count = 0
     why: Annotated[str, Meta(max_length=MAX_WHY)]
     at_us: _Count
 
@@ -250,6 +273,8 @@ def unpack(value: bytes, version: int) -> Leadership:
         writes=form.writes,
         floor=None if floor is None else _floor(floor),
         cut_below=None if form.cut_below is None else Position(form.cut_below),
+        cut_epoch=Epoch(form.cut_epoch),
+        cut_at_us=form.cut_at_us,
         why=form.why,
         at_us=form.at_us,
         kept=kept,
@@ -326,6 +351,8 @@ def _check(form: _Form) -> None:
             raise BadRecord(f"the floor is of epoch {form.floor.epoch}, above {form.epoch}")
     if form.cut_below is not None:
         _check_position("cut_below", form.cut_below)
+    if form.cut_epoch > form.epoch:
+        raise BadRecord(f"loss was accepted in epoch {form.cut_epoch}, above {form.epoch}")
 
 
 def _floor(form: _FloorForm) -> Floor:

@@ -20,7 +20,7 @@ from msgspec import Meta, Raw
 from ternmq.cluster.coordination.record import BadRecord
 from ternmq.model.errors import InvalidName
 from ternmq.model.specs import check_name
-from ternmq.model.types import Epoch
+from ternmq.model.types import Epoch, Position
 
 FORMAT: Final = 1
 MAX_BYTES: Final = 4096
@@ -71,7 +71,8 @@ class Change(enum.Enum):
     SWITCH = "switch"
     """The primary hands over to a member, in order."""
     PROMOTE = "promote"
-    """A member that misses the primary stands, whatever the setting ``failover`` says."""
+    """A member that misses the primary stands, whatever the setting ``failover`` says. With
+    ``Order.accepted`` a broker that is no member does, too."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,6 +83,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         broker: The broker that is to lead.
         epoch: The epoch that it ends; the order is void in any other.
         at_us: When it was given, by the operator's clock, for people.
+        accepted: The operator accepts that what follows this position is lost, which is how far the
+            broker's copy reached when it was asked for; None: nothing may be lost. It is left out
+            of the bytes then, so that older brokers understand such an order, and only such a one.
     """
 
     format: Annotated[int, Meta(ge=FORMAT, le=FORMAT)] = FORMAT
@@ -89,6 +93,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     broker: Annotated[str, Meta(min_length=1, max_length=127)]
     epoch: Epoch
     at_us: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    accepted: Annotated[Position, Meta(ge=0)] | None = None
 
 
 class _Form(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,7 +163,10 @@ def pack_order(order: Order) -> bytes:
     Raises:
         BadRecord: ``unpack_order`` would refuse them.
     """
-    value = _encode(order)
+    fields = msgspec.to_builtins(order)
+    if order.accepted is None:
+        del fields["accepted"]
+    value = _encode(fields)
     unpack_order(value)
     return value
 
@@ -178,4 +186,6 @@ def unpack_order(value: bytes) -> Order:
         raise BadRecord(f"not an order: {error}") from error
     if not 0 <= order.epoch < 2**32:
         raise BadRecord(f"an order about epoch {order.epoch}")
+    if order.accepted is not None and order.change is not Change.PROMOTE:
+        raise BadRecord(f"an order that accepts a loss, to {order.change.value}")
     return order

@@ -3,7 +3,8 @@
 Purpose: the rules by which a broker group loses a machine and nothing that was answered. Entry
 point: ``reign``, what the primary of an epoch decides. Reading order: ``settings``, ``follower``,
 ``reign``, ``tail`` (the newest bytes), ``outgoing`` (what one follower is sent), ``incoming`` and
-``following`` (what a follower takes of a stream, and acknowledges), ``standing`` (who leads next).
+``following`` (what a follower takes of a stream, and acknowledges), ``standing`` (who leads next),
+``forcing`` (who leads if an operator accepts a loss).
 
 Invariants: no clock, no randomness, no I/O: time is an argument, in µs of a clock of this machine
 that nobody sets and that goes on while the machine sleeps; nothing here believes an acknowledgement

@@ -9,13 +9,14 @@
 The stream may begin before the copy ends, at a record that both have. Records up to the copy's end
 are compared with those of the copy. From the first one that differs on, the copy is cut: another
 reign has written it, and nobody was answered for it. A cut below the commit mark that this copy was
-told is refused, since it would take back an answer.
+told is refused, since it would take back an answer, unless an operator accepted that (``loss``).
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from ternmq.cluster.coordination.loss import Loss
 from ternmq.cluster.replication.incoming import BadStream, Incoming, Piece
 from ternmq.cluster.replication.standing import Loyalty
 from ternmq.journal.copy.copy import Copy
@@ -72,6 +73,7 @@ class Following:
         accepted: The primary's answer.
         synced_only: Acknowledge only what the disk has, and nothing before the epoch is stored.
         now_us: The time, of a clock that nobody sets.
+        loss: The loss that an operator accepted last, as the leadership record has it.
 
     Attributes:
         epoch: The epoch that is followed.
@@ -81,6 +83,8 @@ class Following:
         heard_us: When something was received last.
         parted: Position at which the copy was cut, because the histories part there; None: it was
             not cut.
+        given_up: The commit mark that the copy was told before it was cut below it, since an
+            operator accepted that; None: it was not.
 
     Raises:
         OldEpoch: It must not follow this primary.
@@ -95,6 +99,7 @@ class Following:
         *,
         synced_only: bool,
         now_us: int,
+        loss: Loss | None = None,
     ) -> None:
         if not loyalty.may_follow(accepted.epoch):
             raise OldEpoch(
@@ -105,9 +110,11 @@ class Following:
         self.commit = self.durable = self.primary_end = Position(0)
         self.heard_us = now_us
         self.parted: Position | None = None
+        self.given_up: Position | None = None
         self._copy = copy
         self._loyalty = loyalty
         self._synced_only = synced_only
+        self._loss = loss
         self._sent_us = accepted.sent_us
         self._acked = Ack(accepted.epoch, Position(0), Position(0), -1)
         copy.tell(told=accepted.epoch)
@@ -138,8 +145,8 @@ class Following:
             BadStream: They are not what follows; nothing of them was written.
             JournalFull: The copy has no room for them, or not yet (``Copy.spare_is_coming``).
                 Nothing of them was written: the same call may pass later.
-            CommittedCut: The primary lacks what this copy was told to be committed; nothing was
-                changed.
+            CommittedCut: The primary lacks what this copy was told to be committed, and nobody
+                accepted the loss; nothing was changed.
             JournalError: The copy cannot go on.
         """
         self.heard_us = now_us
@@ -243,12 +250,20 @@ class Following:
             crc, _, length, _, kind, *_ = HEADER.unpack_from(data, index)
             own = copy.record(at)
             if own is None or own.crc != crc:
-                copy.cut(at)
+                committed = copy.committed
+                copy.cut(at, accept_loss=at >= self._promised)
                 self.parted = at
+                if at < committed:
+                    self.given_up = committed
                 break
             at = Position(at + length)
             index += HEADER_BYTES if kind == _PAD else length
         return [clipped for one in pieces if (clipped := _clip(one, at)).data]
+
+    @property
+    def _promised(self) -> Position:
+        """Position below which the copy must not be cut."""
+        return promised(self._copy, self._loss, self.epoch)
 
     def _tell(self) -> None:
         """Have the copy remember how far it is known to be committed."""
@@ -258,6 +273,19 @@ class Following:
         incoming = self._incoming
         last = Checkpoint(incoming.last_position, incoming.last_epoch, incoming.last_crc or 0)
         self._copy.write(pieces, end=incoming.end, last=last)
+
+
+def promised(copy: Copy, loss: Loss | None, followed: Epoch) -> Position:
+    """Return below which position a copy must not be cut.
+
+    Args:
+        copy: The copy.
+        loss: The loss that an operator accepted last; None: none was.
+        followed: Epoch of the primary that lacks what is to be cut.
+    """
+    if loss is None:
+        return copy.committed
+    return loss.promised(copy.committed, copy.last_epoch, followed)
 
 
 def _clip(piece: Piece, at: Position) -> Piece:

@@ -236,7 +236,7 @@ class Copy:
             return None
         return record_at(self._disk, position, self.segment_size)
 
-    def checkpoints(self, most: int = 100) -> list[Checkpoint]:
+    def checkpoints(self, most: int = 100, *, promised: Position | None = None) -> list[Checkpoint]:
         """Return records that show what the copy has, newest first.
 
         The last record; the first record of each epoch, as far as the start or ``write`` met it;
@@ -246,13 +246,15 @@ class Copy:
 
         Args:
             most: Number of checkpoints, at least 3.
+            promised: What counts as the commit mark here; None: the one that was told.
 
         Raises:
             DiskError: The disk could not read.
         """
         if self.last is None:
             return []
-        return self._known.newest(self.first, self.last, most, self.committed)
+        shared = self.committed if promised is None else promised
+        return self._known.newest(self.first, self.last, most, shared)
 
     # -------------------------------------------------------------------------------------- write
 
@@ -423,7 +425,7 @@ class Copy:
             return self.first == first
         return matched != NO_POSITION
 
-    def discard(self, first: Position) -> None:
+    def discard(self, first: Position, *, promised: Position | None = None) -> None:
         """Remove all records and close the copy; ``make`` begins a new one then. Blocks.
 
         A crash on the way leaves a copy of which nothing counts as durable, or a folder for
@@ -431,6 +433,9 @@ class Copy:
 
         Args:
             first: Where the other journal begins, which has nothing of this one.
+            promised: What an operator has left of the commit mark: the loss of what follows was
+                accepted, and it is kept under ``repair/`` as at a cut. None: the mark that was
+                told.
 
         Raises:
             ValueError: More than that is known to be committed here, so the other journal must
@@ -440,14 +445,20 @@ class Copy:
         self._check()
         if self._sync is not None or self._files.space.busy:
             raise ValueError("a job is at work")
-        committed = min(self.committed, self.end)  # a copy that was damaged ends below its mark
-        if committed > first:
+        committed = self.committed if promised is None else min(promised, self.committed)
+        # What is promised may have been removed here, before everything that was given up.
+        given_up = committed < self.committed and committed <= self.first
+        # A copy that was damaged ends below its mark: the other journal need not have that from it.
+        if min(committed, self.end) > first and not given_up:
             raise ValueError(
                 f"the other journal begins at {first} and has nothing of this copy, of which "
                 f"{committed} is committed"
             )
+        if committed < self.committed and (begun := self.record(self.first)) is not None:
+            # It was answered, and no other journal has it: all but what every journal has is kept.
+            self.cut(min(max(committed, begun.end), self.end), accept_loss=True)
         try:
-            self._copy_file.write(CopyNote(Position(0), self.committed, self.told))
+            self._copy_file.write(CopyNote(Position(0), committed, self.told))
             self.close()
             remove_segments(self._disk)
         except DiskError as error:

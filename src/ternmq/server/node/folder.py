@@ -7,9 +7,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from ternmq.cluster.coordination.record import Floor, Leadership, Progress
+from ternmq.cluster.coordination.loss import recorded
+from ternmq.cluster.coordination.record import Floor, Leadership, Progress, Reach
+from ternmq.cluster.replication.forcing import Held
 from ternmq.journal.disk.port import Disk
 from ternmq.journal.disk.real import RealDisk
+from ternmq.journal.log.checkpoint import Checkpoint
 from ternmq.journal.log.scan import record_at
 from ternmq.journal.log.segment import segment_bases
 from ternmq.journal.recovery.ending import Ending, find_end
@@ -28,6 +31,8 @@ class Holding(NamedTuple):
         epoch: The largest epoch in it.
         floor: The floor that was looked for.
         floor_crc: CRC of the record at its position; None: there is none.
+        last: Its last record.
+        committed: The largest commit mark that it was told; the end if it is no copy.
     """
 
     first: Position
@@ -35,6 +40,15 @@ class Holding(NamedTuple):
     epoch: Epoch
     floor: Floor | None
     floor_crc: int | None
+    last: Checkpoint | None
+    committed: Position
+
+    @property
+    def held(self) -> Held | None:
+        """The same as the rules of an accepted loss take it; None if there is no record."""
+        if self.last is None:
+            return None
+        return Held(Reach(self.epoch, self.end, self.committed), floor_of(self.last))
 
 
 class Folder:
@@ -155,7 +169,7 @@ class Folder:
         ending = self._ending()
         if ending is None or ending.last is None:
             return None
-        return Floor(ending.last.epoch, ending.last.position, ending.last.crc)
+        return floor_of(ending.last)
 
     def holding(self, floor: Floor | None) -> Holding | None:
         """Return what the journal in the folder has, None if there is none; blocks.
@@ -205,6 +219,11 @@ class Folder:
         self._identity = found
 
 
+def floor_of(last: Checkpoint) -> Floor:
+    """Return the floor of a group that goes on with a journal, whose last record this is."""
+    return Floor(last.epoch, last.position, last.crc)
+
+
 def holding_of(disk: Disk, floor: Floor | None) -> Holding | None:
     """Return what the journal on a disk has, None if there is none; blocks.
 
@@ -218,7 +237,9 @@ def holding_of(disk: Disk, floor: Floor | None) -> Holding | None:
     if floor is not None and ending.first <= floor.position < ending.valid_end:
         begun = record_at(disk, floor.position, ending.segment_size)
         crc = None if begun is None else begun.crc
-    return Holding(ending.first, ending.valid_end, ending.epoch, floor, crc)
+    end = ending.valid_end
+    committed = end if ending.copy is None else min(end, ending.copy.committed)
+    return Holding(ending.first, end, ending.epoch, floor, crc, ending.last, committed)
 
 
 def check_holding(
@@ -259,13 +280,13 @@ def check_holding(
     end = holding.end
     if floor is not None and holding.first <= floor.position and holding.floor_crc != floor.crc:
         end = Position(0)  # another history
-    wanted = 0 if progress is None or progress.epoch > record.epoch else progress.position
+    wanted = recorded(record, progress)
     if end < wanted or (floor is not None and end <= floor.position):
         raise SettingsError(
             f"{path} is older than what was answered: it ends at {end}, and epoch {record.epoch} "
             f"reached {max(wanted, 0 if floor is None else floor.position)}. It is a copy of "
             "another time: use the folder with which the broker ran last. If that is lost, `ternmq "
-            "cluster restore` begins the group again with this copy"
+            f"cluster promote {broker} --accept-loss` has it lead with this one"
         )
 
 

@@ -14,8 +14,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, cast
 
 from ternmq.cluster.coordination.group import Presence
-from ternmq.cluster.coordination.record import Floor
-from ternmq.cluster.replication.following import Accepted, Following, OldEpoch
+from ternmq.cluster.coordination.loss import Loss
+from ternmq.cluster.coordination.record import Floor, Reach
+from ternmq.cluster.replication.following import Accepted, Following, OldEpoch, promised
 from ternmq.cluster.replication.incoming import BadStream
 from ternmq.cluster.replication.standing import Loyalty
 from ternmq.journal.copy.copy import CommittedCut, Copy, CopySyncJob
@@ -24,6 +25,7 @@ from ternmq.journal.copy.indexing import CopyIndex, IndexJob
 from ternmq.journal.disk.port import Disk
 from ternmq.journal.disk.real import RealDisk
 from ternmq.journal.index.open import hints
+from ternmq.journal.log.checkpoint import Checkpoint
 from ternmq.journal.log.copy_file import read_note
 from ternmq.journal.log.space import AllocateJob
 from ternmq.journal.log.worker import Job, SyncThread
@@ -42,7 +44,8 @@ from ternmq.server.node.folder import Holding
 from ternmq.settings import Settings
 from ternmq.settings.settings import Follower as FollowerKind
 from ternmq.wire.bodies import Ack, Bytes, Marks
-from ternmq.wire.control import Checkpoint, Follow, Followed, Resign
+from ternmq.wire.control import Checkpoint as Told
+from ternmq.wire.control import Follow, Followed, Resign
 from ternmq.wire.session import Refusal
 from ternmq.wire.stream import FollowerStream
 
@@ -73,6 +76,9 @@ class Replica:
     Attributes:
         copy: The copy; None while the folder is empty.
         journal: Number of the group's journal.
+        loss: The loss that an operator accepted last, as the leadership record has it.
+        gave_up: Records were cut that this copy was told to be committed, since an operator
+            accepted their loss.
     """
 
     def __init__(
@@ -93,6 +99,8 @@ class Replica:
         self.copy: Copy | None = None
         self.index: CopyIndex | None = None
         self.journal = 0
+        self.loss: Loss | None = None
+        self.gave_up = False
         self.disk: Disk
         self._give_up = lacking
         self._disk = disk
@@ -164,7 +172,11 @@ class Replica:
             # The primary has removed what would follow: nothing here leads to what it has.
             log.warning("the copy from %d to %d has nothing of the primary's journal, which begins "
                         "at %d: copied anew", copy.first, copy.end, first)  # fmt: skip
-            copy.discard(first)
+            left = promised(copy, self.loss, Epoch(followed.epoch))
+            committed = copy.committed
+            copy.discard(first, promised=left)
+            if left < committed:
+                self.note_loss(committed, left)
             copy = self.copy = None
         if copy is None:
             copy = Copy.make(
@@ -200,7 +212,17 @@ class Replica:
             copy.last_epoch,
             floor,
             None if begun is None else begun.crc,
+            copy.last,
+            copy.committed,
         )
+
+    @property
+    def reach(self) -> Reach | None:
+        """How far the copy reaches; None if it is empty."""
+        copy = self.copy
+        if copy is None or copy.last is None:
+            return None
+        return Reach(copy.last_epoch, copy.end, copy.committed)
 
     def close(self) -> None:
         """Close the files and end the threads; blocks for a moment."""
@@ -226,7 +248,7 @@ class Replica:
         if not self._threads:
             self._threads = [SyncThread(self._report), SyncThread(self._report)]
         address = read_address(there.address)
-        checkpoints = [] if self.copy is None else await asyncio.to_thread(self.copy.checkpoints)
+        checkpoints = await asyncio.to_thread(self._checkpoints)
         stream = self._stream = _Stream(self, there, self._follow(checkpoints))
         try:
             async with asyncio.timeout(_CONNECT_S):
@@ -243,7 +265,15 @@ class Replica:
             await _surely(stream.idle.wait())  # no job works on the copy any more
             self._stream = None
 
-    def _follow(self, checkpoints: Sequence[tuple[int, int, int]]) -> Follow:
+    def _checkpoints(self) -> Sequence[Checkpoint]:
+        """Return what shows the primary what this copy has; reads from the disk."""
+        copy, loss = self.copy, self.loss
+        if copy is None:
+            return []
+        epoch = Epoch(0) if loss is None else loss.epoch
+        return copy.checkpoints(promised=promised(copy, loss, epoch))
+
+    def _follow(self, checkpoints: Sequence[Checkpoint]) -> Follow:
         copy, settings = self.copy, self.settings
         token = settings.cluster_token
         assert token is not None
@@ -256,7 +286,7 @@ class Replica:
             kind=settings.follower.value,
             told=self.loyalty.told,
             end=0 if copy is None else copy.end,
-            checkpoints=[Checkpoint(*one) for one in checkpoints],
+            checkpoints=[Told(*one) for one in checkpoints],
             lacking=self._lacking,
             software=f"ternmq {__version__}",
         )
@@ -309,6 +339,17 @@ class Replica:
             log.error("%s leads with a journal that lacks what was answered, and this copy has it: "
                       "its folder is an old one, or a copy (%s)", broker, why)  # fmt: skip
         self._lacking = epoch
+
+    def note_loss(self, before: Position, committed: Position) -> None:
+        """Note a cut below the commit mark.
+
+        Args:
+            before: The commit mark before.
+            committed: What is left of it.
+        """
+        self.gave_up = True
+        log.warning("cut below the commit mark, from %d to %d, since an operator accepted this "
+                    "loss; what was cut is kept in repair/", committed, before)  # fmt: skip
 
     @property
     def is_whole(self) -> bool:
@@ -468,11 +509,13 @@ class _Stream(asyncio.Protocol):
     def _records(
         self, following: Following, position: Position, epoch: Epoch, records: bytes
     ) -> None:
-        parted = following.parted
-        following.records(position, epoch, records, self._replica.now_us())
+        replica, parted = self._replica, following.parted
+        following.records(position, epoch, records, replica.now_us())
         if following.parted != parted and following.parted is not None:
-            assert self._replica.index is not None
-            self._replica.index.cut(following.parted)
+            assert replica.index is not None
+            replica.index.cut(following.parted)
+            if following.given_up is not None:
+                replica.note_loss(following.given_up, following.parted)
 
     def _begin(self, followed: Followed, now_us: int) -> None:
         if followed.journal != self._replica.journal or followed.broker != self._there.broker:
@@ -500,6 +543,7 @@ class _Stream(asyncio.Protocol):
             accepted,
             synced_only=self._replica.settings.follower is FollowerKind.SYNCED,
             now_us=now_us,
+            loss=self._replica.loss,
         )
         self._silent_us = followed.silent_us
         log.info("following %s, epoch %d, from %d to %d",

@@ -9,8 +9,9 @@
               lead ----- deposed --> follow    stand -- refused ---------+
 
 A primary is made only by a change of the record, and only a member, whose copy has all that was
-answered, may ask for that change. The rules are in ``ternmq.cluster.replication``; here is what
-waits: for the coordinator, for a primary, for a signal.
+answered, may ask for that change; another broker only if an operator accepts the loss (``_force``).
+The rules are in ``ternmq.cluster.replication``; here is what waits: for the coordinator, for a
+primary, for a signal.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ from typing import Any, Final
 import msgspec
 
 from ternmq.cluster.coordination.group import Group, Presence
+from ternmq.cluster.coordination.loss import goes_first, loss_of
 from ternmq.cluster.coordination.opening import open_coordinator
 from ternmq.cluster.coordination.port import Coordinator, Refused, Swapped, Unknown
-from ternmq.cluster.coordination.record import BadRecord, Leadership, Member, Writes
+from ternmq.cluster.coordination.record import BadRecord, Leadership, Member, Reach, Writes
 from ternmq.cluster.coordination.wishes import Change, Failover, GroupSettings, Order
+from ternmq.cluster.replication.forcing import forced
 from ternmq.cluster.replication.settings import CopySettings
 from ternmq.cluster.replication.standing import Loyalty, MayNotStand, succession
 from ternmq.journal.disk.port import Disk
@@ -125,6 +128,8 @@ class Node:
         self._settings = GroupSettings()
         self._order: Order | None = None
         self._present: dict[str, Presence] = {}
+        self._sees = False
+        """The newest reading said who is there."""
         self._epoch_since_us = self._now_us()
         """When this process read of the present epoch first."""
         self._hint = asyncio.Event()
@@ -134,6 +139,10 @@ class Node:
         """How far the reigns of this process were committed."""
         self._begins_us: int | None = None
         """Broker time with which a reign begins, as the primary before it had it."""
+        self._replica: Replica | None = None
+        """The copy while this broker follows."""
+        self._shown: Reach | None = None
+        """How far the copy reaches, as it was announced last."""
         self._void: Order | None = None
         """An order that could not be carried out, and was said so."""
         self._led = Epoch(0)
@@ -177,10 +186,16 @@ class Node:
         scheme = "ternmq" if settings.tls_cert is None else "ternmqs"
         await self.outlook.open(f"{scheme}://{Address(settings.listen.host, self.port)}")
         self._group.watch(self._hint.set)
-        await self._group.announce(
-            str(self.address), tls=settings.tls_cert is not None, software=f"ternmq {__version__}"
-        )
+        await self._announce()
         self._watching = asyncio.create_task(self._watch())
+
+    async def _announce(self, reach: Reach | None = None) -> None:
+        await self._group.announce(
+            str(self.address),
+            tls=self.settings.tls_cert is not None,
+            software=f"ternmq {__version__}",
+            reach=reach,
+        )
 
     async def _look_for_another(self) -> None:
         """Check that no other process runs under this name, as far as can be seen.
@@ -291,11 +306,22 @@ class Node:
             self._hint.clear()
             try:
                 await self.look()
+                await self._show_reach()
             except Exception:
                 log.exception("reading the leadership record failed; it is tried again")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S):
                     await self._hint.wait()
+
+    async def _show_reach(self) -> None:
+        """Show how far the copy reaches, while it follows nobody: an operator may have to know."""
+        replica = self._replica
+        if replica is None or replica.copy is None or replica.figures().connected:
+            return
+        reach = replica.reach
+        if reach is not None and reach != self._shown:
+            self._shown = reach
+            await self._announce(reach)
 
     async def look(self) -> Leadership | None:
         """Read the record and who is there, once.
@@ -308,6 +334,7 @@ class Node:
         except BadRecord as error:
             self._say(f"the coordinator returned a record that is not valid: {error}")
             return None
+        self._sees = not isinstance(present, Unknown)
         if not isinstance(present, Unknown):
             self._present = dict(present)
         await self._read_wishes()
@@ -417,6 +444,7 @@ class Node:
         await replica.open(record.journal, self._committed)
         # Whoever leads now may just have begun: it has a lease's time to be heard of.
         self._loyalty.promises(self._now_us())
+        self._replica = replica
         self.outlook.follows(replica)
         why = said = ""
         try:
@@ -428,7 +456,7 @@ class Node:
                 if why != said:
                     log.info("%s", why)
                 said = why
-                if self.may_stand():
+                if self.may_stand() or self._may_be_forced(replica):
                     break
                 await self._pause(_AGAIN_S)
             else:
@@ -438,10 +466,15 @@ class Node:
             holding = None if newest is None else replica.holding(newest.floor)
         finally:
             self._begins_us = replica.broker_time_us
+            if replica.gave_up:  # the copy itself remembers what is left
+                self._committed = Position(0)
+            self._replica = None
             self.outlook.follows(None)
             replica.close()
         if newest is None:
             return None
+        if self._accepted is not None and self.me not in newest.members:
+            return await self._force(holding)
         why = why or f"no word from {newest.primary}"
         log.warning("%s: %s stands for primary", why, self.settings.name)
         reads = self._settings.failover is Failover.READS and not self._ordered(Change.PROMOTE)
@@ -452,6 +485,7 @@ class Node:
         there = self._present.get(record.primary)
         if there is None:
             return ""
+        replica.loss = loss_of(record)
         copying = asyncio.create_task(replica.follow(there))
         stopping = asyncio.create_task(self.stopping.wait())
         try:
@@ -459,7 +493,7 @@ class Node:
                 newest = self._record or record
                 if newest.primary != record.primary or newest.epoch > replica.epoch > 0:
                     return f"{newest.primary} leads epoch {newest.epoch}"
-                if self.may_stand():
+                if self.may_stand() or self._may_be_forced(replica):
                     return ""
                 if not self._folder.is_whole and replica.is_whole:
                     self._folder.make_whole()
@@ -486,6 +520,35 @@ class Node:
             and (self._settings.failover is not Failover.OPERATOR or self._ordered(Change.PROMOTE))
             and self._loyalty.may_stand(self._now_us())
         )
+
+    @property
+    def _accepted(self) -> Order | None:
+        """The order by which this broker leads although it may lack what was answered, or None."""
+        order = self._order
+        if order is None or order.accepted is None or order == self._void:
+            return None
+        return order if self._ordered(Change.PROMOTE) else None
+
+    def _may_be_forced(self, replica: Replica) -> bool:
+        """Return whether an operator has it lead, and no word came from a primary for a lease.
+
+        An order is refused for good if a broker is heard that has what was answered.
+        """
+        order, record = self._accepted, self._record
+        if order is None or record is None or self.me in record.members:
+            return False
+        first = goes_first(record, self._running, self.settings.name)
+        if not first and replica.figures().connected:
+            first = record.primary
+        if first:
+            self._refuse(order, f"{first} runs, and has what was answered")
+            return False
+        return self._sees and not self._told and self._loyalty.may_stand(self._now_us())
+
+    @property
+    def _running(self) -> Mapping[str, int]:
+        """Incarnations of the brokers that run, by name."""
+        return {one.broker: one.incarnation for one in self._present.values()}
 
     def _begins(self, record: Leadership) -> bool:
         """Return whether a reign is about to begin: its process is there, and recovers its journal.
@@ -554,8 +617,53 @@ class Node:
         except MayNotStand as error:
             log.info("%s", error)
             return None
-        self._folder.check_to_lead(record, progress, holding)
+        try:
+            self._folder.check_to_lead(record, progress, holding)
+        except SettingsError:
+            if holding is None or self._accepted is None:
+                raise
+            return await self._force(holding)
         return wanted if await self._change(wanted) else None
+
+    async def _force(self, holding: Holding | None) -> Leadership | None:
+        """Lead although messages that were answered may be missing, as an operator accepts.
+
+        Call it when this process has stopped to acknowledge, and has synced all that it has.
+
+        Args:
+            holding: What this broker's journal has.
+
+        Returns:
+            The record by which this broker leads, or None; then the order is void, or was changed.
+        """
+        record, order, name = await self.look(), self._accepted, self.settings.name
+        if record is None or not self._sees or order is None or order.accepted is None:
+            await self._pause(_AGAIN_S)
+            return None
+        end = 0 if holding is None else holding.end
+        why = f"an operator accepted loss: {name} leads with a journal up to {end}"
+        try:
+            wanted = forced(
+                record,
+                self.me,
+                None if holding is None else holding.held,
+                self._running,
+                order.accepted,
+                self._group.writer(),
+                record.writes,
+                why,
+                time.time_ns() // 1000,
+            )
+        except MayNotStand as error:
+            self._refuse(order, str(error))
+            return None
+        log.warning("%s stands for primary: %s", name, why)
+        return wanted if await self._change(wanted) else None
+
+    def _refuse(self, order: Order, why: str) -> None:
+        """Note that an order is not carried out, also if what is in its way goes away later."""
+        log.warning("an operator has %s lead and accepts loss; refused: %s", order.broker, why)
+        self._void = order
 
     async def _lead(self, record: Leadership) -> int | None:
         """Lead until deposed (None), stopped, or failed; return the exit status of the last two."""

@@ -13,6 +13,7 @@ from ternmq.cluster.coordination.record import (
     Leadership,
     Member,
     Progress,
+    Reach,
     leadership_key,
     progress_key,
 )
@@ -195,6 +196,24 @@ async def test_rubbish_is_no_progress() -> None:
 def test_an_order_survives_its_bytes() -> None:
     order = Order(change=Change.PROMOTE, broker="b", epoch=Epoch(4), at_us=9)
     assert unpack_order(pack_order(order)) == order
+    assert b"accepted" not in pack_order(order)  # an older broker reads it
+    accepting = msgspec.structs.replace(order, accepted=Position(0))
+    assert unpack_order(pack_order(accepting)) == accepting
+    for wrong in (msgspec.structs.replace(accepting, change=Change.SWITCH),
+                  msgspec.structs.replace(accepting, accepted=Position(-1))):  # fmt: skip
+        with pytest.raises(BadRecord):
+            pack_order(wrong)
+
+
+async def test_a_broker_says_how_far_its_copy_reaches_when_it_knows() -> None:
+    register = Register()
+    one = group(register)
+    await one.announce("a:7117", tls=False, software="")
+    reach = Reach(Epoch(3), Position(9000), Position(8000))
+    await one.announce("a:7117", tls=False, software="", reach=reach)
+    found = await one.present()
+    assert not isinstance(found, Unknown)
+    assert found[one.broker].reach == reach
 
 
 async def test_the_brokers_of_all_groups_are_found() -> None:

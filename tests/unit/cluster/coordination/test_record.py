@@ -54,6 +54,8 @@ def records(draw: st.DrawFn) -> Leadership:
         writes=draw(st.sampled_from(Writes)),
         floor=draw(st.none() | floors),
         cut_below=draw(st.none() | positions),
+        cut_epoch=Epoch(draw(st.integers(0, epoch))),
+        cut_at_us=draw(st.integers(0, 2**63 - 1)),
         why=draw(st.text(st.characters(exclude_categories=["Cs"]), max_size=MAX_WHY)),
         at_us=draw(st.integers(0, 2**63 - 1)),
     )
@@ -96,9 +98,15 @@ def test_the_bytes_of_a_record() -> None:
         "writes": "open",
         "floor": [3, 4096, 5],
         "cut_below": None,
+        "cut_epoch": 0,
+        "cut_at_us": 0,
         "why": "a test",
         "at_us": 1,
     }
+
+
+def test_a_record_of_before_the_loss_was_dated_is_read() -> None:
+    assert unpack(packed(cut_epoch=..., cut_at_us=...), 7) == RECORD
 
 
 def test_fields_of_later_versions_are_kept_over_a_change() -> None:
@@ -164,6 +172,9 @@ def test_fields_of_later_versions_are_kept_over_a_change() -> None:
         {"floor": ...},
         {"cut_below": -1},
         {"cut_below": NO_POSITION},
+        {"cut_epoch": 5},
+        {"cut_epoch": None},
+        {"cut_at_us": -1},
         {"why": "x" * (MAX_WHY + 1)},
         {"why": None},
         {"at_us": -1},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ternmq.cluster.coordination.loss import Loss
 from ternmq.cluster.replication.following import (
     SYNC_BYTES,
     SYNC_US,
@@ -14,7 +15,7 @@ from ternmq.cluster.replication.following import (
 from ternmq.cluster.replication.incoming import BadStream
 from ternmq.cluster.replication.settings import CopySettings
 from ternmq.cluster.replication.standing import Loyalty
-from ternmq.journal.copy.copy import Copy
+from ternmq.journal.copy.copy import CommittedCut, Copy
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.log.checkpoint import end_if_held
 from ternmq.journal.log.scan import scan
@@ -72,7 +73,13 @@ class Primary:
 class Follower:
     """A copy, and what follows a primary with it."""
 
-    def __init__(self, disk: MemoryDisk, primary: Primary, loyalty: Loyalty | None = None) -> None:
+    def __init__(
+        self,
+        disk: MemoryDisk,
+        primary: Primary,
+        loyalty: Loyalty | None = None,
+        loss: Loss | None = None,
+    ) -> None:
         copy = Copy.open(disk)
         accepted = primary.accepts(copy)
         if copy is None:
@@ -80,7 +87,9 @@ class Follower:
         self.copy = copy
         self.loyalty = loyalty or Loyalty(COPYING, self.copy.told, 0)
         self.start = accepted.start
-        self.following = Following(self.copy, self.loyalty, accepted, synced_only=False, now_us=0)
+        self.following = Following(
+            self.copy, self.loyalty, accepted, synced_only=False, now_us=0, loss=loss
+        )
 
     def take(self, primary: Primary, at_a_time: int = 1) -> None:
         records = primary.stream(self.following.held)
@@ -194,6 +203,57 @@ def test_a_cut_below_the_commit_mark_is_refused_and_nothing_is_written() -> None
     with pytest.raises(ValueError, match="is committed"):
         back.take(new)
     assert back.copy.end == end
+
+
+def parted_below_the_mark() -> tuple[Position, Primary, MemoryDisk]:
+    """Return where histories part, the new primary, and a disk with more that was answered."""
+    old = Primary(MemoryDisk(), 1)
+    old.append(20)
+    parted = old.journal.end
+    new_disk, follower = copied(old)
+    follower.copy.close()
+    new = Primary(new_disk, 2)  # by force
+    new.append(5)
+    old.append(20)
+    old.journal.close()
+    copy = Copy.open(old.disk)
+    assert copy is not None
+    copy.tell(committed=copy.end)
+    copy.sync_all()
+    copy.close()
+    return parted, new, old.disk
+
+
+@pytest.mark.parametrize("below", [0, 1])
+def test_what_an_operator_gave_up_is_cut_and_kept_aside(below: int) -> None:
+    parted, new, disk = parted_below_the_mark()
+    back = Follower(disk, new, loss=Loss(Epoch(2), Position(parted - 300 * below)))
+    end = back.copy.end
+    back.take(new)
+    assert (back.following.parted, back.following.given_up) == (parted, end)
+    assert same(new, disk)
+    assert back.copy.committed <= parted
+    assert disk.names("repair")
+    back.mark(commit=new.journal.end)
+    assert back.copy.committed == new.journal.end
+
+
+@pytest.mark.parametrize(
+    ("epoch", "beyond"),
+    [
+        (2, 8),  # the loss that was accepted begins behind
+        (3, 0),  # another reign began with it than the one that is followed
+        (1, 0),  # the copy has records of that reign: it was told so since
+    ],
+)
+def test_nothing_else_is_cut_below_the_commit_mark(epoch: int, beyond: int) -> None:
+    parted, new, disk = parted_below_the_mark()
+    back = Follower(disk, new, loss=Loss(Epoch(epoch), Position(parted + beyond)))
+    end = back.copy.end
+    with pytest.raises(CommittedCut):
+        back.take(new)
+    assert back.copy.end == end
+    assert not disk.names("repair")
 
 
 def test_the_commit_mark_is_not_told_beyond_what_was_compared() -> None:

@@ -676,6 +676,44 @@ def test_a_copy_is_discarded_and_made_anew(disk):
     assert (anew.first, anew.end, anew.committed, anew.told) == (first, first, SIZE, 5)
 
 
+@pytest.mark.parametrize("promised", [PARTED, 0])
+def test_what_was_committed_is_kept_aside_if_its_loss_was_accepted(disk, promised):
+    copy = begun(disk)
+    follow(copy, OLD)
+    copy.tell(committed=OLD.end, told=Epoch(5))
+    copy.sync_all()
+    first = Position(-(-PARTED // SIZE) * SIZE)
+    kept_from = max(promised, OLD.ends[0])
+    with pytest.raises(ValueError, match="is committed"):
+        copy.discard(Position(0), promised=PARTED)
+    copy.discard(first, promised=Position(promised))
+    assert Copy.open(disk) is None
+    kept = [one for one in disk.names(REPAIR_FOLDER) if one.startswith("copy-")]
+    assert len(kept) == len(range(kept_from // SIZE, -(-OLD.end // SIZE)))
+    data = b""
+    for name in sorted(kept):
+        file = disk.open(f"{REPAIR_FOLDER}/{name}")
+        data += file.pread(file.size(), 0)
+        file.close()
+    last = OLD.image[segment_name((OLD.end - 1) // SIZE * SIZE)][: (OLD.end - 1) % SIZE + 1]
+    assert last.rstrip(b"\0") in data
+    anew = begun(disk, first)
+    assert (anew.first, anew.committed) == (first, promised)
+
+
+def test_a_copy_that_removed_all_that_is_promised_is_kept_aside_and_made_anew(disk):
+    copy = begun(disk)
+    follow(copy, OLD)
+    copy.tell(committed=OLD.end)
+    copy.sync_all()
+    copy.remove_below(Position(2 * SIZE), needs=OLD.end)
+    promised = OLD.ends[1]
+    assert 0 < promised < copy.first
+    copy.discard(Position(0), promised=promised)
+    assert [one for one in disk.names(REPAIR_FOLDER) if one.startswith("copy-")]
+    assert begun(disk).committed == promised
+
+
 def test_a_copy_is_not_discarded_for_a_journal_that_must_have_what_is_committed(disk):
     copy = begun(disk)
     follow(copy, OLD)

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from ternmq.cluster.coordination.record import Floor, Leadership, Member, Progress, Writer
+from ternmq.cluster.coordination.record import (
+    Floor,
+    Leadership,
+    Member,
+    Progress,
+    Reach,
+    Writer,
+)
+from ternmq.cluster.replication.forcing import forced
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.disk.real import RealDisk
 from ternmq.journal.log.journal import Journal
@@ -189,6 +197,29 @@ def test_an_older_copy_of_the_folder_does_not_lead(tmp_path: Path) -> None:
     floor_of_old, _ = journal_in(tmp_path / "other", 3)
     with pytest.raises(SettingsError, match="older than what was answered"):
         check_to_lead(old, record(epoch=3, floor=floor_of_old), Progress(Epoch(3), end))
+
+
+def test_a_folder_leads_again_after_its_loss_was_accepted(tmp_path: Path) -> None:
+    """What reigns before have said of how far they came counts no more."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    journal_in(old, 3)
+    floor, end = journal_in(new, 4, records=50)
+    found, progress = record(epoch=4, floor=floor), Progress(Epoch(4), end)
+    with pytest.raises(SettingsError, match="older than what was answered"):
+        check_to_lead(old, found, progress)
+    holding = folder(old).holding(floor)
+    assert holding is not None
+    held = holding.held
+    assert held is not None
+    assert held.reach == Reach(Epoch(3), holding.end, holding.end)  # it is no copy
+    made = forced(
+        found, Member("a", 7), held, {}, Position(0), Writer("a", 1, 2), found.writes, "", 1
+    )
+    check_to_lead(old, made, progress)
+    with pytest.raises(SettingsError, match="older than what was answered"):
+        check_to_lead(old, made, Progress(made.epoch, end))
+    with pytest.raises(SettingsError, match="older than what was answered"):
+        check_to_lead(new, made, None)  # another history
 
 
 def test_another_history_does_not_lead(tmp_path: Path) -> None:
