@@ -13,7 +13,8 @@ In OPENING the broker takes one frame of at most 4 KiB, which must be a HELLO, o
 broker of its group, a FOLLOW: whoever has the connection then goes on with ``stream``. In GREETED
 it looks the app up and takes nothing. Bytes that break a rule raise ``ProtocolError``: the broker
 answers with an error frame of id 0, flagged as a push (``farewell``), and closes; a client just
-closes. An unknown command breaks no rule: the client is newer, and the command is refused.
+closes. An unknown command breaks no rule: the client is newer, and the command is refused. No push
+comes before the answer to HELLO, but one: routes before a refusal, to a client that asked for them.
 """
 
 from __future__ import annotations

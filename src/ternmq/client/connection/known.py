@@ -14,8 +14,8 @@ container), and somebody else may listen there. So
 * an address of one's own machine is ignored if it was learned from another machine.
 
 No I/O. Callable from any thread: the session and its keeper share an object. Every change replaces
-whole values, and if two threads change them at the same time, one change is lost, which the next
-routes bring back.
+whole values. If two threads change them in the same moment, one of the changes may be lost, until
+routes come again: at the next push, refusal or connection.
 """
 
 from __future__ import annotations
