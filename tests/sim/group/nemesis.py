@@ -374,8 +374,8 @@ class Nemesis:
 
     def _accept_loss(self) -> None:
         """Have a broker fall out, the others answer more and go, and an operator promote it."""
-        world, chance = self._world, self._chance
-        name = chance.choice([one for one in self._names() if one != self._primary()])
+        world, chance, primary = self._world, self._chance, self._primary()
+        name = chance.choice([one for one in self._names() if one != primary])
         others = [one for one in self._names() if one != name]
         how = chance.choice(("kill", "power", "split", "split", "split"))
         self._note(f"{name} falls out, and leads with a loss: {how}")
