@@ -62,6 +62,7 @@ def test_what_it_cannot_use(cli: CommandLine, tmp_path: Path) -> None:
         ("zk://u:p@a:1,b:2/ternmq", "zk://u:PASSWORD@a:1,b:2/ternmq"),
         ("zk://a:1,b:2/ternmq", "zk://a:1,b:2/ternmq"),
         ("postgresql://u@h/d", "postgresql://u@h/d"),
+        ("postgresql://u@h/d?password=a%26b&x=1", "postgresql://u@h/d?password=PASSWORD&x=1"),
         ("sqlite:////var/lib/x.db", "sqlite:////var/lib/x.db"),
     ],
 )

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 import ternmq.sync
+from ternmq.cli.broker import cluster_restore
 from ternmq.cluster.coordination.group import Group
+from ternmq.cluster.coordination.port import Refused
 from ternmq.cluster.coordination.record import Leadership, Progress
 from ternmq.journal.disk.real import RealDisk
 from ternmq.model.types import Epoch, Position
@@ -102,11 +104,48 @@ def test_the_group_begins_again(
 def test_a_coordinator_that_knows_nothing(cli: CommandLine, backup: Path, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'new.db'}"
     words = ("cluster", "restore", backup, "--name", "b", "--broker-group", "other")
-    said = cli(*words, "--cluster", url)
+    assert "add --yes" in cli(*words, "--cluster", url, code=1).err
+    assert identity.read(backup) is None
+    said = cli(*words, "--cluster", url, "--yes")
     assert "other: the coordinator does not know it" in said.out
     assert "not known" in said.out
     found = cli("cluster", "status", "--cluster", url, "--broker-group", "other", "--json").json
     assert (found["primary"], found["version"]) == ("b", 1)
+
+
+def test_the_folder_of_another_group(cli: CommandLine, lost: Others, backup: Path) -> None:
+    """A name that was typed wrong must not take the only copy away from its group."""
+    identity.write(backup, identity.Identity.of("main", 5, "a"))
+    words = ("cluster", "restore", backup, "--name", "b", "--broker-group", "mian", "--yes")
+    assert "is a folder of broker group 'main', and this is about 'mian'" in cli(*words, code=2).err
+    assert identity.read(backup) == identity.Identity.of("main", 5, "a")
+
+
+def test_somebody_else_changes_the_group_meanwhile(
+    cli: CommandLine, lost: Others, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder belongs to the group that there is, as before."""
+
+    async def refused(self: Group, record: Leadership) -> Refused:
+        return Refused()
+
+    monkeypatch.setattr(Group, "change", refused)
+    words = ("cluster", "restore", backup, "--name", "b", "--yes")
+    for before in (None, identity.Identity.of("main", 5, "a")):
+        if before is not None:
+            identity.write(backup, before)
+        assert "somebody else changed the same" in cli(*words, code=7).err
+        assert identity.read(backup) == before
+
+
+def test_a_broker_that_begins_while_the_question_waits(
+    cli: CommandLine, lost: Others, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_restore, "confirm", lambda *_, **__: lost.begin("a"))
+    before = records(lost)
+    said = cli("cluster", "restore", backup, "--name", "b", code=7).err
+    assert "a of broker group main runs" in said
+    assert records(lost) == before
 
 
 def test_what_it_refuses(

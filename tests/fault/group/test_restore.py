@@ -57,7 +57,7 @@ def create_topic(brokers: Brokers) -> None:
         client.admin.create_topic("orders")
 
 
-def left(brokers: Brokers) -> list[bytes]:
+def left_in(brokers: Brokers) -> list[bytes]:
     """Consume all that the group has."""
     found: list[bytes] = []
     with ternmq.sync.connect(brokers.url, app=APP, token=TOKEN, timeout=DEADLINE) as client:
@@ -112,13 +112,13 @@ def test_a_backup_is_restored(memory_folder: Path) -> None:
         brokers.data[replica] = memory_folder / "empty"
         brokers.start(primary)
         assert leads(brokers, primary).epoch > record.epoch + EPOCHS_ABOVE
-        assert sorted(left(brokers)) == sorted(before)
+        assert sorted(left_in(brokers)) == sorted(before)
         brokers.start(replica)
         brokers.wait_until_whole()
         send(brokers, after)
         brokers.kill(primary)  # and the group is a pair as ever
         brokers.wait_for_primary(replica)
-        assert sorted(left(brokers)) == sorted(after)
+        assert sorted(left_in(brokers)) == sorted(after)
 
 
 @pytest.mark.timeout(240)
@@ -142,4 +142,28 @@ def test_the_copy_that_is_left_while_the_primary_is_out_of_reach(memory_folder: 
         assert brokers[primary].wait() == EXIT_SETTINGS, brokers[primary].log
         assert "another journal" in brokers.log(primary)
         assert brokers.record() == record
-        assert sorted(left(brokers)) == sorted(bodies)
+        assert sorted(left_in(brokers)) == sorted(bodies)
+
+
+@pytest.mark.timeout(240)
+def test_a_follower_that_was_stopped_meanwhile(memory_folder: Path) -> None:
+    """It neither leads the group with its old folder, nor follows."""
+    bodies = [b"%d" % one for one in range(50)]
+    with Brokers(memory_folder / "group") as brokers:
+        primary, replica = brokers.primary, brokers.other
+        create_topic(brokers)
+        send(brokers, bodies)
+        brokers.wait_until_whole()
+        brokers[replica].stop()
+        brokers.kill(primary)
+        data = memory_folder / "restored"
+        restore(brokers, str(data), "--from", str(brokers.data[primary]), "--name", replica)
+        left = brokers.record()
+        brokers[replica].go_on()
+        assert brokers[replica].wait() == EXIT_SETTINGS, brokers[replica].log
+        assert "another journal" in brokers.log(replica)
+        assert brokers.record() == left
+        brokers.data[replica] = data
+        brokers.start(replica)
+        leads(brokers, replica)
+        assert sorted(left_in(brokers)) == sorted(bodies)

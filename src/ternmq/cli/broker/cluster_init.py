@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
+from shlex import quote
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -17,6 +19,7 @@ from ternmq.cluster.coordination import checking
 
 _TOKEN: Final = "TERNMQ_CLUSTER_TOKEN"  # noqa: S105 - the name of a variable
 _TOKEN_BYTES: Final = 16
+_PASSWORD: Final = re.compile(r"([?&](?:password|passwd|sslpassword)=)[^&]*", re.IGNORECASE)
 
 
 @click.command(cls=Command)
@@ -27,11 +30,11 @@ async def init(cluster: Cluster, as_json: bool) -> None:
 
     Run it once, before the first broker, as an account of the database that may create tables.
     After that, the account of the brokers needs only the rights to select, insert, update and
-    delete in them. In ZooKeeper, the command makes the nodes below the path of the URL. It may be
-    repeated, also while brokers run.
+    delete in them. In ZooKeeper, the command makes nodes below the path of the URL: use the account
+    of the brokers there. It may be repeated, also while brokers run.
 
-    It also prints a new cluster token, if there is no broker group yet. The token is not stored in
-    the coordinator: set the same one for all brokers.
+    It also prints a new cluster token, if there is no such broker group yet. The token is not
+    stored in the coordinator: set the same one for all brokers of the cluster.
     """
     began = time.monotonic()
     try:
@@ -65,7 +68,7 @@ async def init(cluster: Cluster, as_json: bool) -> None:
     output.line("")
     output.line("Set these for each broker of the group, beside its TERNMQ_NAME:")
     output.line("")
-    output.line(f"    export {CLUSTER}={_shown(cluster.url)}")
+    output.line(f"    export {CLUSTER}={quote(_shown(cluster.url))}")
     output.line(f"    export {_TOKEN}={token}")
 
 
@@ -74,6 +77,6 @@ def _shown(url: str) -> str:
     parts = urlsplit(url)
     account, at, place = parts.netloc.rpartition("@")
     user, colon, _ = account.partition(":")
-    if not colon:
-        return url
-    return parts._replace(netloc=f"{user}:PASSWORD{at}{place}").geturl()
+    if colon:
+        url = parts._replace(netloc=f"{user}:PASSWORD{at}{place}").geturl()
+    return _PASSWORD.sub(r"\1PASSWORD", url)

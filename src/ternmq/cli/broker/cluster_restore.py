@@ -21,6 +21,7 @@ from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import ExitCode, Failed
 from ternmq.cli.terminal.output import Cell
 from ternmq.cli.terminal.problems import not_found
+from ternmq.cluster.coordination.port import Refused
 from ternmq.cluster.coordination.record import Leadership, Progress
 from ternmq.model.errors import AlreadyRunning, CorruptJournal, FileMissing
 
@@ -49,7 +50,7 @@ _TRIES: Final = 3
     envvar=_NAME,
     help=f"Name of the broker that will be started with DATA; or ${_NAME}.",
 )
-@click.option("--dry-run", is_flag=True, help="Show how far the journal reaches; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Only show how far the journal reaches.")
 @yes_option
 @output.json_option
 @begins_cluster
@@ -71,25 +72,25 @@ async def restore(
 
     The command reads the whole journal, and shows what is known to be missing in it. The
     coordinator is told every 10 s how far the journal is committed, so more may be missing. The
-    settings of the broker group stay as they are. `--dry-run` shows the same, and changes nothing.
+    settings of the broker group stay as they are. `--dry-run` only shows the same.
     """
     from ternmq.server.node import restoring  # the journal's code: for this command only
 
     found = known(await cluster.group.read())
     await _check_nobody_runs(cluster)
-    with _read(data, source, dry_run=dry_run):
+    with _read(data, source, cluster.name, dry_run=dry_run):
         with busy("reading the journal"):
             reach = restoring.reach_of(source or data, None if found is None else found.floor)
         progress = known(await cluster.group.progress())
-        missing = None if found is None else restoring.missing_bytes(found, progress, reach)
+        missing = restoring.missing_bytes(found, progress, reach)
         seen = _Seen(cluster.name, found, progress, reach, missing)
         if not as_json:
             output.details(seen.lines())
         if dry_run:
             _tell(seen, None, name, data, as_json=as_json)
             return
-        if found is not None:
-            confirm(seen.question(), yes=yes)
+        confirm(seen.question(), yes=yes)
+        await _check_nobody_runs(cluster)
         journal = secrets.randbits(63) | 1
         record = restoring.restored(
             found, reach, name, journal, cluster.group.writer(), time.time_ns() // 1000
@@ -97,14 +98,17 @@ async def restore(
         if source is not None:
             with busy("copying the journal"):
                 restoring.copy_journal(source, data, reach)
-        restoring.identify(data, cluster.name, journal, name)
-        changed(await cluster.group.change(record))
+        before = restoring.identify(data, cluster.name, journal, name)
+        outcome = await cluster.group.change(record)
+        if isinstance(outcome, Refused):
+            restoring.put_back(data, before)
+        changed(outcome)
         await _put_progress(cluster, Progress(record.epoch, reach.end), name, data)
         _tell(seen, record, name, data, as_json=as_json)
 
 
 @contextlib.contextmanager
-def _read(data: Path, source: Path | None, *, dry_run: bool) -> Iterator[None]:
+def _read(data: Path, source: Path | None, group: str, *, dry_run: bool) -> Iterator[None]:
     """Keep brokers away from both folders; turn what is wrong with them into a failure."""
     from ternmq.server.node import restoring
 
@@ -112,6 +116,8 @@ def _read(data: Path, source: Path | None, *, dry_run: bool) -> Iterator[None]:
         raise Failed(
             f"{data} is not empty: name a new folder, or leave out --from to use the journal in it"
         )
+    if source is None:
+        restoring.check_whose(data, group)
     try:
         with contextlib.ExitStack() as stack:
             if source is not None:

@@ -185,7 +185,9 @@ class ConsumerEngine(Member):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 if self._withdrawn is not None:
-                    await self._withdrawn.over  # perhaps with rows, which are given back
+                    await asyncio.wait(
+                        [self._withdrawn.over]
+                    )  # perhaps with rows, which are given back
                 await self._puller.memberships.confirmed(self.source)
         await self._puller.settler.drained(max(0.0, until - session.loop.time()))
 
@@ -641,5 +643,5 @@ class _Pull:
         self._consumer.pull_lost(self)
 
     def _end(self) -> None:
-        if not self.over.done():  # a close that waits no longer has cancelled it
+        if not self.over.done():
             self.over.set_result(None)

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import ssl
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, cast
 
 from ternmq.cluster.coordination.group import Presence
@@ -20,13 +20,12 @@ from ternmq.cluster.replication.following import Accepted, Following, OldEpoch, 
 from ternmq.cluster.replication.incoming import BadStream
 from ternmq.cluster.replication.standing import Loyalty
 from ternmq.journal.copy.copy import CommittedCut, Copy, CopySyncJob
-from ternmq.journal.copy.damaged import cut_before_damage
+from ternmq.journal.copy.damaged import cut_before_damage, damage_of
 from ternmq.journal.copy.indexing import CopyIndex, IndexJob
 from ternmq.journal.disk.port import Disk
 from ternmq.journal.disk.real import RealDisk
 from ternmq.journal.index.open import hints
 from ternmq.journal.log.checkpoint import Checkpoint
-from ternmq.journal.log.copy_file import read_note
 from ternmq.journal.log.space import AllocateJob
 from ternmq.journal.log.worker import Job, SyncThread
 from ternmq.model.errors import (
@@ -35,6 +34,7 @@ from ternmq.model.errors import (
     JournalFull,
     ProtocolError,
     TernMQError,
+    UnknownRecordKind,
 )
 from ternmq.model.types import Epoch, Position
 from ternmq.model.units import read_address
@@ -117,25 +117,35 @@ class Replica:
 
     # -- the folder -------------------------------------------------------------------------------
 
-    async def open(self, journal: int, committed: Position) -> None:
+    async def open(
+        self, journal: int, committed: Position, mends: Callable[[], Awaitable[bool]]
+    ) -> None:
         """Open the copy in the folder, or turn the folder's journal into one.
 
-        If bytes of it are damaged that were durable, it ends before them: the primary has them.
+        If bytes of it are damaged that were durable, it may be cut before them.
 
         Args:
             journal: Number of the group's journal.
             committed: How far this process was committed as a primary: that is never cut.
+            mends: Returns whether a copy that is damaged may be cut: the primary has the bytes.
 
         Raises:
             AlreadyRunning: Another process uses the folder.
-            CorruptJournal: COPY is damaged.
+            CorruptJournal: It is damaged, and nothing was changed.
             UnknownRecordKind, DiskError, OSError: The folder cannot be used as it is.
         """
         self.journal = journal
         self.disk = self._disk if self._disk is not None else RealDisk(self.settings.data)
         self.disk.lock()
         try:
-            self.copy = await asyncio.to_thread(self._open)
+            try:
+                self.copy = await asyncio.to_thread(self._open)
+            except UnknownRecordKind:
+                raise
+            except CorruptJournal as error:
+                if not await mends():
+                    raise
+                self.copy = await asyncio.to_thread(self._mend, error.args[0])
         except BaseException:
             self.disk.close()
             raise
@@ -147,13 +157,13 @@ class Replica:
 
     def _open(self) -> Copy | None:
         hint = next((one.begin for one in hints(self.disk)), None)
-        try:
-            return Copy.open(self.disk, hint=hint, reserve_bytes=self._reserve_bytes)
-        except CorruptJournal as error:
-            damage = error.args[0]
-        read_note(self.disk)  # raises if COPY is damaged: what was promised is not known then
+        return Copy.open(self.disk, hint=hint, reserve_bytes=self._reserve_bytes)
+
+    def _mend(self, damage: str) -> Copy | None:
+        """Open a copy that is damaged: it ends before the damage then."""
+        found = damage_of(self.disk)
         self._give_up()
-        at = cut_before_damage(self.disk)
+        at = cut_before_damage(self.disk, found)
         log.error("the copy is damaged: %s. It ends before the damage now, at %d, and is copied "
                   "again from there", damage, at)  # fmt: skip
         copy = Copy.open(self.disk, reserve_bytes=self._reserve_bytes)

@@ -139,6 +139,8 @@ class Node:
         """How far the reigns of this process were committed."""
         self._begins_us: int | None = None
         """Broker time with which a reign begins, as the primary before it had it."""
+        self._had_a_copy = False
+        """This process has opened a copy, so it may have been a member."""
         self._replica: Replica | None = None
         """The copy while this broker follows."""
         self._shown: Reach | None = None
@@ -441,7 +443,8 @@ class Node:
             steady_us=None if self._clocks is None else self._clocks.monotonic_us,
             disk=self._disk,
         )
-        await replica.open(record.journal, self._committed)
+        await replica.open(record.journal, self._committed, self._may_mend)
+        self._had_a_copy = True
         # Whoever leads now may just have begun: it has a lease's time to be heard of.
         self._loyalty.promises(self._now_us())
         self._replica = replica
@@ -450,6 +453,8 @@ class Node:
         try:
             while not self.stopping.is_set():
                 record = self._record or record
+                if record.journal != replica.journal:  # restored meanwhile: ``enter`` refuses
+                    return None
                 if record.primary == self.settings.name:  # it was handed over
                     break
                 why = await self._copy(replica, record) or why
@@ -471,7 +476,7 @@ class Node:
             self._replica = None
             self.outlook.follows(None)
             replica.close()
-        if newest is None:
+        if newest is None or newest.journal != replica.journal:
             return None
         if self._accepted is not None and self.me not in newest.members:
             return await self._force(holding)
@@ -479,6 +484,25 @@ class Node:
         log.warning("%s: %s stands for primary", why, self.settings.name)
         reads = self._settings.failover is Failover.READS and not self._ordered(Change.PROMOTE)
         return await self._stand(why, holding, Writes.CLOSED if reads else None)
+
+    async def _may_mend(self) -> bool:
+        """Return whether a damaged copy may be cut before the damage, and be copied again.
+
+        Only while a primary is there, which has the bytes, and before this process can be a member:
+        a member that had confirmed them would be without them. The next process mends it then.
+        """
+        record = self._record
+        there = None if record is None else self._present.get(record.primary)
+        if there is None or self._had_a_copy or self._led:
+            return False
+        address = read_address(there.address)
+        try:
+            async with asyncio.timeout(_PROBE_S):
+                _, writer = await asyncio.open_connection(address.host, address.port)
+        except (OSError, TimeoutError):
+            return False
+        writer.transport.abort()
+        return True
 
     async def _copy(self, replica: Replica, record: Leadership) -> str:
         """Follow the primary while it leads and is heard; return why that ended."""

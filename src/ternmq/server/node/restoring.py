@@ -59,6 +59,7 @@ class Reach(NamedTuple):
         records: Number of its records.
         floor_crc: CRC of the record at the position of the floor that was looked for; None: there
             is none.
+        committed: How far the folder was told that the group is committed; 0: it is no copy.
     """
 
     first: Position
@@ -68,6 +69,7 @@ class Reach(NamedTuple):
     time_us: int
     records: int
     floor_crc: int | None
+    committed: Position = Position(0)
 
 
 def reach_of(folder: Path, floor: Floor | None) -> Reach:
@@ -93,6 +95,11 @@ def reach_of(folder: Path, floor: Floor | None) -> Reach:
     ending = find_end(disk)
     if ending is None or ending.last is None:
         raise FileMissing(f"the journal in {folder} has no records yet")
+    if ending.first > 0 and not ending.sets:
+        raise CorruptJournal(
+            f"the journal in {folder} ends before a complete state, and its beginning is gone: no "
+            "broker can start with it"
+        )
     crc: int | None = None
     if floor is not None and ending.first <= floor.position < ending.valid_end:
         begun = record_at(disk, floor.position, ending.segment_size)
@@ -105,17 +112,20 @@ def reach_of(folder: Path, floor: Floor | None) -> Reach:
         ending.last_time_us,
         found.record_count,
         crc,
+        Position(0) if ending.copy is None else ending.copy.committed,
     )
 
 
-def missing_bytes(record: Leadership, progress: Progress | None, reach: Reach) -> int:
+def missing_bytes(record: Leadership | None, progress: Progress | None, reach: Reach) -> int | None:
     """Return how many bytes of what was answered a journal lacks at least.
 
     The coordinator is told every 10 s how far a group is committed, so this may be too little. 0:
-    it knows of nothing that the journal lacks.
+    it knows of nothing that the journal lacks. None: nobody knows.
     """
-    floor, end = record.floor, reach.end
-    told = 0 if progress is None else progress.position
+    end, told = reach.end, max(reach.committed, 0 if progress is None else progress.position)
+    if record is None:
+        return told - end if told > end else None
+    floor = record.floor
     if floor is not None:
         told = max(told, floor.position)
         if reach.first <= floor.position < end and reach.floor_crc != floor.crc:
@@ -226,10 +236,39 @@ def copy_journal(source: Path, data: Path, reach: Reach) -> int:
     return size
 
 
-def identify(data: Path, group: str, journal: int, broker: str) -> None:
+def check_whose(data: Path, group: str) -> None:
+    """Check that a folder is not that of another broker group.
+
+    Raises:
+        SettingsError: It is, or its IDENTITY is damaged.
+    """
+    found = identity.read(data)
+    if found is not None and found.group != group:
+        raise SettingsError(
+            f"{data} is a folder of broker group {found.group!r}, and this is about {group!r}: "
+            "--broker-group names the group. To begin another group with the journal, copy it: "
+            "--from"
+        )
+
+
+def identify(data: Path, group: str, journal: int, broker: str) -> Identity | None:
     """Say in a folder that is ``owned`` whose it is from now on; durable at return.
+
+    Returns:
+        Whose it was before.
 
     Raises:
         OSError: It cannot be written.
     """
+    before = identity.read(data)
     identity.write(data, Identity.of(group, journal, broker))
+    return before
+
+
+def put_back(data: Path, before: Identity | None) -> None:
+    """Undo ``identify``, since the group did not change; durable at return."""
+    if before is not None:
+        identity.write(data, before)
+    else:
+        (data / identity.NAME).unlink()
+        files.sync(data)

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from ternmq.journal.copy.copy import CommittedCut, Copy
-from ternmq.journal.copy.damaged import cut_before_damage
+from ternmq.journal.copy.damaged import cut_before_damage, damage_of
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.disk.port import Disk
 from ternmq.journal.log.copy_file import COPY_NAME, read_note
@@ -45,7 +45,7 @@ def damage(disk: Disk, number: int) -> Position:
 def mended(disk: Disk) -> Copy | None:
     with pytest.raises(CorruptJournal):
         Copy.open(disk, reserve_bytes=0)
-    cut_before_damage(disk)
+    cut_before_damage(disk, damage_of(disk))
     return Copy.open(disk, reserve_bytes=0)
 
 
@@ -137,12 +137,12 @@ def test_what_is_not_damaged_in_a_record_is_not_touched() -> None:
     disk = whole()
     image = disk.image()
     with pytest.raises(CorruptJournal, match="no damaged record"):
-        cut_before_damage(disk)
+        cut_before_damage(disk, damage_of(disk))
     assert disk.image() == image
     disk.open(COPY_NAME).pwrite(bytes(4096), 0)
     image = disk.image()
     with pytest.raises(CorruptJournal, match="COPY"):
-        cut_before_damage(disk)
+        cut_before_damage(disk, damage_of(disk))
     assert disk.image() == image
 
 
@@ -154,7 +154,7 @@ def test_the_power_goes_meanwhile(number: int) -> None:
     at = damage(damaged, number)
     run, medium = started(damaged.image())
     run.promise(Promise(0, (OLD,)))
-    cut_before_damage(run.disk)
+    cut_before_damage(run.disk, damage_of(run.disk))
     Copy.open(run.disk, reserve_bytes=0)
     seen = 0
     for _, image in images(run, medium, chance):
@@ -165,7 +165,7 @@ def test_the_power_goes_meanwhile(number: int) -> None:
         try:
             copy = Copy.open(disk, reserve_bytes=0)
         except CorruptJournal:
-            cut_before_damage(disk)
+            cut_before_damage(disk, damage_of(disk))
             copy = Copy.open(disk, reserve_bytes=0)
         if copy is not None:
             assert (copy.first, copy.end) == (0, at)

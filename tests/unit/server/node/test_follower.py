@@ -21,6 +21,10 @@ def stream_of(replica: Replica) -> object:
     return replica._stream
 
 
+async def _never() -> bool:
+    return False
+
+
 async def replica_of(folder: Path) -> Replica:
     """Return a copy that is empty and open."""
     settings = load(
@@ -34,7 +38,7 @@ async def replica_of(folder: Path) -> Replica:
     replica = Replica(
         settings, 7, Loyalty(CopySettings(), Epoch(0), boot_us()), boot_us, lambda: None
     )
-    await replica.open(77, Position(0))
+    await replica.open(77, Position(0), _never)
     return replica
 
 

@@ -46,6 +46,13 @@ def test_what_is_known_to_be_missing(
     assert missing_bytes(record(epoch=3, floor=floor), progress, reach) == missing
 
 
+def test_the_copy_itself_knows_how_far_the_group_was_committed() -> None:
+    reach = REACH._replace(committed=Position(1200))
+    assert missing_bytes(record(epoch=3, floor=FLOOR), None, reach) == 200
+    assert missing_bytes(None, None, reach) == 200
+    assert missing_bytes(None, None, REACH) is None
+
+
 def test_a_floor_before_the_oldest_segment_says_nothing_of_the_history() -> None:
     reach = REACH._replace(first=Position(500), floor_crc=None)
     assert missing_bytes(record(epoch=3, floor=FLOOR), None, reach) == 0
