@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ternmq.cli.broker import cluster_init
+from ternmq.cli.broker import cluster_restore
 from tests.cli.conftest import CommandLine
 from tests.cli.test_cluster import Others, others  # noqa: F401 - a fixture
 
@@ -67,4 +67,4 @@ def test_what_it_cannot_use(cli: CommandLine, tmp_path: Path) -> None:
     ],
 )
 def test_a_password_is_not_printed(url: str, shown: str) -> None:
-    assert cluster_init._shown(url) == shown
+    assert cluster_restore._shown(url) == shown

@@ -12,9 +12,8 @@ from click.shell_completion import CompletionItem
 
 from ternmq.cli.broker import cluster_view
 from ternmq.cli.broker.cluster_dev import dev
-from ternmq.cli.broker.cluster_init import init
 from ternmq.cli.broker.cluster_orders import promote, switch
-from ternmq.cli.broker.cluster_restore import restore
+from ternmq.cli.broker.cluster_restore import init, restore
 from ternmq.cli.broker.cluster_view import View
 from ternmq.cli.commands import Group
 from ternmq.cli.reach.coordinators import Cluster, asks_coordinator, changed, known
