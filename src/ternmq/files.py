@@ -1,7 +1,7 @@
 """Small files beside the journal: there whole, and durable, or as they were before.
 
-Entry points: ``write`` for bytes, ``writing`` for what comes in pieces, ``copy``, ``make_folder``,
-``sync``.
+Entry points: ``write`` for bytes, ``writing`` for what comes in pieces, ``copy``, ``locked``,
+``make_folder``, ``sync``.
 Used for tokens, contexts, exports, reports and the folders that they and tables are in. The journal
 has its own way to the disk (``journal/disk/real.py``), since the core imports nothing but the layer
 below it.
@@ -16,6 +16,7 @@ Whoever is killed on the way leaves a file ``.NAME.XXXXXXXX.new`` behind; ``left
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -105,6 +106,27 @@ def copy(source: Path, target: Path, most: int, mode: int = SHARED) -> int:
         new.flush()
         os.fsync(new.fileno())
     return size
+
+
+@contextmanager
+def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
+    """Lock a file or a folder, for as long as the block or this process lasts.
+
+    Args:
+        path: It must be there.
+        shared: Others may have the same lock at the same time.
+
+    Raises:
+        BlockingIOError: Another process has locked it.
+        OSError: It cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def make_folder(path: Path, mode: int = 0o777) -> None:

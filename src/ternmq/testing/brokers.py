@@ -215,7 +215,9 @@ class Brokers:
             return "no broker has begun the group" if self._running() else ""
         leader = self.places[record.primary]
         if leader.node is None:
-            stands = [one.name for one in self._running() if one.node and one.node.may_stand()]
+            stands = [
+                one.name for one in self._running() if one.node and one.node.candidate.may_stand()
+            ]
             return f"{_joined(stands)} takes over" if stands else ""
         reigning = leader.node.reigning
         if reigning is None or reigning.primary is None or reigning.epoch != record.epoch:
@@ -434,7 +436,7 @@ class Brokers:
         """Have all brokers read now what they would read within a second."""
         for one in self._running():
             if one.node is not None:
-                await one.node.look()
+                await one.node.sight.look()
 
 
 def _joined(names: list[str]) -> str:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 from ternmq.broker.query.messages import Queries
+from ternmq.client.content.validation import check_positive, seconds_of
+from ternmq.client.declaration.topic import Topic, name_of
 from ternmq.journal.cache.cold import WouldBlock
-from ternmq.model.errors import UnknownGroup, UnknownTopic
+from ternmq.model.errors import InvalidRequest, UnknownGroup, UnknownTopic
+from ternmq.model.specs import INSTANCE_GROUPS, check_group
 from ternmq.model.words import counted
 from ternmq.server.engine.engine import Core
 
@@ -50,12 +54,37 @@ class Standing:
         return f"{told}, dead {self.dead}" if self.dead else told
 
 
-async def wait_idle(core: Leading, topic: str, group: str, patience_s: float) -> None:
-    """Wait as ``InProcessBroker.wait_idle``. In the broker's loop.
+def wait_idle(
+    core: Leading, topic: str | Topic, group: str, timeout: float | timedelta
+) -> Coroutine[object, object, None]:
+    """Return what waits in the broker's loop, as ``InProcessBroker.wait_idle``.
 
     Raises:
-        TimeoutError: It is not idle by then.
+        InvalidName, InvalidRequest: An argument is not valid.
     """
+    name, patience_s = name_of(topic), seconds_of("timeout", timeout)
+    return _wait_idle(core, name, check_group(group), patience_s)
+
+
+def wait_failed(
+    core: Leading, topic: str | Topic, group: str, messages: int, timeout: float | timedelta
+) -> Coroutine[object, object, None]:
+    """Return what waits in the broker's loop, as ``InProcessBroker.wait_failed``.
+
+    Raises:
+        InvalidName, InvalidRequest: An argument is not valid.
+    """
+    name, patience_s = name_of(topic), seconds_of("timeout", timeout)
+    if check_group(group).startswith(INSTANCE_GROUPS):
+        raise InvalidRequest(
+            f"{group!r} is a broadcast instance, where a message that fails is done at once: "
+            "wait_idle waits for it"
+        )
+    check_positive("messages", messages)
+    return _wait_failed(core, name, group, messages, patience_s)
+
+
+async def _wait_idle(core: Leading, topic: str, group: str, patience_s: float) -> None:
     left = await _until(core, topic, group, patience_s, lambda found: found.idle)
     if left:
         raise TimeoutError(
@@ -63,14 +92,9 @@ async def wait_idle(core: Leading, topic: str, group: str, patience_s: float) ->
         )
 
 
-async def wait_failed(
+async def _wait_failed(
     core: Leading, topic: str, group: str, messages: int, patience_s: float
 ) -> None:
-    """Wait as ``InProcessBroker.wait_failed``. In the broker's loop.
-
-    Raises:
-        TimeoutError: It has failed on fewer by then.
-    """
     left = await _until(
         core, topic, group, patience_s, lambda found: found.waiting + found.dead >= messages
     )

@@ -13,13 +13,11 @@ from typing import Final, Self
 import numpy  # noqa: F401, ICN001 - not by a thread of the broker, in the middle of a test that forks
 
 from ternmq.client.content.broker_time import moved_clocks
-from ternmq.client.content.validation import check_positive, seconds_of
-from ternmq.client.declaration.topic import Topic, name_of
+from ternmq.client.declaration.topic import Topic
 from ternmq.client.process import pickling
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.disk.port import Disk
 from ternmq.model.errors import InvalidRequest
-from ternmq.model.specs import INSTANCE_GROUPS, check_group
 from ternmq.model.words import article
 from ternmq.server.app import Server
 from ternmq.server.engine.engine import Core
@@ -238,9 +236,7 @@ class InProcessBroker(pickling.NotPickled):
             InvalidName: A name is not valid.
             InvalidRequest: ``timeout`` is not a time.
         """
-        name, patience = name_of(topic), seconds_of("timeout", timeout)
-        check_group(group)
-        self._wait(groups.wait_idle(self._core, name, group, patience))
+        self._wait(groups.wait_idle(self._core, topic, group, timeout))
 
     def wait_failed(
         self,
@@ -269,14 +265,7 @@ class InProcessBroker(pickling.NotPickled):
             InvalidRequest: ``timeout`` is not a time, ``messages`` is not a number above 0, or the
                 group is a broadcast instance, in which a failed message is done at once.
         """
-        name, patience = name_of(topic), seconds_of("timeout", timeout)
-        if check_group(group).startswith(INSTANCE_GROUPS):
-            raise InvalidRequest(
-                f"{group!r} is a broadcast instance, where a message that fails is done at once: "
-                "wait_idle waits for it"
-            )
-        check_positive("messages", messages)
-        self._wait(groups.wait_failed(self._core, name, group, messages, patience))
+        self._wait(groups.wait_failed(self._core, topic, group, messages, timeout))
 
     def _core(self) -> Core:
         return self._server.core

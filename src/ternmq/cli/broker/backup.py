@@ -10,11 +10,10 @@ what has this name is complete and durable.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Final
@@ -261,15 +260,12 @@ def _unfinished(target: Path) -> Iterator[Path]:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Lock a folder, for as long as the block or this process lasts."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(files.locked(folder))
         except BlockingIOError:
             raise Failed(f"no backup was made: another process writes to {folder}") from None
         yield
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 Purpose: what ``app`` is for a broker that is alone. Entry point: ``node.Node``. Reading order:
 ``identity`` and ``folder`` (is this the right folder), ``restoring`` (a group that begins again),
-``visitors`` (clients of a broker that does not lead), ``follower``, ``reigning``, ``node``; what
+``visitors`` (clients of a broker that does not lead), ``follower``, ``reigning``, ``sight`` (what
+is known from the coordinator), ``candidate`` (whether this broker may lead), ``node``; what
 operators and clients see: ``outlook``, which uses ``figures``, ``probes``, ``reasons`` and
 ``routes``.
 

@@ -9,9 +9,9 @@
               lead ----- deposed --> follow    stand -- refused ---------+
 
 A primary is made only by a change of the record, and only a member, whose copy has all that was
-answered, may ask for that change; another broker only if an operator accepts the loss (``_force``).
-The rules are in ``ternmq.cluster.replication``; here is what waits: for the coordinator, for a
-primary, for a signal.
+answered, may ask for that change; another broker only if an operator accepts the loss
+(``candidate``). The rules are in ``ternmq.cluster.replication``; here is what waits: for the
+coordinator, for a primary, for a signal.
 """
 
 from __future__ import annotations
@@ -28,25 +28,26 @@ from typing import Any, Final
 import msgspec
 
 from ternmq.cluster.coordination.group import Group, Presence
-from ternmq.cluster.coordination.loss import goes_first, loss_of
+from ternmq.cluster.coordination.loss import loss_of
 from ternmq.cluster.coordination.opening import open_coordinator
-from ternmq.cluster.coordination.port import Coordinator, Refused, Swapped, Unknown
-from ternmq.cluster.coordination.record import BadRecord, Leadership, Member, Reach, Writes
-from ternmq.cluster.coordination.wishes import Change, Failover, GroupSettings, Order
-from ternmq.cluster.replication.forcing import forced
+from ternmq.cluster.coordination.port import Coordinator, Unknown
+from ternmq.cluster.coordination.record import Leadership, Member, Reach, Writes
+from ternmq.cluster.coordination.wishes import Change, Failover
 from ternmq.cluster.replication.settings import CopySettings
-from ternmq.cluster.replication.standing import Loyalty, MayNotStand, succession
+from ternmq.cluster.replication.standing import Loyalty, MayNotStand
 from ternmq.journal.disk.port import Disk
 from ternmq.model.errors import JournalError, SettingsError
 from ternmq.model.types import Epoch, Position
-from ternmq.model.units import Address, read_address
+from ternmq.model.units import Address
 from ternmq.model.version import __version__
 from ternmq.server.app import EXIT_FAILED, EXIT_OK, Server, run_in_loop
 from ternmq.server.engine.clocks import Clocks
-from ternmq.server.node.folder import Folder, Holding
+from ternmq.server.node.candidate import AGAIN_S, Candidate
+from ternmq.server.node.folder import Folder
 from ternmq.server.node.follower import Replica
 from ternmq.server.node.outlook import Outlook
 from ternmq.server.node.reigning import Reigning
+from ternmq.server.node.sight import PROBE_S, Sight, listens
 from ternmq.server.node.visitors import Porch
 from ternmq.server.process import signals
 from ternmq.server.process.doorway import Doorway
@@ -56,16 +57,8 @@ from ternmq.settings.settings import Follower
 
 log = logging.getLogger("ternmq.cluster")
 
-_LOOK_S: Final = 1.0
-"""Longest time between two readings of the record."""
-_BEGINNING_US: Final = 60_000_000
-"""Longest time that a new primary is given to recover its journal."""
-_PROBE_S: Final = 1.0
-"""Longest wait for the coordinator's word who is there, and for a connection to one who is."""
 _LISTEN_S: Final = 0.05
 """Pause before a coordinator that has no connection yet is asked again."""
-_AGAIN_S: Final = 0.25
-"""Pause before a coordinator, or a primary, that did not answer is asked again."""
 
 
 def boot_us() -> int:
@@ -91,6 +84,8 @@ class Node:
         incarnation: Number of this process.
         server: The broker while it leads and serves, else None.
         reigning: The reign of this process; None: it has none.
+        sight: What is known from the coordinator.
+        candidate: This process as one that would lead.
         stopping: Set it to stop.
     """
 
@@ -119,22 +114,21 @@ class Node:
         self._now_us = now_us
         self._killed = False
         self._folder = Folder(Path(settings.data), settings.broker_group, settings.name, disk)
-        self._group: Group
         self._loyalty = Loyalty(self.copying, Epoch(0), self._now_us())
         self._doorway: Doorway | None = None
         self.outlook = Outlook(settings, self.me, self._now_us)
         self._porch = Porch(self._who_leads, self.outlook.routes)
-        self._record: Leadership | None = None
-        self._settings = GroupSettings()
-        self._order: Order | None = None
-        self._present: dict[str, Presence] = {}
-        self._sees = False
-        """The newest reading said who is there."""
-        self._epoch_since_us = self._now_us()
-        """When this process read of the present epoch first."""
-        self._hint = asyncio.Event()
-        self._news = asyncio.Event()
-        """Set whenever the record was read anew."""
+        self.sight = Sight(settings.name, self.outlook, self._now_us, self._learned)
+        self.candidate = Candidate(
+            settings,
+            self.me,
+            self.sight,
+            self._folder,
+            self._loyalty,
+            self._now_us,
+            change=self._change,
+            pause=self._pause,
+        )
         self._committed = Position(0)
         """How far the reigns of this process were committed."""
         self._begins_us: int | None = None
@@ -145,11 +139,8 @@ class Node:
         """The copy while this broker follows."""
         self._shown: Reach | None = None
         """How far the copy reaches, as it was announced last."""
-        self._void: Order | None = None
-        """An order that could not be carried out, and was said so."""
         self._led = Epoch(0)
         """Epoch of this process's newest reign."""
-        self._told = self._rubbish = ""
         self._watching: asyncio.Task[None] | None = None
 
     @property
@@ -178,7 +169,7 @@ class Node:
         self._folder.check()
         if self._coordinator is None:
             self._coordinator = await open_coordinator(settings.cluster.reveal())
-        self._group = Group(
+        group = self.sight.group = Group(
             self._coordinator, settings.broker_group, settings.name, self.incarnation
         )
         self._doorway = Doorway(settings.listen.host, settings.listen.port)
@@ -187,12 +178,12 @@ class Node:
         await self._look_for_another()
         scheme = "ternmq" if settings.tls_cert is None else "ternmqs"
         await self.outlook.open(f"{scheme}://{Address(settings.listen.host, self.port)}")
-        self._group.watch(self._hint.set)
+        group.watch(self.sight.hint.set)
         await self._announce()
-        self._watching = asyncio.create_task(self._watch())
+        self._watching = asyncio.create_task(self.sight.watch(self._show_reach))
 
     async def _announce(self, reach: Reach | None = None) -> None:
-        await self._group.announce(
+        await self.sight.group.announce(
             str(self.address),
             tls=self.settings.tls_cert is not None,
             software=f"ternmq {__version__}",
@@ -207,20 +198,15 @@ class Node:
         """
         present: Mapping[str, Presence] = {}
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_PROBE_S):
-                while isinstance(found := await self._group.present(), Unknown):  # noqa: ASYNC110
+            async with asyncio.timeout(PROBE_S):
+                while isinstance(found := await self.sight.group.present(), Unknown):  # noqa: ASYNC110
                     await asyncio.sleep(_LISTEN_S)  # perhaps it has no connection yet
                 present = found
         there = present.get(self.settings.name)
         if there is None or there.address == str(self.address):
             return  # or it is this broker's former life, which had the port before
-        address = read_address(there.address)
-        try:
-            async with asyncio.timeout(_PROBE_S):
-                _, writer = await asyncio.open_connection(address.host, address.port)
-        except (OSError, TimeoutError):
+        if not await listens(there):
             return  # it is gone, and the coordinator has not noticed yet
-        writer.transport.abort()
         raise SettingsError(self._two_of_a_name(f"one runs at {there.address}"))
 
     def _check_to_be_the_only_one(self, record: Leadership) -> None:
@@ -256,7 +242,7 @@ class Node:
                 if record.primary == self.settings.name:
                     self._check_to_be_the_only_one(record)
                     holding = await asyncio.to_thread(self._folder.holding, record.floor)
-                    leads = await self._stand("it starts again", holding)
+                    leads = await self.candidate.stand("it starts again", holding)
                 else:
                     leads = await self._follow(record)
                 if leads is not None:
@@ -291,29 +277,16 @@ class Node:
 
     def _who_leads(self) -> str:
         """Return why this broker refuses a client."""
-        record, name = self._record, self.settings.name
+        record, name = self.sight.record, self.settings.name
         if record is None:
             return f"{name} does not know yet who leads the broker group"
         if record.primary == name:
             return f"{name} begins to lead broker group {self.settings.broker_group}"
-        there = self._present.get(record.primary)
+        there = self.sight.present.get(record.primary)
         where = f" at {there.address}" if there is not None else ", which is not there"
         return f"{name} does not lead; the primary is {record.primary}{where}"
 
     # -- the record -------------------------------------------------------------------------------
-
-    async def _watch(self) -> None:
-        """Read the record and who is there, at every hint and each second."""
-        while True:
-            self._hint.clear()
-            try:
-                await self.look()
-                await self._show_reach()
-            except Exception:
-                log.exception("reading the leadership record failed; it is tried again")
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_S):
-                    await self._hint.wait()
 
     async def _show_reach(self) -> None:
         """Show how far the copy reaches, while it follows nobody: an operator may have to know."""
@@ -325,73 +298,33 @@ class Node:
             self._shown = reach
             await self._announce(reach)
 
-    async def look(self) -> Leadership | None:
-        """Read the record and who is there, once.
-
-        Return the record, or None if the coordinator has none or does not say.
-        """
-        try:
-            found = await self._group.read()
-            present = await self._group.present()
-        except BadRecord as error:
-            self._say(f"the coordinator returned a record that is not valid: {error}")
-            return None
-        self._sees = not isinstance(present, Unknown)
-        if not isinstance(present, Unknown):
-            self._present = dict(present)
-        await self._read_wishes()
-        if isinstance(found, Unknown):
-            self._say(f"the coordinator does not answer: {found.why}")
-            return None
-        self._say("")
-        self.outlook.learned(found, self._present)
-        if found is not None:
-            if self._record is None or self._record.epoch != found.epoch:
-                self._epoch_since_us = self._now_us()
-            self._record = found
-            self._loyalty.learns(found.epoch, self._now_us())
-            if self.reigning is not None:
-                self.reigning.learned(found)
-                self.reigning.heed(self._settings)
-        self._news.set()
-        return found
-
-    async def _read_wishes(self) -> None:
-        """Read what operators ask for; nothing that is needed depends on it."""
-        rubbish = ""
-        try:
-            settings = await self._group.settings()
-            if not isinstance(settings, Unknown):
-                self._settings = settings
-            order = await self._group.order()
-            if not isinstance(order, Unknown):
-                self._order = order
-        except BadRecord as error:
-            rubbish = str(error)
-        if rubbish and rubbish != self._rubbish:
-            log.error("what operators asked for cannot be read: %s", rubbish)
-        self._rubbish = rubbish
+    def _learned(self, record: Leadership) -> None:
+        """Take note of the record as it was read."""
+        self._loyalty.learns(record.epoch, self._now_us())
+        if self.reigning is not None:
+            self.reigning.learned(record)
+            self.reigning.heed(self.sight.settings)
 
     async def _newest(self) -> Leadership | None:
         """Return the record as it is now; None if it is not known, after a pause.
 
         If there is none, the broker group begins with this broker.
         """
-        record = await self.look()
+        record = await self.sight.look()
         if record is not None:
             self._folder.enter(record)
             return record
-        if not self._told and self.settings.follower is not Follower.BACKUP:
+        if not self.sight.away and self.settings.follower is not Follower.BACKUP:
             await self._begin_group()  # the coordinator answered: there is no record
             return None
-        await self._pause(_AGAIN_S)
+        await self._pause(AGAIN_S)
         return None
 
     @property
     def _last_known(self) -> Leadership | None:
         """The record by which to follow while the coordinator does not answer; None: it does."""
-        record = self._record
-        if not self._told or record is None or record.primary == self.settings.name:
+        record = self.sight.record
+        if not self.sight.away or record is None or record.primary == self.settings.name:
             return None
         return record
 
@@ -399,7 +332,7 @@ class Node:
         """Create the record, with this broker as the primary. If another was faster, it leads."""
         record = Leadership(
             version=1,
-            writer=self._group.writer(),
+            writer=self.sight.group.writer(),
             journal=secrets.randbits(63) | 1,
             epoch=await asyncio.to_thread(self._folder.epoch_to_begin_with),
             primary=self.settings.name,
@@ -416,18 +349,10 @@ class Node:
         Whoever calls it neither answers nor acknowledges anything meanwhile.
         """
         while not self.stopping.is_set():
-            try:
-                outcome = await self._group.change(record)
-            except BadRecord as error:
-                self._say(f"the coordinator returned a record that is not valid: {error}")
-            else:
-                if isinstance(outcome, Swapped):
-                    self._record = record
-                    return True
-                if isinstance(outcome, Refused):
-                    return False
-                self._say(f"the coordinator does not answer: {outcome.why}")
-            await self._pause(_AGAIN_S)
+            done = await self.sight.change(record)
+            if done is not None:
+                return done
+            await self._pause(AGAIN_S)
         return False
 
     # -- following --------------------------------------------------------------------------------
@@ -452,7 +377,7 @@ class Node:
         why = said = ""
         try:
             while not self.stopping.is_set():
-                record = self._record or record
+                record = self.sight.record or record
                 if record.journal != replica.journal:  # restored meanwhile: ``enter`` refuses
                     return None
                 if record.primary == self.settings.name:  # it was handed over
@@ -461,13 +386,13 @@ class Node:
                 if why != said:
                     log.info("%s", why)
                 said = why
-                if self.may_stand() or self._may_be_forced(replica):
+                if self.candidate.may_stand() or self.candidate.may_be_forced(replica):
                     break
-                await self._pause(_AGAIN_S)
+                await self._pause(AGAIN_S)
             else:
                 return None
             await replica.stop()  # everything is on the disk, and nothing is acknowledged any more
-            newest = await self.look()
+            newest = await self.sight.look()
             holding = None if newest is None else replica.holding(newest.floor)
         finally:
             self._begins_us = replica.broker_time_us
@@ -478,12 +403,14 @@ class Node:
             replica.close()
         if newest is None or newest.journal != replica.journal:
             return None
-        if self._accepted is not None and self.me not in newest.members:
-            return await self._force(holding)
+        if self.candidate.accepted is not None and self.me not in newest.members:
+            return await self.candidate.force(holding)
         why = why or f"no word from {newest.primary}"
         log.warning("%s: %s stands for primary", why, self.settings.name)
-        reads = self._settings.failover is Failover.READS and not self._ordered(Change.PROMOTE)
-        return await self._stand(why, holding, Writes.CLOSED if reads else None)
+        reads = self.sight.settings.failover is Failover.READS and not self.sight.ordered(
+            Change.PROMOTE
+        )
+        return await self.candidate.stand(why, holding, Writes.CLOSED if reads else None)
 
     async def _may_mend(self) -> bool:
         """Return whether a damaged copy may be cut before the damage, and be copied again.
@@ -491,22 +418,14 @@ class Node:
         Only while a primary is there, which has the bytes, and before this process can be a member:
         a member that had confirmed them would be without them. The next process mends it then.
         """
-        record = self._record
-        there = None if record is None else self._present.get(record.primary)
-        if there is None or self._had_a_copy or self._led:
-            return False
-        address = read_address(there.address)
-        try:
-            async with asyncio.timeout(_PROBE_S):
-                _, writer = await asyncio.open_connection(address.host, address.port)
-        except (OSError, TimeoutError):
-            return False
-        writer.transport.abort()
-        return True
+        record = self.sight.record
+        there = None if record is None else self.sight.present.get(record.primary)
+        fresh = not (self._had_a_copy or self._led)
+        return fresh and there is not None and await listens(there)
 
     async def _copy(self, replica: Replica, record: Leadership) -> str:
         """Follow the primary while it leads and is heard; return why that ended."""
-        there = self._present.get(record.primary)
+        there = self.sight.present.get(record.primary)
         if there is None:
             return ""
         replica.loss = loss_of(record)
@@ -514,10 +433,10 @@ class Node:
         stopping = asyncio.create_task(self.stopping.wait())
         try:
             while not copying.done() and not self.stopping.is_set():
-                newest = self._record or record
+                newest = self.sight.record or record
                 if newest.primary != record.primary or newest.epoch > replica.epoch > 0:
                     return f"{newest.primary} leads epoch {newest.epoch}"
-                if self.may_stand() or self._may_be_forced(replica):
+                if self.candidate.may_stand() or self.candidate.may_be_forced(replica):
                     return ""
                 if not self._folder.is_whole and replica.is_whole:
                     self._folder.make_whole()
@@ -531,163 +450,7 @@ class Node:
             with contextlib.suppress(asyncio.CancelledError):
                 await copying
 
-    def may_stand(self) -> bool:
-        """Return whether this process is a member, and no promise of it holds any more."""
-        record = self._record
-        return (
-            record is not None
-            and self.me in record.members
-            and record.primary != self.settings.name
-            and not self._begins(record)
-            and (self._folder.is_whole or self.settings.follower is not Follower.SYNCED)
-            and not self._told  # else the coordinator is away, and it would only stop to follow
-            and (self._settings.failover is not Failover.OPERATOR or self._ordered(Change.PROMOTE))
-            and self._loyalty.may_stand(self._now_us())
-        )
-
-    @property
-    def _accepted(self) -> Order | None:
-        """The order by which this broker leads although it may lack what was answered, or None."""
-        order = self._order
-        if order is None or order.accepted is None or order == self._void:
-            return None
-        return order if self._ordered(Change.PROMOTE) else None
-
-    def _may_be_forced(self, replica: Replica) -> bool:
-        """Return whether an operator has it lead, and no word came from a primary for a lease.
-
-        An order is refused for good if a broker is heard that has what was answered.
-        """
-        order, record = self._accepted, self._record
-        if order is None or record is None or self.me in record.members:
-            return False
-        first = goes_first(record, self._running, self.settings.name)
-        if not first and replica.figures().connected:
-            first = record.primary
-        if first:
-            self._refuse(order, f"{first} runs, and has what was answered")
-            return False
-        return self._sees and not self._told and self._loyalty.may_stand(self._now_us())
-
-    @property
-    def _running(self) -> Mapping[str, int]:
-        """Incarnations of the brokers that run, by name."""
-        return {one.broker: one.incarnation for one in self._present.values()}
-
-    def _begins(self, record: Leadership) -> bool:
-        """Return whether a reign is about to begin: its process is there, and recovers its journal.
-
-        It is given time, since two members that stand by turns would never serve. Safety does not
-        depend on this.
-        """
-        floor, there = record.floor, self._present.get(record.primary)
-        if there is None or (floor is not None and floor.epoch == record.epoch):
-            return False
-        return self._now_us() - self._epoch_since_us < _BEGINNING_US
-
-    def _ordered(self, change: Change) -> bool:
-        """Return whether an operator asks for a change of the primary of this epoch.
-
-        To be promoted is asked of the broker that is to lead, to switch of the one that leads.
-        """
-        order, record = self._order, self._record
-        if order is None or record is None or order.epoch != record.epoch:
-            return False
-        mine = order.broker == self.settings.name
-        return order.change is change and mine == (change is Change.PROMOTE)
-
     # -- leading ----------------------------------------------------------------------------------
-
-    async def _stand(
-        self, why: str, holding: Holding | None, writes: Writes | None = None
-    ) -> Leadership | None:
-        """Ask for the next epoch; return the record by which this broker leads, or None.
-
-        Call it when this process has stopped to acknowledge. The progress is read before the
-        record: whoever the record names has what was answered before, and the progress may be of a
-        reign that has gone on without this broker.
-
-        Args:
-            why: For people.
-            holding: What this broker's journal has.
-            writes: Whether the group is to take new messages; None: as before.
-
-        Raises:
-            SettingsError: The data folder lacks what was answered.
-        """
-        try:
-            progress = await self._group.progress()
-        except BadRecord as error:
-            self._say(f"the coordinator returned a record that is not valid: {error}")
-            await self._pause(_AGAIN_S)
-            return None
-        record = await self.look()
-        if record is None or isinstance(progress, Unknown):
-            await self._pause(_AGAIN_S)
-            return None
-        if holding is not None and holding.floor != record.floor:
-            return None  # the record has changed since; the journal is looked at again
-        if record.primary != self.settings.name and not self.may_stand():
-            return None  # another member was faster, or this one is none any more
-        try:
-            wanted = succession(
-                record,
-                self.me,
-                self._group.writer(),
-                writes or record.writes,
-                why,
-                time.time_ns() // 1000,
-            )
-        except MayNotStand as error:
-            log.info("%s", error)
-            return None
-        try:
-            self._folder.check_to_lead(record, progress, holding)
-        except SettingsError:
-            if holding is None or self._accepted is None:
-                raise
-            return await self._force(holding)
-        return wanted if await self._change(wanted) else None
-
-    async def _force(self, holding: Holding | None) -> Leadership | None:
-        """Lead although messages that were answered may be missing, as an operator accepts.
-
-        Call it when this process has stopped to acknowledge, and has synced all that it has.
-
-        Args:
-            holding: What this broker's journal has.
-
-        Returns:
-            The record by which this broker leads, or None; then the order is void, or was changed.
-        """
-        record, order, name = await self.look(), self._accepted, self.settings.name
-        if record is None or not self._sees or order is None or order.accepted is None:
-            await self._pause(_AGAIN_S)
-            return None
-        end = 0 if holding is None else holding.end
-        why = f"an operator accepted loss: {name} leads with a journal up to {end}"
-        try:
-            wanted = forced(
-                record,
-                self.me,
-                None if holding is None else holding.held,
-                self._running,
-                order.accepted,
-                self._group.writer(),
-                record.writes,
-                why,
-                time.time_ns() // 1000,
-            )
-        except MayNotStand as error:
-            self._refuse(order, str(error))
-            return None
-        log.warning("%s stands for primary: %s", name, why)
-        return wanted if await self._change(wanted) else None
-
-    def _refuse(self, order: Order, why: str) -> None:
-        """Note that an order is not carried out, also if what is in its way goes away later."""
-        log.warning("an operator has %s lead and accepts loss; refused: %s", order.broker, why)
-        self._void = order
 
     async def _lead(self, record: Leadership) -> int | None:
         """Lead until deposed (None), stopped, or failed; return the exit status of the last two."""
@@ -698,7 +461,7 @@ class Node:
             self.settings, listen=Address(self.settings.listen.host, self.port)
         )
         reigning = self.reigning = Reigning(
-            self._group,
+            self.sight.group,
             record,
             settings,
             self.copying,
@@ -736,7 +499,7 @@ class Node:
                 raise
             self.server = server
             log.info("%s leads broker group %s, epoch %d",
-                     self.settings.name, self._group.name, record.epoch)  # fmt: skip
+                     self.settings.name, self.sight.group.name, record.epoch)  # fmt: skip
             return await self._reign(server, reigning, waits)
         finally:
             self._committed = max(self._committed, reigning.commit_mark)
@@ -752,8 +515,8 @@ class Node:
     ) -> int | None:
         """Lead with a broker that serves, until something ends it; returns as ``_lead``."""
         while True:
-            self._news.clear()
-            news = asyncio.create_task(self._news.wait())
+            self.sight.news.clear()
+            news = asyncio.create_task(self.sight.news.wait())
             ends: set[asyncio.Future[Any]] = {server.stopped, news, *waits}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             news.cancel()
@@ -778,7 +541,7 @@ class Node:
                 await reigning.resign("it stops")
                 log.info("stopped")
                 return EXIT_OK
-            if self._ordered(Change.SWITCH) and await self._switch(server, reigning):
+            if self.sight.ordered(Change.SWITCH) and await self._switch(server, reigning):
                 return None
 
     def _check_to_go_on(self, reigning: Reigning) -> None:
@@ -796,18 +559,18 @@ class Node:
 
     async def _switch(self, server: Server, reigning: Reigning) -> bool:
         """Hand over to the member that an operator names; return whether this broker has ended."""
-        order, primary = self._order, reigning.primary
+        order, primary = self.sight.order, reigning.primary
         assert order is not None
         assert primary is not None
         to = order.broker
-        if order == self._void:
+        if order == self.candidate.void:
             return False
         if not any(
             one.broker == to and one.member and one.behind_bytes < self.copying.near_bytes
             for one in primary.figures()
         ):
             log.warning("an operator asks to switch to %s, which is no member that keeps up", to)
-            self._void = order
+            self.candidate.void = order
             return False
         log.warning("switching to %s: an operator asks for it", to)
         await server.close(patient=False)
@@ -821,15 +584,6 @@ class Node:
         return True
 
     # -- small ------------------------------------------------------------------------------------
-
-    def _say(self, problem: str) -> None:
-        """Log a problem with the coordinator when it begins, and when it ends."""
-        if problem and not self._told:
-            log.warning("%s; nothing that runs depends on it, but no change is possible", problem)
-        elif self._told and not problem:
-            log.info("the coordinator answers again")
-        self._told = problem
-        self.outlook.troubled(problem)
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -17,8 +17,6 @@ A command that was killed in between is run again: without a source, the folder 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -190,19 +188,13 @@ def at_rest(source: Path) -> Iterator[None]:
         AlreadyRunning: A broker runs with it.
         OSError: Its lock cannot be read.
     """
-    try:
-        lock = os.open(source / LOCK_NAME, os.O_RDONLY)
-    except FileNotFoundError:
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(FileNotFoundError):  # it is a backup, not a broker's folder
+            try:
+                stack.enter_context(files.locked(source / LOCK_NAME, shared=True))
+            except BlockingIOError:
+                raise AlreadyRunning(f"a broker runs with {source}") from None
         yield
-        return
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise AlreadyRunning(f"a broker runs with {source}") from None
-        yield
-    finally:
-        os.close(lock)
 
 
 def is_empty(data: Path) -> bool:

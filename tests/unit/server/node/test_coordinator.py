@@ -53,7 +53,7 @@ async def test_a_follower_comes_back_while_the_coordinator_is_away(tmp_path: Pat
     async with pair(tmp_path, Register()) as (a, b):
         for one in (a, b):
             coordinator_of(one).cut = True
-        await until(lambda: b._told, "b knows that the coordinator is away", 30)
+        await until(lambda: b.sight.away, "b knows that the coordinator is away", 30)
         reign = a.reigning
         assert reign is not None
         assert reign.primary is not None
@@ -73,7 +73,7 @@ async def test_rubbish_among_what_operators_ask_for_changes_nothing(
         coordinator = coordinator_of(a)
         for key in (settings_key("main"), order_key("main")):
             await coordinator.create(key, b"\xc1rubbish")
-        await until(lambda: a._rubbish and b._rubbish, "both have seen it", 30)
+        await until(lambda: a.sight._rubbish and b.sight._rubbish, "both have seen it", 30)
         await put(a, "beside-rubbish")
         a.stopping.set()
         await until(lambda: b.server is not None, "b leads", 30)

@@ -30,16 +30,16 @@ async def fall_out(register: Register, b: Node) -> None:
     assert isinstance(await operator(register).put_settings(settings), Swapped)
 
     def out() -> bool:
-        return b._record is not None and b.me not in b._record.members
+        return b.sight.record is not None and b.me not in b.sight.record.members
 
     await until(out, "b knows that it is no member", 30)
 
 
 async def accept(register: Register, a: Node, position: int = 0) -> None:
     """Order b to lead, and accept that what follows a position is lost."""
-    assert a._record is not None
+    assert a.sight.record is not None
     order = Order(
-        change=Change.PROMOTE, broker="b", epoch=a._record.epoch, at_us=next(_numbers),
+        change=Change.PROMOTE, broker="b", epoch=a.sight.record.epoch, at_us=next(_numbers),
         accepted=Position(position),
     )  # fmt: skip
     assert isinstance(await operator(register).put_order(order), Swapped)
@@ -47,7 +47,7 @@ async def accept(register: Register, a: Node, position: int = 0) -> None:
 
 def shown(register: Register, b: Node) -> bool:
     """Whether b has said how far all of its copy reaches."""
-    replica, there = b._replica, b._present.get("b")
+    replica, there = b._replica, b.sight.present.get("b")
     return (
         replica is not None
         and there is not None
@@ -65,20 +65,20 @@ async def test_an_order_is_refused_while_a_primary_runs_and_stays_refused(
         await fall_out(register, b)
         await put(a, "one")
         await accept(register, a)
-        await until(lambda: b._void is not None, "b refuses", 30)
+        await until(lambda: b.candidate.void is not None, "b refuses", 30)
         assert "refused: a runs, and has what was answered" in caplog.text
         epoch = b.outlook._record.epoch if b.outlook._record else 0
         a.stopping.set()
-        await until(lambda: "a" not in b._present, "a is gone", 30)
+        await until(lambda: "a" not in b.sight.present, "a is gone", 30)
         await until(lambda: shown(register, b), "b says how far its copy reaches", 30)
         await until(lambda: b._loyalty.may_stand(b._loyalty._promised_us + 4_000_000))
-        assert not b._may_be_forced(b._replica)  # type: ignore[arg-type]
-        assert b._record is not None
-        assert (b._record.primary, b._record.epoch) == ("a", epoch)
+        assert not b.candidate.may_be_forced(b._replica)  # type: ignore[arg-type]
+        assert b.sight.record is not None
+        assert (b.sight.record.primary, b.sight.record.epoch) == ("a", epoch)
         await accept(register, b)
         await until(lambda: b.server is not None, "b leads by a new order", 30)
         assert set(core_of(b).broker.views.holds) == {"one"}
-        record = b._record
+        record = b.sight.record
         assert record is not None
         assert (record.cut_epoch, [one.broker for one in record.members]) == (epoch + 1, ["b"])
 
@@ -92,9 +92,9 @@ async def test_a_primary_that_is_heard_is_in_the_way_although_the_coordinator_lo
         await until(lambda: b._replica is not None and b._replica.figures().connected)
         coordinator_of(a).cut = True
         coordinator_of(a).expire()
-        await until(lambda: "a" not in b._present, "the coordinator does not show a", 30)
+        await until(lambda: "a" not in b.sight.present, "the coordinator does not show a", 30)
         await accept(register, a)
-        await until(lambda: b._void is not None, "b refuses", 30)
+        await until(lambda: b.candidate.void is not None, "b refuses", 30)
         assert "refused: a runs, and has what was answered" in caplog.text
         await put(a, "goes-on")
         coordinator_of(a).cut = False
@@ -108,9 +108,9 @@ async def test_a_copy_that_reaches_less_far_than_the_operator_was_told_does_not_
     async with pair(tmp_path, register) as (a, b):
         await fall_out(register, b)
         a.stopping.set()
-        await until(lambda: shown(register, b) and "a" not in b._present, "a is gone", 30)
+        await until(lambda: shown(register, b) and "a" not in b.sight.present, "a is gone", 30)
         await accept(register, b, position=1 << 40)
-        await until(lambda: b._void is not None, "b refuses", 30)
+        await until(lambda: b.candidate.void is not None, "b refuses", 30)
         assert "and the operator accepted a loss from" in caplog.text
         await asyncio.sleep(0)
         assert b.server is None

@@ -18,14 +18,14 @@ async def test_when_a_damaged_copy_may_be_cut(tmp_path: Path) -> None:
     await until(lambda: a.server is not None, "a leads")
     await b.start()
     assert not await b._may_mend(), "who leads is not known yet"
-    await b.look()
+    await b.sight.look()
     assert await b._may_mend()
     b._had_a_copy = True
     assert not await b._may_mend(), "this process may be a member"
     b._had_a_copy = False
     a.stopping.set()
     await leading
-    assert "a" in b._present  # as the coordinator showed it last
+    assert "a" in b.sight.present  # as the coordinator showed it last
     assert not await b._may_mend(), "nobody listens there any more"
     b.stopping.set()
     await b.run()

@@ -69,9 +69,9 @@ async def asked(client: ternmq.Client) -> control.Routes:
 
 async def switch(led: Node, to: str) -> None:
     """Ask a primary to hand over, as an operator does."""
-    epoch = led._record.epoch if led._record is not None else 0
+    epoch = led.sight.record.epoch if led.sight.record is not None else 0
     order = Order(change=Change.SWITCH, broker=to, epoch=Epoch(epoch))
-    await led._group.put_order(order)
+    await led.sight.group.put_order(order)
 
 
 async def test_a_pair_and_a_client_that_knows_one_of_them(tmp_path: Path) -> None:
