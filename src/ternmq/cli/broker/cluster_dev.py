@@ -98,6 +98,12 @@ def dev(data: Path | None, listen: str, replicas: int) -> None:
             "reach, run `ternmq serve` on each",
             click.get_current_context(),
         )
+    if data is not None and "?" in str(data.absolute()):
+        raise click.UsageError(
+            f"--data: {data.absolute()} has a '?', and the coordinator's URL cannot name a file "
+            "there",
+            click.get_current_context(),
+        )
     from ternmq.demo.processes import ProcessFailed
 
     be_quiet()

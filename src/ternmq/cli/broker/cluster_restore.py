@@ -35,6 +35,7 @@ _NAME: Final = "TERNMQ_NAME"
 _TRIES: Final = 3
 _TOKEN: Final = "TERNMQ_CLUSTER_TOKEN"  # noqa: S105 - the name of a variable
 _TOKEN_BYTES: Final = 16
+_FILE: Final = "sqlite:///"
 _PASSWORD: Final = re.compile(r"([?&](?:password|passwd|sslpassword)=)[^&]*", re.IGNORECASE)
 
 
@@ -315,7 +316,10 @@ async def init(cluster: Cluster, as_json: bool) -> None:
 
 
 def _shown(url: str) -> str:
-    """Return the URL for people: a password in it is left out."""
+    """Return the URL for a broker's settings: without a password, and good in every folder."""
+    if url.startswith(_FILE):
+        path, question, options = url.removeprefix(_FILE).partition("?")
+        url = f"{_FILE}{Path(path).absolute()}{question}{options}"
     parts = urlsplit(url)
     account, at, place = parts.netloc.rpartition("@")
     user, colon, _ = account.partition(":")
