@@ -83,7 +83,7 @@ _FORGETS: Final = "Everything is deleted at the end; `--data DIR` keeps it."
 def dev(data: Path | None, listen: str, replicas: int) -> None:
     """Run a broker group on this machine for development: kill a broker, and see what happens.
 
-    Each broker is a process. The output tells of each change: which broker is the primary, which
+    Each broker is a process. The output shows each change: which broker is the primary, which
     copies count, which process has ended. Topics are created at first use.
     """
     import asyncio
