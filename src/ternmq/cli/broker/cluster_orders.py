@@ -99,12 +99,11 @@ async def promote(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Make a member the primary without the primary's help.
+    """Make a member the primary, without the help of the old primary.
 
     Use it for a broker group with the setting `failover=operator`, when the primary is lost. If the
     primary still runs, it stays the primary: use `switch` then. A broker that is not a member may
-    lack messages that were answered. It is not promoted, unless you accept the loss with
-    `--accept-loss`.
+    lack messages that were answered. It is promoted only if you give `--accept-loss`.
 
     Stop the old primary before you use `--accept-loss`, and make sure that nothing starts it
     meanwhile: if it runs and cannot reach the coordinator, it continues to answer its clients, and
