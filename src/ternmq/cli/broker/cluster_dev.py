@@ -84,8 +84,9 @@ _FORGETS: Final = "Everything is deleted at the end; `--data DIR` keeps it."
 def dev(data: Path | None, listen: str, replicas: int) -> None:
     """Run a broker group on this machine for development: kill a broker, and see what happens.
 
-    Each broker is a process. The output shows each change: which broker is the primary, which
-    copies count, which process has ended. Topics are created at first use.
+    Each broker is a process. The output shows the address, app and token that clients need, and
+    then each change: which broker is the primary, which copies count, which process has ended.
+    Topics are created at first use.
     """
     import asyncio
 
