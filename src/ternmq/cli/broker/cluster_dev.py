@@ -75,16 +75,18 @@ _FORGETS: Final = "Everything is deleted at the end; `--data DIR` keeps it."
 )
 @click.option(
     "--replicas",
+    metavar="NUMBER",
     type=click.IntRange(1, len(NAMES) - 1),
     default=1,
     show_default=True,
-    help="Number of brokers beside the primary.",
+    help="Number of brokers in addition to the primary.",
 )
 def dev(data: Path | None, listen: str, replicas: int) -> None:
     """Run a broker group on this machine for development: kill a broker, and see what happens.
 
-    Each broker is a process. The output tells of each change: which broker is the primary, which
-    copies count, which process has ended. Topics are created at first use.
+    Each broker is a process. The output shows the address, app and token that clients need, and
+    then each change: which broker is the primary, which copies count, which process has ended.
+    Topics are created at first use.
     """
     import asyncio
 
