@@ -237,7 +237,7 @@ class LocalBrokers:
         for name in sorted(self._children, key=lambda one: one == self._primary):
             child = self._children[name]
             if child.running:
-                await child.stop()
+                await child.stop(listens=False)
 
     async def _see_to(self, name: str) -> None:
         child = self._children[name]
