@@ -330,7 +330,7 @@ class NotPrimary(RefusedError):
     refresh_routes = True
     hint = (
         "the client finds the primary by itself; name all brokers of the broker group in its URL, "
-        "so that it finds the primary even if some brokers are down: ternmq://a:7117,b:7117"
+        "so that it finds the primary even if some brokers are down: ternmq://HOST:7117,HOST:7117"
     )
 
 

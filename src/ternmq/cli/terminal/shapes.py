@@ -229,6 +229,7 @@ _IGNORED: Final = frozenset(
      "group", "attempt", "deliveries", "maybe_redelivered", "failures", "attempts", "when", "held",
      "reason"}
 )  # fmt: skip
+_TOO_DEEP: Final = "is JSON that is nested too deeply"
 _TEXTS: Final = ("key", "ordering_key", "tag")
 
 
@@ -248,7 +249,9 @@ def message_of(text: bytes, properties: Message) -> Message:
     text = text.removeprefix(codecs.BOM_UTF8)
     try:
         told = json.loads(text, parse_constant=no_constant)
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise ValueError(_TOO_DEEP) from error
+    except ValueError as error:
         raise ValueError(f"is not JSON: {error}") from error
     if not isinstance(told, dict):
         raise ValueError("is not a JSON object")
@@ -320,7 +323,9 @@ def _hexadecimal(text: str) -> bool:
 def _line(text: bytes) -> _Line:
     try:
         return msgspec.json.decode(text, type=_Line)
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise ValueError(_TOO_DEEP) from error
+    except ValueError as error:
         raise ValueError(f"is not JSON: {error}") from error
 
 
@@ -339,7 +344,9 @@ def _body(told: dict[str, Any], line: _Line, content_type: str | None) -> object
         raw = bytes(line.body)
         try:
             msgspec.json.decode(raw)
-        except (ValueError, RecursionError) as error:
+        except RecursionError as error:
+            raise ValueError(_TOO_DEEP) from error
+        except ValueError as error:
             raise ValueError(f"has a body that is not JSON: {error}") from error
         return raw
     if content_type is not None and isinstance(body, str):
