@@ -159,10 +159,10 @@ def _read(data: Path, source: Path | None, group: str, *, dry_run: bool) -> Iter
 async def _check_nobody_runs(cluster: Cluster) -> None:
     running = sorted(known(await cluster.group.present()))
     if running:
-        one = len(running) == 1
+        run, were = ("runs", "was") if len(running) == 1 else ("run", "were")
         raise Failed(
-            f"{', '.join(running)} of broker group {cluster.name} {'runs' if one else 'run'}, or "
-            f"{'was' if one else 'were'} killed a moment ago: stop all brokers of the group, and make sure that nothing starts them again",
+            f"{', '.join(running)} of broker group {cluster.name} {run}, or {were} killed a moment "
+            "ago: stop all brokers of the group, and make sure that nothing starts them again",
             ExitCode.LATER,
         )
 

@@ -54,8 +54,7 @@ async def open_coordinator(url: str, *, deadline_s: float = DEADLINE_S) -> Coord
     known = ["zk", *_DRIVERS]
     if not scheme:
         raise SettingsError(
-            "a coordinator is named by a URL, such as zk://HOST:2181/ternmq or "
-            "sqlite:////PATH/FILE"
+            "a coordinator is named by a URL, such as zk://HOST:2181/ternmq or sqlite:////PATH/FILE"
         )
     alike = nearest(scheme, known)
     raise SettingsError(
