@@ -9,6 +9,7 @@ DEMO    ?=
 SPARK   ?= yes
 PYTHONS ?=
 TESTS   ?=
+REPORT  ?=
 JOBS    ?= auto
 
 BIN    := $(VENV)/bin
@@ -45,8 +46,8 @@ $(STAMP) $(DEMOED) $(SPARKED): pyproject.toml
 
 # A skip that tests/allowed_skips.toml does not explain fails the run: tests/skips_plugin.py.
 # Which tests may run beside which: tests/parallel_plugin.py.
-test: lint types docs-check $(if $(filter yes,$(SPARK)),$(SPARKED)) ## checks, then all tests on all cores (SPARK=no: without those that want Spark; JOBS=0: one after another)
-	$(BIN)/python -m pytest $(WORKERS) --rows-report=.pytest_rows.json
+test: lint types docs-check $(if $(filter yes,$(SPARK)),$(SPARKED)) ## checks, then all tests on all cores (SPARK=no: without those that want Spark; JOBS=0: one after another; REPORT=file.xml: how long each took)
+	$(BIN)/python -m pytest $(WORKERS) --rows-report=.pytest_rows.json $(if $(REPORT),--junitxml=$(REPORT))
 	@$(BIN)/python -m tests.rows --summary
 
 # Which tests: tests/quick_plugin.py. The simulator's 20 s are a seed of their own each time.
