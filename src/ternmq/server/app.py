@@ -224,18 +224,7 @@ class Server:
         )  # fmt: skip
         if report.cut is not None:
             log.warning("cut %d to %d off the journal's end: %s", *report.cut, report.fault)
-        self._beside = Beside(loop)
-        self.scrubber = Scrubber(
-            core.disk,
-            self._extent,
-            self._beside.run,
-            period_us=settings.scrub_us,
-            wall_us=clocks.wall_us,
-            donors=None if self._view is None else self._view.donors,
-            renewed=core.broker.store.drop_segment,
-            released=core.cold_reads.go_on,
-        )
-        core.broker.store.mends = self.scrubber.mends
+        self._open_scrubber(core, clocks)
         self._clock_watch = ClockWatch(core)
         self._clock_watch.started(report, settings.start_jump_us)
         making.warn_of_reserve(core.broker.journal.reserve_lacks_bytes)
@@ -278,6 +267,21 @@ class Server:
         self._scrubbing = asyncio.create_task(self.scrubber.work())
         self._scrubbing.add_done_callback(scrub_ended)
         self._ready = True
+
+    def _open_scrubber(self, core: Core, clocks: Clocks) -> None:
+        self._beside = Beside(core.loop)
+        self.scrubber = Scrubber(
+            core.disk,
+            self._extent,
+            self._beside.run,
+            period_us=self.settings.scrub_us,
+            wall_us=clocks.wall_us,
+            donors=None if self._view is None else self._view.donors,
+            renewed=core.broker.store.drop_segment,
+            released=core.cold_reads.go_on,
+        )
+        core.broker.store.mends = self.scrubber.mends
+        core.look_at = self.scrubber.look_at
 
     async def _commit(self, reigning: Reigning) -> None:
         """Return when the EPOCH record of a reign is committed.

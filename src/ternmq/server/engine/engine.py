@@ -95,6 +95,8 @@ class Core:
 
     copies: Copies | None = None
     """The copies of the journal at other brokers; None: there are none."""
+    look_at: Callable[[Position], None] | None = None
+    """Called with the position of a record that may be damaged on the disk: it is looked at."""
     _strict = 0
     """The commit mark as it was when at least two copies counted last."""
     _frozen_until = 0.0

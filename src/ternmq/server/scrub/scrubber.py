@@ -44,6 +44,8 @@ MOST_A_SECOND: Final = 16 << 20
 _SUSPECTS_A_SECOND: Final = 64 << 20
 _IDLE_S: Final = 10.0
 """Longest pause between two looks at whether there is something to read."""
+_FRAME_BYTES: Final = 1 << 20
+"""Bytes that a follower is sent at once, and takes as a whole."""
 _AGAIN_S: Final = 60.0
 """Interval at which what could not be mended is tried again."""
 _ALONE_S: Final = 5.0
@@ -125,6 +127,8 @@ class Scrubber:
         self._wake = asyncio.Event()
         self._wanted: dict[Position, Awaited] = {}
         """Records for which commands wait."""
+        self._frames: set[Position] = set()
+        """Those of them behind which a follower could not go on."""
         self._waits: dict[Position, _Waits] = {}
         self._why: dict[Position, str] = {}
         """Begin of a damaged range -> why it could not be mended."""
@@ -159,6 +163,17 @@ class Scrubber:
         else:
             self._rounds.suspect(base)
         self._wake.set()
+
+    def look_at(self, position: Position) -> None:
+        """Have the records from a position on looked at soon; what is damaged is mended.
+
+        A follower did not take them: one of the next ``_FRAME_BYTES`` may be damaged.
+        """
+        extent = self._extent()
+        if extent is not None and extent.first <= position < extent.safe:
+            self._wanted.setdefault(position, Awaited())
+            self._frames.add(position)
+            self._wake.set()
 
     def mends(self, position: int) -> Awaited | None:
         """Return what a command waits for whose record at ``position`` cannot be read.
@@ -357,12 +372,17 @@ class Scrubber:
         find = FindBefore(self._disk, extent.segment_size, at)
         await self._run(find)
         if find.place is None:
-            return  # its segment is read from the beginning next
-        read = ScrubRead(self._disk, extent.segment_size, find.place, extent.safe, 1)
+            self.suspect(at)  # its segment is read from the beginning next
+            return
+        most = _FRAME_BYTES if at in self._frames else 1
+        self._frames.discard(at)
+        read = ScrubRead(self._disk, extent.segment_size, find.place, extent.safe, most)
         await self._run(read)
         if read.damage is None:  # it is sound now
             self._renewed(Position(at - at % extent.segment_size))
-        elif await self._mend(extent, read.damage) and self._rounds is not None:
+        elif not await self._mend(extent, read.damage):
+            self.suspect(at)  # so that it is remembered
+        elif self._rounds is not None:
             self._rounds.found += 1
 
     async def _mend(self, extent: Extent, damage: DamagedRange) -> bool:
