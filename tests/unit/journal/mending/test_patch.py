@@ -116,3 +116,12 @@ def test_nothing_outside_the_range_is_written():
         for at in range(len(data)):
             if data[at] != after[base][at]:
                 assert patch.start <= base + at < patch.stop
+
+
+def test_a_patch_is_durable_when_it_returns():
+    disk = FaultyDisk(damaged(), [])
+    patch = patch_of(disk)
+    before = disk.counts["sync"]
+    patch.run()
+    assert disk.counts["sync"] >= before + 4, "two files of segments, two under repair/"
+    assert not any(disk.unsynced.values())
