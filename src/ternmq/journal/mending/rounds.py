@@ -141,11 +141,6 @@ class Rounds:
         self.found += new
         return new
 
-    def try_again(self) -> None:
-        """Have the segments of all damaged ranges read again: perhaps they can be mended now."""
-        for one in self.damaged:
-            self.suspect(Position(one - one % self._size))
-
     @property
     def progress(self) -> Progress:
         """What the next life has to know."""

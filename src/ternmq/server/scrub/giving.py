@@ -140,6 +140,9 @@ class Giver:
             last = session.refuse(Busy(f"{name} cannot read its journal now"))
         else:
             last = session.lend(position, extent.epoch, job.data)
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.discard(task)  # whoever has the answer may ask for more at once
         _leave(transport, last)
 
     async def close(self) -> None:

@@ -55,6 +55,8 @@ _WAIT_S: Final = 3.0
 _WAITS: Final = 3
 """How often commands wait for the same record within ``_AGAIN_S``: it may be a cache that is
 stale, and is read from before it is emptied."""
+_SOME: Final = 10
+"""Most ranges that are tried again at once."""
 _MOST_AWAITED: Final = 1000
 
 
@@ -171,7 +173,8 @@ class Scrubber:
         """
         extent = self._extent()
         if extent is not None and extent.first <= position < extent.safe:
-            self._wanted.setdefault(position, Awaited())
+            if position not in self._wanted:
+                self._want(position)
             self._frames.add(position)
             self._wake.set()
 
@@ -188,8 +191,7 @@ class Scrubber:
         if awaited is not None:
             return awaited
         self.suspect(at)
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = asyncio.get_running_loop().time()
         before = self._waits.get(at, _Waits(0, 0.0))
         if before.until < now:
             before = _Waits(0, now + _AGAIN_S)
@@ -198,8 +200,12 @@ class Scrubber:
         if len(self._waits) >= _MOST_AWAITED:
             self._waits.clear()
         self._waits[at] = before._replace(times=before.times + 1)
+        return self._want(at)
+
+    def _want(self, at: Position) -> Awaited:
+        """Have a record looked at; commands wait for it at most ``_WAIT_S``."""
         awaited = self._wanted[at] = Awaited()
-        loop.call_later(_WAIT_S, self._release, at, awaited)
+        asyncio.get_running_loop().call_later(_WAIT_S, self._release, at, awaited)
         return awaited
 
     def _release(self, at: Position, awaited: Awaited) -> None:
@@ -299,7 +305,7 @@ class Scrubber:
         now = asyncio.get_running_loop().time()
         if rounds.damaged and now >= self._again_at and self._others():
             self._again_at = now + _AGAIN_S
-            rounds.try_again()
+            await self._try_again(rounds, extent)
         span = rounds.next(extent.first, extent.safe)
         if span is None:
             return _IDLE_S if self._period_us else _AGAIN_S
@@ -364,6 +370,18 @@ class Scrubber:
         if progress != self._saved:
             await self._run(Save(self._disk, progress))
             self._saved = progress
+
+    async def _try_again(self, rounds: Rounds, extent: Extent) -> None:
+        """Mend what could not be mended before, some ranges at a time."""
+        for damage in list(rounds.damaged.values())[:_SOME]:
+            read = ScrubRead(self._disk, extent.segment_size, damage.place, extent.safe, 1)
+            await self._run(read)
+            mended = read.damage is not None and await self._mend(extent, read.damage)
+            rounds.damaged.pop(damage.start, None)
+            if mended:
+                self.suspect(damage.start)  # what follows it may have to lead from there
+            elif read.damage is not None:  # else it is sound by now
+                rounds.damaged[damage.start] = read.damage  # behind the others
 
     # -- mending ----------------------------------------------------------------------------------
 
