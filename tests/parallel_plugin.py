@@ -7,7 +7,8 @@ plugin decides what a group is:
 * ``GROUPS`` names tests that want much of the machine: none of them runs beside another of its
   group. Tests of other groups do run beside them.
 
-Groups start in the order of ``FIRST``, so that no worker is left with a long group at the end.
+Groups start in the order of ``FIRST``: the longest first, so that no worker is left with a long
+group at the end.
 A test in a worker may take ``PATIENCE`` times as long as alone before it counts as one that hangs.
 """
 
@@ -33,10 +34,10 @@ GROUPS: Final = {
 
 FIRST: Final = (
     *GROUPS["spark"],
+    *GROUPS["machine"],
     "tests/demo/",
     "tests/examples/",
     "tests/black_box/",
-    *GROUPS["machine"],
     "tests/integration/",
     "tests/cli/",
 )

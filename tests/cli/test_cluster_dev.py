@@ -214,3 +214,10 @@ def test_a_port_that_is_taken_is_said(processes: Processes) -> None:
 def test_addresses_that_cannot_be(cli: CommandLine, listen: str, said: str) -> None:
     shown = cli("cluster", "dev", "--listen", listen, code=ExitCode.USAGE)
     assert said in shown.err.replace("\n", " ")
+
+
+def test_a_folder_that_no_url_names(cli: CommandLine, tmp_path: Path) -> None:
+    folder = tmp_path / "what?"
+    shown = cli("cluster", "dev", "--data", str(folder), code=ExitCode.USAGE)
+    assert "the coordinator's URL cannot name a file there" in shown.err.replace("\n", " ")
+    assert not folder.exists()

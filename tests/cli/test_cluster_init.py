@@ -32,6 +32,14 @@ def test_a_new_coordinator(
     assert cli("broker", "list").err == "no broker runs with this coordinator\n"
 
 
+def test_the_url_is_good_in_every_folder(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = cli("cluster", "init", "--cluster", "sqlite:///cluster.db").out.splitlines()
+    assert f"    export TERNMQ_CLUSTER=sqlite:///{tmp_path / 'cluster.db'}" in out
+
+
 def test_one_that_is_in_use(cli: CommandLine, others: Others) -> None:  # noqa: F811
     others.begin("a")
     others.lead("a", "a")

@@ -175,7 +175,7 @@ def test_messages_as_json(cli: CommandLine, topic: str, client: ternmq.sync.Clie
         ('{"body": 1, "key": 7}', "key"),
         ('{"body": 1, "headers": []}', "headers"),
         ('{"body": 1, "headers": {"a": 7}}', "has a header 'a' whose value is not text"),
-        ("[" * 100_000, "is not JSON"),
+        ("[" * 100_000, "is JSON that is nested too deeply"),
     ],
 )
 def test_lines_that_are_no_message(cli: CommandLine, topic: str, text: str, said: str) -> None:
@@ -262,3 +262,9 @@ def test_a_body_that_is_too_large_is_named_and_the_others_are_stored(
 )  # fmt: skip
 def test_the_kind_of_a_body(body: bytes, kind: str) -> None:
     assert kind_of(body) == kind
+
+
+def test_of_a_long_value_an_error_shows_the_beginning(cli: CommandLine) -> None:
+    said = cli("send", "x" * 100_000, "hello", code=2).err
+    assert "... (100000 characters) cannot be a name" in said.replace("\n", " ")
+    assert len(said) < 1000

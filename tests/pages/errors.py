@@ -57,12 +57,13 @@ Classes that `ternmq` exports are printed **bold**. The others are in logs and i
 them, catch its base class. The [protocol](../protocol/errors.md) has the same table for authors of clients.
 """  # noqa: E501
 _REFUSED: Final = """\
-The broker refused the request, or the client saw before that it is wrong (`InvalidHandler`, for
-example). Nothing of the request was stored; only `ResendTooOld` leaves this open.
-To catch all of these errors, catch `ternmq.RefusedError`."""
+The broker refused the request, or the client found the mistake before it sent the request
+(`InvalidHandler`, for example). Nothing of the request was stored. There is one exception: after
+`ResendTooOld`, it is not known whether the message is stored. To catch all of these errors, catch
+`ternmq.RefusedError`."""
 _JOURNAL: Final = """\
 The broker cannot continue, or has no room. Operators see these errors in the broker's log and on
-the command line. For a client, the connection ends."""
+the command line. A client only sees that its connection ends."""
 _PROTOCOL: Final = """\
 The other side sent data that is not a valid frame of this protocol. The connection is closed."""
 _CLIENT: Final = """\

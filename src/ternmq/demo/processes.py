@@ -112,11 +112,20 @@ class Child:
         await self._process.wait()
         await self._listening
 
-    async def stop(self) -> None:
-        """Send SIGTERM, as an operator would, and ``wait``."""
+    async def stop(self, *, listens: bool = True) -> None:
+        """Send SIGTERM, as an operator would, and ``wait``.
+
+        Args:
+            listens: The process handles the signal by now. False: it may have been started a moment
+                ago, and the signal may kill it.
+        """
         self.expected = True
         self._signal(signal.SIGTERM)
-        await self.wait()
+        try:
+            await self.wait()
+        except ProcessFailed:
+            if listens or self._process.returncode != -signal.SIGTERM:
+                raise
 
     async def kill(self) -> None:
         """Send SIGKILL; returns when the process is gone."""

@@ -96,8 +96,11 @@ class HttpPort:
         self._peers.add(task)
         self._silent[task] = None
         try:
-            # A peer that is late, gone, or sends an incomplete request gets no answer.
-            with contextlib.suppress(TimeoutError, OSError, asyncio.IncompleteReadError):
+            # A peer that is late, gone, or sends an incomplete request gets no answer. Nobody but
+            # this port cancels the task, and asyncio would log it as an error of a callback.
+            with contextlib.suppress(
+                TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.CancelledError
+            ):
                 async with asyncio.timeout(PATIENCE_S):
                     await self._exchange(reader, writer)
         finally:

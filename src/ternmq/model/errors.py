@@ -135,8 +135,8 @@ class UnknownGroup(RefusedError):
     code = 112
     http = 404
     hint = (
-        "it was deleted, or never created: a program that begins to consume creates it, and so "
-        "does `client.admin.create_group`"
+        "it was deleted, or never created: a program that begins to consume creates it; "
+        "`client.admin.create_group` creates it, too"
     )
 
 
@@ -208,7 +208,10 @@ class JournalExpired(RefusedError):
 
     code = 124
     http = 410
-    hint = "continue at the position `error.oldest`, and report what is lost; a hold prevents this"
+    hint = (
+        "continue at the position `error.oldest`, and report that the records below it are lost; "
+        "to prevent this, set a hold"
+    )
     oldest = 0
     """The oldest position that is kept, if the raising code knows it; else 0."""
 
@@ -219,7 +222,7 @@ class Unreadable(RefusedError):
     code = 123
     http = 500
     retriable = True
-    hint = "the rest of the broker works; its log names the file and the byte: check the disk"
+    hint = "check the disk: the broker's log names the file and the byte; everything else works"
 
 
 class IdConflict(RefusedError):
@@ -244,7 +247,10 @@ class StrictNeedsReplica(RefusedError):
 
     code = 132
     http = 409
-    hint = "bring the second copy back, or set the topic's durability to normal, which needs none"
+    hint = (
+        "start the broker that has the second copy, or set the topic's durability to normal, which "
+        "needs no second copy"
+    )
 
 
 class Busy(RefusedError):
@@ -323,8 +329,8 @@ class NotPrimary(RefusedError):
     retriable = True
     refresh_routes = True
     hint = (
-        "the client finds the primary by itself; if its URL has the addresses of all brokers of "
-        "the group, also while some are down: ternmq://a:7117,b:7117"
+        "the client finds the primary by itself; name all brokers of the broker group in its URL, "
+        "so that it finds the primary even if some brokers are down: ternmq://HOST:7117,HOST:7117"
     )
 
 
@@ -377,7 +383,7 @@ class UnknownCommand(RefusedError):
 
     code = 153
     http = 501
-    hint = "the client is newer than the broker"
+    hint = "the client is newer than the broker: update the broker"
 
 
 class UnknownTransaction(RefusedError):
@@ -396,9 +402,9 @@ class TransactionDecided(RefusedError):
 
     code = 161
     hint = (
-        "the first decision counts: the messages of a committed transaction are stored; those of "
-        "one that was rolled back can be sent again: in a named transaction under the same name, "
-        "otherwise in a new transaction"
+        "the first decision counts; after a commit, the messages are stored; after a rollback, "
+        "they can be sent again: in a named transaction under the same name, otherwise in a new "
+        "transaction"
     )
 
 
@@ -494,10 +500,10 @@ class JournalError(TernMQError):
 
 
 class JournalFailed(JournalError):
-    """A write or a sync failed; data after it cannot be relied on until the next start."""
+    """A write or a sync failed: only the next start can tell which data is on the disk."""
 
     code = 201
-    hint = "the broker must stop; look at the disk, then start it again"
+    hint = "the broker must stop: check the disk, then start the broker again"
 
 
 class JournalFull(JournalError):
@@ -576,7 +582,7 @@ class UnknownRecordKind(CorruptJournal):
     """The journal has a record of a kind that this version does not know and may not skip."""
 
     code = 214
-    hint = "the journal was written by a newer version"
+    hint = "the journal was written by a newer version: start the newer version"
 
 
 class ProtocolError(TernMQError):

@@ -93,7 +93,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Address | None,
         About(
             "Loopback address at which the broker serves /livez, /readyz and /metrics; `off`: "
-            "nowhere."
+            "the broker has no HTTP port."
         ),
     ] = Address(LOOPBACK, PORT + 1)
     metrics_groups: Annotated[
@@ -170,8 +170,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     create_topics: Annotated[
         bool,
         About(
-            "A send to a missing topic creates the topic, with the settings below; so does a"
-            " consumer that joins a group of it."
+            "If a topic does not exist, the first send to it, or the first consumer that joins a"
+            " group of it, creates the topic with the settings below."
         ),
     ] = False
     topic_queues: Annotated[int, About("Number of queues of such a topic.", 1, 4096)] = 1
@@ -272,7 +272,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 1_000
     handshake_timeout_us: Annotated[
-        int, About("A connection without a HELLO is closed after this time.", 1000, HOUR_US)
+        int,
+        About(
+            "A connection on which no HELLO (the first frame of a client) arrives is closed after"
+            " this time.",
+            1000,
+            HOUR_US,
+        ),
     ] = 5 * SECOND_US
     heartbeat_us: Annotated[
         int,
@@ -299,7 +305,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         About(
             "Number of requests of one connection that may be without an answer. While there are"
-            " so many, the broker reads no more.",
+            " this many, the broker reads no more requests of this connection.",
             1,
         ),
     ] = 1024

@@ -29,18 +29,32 @@ class End:
     """One end of a connection.
 
     Attributes:
-        side: Who gets what comes here; set it before anything can.
         life: Its process.
+        open: It is not over.
     """
 
     def __init__(self, net: Net, life: Life) -> None:
         self.net = net
         self.life = life
-        self.side: Side | None = None
         self.peer: End
         self.open = True
+        self._side: Side | None = None
         self._coming: deque[object] = deque()
+        self._early = 0
+        """Messages that are here, while nobody takes them yet."""
         self._due_us = 0
+
+    @property
+    def side(self) -> Side | None:
+        """Who gets what comes here. What came before it was set is taken then."""
+        return self._side
+
+    @side.setter
+    def side(self, side: Side) -> None:
+        self._side = side
+        early, self._early = self._early, 0
+        for _ in range(early):
+            self.life.after(0, self._take)
 
     def send(self, message: object) -> None:
         """Send a message; it is lost if the connection is over."""
@@ -59,8 +73,8 @@ class End:
             if one.open:
                 one.open = False
                 one._coming.clear()
-                if one.side is not None:
-                    one.life.after(0, one.side.lost)
+                if one._side is not None:
+                    one.life.after(0, one._side.lost)
 
     def _expect(self, message: object, sender: str) -> None:
         """Let a message arrive after those before it. None: the other side has closed."""
@@ -94,15 +108,15 @@ class End:
     def _take(self) -> None:
         if not self._coming or not self.open:
             return
-        if self.side is None:  # the answer to the client's call is still on its way
-            self.life.after(100, self._take)
+        if self._side is None:  # the answer to the client's call is still on its way
+            self._early += 1
             return
         message = self._coming.popleft()
         if message is None:
             self.open = False
-            self.side.lost()
+            self._side.lost()
         else:
-            self.side.received(message)
+            self._side.received(message)
 
 
 class Net:

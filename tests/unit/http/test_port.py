@@ -129,6 +129,22 @@ def test_no_more_than_so_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with_port(work)
 
 
+def test_who_makes_room_for_others_leaves_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(http_port, "MOST", 1)
+
+    async def work(port: int) -> None:
+        oldest, gone = await asyncio.open_connection("127.0.0.1", port)
+        _, latest = await asyncio.open_connection("127.0.0.1", port)
+        assert await oldest.read() == b""
+        for writer in (gone, latest):
+            writer.close()
+
+    with_port(work)
+    assert caplog.records == []
+
+
 def test_an_end_does_not_wait_for_anybody() -> None:
     async def work(port: int) -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -83,6 +83,20 @@ class Alarms:
         self._ledger.record(now_us, ALARM, alarm)
         return True
 
+    def restate(self, now_us: int, name: str, subject: str, text: str) -> bool:
+        """Give an open alarm another text; return whether it is open and had another one.
+
+        Raises:
+            JournalFull: No segment is ready; nothing was changed.
+        """
+        alarm = self.open.get(AlarmKey(name, subject))
+        text = text[:MOST_TEXT]
+        if alarm is None or alarm.text == text:
+            return False
+        told = Alarm(name, text, subject, raised=True, since_us=alarm.since_us)
+        self._ledger.record(now_us, ALARM, told)
+        return True
+
     def clear(self, now_us: int, name: str, subject: str) -> bool:
         """Clear an alarm; return whether it was open.
 

@@ -358,7 +358,7 @@ def _check_broadcast(topic: TopicSpec, group: str, spec: SubscriptionSpec) -> No
         if spec.mode is Mode.BROADCAST:
             raise ModeNotAllowed(
                 f"group {group!r} cannot have mode broadcast, which only instances have: a "
-                "consumer states broadcast=True in place of a group"
+                "consumer sets broadcast=True instead of a group"
             )
         if topic.broadcast:
             raise ModeNotAllowed(

@@ -42,6 +42,8 @@ CALM_US: Final = 10 * SECOND_US
 """How long a reason must be gone before its alarm is cleared."""
 LOOKS: Final = 200
 """Group queues of a kind that one look examines."""
+RESTATE_US: Final = 60 * SECOND_US
+"""How often at most an open alarm about the broker group gets another text."""
 CHANGES: Final = 50
 """Most alarms that one look raises, and most that it clears."""
 
@@ -60,8 +62,8 @@ class Alarming:
     """
 
     __slots__ = (
-        "_alarms", "_asking", "_fulfilling", "_gone_since", "_ledger", "_watch", "clock_gap_us",
-        "of_disk", "of_group",
+        "_alarms", "_asking", "_fulfilling", "_gone_since", "_ledger", "_stated", "_watch",
+        "clock_gap_us", "of_disk", "of_group",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, fulfilling: Fulfilling, asking: Asking) -> None:
@@ -72,6 +74,8 @@ class Alarming:
         self._watch = OwnerWatch(ledger)
         self._gone_since: dict[AlarmKey, int] = {}
         """Open alarms whose reason is gone -> since when."""
+        self._stated: dict[AlarmKey, int] = {}
+        """Alarms about the broker group -> when this process gave them their text."""
         self.clock_gap_us = 0
         self.of_group: Mapping[AlarmKey, str] = {}
         self.of_disk: Mapping[AlarmKey, str] = {}
@@ -96,10 +100,29 @@ class Alarming:
                     break
                 if self._alarms.raise_(now_us, key.name, key.subject, text):
                     self._gone_since.pop(key, None)  # an operator had cleared it meanwhile
+                    self._note(key, now_us)
                     done += 1
+                elif self._may_be_outdated(key, now_us):
+                    done += self._alarms.restate(now_us, key.name, key.subject, text)
+                    self._note(key, now_us)
         except JournalFull:
             return done
         return done
+
+    def _may_be_outdated(self, key: AlarmKey, now_us: int) -> bool:
+        """Return whether an open alarm may have the text of another broker, or of long ago.
+
+        An alarm about copies names brokers. It stays open when another broker takes over.
+        """
+        if key.name not in OF_GROUP:
+            return False
+        stated_us = self._stated.get(key)
+        return stated_us is None or now_us - stated_us >= RESTATE_US
+
+    def _note(self, key: AlarmKey, now_us: int) -> None:
+        if key.name in OF_GROUP:
+            self._stated = {one: us for one, us in self._stated.items() if one in self._alarms.open}
+            self._stated[key] = now_us
 
     def _over(self, now_us: int) -> list[AlarmKey]:
         """Return the open alarms whose reason has been gone for long enough."""

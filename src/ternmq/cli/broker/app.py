@@ -151,7 +151,7 @@ async def show(client: AdminClient, name: str, as_json: bool) -> None:
     type=_Revoked(),
     multiple=True,
     metavar="[not:]RIGHT:TOPIC[:GROUP]",
-    help="Grant to remove. With not: in front, as `app list` prints denials: denial to remove. May "
+    help="Grant to remove. To remove a denial, write not: before it, as `app list` prints it. May "
     "be repeated.",
 )
 @_owner

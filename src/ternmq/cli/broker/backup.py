@@ -73,8 +73,8 @@ def backup(data: Path, target: Path, verify: bool, as_json: bool, **_connection:
 
     DATA is the data folder of the broker at --url, on this machine. TARGET is a new folder outside
     DATA; its parent must exist. To restore the backup, copy the folder `journal` in TARGET into an
-    empty data folder, and start a broker on that folder. The app needs no right; this user must be
-    able to read DATA.
+    empty data folder, and start a broker on that folder. The app needs no right. The user who runs
+    the command must be able to read DATA.
 
     The copy contains every send and ack that was answered before the backup began. `positions`
     shows the first position of the copy and its end, as `ternmq journal verify` does.

@@ -40,8 +40,8 @@ _MOST_US: Final = DAY_US
 def cluster() -> None:
     """Show and change broker groups: copies, primary, failover.
 
-    These commands talk to the coordinator of the cluster, not to a broker, so they also work while
-    no broker leads.
+    These commands connect to the coordinator of the cluster, not to a broker, so they also work
+    while there is no primary.
     """
 
 
@@ -61,9 +61,9 @@ async def status(
     """Show the copies of a broker group, its primary, its settings, and the brokers that run.
 
     The first line says whether all is well, or what is wrong. `member` lists the primary and the
-    followers for which answers wait: each of them has all messages that were answered. `committed`
-    shows the journal position up to which all members have the journal, as the primary last
-    reported it. The primary knows how far a copy is behind: `ternmq broker status` shows it.
+    followers whose copies count: answers wait for them, so each of them has all messages that were
+    answered. `committed` shows the position up to which all members have the journal, as the
+    primary last reported it. `ternmq broker status` shows how far each copy is behind.
     """
     if interval is not None and not watches:
         raise click.UsageError("--interval is for --watch", click.get_current_context())
@@ -129,18 +129,18 @@ def _complete(_context: click.Context, _: click.Parameter, begun: str) -> list[C
 @click.argument(
     "settings", metavar="NAME=VALUE...", nargs=-1, required=True, shell_complete=_complete
 )
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @output.json_option
 @asks_coordinator
 async def set_(cluster: Cluster, settings: Sequence[str], dry_run: bool, as_json: bool) -> None:
-    """Change the settings of a broker group. The brokers follow within a second.
+    """Change the settings of a broker group. The brokers apply them within a second.
 
-    `failover=automatic`: if the primary is gone, a member takes over. `failover=reads`: it takes
-    over for deliveries and acks, and takes new messages when two copies exist again.
-    `failover=operator`: nothing happens until `ternmq cluster promote`. `copy=asynchronous`:
-    answers do not wait for copies, so the loss of the primary's machine loses messages, and no
-    other broker takes over by itself. `read_only_behind=30s`: new messages are refused while every
-    copy is further behind than this; `off`: never.
+    `failover=automatic`: if the primary is lost, a member takes over. `failover=reads`: a member
+    takes over for deliveries and acks, and accepts new messages when two copies exist again.
+    `failover=operator`: no member takes over until you run `ternmq cluster promote`.
+    `copy=asynchronous`: answers do not wait for copies. So if the primary's machine is lost,
+    messages are lost, and no other broker takes over by itself. `read_only_behind=30s`: new
+    messages are refused while every copy is further behind than this; `off`: never.
     """
     given = _read(settings)
     await cluster.record()

@@ -75,16 +75,18 @@ _FORGETS: Final = "Everything is deleted at the end; `--data DIR` keeps it."
 )
 @click.option(
     "--replicas",
+    metavar="NUMBER",
     type=click.IntRange(1, len(NAMES) - 1),
     default=1,
     show_default=True,
-    help="Number of brokers beside the primary.",
+    help="Number of brokers in addition to the primary.",
 )
 def dev(data: Path | None, listen: str, replicas: int) -> None:
     """Run a broker group on this machine for development: kill a broker, and see what happens.
 
-    Each broker is a process. The output tells of each change: which broker is the primary, which
-    copies count, which process has ended. Topics are created at first use.
+    Each broker is a process. The output shows the address, app and token that clients need, and
+    then each change: which broker is the primary, which copies count, which process has ended.
+    Topics are created at first use.
     """
     import asyncio
 
@@ -96,6 +98,12 @@ def dev(data: Path | None, listen: str, replicas: int) -> None:
         raise click.UsageError(
             f"--listen: {listen} is no loopback address; for brokers that other machines can "
             "reach, run `ternmq serve` on each",
+            click.get_current_context(),
+        )
+    if data is not None and "?" in str(data.absolute()):
+        raise click.UsageError(
+            f"--data: {data.absolute()} has a '?', and the coordinator's URL cannot name a file "
+            "there",
             click.get_current_context(),
         )
     from ternmq.demo.processes import ProcessFailed
@@ -229,7 +237,7 @@ class LocalBrokers:
         for name in sorted(self._children, key=lambda one: one == self._primary):
             child = self._children[name]
             if child.running:
-                await child.stop()
+                await child.stop(listens=False)
 
     async def _see_to(self, name: str) -> None:
         child = self._children[name]

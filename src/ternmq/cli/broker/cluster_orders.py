@@ -46,7 +46,7 @@ def _wait_option(function: Any) -> Any:
     type=NAME,
     required=True,
     shell_complete=complete_brokers,
-    help="Member that is to be the primary.",
+    help="Member that will be the primary.",
 )
 @_wait_option
 @output.json_option
@@ -54,8 +54,8 @@ def _wait_option(function: Any) -> Any:
 async def switch(cluster: Cluster, to: str, wait: timedelta, as_json: bool) -> None:
     """Make another member the primary: the present primary hands over to it.
 
-    The present primary takes no more requests, hands everything over, and goes on as a follower.
-    Clients whose URL names both brokers go on; the pause is usually below a second.
+    The present primary accepts no more requests, hands over to the member, and continues as a
+    follower. Clients whose URL names both brokers continue; the pause is usually below a second.
     """
     view = await look(cluster)
     _check_named(view, to)
@@ -79,13 +79,12 @@ async def switch(cluster: Cluster, to: str, wait: timedelta, as_json: bool) -> N
 @click.option(
     "--accept-loss",
     is_flag=True,
-    help="Make a broker the primary that is not a member, and lose the messages that were answered "
-    "and that it lacks.",
+    help="Promote a broker that is not a member. The answered messages that it lacks are lost.",
 )
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="With --accept-loss: show what is known to be missing, and change nothing.",
+    help="With --accept-loss: only show what is known to be missing.",
 )
 @_wait_option
 @yes_option
@@ -100,17 +99,18 @@ async def promote(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Make a member the primary without the primary's help.
+    """Make a member the primary, without the help of the old primary.
 
-    For a group with the setting `failover=operator`, when the primary is lost. A primary that still
-    runs keeps the lead: use `switch` then. A broker that is not a member may lack messages that
-    were answered, and is not promoted, unless you accept the loss with `--accept-loss`.
+    Use it for a broker group with the setting `failover=operator`, when the primary is lost. If the
+    primary still runs, it stays the primary: use `switch` then. A broker that is not a member may
+    lack messages that were answered. It is promoted only if you give `--accept-loss`.
 
     Stop the old primary before you use `--accept-loss`, and make sure that nothing starts it
-    meanwhile: if it runs and does not reach the coordinator, it goes on answering its clients, and
-    what it answers is lost, too. When it comes back, it follows, and keeps in `repair/` what the
-    new primary lacks. To promote the broker that led last, with a folder that is too old to lead,
-    run the command while the broker is stopped, and start the broker within `--wait`.
+    meanwhile: if it runs and cannot reach the coordinator, it continues to answer its clients, and
+    what it answers is lost, too. When it is started again later, it follows the new primary, and
+    keeps in `repair/` what the new primary lacks. If the folder of the last primary is older
+    than what was answered (a snapshot, for example), this broker does not start. To promote it, run
+    the command while it is stopped, and start it within the time of `--wait`.
     """
     if dry_run and not accept_loss:
         raise click.UsageError("--dry-run is for --accept-loss", click.get_current_context())

@@ -35,6 +35,7 @@ _NAME: Final = "TERNMQ_NAME"
 _TRIES: Final = 3
 _TOKEN: Final = "TERNMQ_CLUSTER_TOKEN"  # noqa: S105 - the name of a variable
 _TOKEN_BYTES: Final = 16
+_FILE: Final = "sqlite:///"
 _PASSWORD: Final = re.compile(r"([?&](?:password|passwd|sslpassword)=)[^&]*", re.IGNORECASE)
 
 
@@ -56,7 +57,11 @@ _PASSWORD: Final = re.compile(r"([?&](?:password|passwd|sslpassword)=)[^&]*", re
     envvar=_NAME,
     help=f"Name of the broker that will be started with DATA; or ${_NAME}.",
 )
-@click.option("--dry-run", is_flag=True, help="Only show how far the journal reaches.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Only show how far the journal reaches, and what is known to be missing.",
+)
 @yes_option
 @output.json_option
 @begins_cluster
@@ -69,16 +74,16 @@ async def restore(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Begin a broker group again, with the journal of a backup or of a copy that is left.
+    """Restore a broker group from a backup, or from a remaining copy of the journal.
 
-    Run it on the machine of the broker that will be the primary, as the broker's user. DATA is its
-    data folder. No broker of the group may run. After the command, start this broker, and then the
-    others with empty folders: the folders that they had belong to the broker group before, and no
-    broker starts with them.
+    Run it on the machine of the broker that will be the primary, as the user of this broker. DATA
+    is the data folder of this broker. No broker of the broker group may run. After the command,
+    start this broker. Then start the other brokers with empty folders: no broker of the broker
+    group starts with a folder from before the restore.
 
-    The command reads the whole journal, and shows what is known to be missing in it. The
-    coordinator is told every 10 s how far the journal is committed, so more may be missing. The
-    settings of the broker group stay as they are. `--dry-run` only shows the same.
+    The command reads the whole journal, and shows what is known to be missing in it. More may be
+    missing: the primary reports only every 10 s to the coordinator how far the journal is
+    committed. The settings of the broker group stay as they are.
     """
     from ternmq.server.node import restoring  # the journal's code: for this command only
 
@@ -154,8 +159,9 @@ def _read(data: Path, source: Path | None, group: str, *, dry_run: bool) -> Iter
 async def _check_nobody_runs(cluster: Cluster) -> None:
     running = sorted(known(await cluster.group.present()))
     if running:
+        run, were = ("runs", "was") if len(running) == 1 else ("run", "were")
         raise Failed(
-            f"{', '.join(running)} of broker group {cluster.name} runs, or was killed a moment "
+            f"{', '.join(running)} of broker group {cluster.name} {run}, or {were} killed a moment "
             "ago: stop all brokers of the group, and make sure that nothing starts them again",
             ExitCode.LATER,
         )
@@ -268,15 +274,15 @@ def _tell(seen: _Seen, record: Leadership | None, name: str, data: Path, *, as_j
 @output.json_option
 @begins_cluster
 async def init(cluster: Cluster, as_json: bool) -> None:
-    """Prepare a coordinator: check that it works, and make its tables.
+    """Prepare a coordinator: check that it works, and create its tables.
 
-    Run it once, before the first broker, as an account of the database that may create tables.
+    Run it once, before you start the first broker, with a database account that may create tables.
     After that, the account of the brokers needs only the rights to select, insert, update and
-    delete in them. In ZooKeeper, the command makes nodes below the path of the URL: use the account
-    of the brokers there. It may be repeated, also while brokers run.
+    delete in these tables. For ZooKeeper, the command creates nodes below the path of the URL: run
+    it with the account of the brokers. You can run the command again, also while brokers run.
 
-    It also prints a new cluster token, if there is no such broker group yet. The token is not
-    stored in the coordinator: set the same one for all brokers of the cluster.
+    It also prints a new cluster token, if the broker group does not exist yet. The token is not
+    stored in the coordinator: set the same token for all brokers of the cluster.
     """
     began = time.monotonic()
     try:
@@ -315,7 +321,10 @@ async def init(cluster: Cluster, as_json: bool) -> None:
 
 
 def _shown(url: str) -> str:
-    """Return the URL for people: a password in it is left out."""
+    """Return the URL for a broker's settings: without a password, and good in every folder."""
+    if url.startswith(_FILE):
+        path, question, options = url.removeprefix(_FILE).partition("?")
+        url = f"{_FILE}{Path(path).absolute()}{question}{options}"
     parts = urlsplit(url)
     account, at, place = parts.netloc.rpartition("@")
     user, colon, _ = account.partition(":")

@@ -33,14 +33,14 @@ def context() -> None:
     "--url",
     metavar="URL",
     required=True,
-    help="Broker address: ternmq://HOST:PORT, of several brokers ternmq://HOST:PORT,HOST:PORT.",
+    help="Broker address: ternmq://HOST:PORT, of several brokers: ternmq://HOST:PORT,HOST:PORT.",
 )
 @click.option("--app", metavar="NAME", type=NAME, help="App to connect as.")
 @click.option(
     "--token",
     metavar="TOKEN|-",
     help="Token of the app; -: read it from standard input. "
-    "Default: with --app, ask for it, in a terminal.",
+    "Default: with --app, the command asks for it, in a terminal.",
 )
 @click.option(
     "--tables", metavar="DIR", help="Folder of the broker's tables, for `message` and `pipeline`."

@@ -66,8 +66,8 @@ def journal() -> None:
     """Inspect, check and repair a journal on disk.
 
     DATA is the data folder of a broker. `dump`, `index` and `verify` change nothing and can run
-    beside a broker, but they may see its latest writes incompletely. `repair` changes nothing while
-    a broker runs on the folder.
+    while the broker runs, but they may see its latest writes incompletely. `repair` changes nothing
+    while a broker uses the folder.
     """
 
 

@@ -67,7 +67,7 @@ def connection_options(function: Any) -> Any:
     for option in reversed(
         (
             click.option("--url", metavar="URL",
-                help=f"Broker address: ternmq://HOST:PORT, of several brokers "
+                help=f"Broker address: ternmq://HOST:PORT, of several brokers: "
                 f"ternmq://HOST:PORT,HOST:PORT; or ${URL}.",
             ),
             click.option("--app", metavar="NAME", help=f"App to connect as; or ${APP}."),

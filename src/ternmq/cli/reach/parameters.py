@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 
 from ternmq.model.errors import InvalidName
+from ternmq.model.printing import quoted
 from ternmq.model.specs import check_group, check_name
 from ternmq.model.units import Address, read_address, read_duration, read_size
 
@@ -19,6 +20,8 @@ _CLOCK: Final = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?\Z")
 _TIMES: Final = "14:30, 2026-01-31, 2026-01-31T14:30 or ...T14:30Z"
 _FORM: Final = f"a time such as 10m (ago), {_TIMES}"
 _FORM_AHEAD: Final = f"a time such as 10m (from now), {_TIMES}"
+_MOST_SHOWN: Final = 200
+"""Most characters of a value that an error shows."""
 
 
 class _Type(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3 only
@@ -35,7 +38,7 @@ class _Type(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
         try:
             return self._read(value)
         except ValueError as error:
-            self.fail(f"{value!r} {error}", param, ctx)
+            self.fail(f"{quoted(value, _MOST_SHOWN)} {error}", param, ctx)
 
 
 class Whole(click.IntRange):

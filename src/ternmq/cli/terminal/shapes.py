@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import codecs
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -246,10 +247,8 @@ def message_of(text: bytes, properties: Message) -> Message:
         ValueError: The line does not describe a message.
     """
     text = text.removeprefix(codecs.BOM_UTF8)
-    try:
+    with _said("is not JSON"):
         told = json.loads(text, parse_constant=no_constant)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"is not JSON: {error}") from error
     if not isinstance(told, dict):
         raise ValueError("is not a JSON object")
     line = _line(text)
@@ -318,10 +317,19 @@ def _hexadecimal(text: str) -> bool:
 
 
 def _line(text: bytes) -> _Line:
-    try:
+    with _said("is not JSON"):
         return msgspec.json.decode(text, type=_Line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"is not JSON: {error}") from error
+
+
+@contextmanager
+def _said(wrong: str) -> Iterator[None]:
+    """Say what is wrong with JSON that cannot be decoded."""
+    try:
+        yield
+    except RecursionError as error:
+        raise ValueError("is JSON that is nested too deeply") from error
+    except ValueError as error:
+        raise ValueError(f"{wrong}: {error}") from error
 
 
 def _body(told: dict[str, Any], line: _Line, content_type: str | None) -> object:
@@ -337,10 +345,8 @@ def _body(told: dict[str, Any], line: _Line, content_type: str | None) -> object
     if content_type == JSON:
         assert line.body is not UNSET
         raw = bytes(line.body)
-        try:
+        with _said("has a body that is not JSON"):
             msgspec.json.decode(raw)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"has a body that is not JSON: {error}") from error
         return raw
     if content_type is not None and isinstance(body, str):
         return body.encode()

@@ -101,8 +101,8 @@ async def list_(
 async def cancel(client: Client, topic: str, ids: Sequence[str], as_json: bool) -> None:
     """Cancel scheduled messages: they are never delivered.
 
-    Select messages by the id in the receipt, or by your own, as in `message get`. If a message is
-    cancelled already, this is not an error. If a message was delivered, it cannot be cancelled: the
+    Select messages by the id in the receipt, or by your own id, as in `message get`. It is not an
+    error if a message is cancelled already. If a message was delivered, it cannot be cancelled: the
     exit status is 1. If there is no such message, the exit status is 4.
     """
     ids = list(dict.fromkeys(ids))

@@ -88,7 +88,7 @@ def topic() -> None:
     "--broadcast",
     is_flag=True,
     help="Deliver every message to every consumer: consumers of the topic are broadcast instances, "
-    "without a group. It cannot be changed later.",
+    "without a group. This cannot be changed later.",
 )
 @administers
 async def create(

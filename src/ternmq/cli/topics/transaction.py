@@ -222,9 +222,10 @@ async def resolve(
 @click.argument("id_", metavar="ID")
 @administers
 async def check(client: AdminClient, id_: str) -> None:
-    """Start the check-back of an undecided transaction again, with the first question.
+    """Ask the checkers about an undecided transaction again, at once.
 
-    Use it for a parked transaction after its checker was repaired.
+    The questions are counted from 1 again. Use this, for example, for a parked transaction, after
+    its checker was repaired.
     """
     await client.admin.check_transaction(id_)
     output.note(f"the checkers are asked about {id_} again")

@@ -6,8 +6,8 @@ container), and somebody else may listen there. So
 
 * only the broker group's own brokers are used at a learned address: WELCOME has the journal's
   number, which must be that of the routes; nor does anybody else there name further addresses;
-* no refusal at a learned address is final, until a broker there has served this client; nor is a
-  connection to it waited for longer than half a second while there are other addresses;
+* once a broker has served this client, a refusal at a learned address where none has is not final;
+  nor is a connection to it waited for longer than half a second while there are other addresses;
 * app, token, TLS and the file of certificates are those of the URL, and a certificate must be for
   the host that is connected to;
 * a broker that has served at an address of the URL is used there, not at the one that it states;
@@ -123,8 +123,12 @@ class Known:
             self._take(route, address)  # the address that it states may not be needed any more
 
     def refusal(self, address: Address, error: TernMQError) -> TernMQError:
-        """Return the error to report for an address that failed: of a learned one, never final."""
-        if error.retriable or self.trusts(address):
+        """Return the error to report for an address that failed.
+
+        A refusal that would be final is not, if this client has been served, but not there. Before
+        it was served it is: most likely its app or token is wrong.
+        """
+        if error.retriable or self.trusts(address) or not self._last:
             return error
         text = str(error.args[0]) if error.args else type(error).__name__
         return CannotConnect(f"no use of {address}, which a broker named: {text}")

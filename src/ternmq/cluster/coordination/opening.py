@@ -52,6 +52,10 @@ async def open_coordinator(url: str, *, deadline_s: float = DEADLINE_S) -> Coord
     if scheme in _DRIVERS:
         return _database(url, scheme, deadline_s)
     known = ["zk", *_DRIVERS]
+    if not scheme:
+        raise SettingsError(
+            "a coordinator is named by a URL, such as zk://HOST:2181/ternmq or sqlite:////PATH/FILE"
+        )
     alike = nearest(scheme, known)
     raise SettingsError(
         f"a coordinator's URL cannot begin with {scheme!r}"

@@ -49,6 +49,7 @@ from ternmq.model.marks import Rests
 from ternmq.server.desk.accounts import CONTROL_UNITS, UNIT_SHIFT, AppAccounts
 from ternmq.server.native.costs import HELD_BACK, REQUEST_BYTES, UNITS
 from ternmq.server.native.hub import FEW_BYTES, FEW_REQUESTS, Hub
+from ternmq.server.native.mistaken import mistaken
 from ternmq.wire import frames, session
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Request, ServerSession, State, Unknown
@@ -76,13 +77,6 @@ _RESET: Final = struct.pack("ii", 1, 0)
 """SO_LINGER with a time of 0: a close drops the unsent bytes and resets the connection."""
 _GREETED: Final = State.GREETED
 """A name of the module: looking a member up in its class takes 0.1 us (Python 3.11)."""
-_HTTP: Final = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"PRI * ")
-"""First bytes of HTTP requests."""
-_TLS: Final = b"\x16\x03"
-"""First bytes of a TLS handshake."""
-_NO_TLS: Final = (
-    "a TLS handshake (ternmqs:// or https://), but this broker has no TLS (setting tls_cert)"
-)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -254,12 +248,8 @@ class Connection(asyncio.BufferedProtocol):
             requests = self._session.receive(data)
         except (ProtocolError, InvalidRequest) as error:
             opening = self._session.state is State.OPENING
-            if opening and data.startswith(_HTTP):
-                self._end(ProtocolError("HTTP on the port for clients"), self._told_http())
-            elif opening and data.startswith(_TLS):
-                self._end(ProtocolError(_NO_TLS))
-            else:
-                self._end(error)
+            known = mistaken(data, self._hub.http_address) if opening else None
+            self._end(*(known or (error, None)))
             return
         if nbytes >= FEW_BYTES or self._sends_large:
             self._sends_large = len(requests) <= FEW_REQUESTS
@@ -707,16 +697,6 @@ class Connection(asyncio.BufferedProtocol):
         self._out.clear()
 
     # -- ends -------------------------------------------------------------------------------------
-
-    def _told_http(self) -> bytes:
-        """Return the answer to a client of HTTP: one line with the address of the HTTP port."""
-        where = self._hub.http_address
-        told = f"HTTP, for metrics and health, is at http://{where}" if where else "HTTP is off"
-        text = f"this is the port for clients of TernMQ; {told}\n"
-        return (
-            "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
-            f"Content-Length: {len(text)}\r\nConnection: close\r\n\r\n{text}"
-        ).encode()
 
     def _end(self, error: TernMQError, words: bytes | None = None) -> None:
         """Close a connection that broke the protocol; the last frame (or ``words``) tells why."""

@@ -73,6 +73,31 @@ def test_the_shell_says_what_is_wrong_with_the_broker_group() -> None:
     explore(scenario)
 
 
+def test_an_alarm_about_copies_says_what_is_wrong_now() -> None:
+    def scenario(world: World) -> None:
+        alone = AlarmKey(ONE_COPY, "main")
+
+        def text() -> str:
+            seconds(world, 2)
+            return world.broker.alarms.open[alone].text
+
+        world.broker.alarming.of_group = {alone: "one copy: a does not run"}
+        assert text() == "one copy: a does not run"
+        since_us = world.broker.alarms.open[alone].since_us
+        world.restart()  # another broker takes over
+        world.broker.alarming.of_group = {alone: "one copy: b does not run"}
+        assert text() == "one copy: b does not run"
+        world.broker.alarming.of_group = {alone: "one copy: b catches up"}
+        assert text() == "one copy: b does not run"
+        seconds(world, alarming.RESTATE_US / SECOND)
+        assert text() == "one copy: b catches up"
+        assert world.broker.alarms.open[alone].since_us == since_us
+        seconds(world, 2 * alarming.RESTATE_US / SECOND)
+        assert len(told(world)) == 3
+
+    explore(scenario)
+
+
 # -- the clock -------------------------------------------------------------------------------------
 
 

@@ -201,6 +201,15 @@ def test_only_where_a_broker_has_served_is_a_refusal_final() -> None:
     assert known.refusal(B, wrong) is wrong
 
 
+def test_before_a_broker_has_served_every_refusal_is_final() -> None:
+    known = Known((A,))
+    known.learn(routes("b", broker("a"), broker("b")), A)
+    wrong = Unauthenticated("wrong token")
+    assert known.refusal(B, wrong) is wrong
+    known.serves(A, welcome("a"))
+    assert known.refusal(B, wrong).retriable
+
+
 def test_pushed_and_answered() -> None:
     known = Known((A,))
     known.pushed(A, Push(Command.ROUTES_CHANGED, control.encode(control.RoutesChanged())))

@@ -208,6 +208,21 @@ async def test_a_refusal_at_a_learned_address_is_not_final() -> None:
                 pass
 
 
+async def test_a_wrong_token_is_final_for_a_client_that_was_never_served() -> None:
+    async with group("a", "b") as (a, b):
+        a.leads = False
+        b.refusal = Unauthenticated("the token is wrong")
+        with pytest.raises(Unauthenticated, match="the token is wrong"):
+            await ternmq.connect(a.url, timeout=DEADLINE)
+
+        def send() -> None:
+            with ternmq.sync.connect(a.url, timeout=DEADLINE) as client:
+                client.send("orders", b"1")
+
+        with pytest.raises(Unauthenticated, match="the token is wrong"):
+            await asyncio.to_thread(send)
+
+
 async def test_at_an_address_of_the_url_it_is_final() -> None:
     async with group("a", "b") as (a, b):
         b.refusal = Unauthenticated("your token was revoked")

@@ -17,7 +17,8 @@ from ternmq.model.errors import SettingsError
 @pytest.mark.parametrize(
     ("url", "text"),
     [
-        ("", "cannot begin with ''"),
+        ("", "a coordinator is named by a URL, such as zk://"),
+        ("nonsense", "a coordinator is named by a URL, such as zk://"),
         ("etcd://a", "use one of zk, sqlite"),
         ("postgres://a/b", "did you mean postgresql://"),
         ("zookeeper://a", "cannot begin with 'zookeeper'"),
