@@ -53,7 +53,7 @@ _RETURNED: Final = (
     control.Transactions, control.TransactionInfo, control.WriterInfo, control.DecisionInfo,
     control.CheckedTransaction, control.ProducerGroupInfo,
     control.AlarmInfo, control.ClockAccepted, control.OldestFile,
-    control.BrokerGroupInfo, control.FollowerInfo,
+    control.BrokerGroupInfo, control.FollowerInfo, control.ScrubInfo,
 )  # fmt: skip
 _FIRST_RETURNED: Final = f"## `ternmq.{_RETURNED[0].__name__}`\n"
 _RETURNED_TEXT: Final = """\

@@ -31,7 +31,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Disk and journal": (
         "sync", "last_sync", "group_commit", "journal_", "records", "state_", "moved_",
         "removed_", "expired_", "upkeep_", "hold", "sends_blocked", "sends_refused", "unreadable_",
-        "disk_", "oldest_",
+        "disk_", "oldest_", "scrub_", "damaged_",
     ),
     "Connections": (
         "connections", "accepted", "refused_connections", "protocol_errors", "cut_off",

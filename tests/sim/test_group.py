@@ -32,6 +32,8 @@ SOON = {
     "cut_below_what_was_accepted": 30,
     "given_up_and_not_kept": 30,
     "loss_stated_too_late": 10,
+    "patched_without_linking_behind": 10,
+    "patched_with_what_is_not_checked": 10,
 }
 """Mutants that are noticed within so many cases; ``python -m tests.sim.group mutants`` runs all."""
 

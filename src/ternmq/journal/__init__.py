@@ -10,6 +10,7 @@ Reading order, from the machine up; a room imports only rooms that are named abo
 * ``disk`` (the port to the machine's files), ``log`` (appending, group commit, segments).
 * ``cache``, ``index`` (where each message is stored), ``store`` (reading it).
 * ``state`` (sets of the views' state), ``recovery`` (a start after a crash).
+* ``mending`` (damaged bytes of a journal that is open: found, and replaced).
 * ``copy`` (the copy of another broker's journal, which grows as that journal does).
 * ``reader`` (reading from outside: other processes, and clients).
 

@@ -4,6 +4,7 @@ Entry point: ``app.Server``. Reading order, from the bottom up; a room imports o
 named above it:
 
 * ``telemetry`` (counters, logs, the audit), ``engine`` (the loop around the core).
+* ``scrub`` (damaged bytes of the journal: found, and mended from another copy).
 * ``desk`` (what all callers share), ``metrics`` (for operators, over HTTP).
 * ``commands`` (the handlers; they know callers through ``wire.port`` alone).
 * ``native`` (the door for the native protocol), ``replication`` (the journal goes to followers).

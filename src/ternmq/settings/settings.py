@@ -228,6 +228,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             1,
         ),
     ] = DEFAULT_WATERMARK
+    scrub_us: Annotated[
+        int,
+        About(
+            "How long the broker takes to read all closed files of the journal again, to find"
+            " damaged bytes. Then it begins anew. `0`: never; damage is found only when its bytes"
+            " are needed.",
+            0,
+            36_525 * DAY_US,
+        ),
+    ] = 7 * DAY_US
     start_jump_us: Annotated[
         int,
         About(

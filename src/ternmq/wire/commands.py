@@ -99,6 +99,7 @@ class Command(enum.IntEnum):
     MARKS = 113
     ACK = 114
     RESIGN = 116
+    SEGMENT_READ = 117
     # Routes: which brokers there are, and who leads; the second is a push.
     ROUTES = 120
     ROUTES_CHANGED = 121
@@ -161,6 +162,7 @@ class Sender(enum.Enum):
 
     FOLLOWER = "follower"
     PRIMARY = "primary"
+    EITHER = "either"
 
 
 @dataclass(slots=True, frozen=True)
@@ -170,7 +172,7 @@ class StreamEntry:
     sender: Sender
     body: type[msgspec.Struct] | None = None
     answer: type[msgspec.Struct] | None = None
-    """Of FOLLOW, the only one that is answered."""
+    """Of FOLLOW. SEGMENT_READ is answered as well; no other one is."""
 
 
 _ANYBODY: Final = Policy(Scope.NOTHING)
@@ -277,10 +279,12 @@ STREAM: Final[dict[Command, StreamEntry]] = {
     Command.MARKS: StreamEntry(Sender.PRIMARY),
     Command.ACK: StreamEntry(Sender.FOLLOWER),
     Command.RESIGN: StreamEntry(Sender.PRIMARY, control.Resign),
+    Command.SEGMENT_READ: StreamEntry(Sender.EITHER, control.SegmentRead),
 }
-"""Every frame between two brokers of a broker group. FOLLOW takes the place of HELLO, as the first
-frame of a connection, and needs the token of the cluster, no right of an app. The others are sent
-only on a connection whose FOLLOW was answered, where no command of ``TABLE`` is allowed; to clients
+"""Every frame between two brokers of a broker group. FOLLOW and SEGMENT_READ take the place of
+HELLO, as the first frame of a connection, and need the token of the cluster, no right of an app;
+after SEGMENT_READ there is only its answer. The others are sent only on a connection whose FOLLOW
+was answered, where no command of ``TABLE`` is allowed; to clients
 all of them are unknown."""
 
 ONE_WAY_COMMANDS: Final = frozenset(

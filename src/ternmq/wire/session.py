@@ -8,9 +8,11 @@ sent. The state machine is small enough for a table::
     broker    OPENING --hello----> GREETED --welcome()--> OPEN --close or error--> CLOSED
                                    GREETED --refuse()---> CLOSED
               OPENING --follow---> GREETED: goes on as a stream, or is refused
+              OPENING --segment read--> GREETED --lend() or refuse()--> CLOSED
 
 In OPENING the broker takes one frame of at most 4 KiB, which must be a HELLO, or, from another
-broker of its group, a FOLLOW: whoever has the connection then goes on with ``stream``. In GREETED
+broker of its group, a FOLLOW or a SEGMENT_READ: whoever has the connection then goes on with
+``stream``, or answers once (``segments`` is the side that asks). In GREETED
 it looks the app up and takes nothing. Bytes that break a rule raise ``ProtocolError``: the broker
 answers with an error frame of id 0, flagged as a push (``farewell``), and closes; a client just
 closes. An unknown command breaks no rule: the client is newer, and the command is refused. No push
@@ -21,7 +23,7 @@ from __future__ import annotations
 
 import enum
 import re
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
@@ -114,6 +116,9 @@ class Push(NamedTuple):
     body: bytes
 
 
+_Opening = TypeVar("_Opening", control.Follow, control.SegmentRead)
+
+
 class ServerSession:
     """A broker's side of a connection.
 
@@ -124,16 +129,21 @@ class ServerSession:
         state: State of the connection.
         hello: The client's HELLO; None before it came.
         follow: The follower's FOLLOW, if the first frame was one.
+        segment_read: Another broker's SEGMENT_READ, if the first frame was one.
         hello_id: Id of the first frame.
         version: Version of the protocol; 0 before HELLO.
     """
 
-    __slots__ = ("_frame_bytes", "_reader", "follow", "hello", "hello_id", "state", "version")
+    __slots__ = (
+        "_frame_bytes", "_reader", "follow", "hello", "hello_id", "segment_read", "state",
+        "version",
+    )  # fmt: skip
 
     def __init__(self, frame_bytes: int) -> None:
         self.state = State.OPENING
         self.hello: control.Hello | None = None
         self.follow: control.Follow | None = None
+        self.segment_read: control.SegmentRead | None = None
         self.hello_id = 0
         self.version = 0
         self._frame_bytes = frame_bytes
@@ -147,7 +157,7 @@ class ServerSession:
     def receive(self, data: bytes) -> list[Request | Unknown]:
         """Take received bytes; return the requests that are complete now.
 
-        After the first frame it returns none; ``hello`` or ``follow`` is set.
+        After the first frame it returns none; ``hello``, ``follow`` or ``segment_read`` is set.
 
         Raises:
             ProtocolError: The connection must be closed, with ``farewell``. All requests in these
@@ -170,7 +180,10 @@ class ServerSession:
     def _greet(self, found: list[Frame]) -> None:
         first = found[0]
         if first.command == Command.FOLLOW and not first.flags:
-            self._follow(found)
+            self.follow = self._of_a_broker(found, control.Follow)
+            return
+        if first.command == Command.SEGMENT_READ and not first.flags:
+            self.segment_read = self._of_a_broker(found, control.SegmentRead)
             return
         if first.command != Command.HELLO or first.flags:
             raise ProtocolError("the first frame must be HELLO")
@@ -191,18 +204,21 @@ class ServerSession:
         self.hello, self.hello_id, self.version = hello, first.id, frames.VERSION
         self.state = State.GREETED
 
-    def _follow(self, found: list[Frame]) -> None:
+    def _of_a_broker(self, found: list[Frame], kind: type[_Opening]) -> _Opening:
+        """Return the first frame's body, which another broker has sent in the place of HELLO."""
         first = found[0]
         try:
-            follow = control.decode(first.body, control.Follow)
+            opening = control.decode(first.body, kind)
         except InvalidRequest as error:
             raise ProtocolError(text_of(error)) from error
-        if follow.name != control.NAME:
+        if opening.name != control.NAME:
             raise ProtocolError("this is not the protocol of TernMQ")
         if len(found) > 1 or self._reader.held_bytes:
-            raise ProtocolError("nothing may follow FOLLOW before its answer")
-        self.follow, self.hello_id = follow, first.id
+            what = Command(first.command).name
+            raise ProtocolError(f"nothing may follow {what} before its answer")
+        self.hello_id = first.id
         self.state = State.GREETED
+        return opening
 
     def welcome(self, welcome: control.Welcome) -> bytes:
         """Open the connection; return the frame that answers HELLO."""
@@ -212,18 +228,35 @@ class ServerSession:
         return frames.pack(Command.HELLO, ANSWER, self.hello_id, control.encode(welcome))
 
     def refuse(self, error: TernMQError, routes: control.Routes | None = None) -> bytes:
-        """Close the connection; return the frame that refuses HELLO, or FOLLOW.
+        """Close the connection; return the frame that refuses HELLO, FOLLOW or SEGMENT_READ.
 
         Before it are the routes, if there are some and the client understands them there.
         """
         assert self.state is State.GREETED
         self.state = State.CLOSED
-        command = Command.HELLO if self.follow is None else Command.FOLLOW
+        command = Command.HELLO
+        if self.follow is not None:
+            command = Command.FOLLOW
+        elif self.segment_read is not None:
+            command = Command.SEGMENT_READ
         last = refusal(command, self.hello_id, error)
         if routes is None or self.hello is None or self.hello.routes is not True:
             return last
         body = control.encode(control.RoutesChanged(routes=routes))
         return frames.pack(Command.ROUTES_CHANGED, PUSH, 0, body) + last
+
+    def lend(self, position: int, epoch: int, records: bytes) -> bytes:
+        """Close the connection; return the frame that answers SEGMENT_READ.
+
+        Args:
+            position: Where the first record begins.
+            epoch: Largest epoch of this broker's journal.
+            records: Whole records, of a PAD only the header.
+        """
+        assert self.state is State.GREETED
+        self.state = State.CLOSED
+        body = bodies.bytes_head(position, epoch) + records
+        return frames.pack(Command.SEGMENT_READ, ANSWER, self.hello_id, body)
 
     def farewell(self, error: TernMQError) -> bytes:
         """Close a connection that broke the protocol; return its last frame."""

@@ -20,6 +20,8 @@ SHORT: Final = (
     "test_wrong.py::test_an_old_copy_of_the_folder_in_the_place_of_the_primarys",
     "test_disks.py::test_a_sync_that_fails_once[primary]",
     "test_damaged.py::test_a_damaged_folder_is_mended_from_the_other[member-replica]",
+    "test_mended.py::test_a_consumer_gets_what_was_damaged_at_the_primary[both]",
+    "test_mended.py::test_the_scrub_mends_both_copies",
     "test_restore.py::test_a_backup_is_restored",
     "test_loss.py::test_a_primary_that_was_stopped_meanwhile_gives_up_what_it_had_answered",
 )

@@ -12,7 +12,12 @@ import pytest
 
 from ternmq.cluster.coordination.record import Member
 from ternmq.cluster.replication.settings import CopySettings
+from ternmq.journal.disk.real import RealDisk
+from ternmq.journal.log.scan import scan
+from ternmq.journal.log.segment import segment_name
 from ternmq.model.types import NO_POSITION
+from ternmq.record.fact.header import Kind
+from ternmq.server.scrub import scrubber
 from tests.asynchronous import until
 from tests.integration.replication.copying import JOURNAL, Copier, pair, stream_of
 
@@ -384,3 +389,28 @@ async def test_a_member_that_has_more_ends_the_reign(tmp_path: Path) -> None:
         assert "NotPrimary" in repr(type(copier.refusal))
         assert one.deposed == [one.primary.outdated]
         await copier.close()
+
+
+async def test_what_a_follower_does_not_take_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The primary reads it from a segment, where it is damaged; only the follower notices that."""
+    monkeypatch.setattr(scrubber, "_ALONE_S", 0.0)
+    async with pair(tmp_path, settings=CopySettings(tail_bytes=1)) as one:
+        sender = one.sender()
+        await sender.connect(one.server.port)
+        await sender.sent(200)
+        record = [
+            found
+            for found in scan(RealDisk(tmp_path, read_only=True), 0)
+            if found.kind == Kind.MESSAGES
+        ][-2]
+        with (tmp_path / segment_name(0)).open("r+b") as file:
+            file.seek(record.end - 20)
+            file.write(b"\xa5" * 8)
+        copier = one.copier()
+        await copier.follow()
+        await until(lambda: copier.ended, "it cannot take it")
+        assert not one.server.scrubber.figures.damaged
+        await copier.close()
+        await until(lambda: one.server.scrubber.figures.damaged == 1, "the primary finds it")

@@ -19,12 +19,14 @@ from ternmq.cluster.coordination import group as coordination
 from ternmq.cluster.coordination import loss, resolving
 from ternmq.cluster.coordination.port import Refused, Swapped, Unknown
 from ternmq.cluster.coordination.record import Leadership, Reach, pack
-from ternmq.cluster.replication import following, forcing, incoming, reign, standing
+from ternmq.cluster.replication import following, forcing, incoming, mending, reign, standing
 from ternmq.cluster.replication.follower import Acknowledgement, Follower
 from ternmq.journal.copy import copy as copying
+from ternmq.journal.mending.patch import SoundRecord
+from ternmq.journal.mending.scrub import joint
 from ternmq.journal.recovery import cutting, ending, recovery
 from ternmq.model.types import Position
-from ternmq.record.fact.header import CRC, HEADER_BYTES, Kind
+from ternmq.record.fact.header import CRC, HEADER_BYTES, MAGIC, Kind, header_of
 from tests.sim.group import broker, leading
 from tests.sim.group.case import ROTATION
 from tests.sim.group.copying import Replica
@@ -453,6 +455,49 @@ OF_LOSS: Final = frozenset(
 """Mutants that only cases of the kind ``loss`` are likely to notice."""
 
 
+# -- damaged bytes -------------------------------------------------------------------------------
+
+
+@_mutant
+def patched_without_linking_behind() -> list[Patch]:
+    """The donor's records take the place of the damage when they reach a good record behind it."""
+
+    def links(self: Any) -> bool:
+        return joint(self._disk, self._size, self.next) is not None
+
+    return [(mending.Mending, "_links", links)]
+
+
+@_mutant
+def patched_with_what_is_not_checked() -> list[Patch]:
+    """The checksum of a donor's record is taken for right."""
+
+    def take_one(self: Any, records: bytes, at: int) -> int:
+        head = header_of(records[at : at + HEADER_BYTES].ljust(HEADER_BYTES, b"\0"))
+        size = HEADER_BYTES if head.kind == Kind.PAD else max(head.length, HEADER_BYTES)
+        data = records[at : at + size]
+        if head.magic != MAGIC or head.position != self.next or len(data) < size:
+            raise mending.BadDonor("no record")
+        if self._incoming.last_crc is not None and head.prev_crc != self._incoming.last_crc:
+            raise mending.BadDonor("another chain")
+        end = Position(self.next + head.length)
+        self._records.append(SoundRecord(self.next, end, data))
+        self.next = self._incoming.end = end
+        self._incoming.last_crc = head.crc
+        if self.next >= self._limit:
+            raise mending.BadDonor("no good record follows below the commit mark")
+        return size
+
+    return [(mending.Mending, "_take_one", take_one)]
+
+
+OF_ROT: Final = frozenset({"patched_without_linking_behind", "patched_with_what_is_not_checked"})
+"""Mutants that only cases of the kind ``rot`` notice."""
+_USUAL: Final = tuple(one for one in ROTATION if one != "rot")
+
+
 def kind_of(name: str, number: int) -> str:
     """Return the kind of the next case that is to notice a mutant."""
-    return "loss" if name in OF_LOSS else ROTATION[number % len(ROTATION)]
+    if name in OF_ROT:
+        return "rot"
+    return "loss" if name in OF_LOSS else _USUAL[number % len(_USUAL)]

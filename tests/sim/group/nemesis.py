@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tests.sim.group.machine import Life
+from tests.sim.group.rot import Rot
 from tests.sim.group.world import PACE_US, World
 
 PAUSES_US: Final = (20_000, 300_000, 1_000_000, 3_000_000, 6_000_000)
@@ -30,12 +31,13 @@ class Nemesis:
     Args:
         world: The group.
         losses: Mostly have an operator accept losses.
+        rots: Mostly damage bytes of disks, which are mended.
 
     Attributes:
         done: What it did, for people.
     """
 
-    def __init__(self, world: World, *, losses: bool = False) -> None:
+    def __init__(self, world: World, *, losses: bool = False, rots: bool = False) -> None:
         self.done: list[str] = []
         self._world = world
         self._heap = world.heap
@@ -58,6 +60,13 @@ class Nemesis:
             self._harms = [
                 self._accept_loss, self._accept_loss, self._accept_loss, self._stray_order,
                 self._write_back, self._switch, self._store_bad, self._die_in, self._crash,
+            ]  # fmt: skip
+
+        if rots:
+            self._rot = Rot(world)
+            self._harms = [
+                *[self._damage] * 8, self._crash, self._switch, self._rush, self._leave_behind,
+                self._write_back, self._cut,
             ]  # fmt: skip
 
     def run(self) -> None:
@@ -414,6 +423,10 @@ class Nemesis:
             self._load(5000, 2_000_000)
 
         self._world.armed["served"] = late
+
+    def _damage(self) -> None:
+        """A disk damages bytes that were committed, and the broker mends them."""
+        self._note(self._rot.harm(self._any()))
 
     def _flap(self) -> None:
         """The same broker again and again, every 3 s."""

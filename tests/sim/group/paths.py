@@ -28,6 +28,8 @@ REQUIRED: Final = (
     "a follower came to another primary", "whole again", "handed over",
     "a broker leads with a loss", "what was answered is given up", "a cut below the commit mark",
     "a primary that was given up goes on", "an order to lead with a loss refused",
+    "damaged bytes", "a damaged range", "a damaged range mended", "a donor's lie refused",
+    "a power cut in a patch",
     *[f"died in: {name}" for name in BLOCKING],
 )  # fmt: skip
 

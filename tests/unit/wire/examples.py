@@ -746,12 +746,21 @@ FOLLOWED: Final = control.Followed(
     software="ternmq 0.1",
 )
 RESIGN: Final = control.Resign(epoch=7, why="the disk does not respond", to="b")
+SEGMENT_READ: Final = control.SegmentRead(
+    token="of-the-cluster",
+    group="orders",
+    journal=0xA1B2_C3D4_E5F6_0718,
+    broker="b",
+    position=(1 << 31) - 8,
+    most_bytes=1 << 16,
+)
 STREAM: Final[dict[Command, tuple[int, bytes]]] = {
     Command.FOLLOW: (0, control.encode(FOLLOW)),
     Command.BYTES: (frames.PUSH, pack_bytes(BYTES)),
     Command.MARKS: (frames.PUSH, bodies.pack_marks(MARKS)),
     Command.ACK: (frames.ONE_WAY, bodies.pack_ack(ACK)),
     Command.RESIGN: (frames.PUSH, control.encode(RESIGN)),
+    Command.SEGMENT_READ: (0, control.encode(SEGMENT_READ)),
 }
 """Flags and body of each frame of a stream."""
 

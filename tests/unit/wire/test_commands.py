@@ -52,6 +52,7 @@ NUMBERS = {
     105: "QUEUES_ASSIGNED",
     120: "ROUTES", 121: "ROUTES_CHANGED",
     110: "FOLLOW", 112: "BYTES", 113: "MARKS", 114: "ACK", 116: "RESIGN",
+    117: "SEGMENT_READ",
 }  # fmt: skip
 """As they are; a number is never given to another command, so lines are only added here."""
 BY_HAND = {
@@ -218,6 +219,8 @@ def test_what_may_be_one_way():
 def test_what_a_follower_may_say_to_a_primary():
     said = {command for command, entry in STREAM.items() if entry.sender is Sender.FOLLOWER}
     assert said == {Command.FOLLOW, Command.ACK}
+    either = {command for command, entry in STREAM.items() if entry.sender is Sender.EITHER}
+    assert either == {Command.SEGMENT_READ}
     assert {command for command, entry in STREAM.items() if entry.answer} == {Command.FOLLOW}
 
 

@@ -22,6 +22,7 @@ PAIRS = {
     for what, struct in zip(("request", "answer"), structs, strict=True)
 } | {command.name: struct for command, struct in examples.PUSHES.items()}
 PAIRS |= {"follow": examples.FOLLOW, "followed": examples.FOLLOWED, "resign": examples.RESIGN}
+PAIRS |= {"segment read": examples.SEGMENT_READ}
 REQUESTS = {command: entry.request for command, entry in TABLE.items() if entry.request is not None}
 
 

@@ -63,6 +63,7 @@ STREAMED: dict[Command, Unpack] = {
     Command.BYTES: bodies.unpack_bytes,
     Command.MARKS: bodies.unpack_marks,
     Command.ACK: bodies.unpack_ack,
+    Command.SEGMENT_READ: bodies.unpack_bytes,
 }
 
 
@@ -127,6 +128,8 @@ def made() -> Iterator[tuple[str, bytes]]:
         yield f"{command.name} of a stream", frames.pack(command, flags, not flags & PUSH, body)
     answer = control.encode(examples.FOLLOWED)
     yield "FOLLOW answer", frames.pack(Command.FOLLOW, ANSWER, 1, answer)
+    records = examples.pack_bytes(examples.BYTES)
+    yield "SEGMENT_READ answer", frames.pack(Command.SEGMENT_READ, ANSWER, 1, records)
 
 
 def plain(value: Any) -> Any:

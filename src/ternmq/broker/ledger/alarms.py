@@ -38,11 +38,15 @@ COORDINATOR: Final = "coordinator"
 """The coordinator of the cluster does not answer, or its record is not valid; no subject."""
 READ_ONLY: Final = "read-only"
 """The broker group takes no new messages. Subject: the broker group."""
+DAMAGED: Final = "damaged"
+"""Bytes of the journal are damaged, and could not be mended. Subject: the file."""
+MENDED: Final = "mended"
+"""Bytes of the journal were damaged, and were mended from another copy. Subject: the file."""
 OF_GROUP: Final = (ONE_COPY, COPY_BEHIND, COORDINATOR, READ_ONLY)
 """Alarms whose reasons only the shell knows: a broker without a broker group has none of them."""
 NAMES: Final = (
-    CLOCK, DEAD_LETTERS, EXPIRED_DROPPED, HELD, DUE_UNREADABLE, DUE_NO_ROOM, NO_CHECKER, OWNER_IDLE,
-    PARKED, UNOWNED,
+    CLOCK, DAMAGED, DEAD_LETTERS, EXPIRED_DROPPED, HELD, DUE_UNREADABLE, DUE_NO_ROOM, NO_CHECKER,
+    OWNER_IDLE, PARKED, UNOWNED,
 )  # fmt: skip
 MOST_TEXT: Final = 300
 """Most characters of a text; what is longer is cut."""

@@ -20,6 +20,7 @@ from ternmq.broker.clock.clock import GAP_US
 from ternmq.broker.group.progress import Progress
 from ternmq.broker.ledger.alarms import (
     CLOCK,
+    DAMAGED,
     DEAD_LETTERS,
     DUE_NO_ROOM,
     HELD,
@@ -57,11 +58,12 @@ class Alarming:
             the wall clock.
         of_group: Reasons of alarms about the broker group, with their texts; set by the shell,
             which knows the copies and the coordinator.
+        of_disk: Reasons of alarms about damaged files, with their texts; set by the shell.
     """
 
     __slots__ = (
         "_alarms", "_asking", "_fulfilling", "_gone_since", "_ledger", "_stated", "_watch",
-        "clock_gap_us", "of_group",
+        "clock_gap_us", "of_disk", "of_group",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, fulfilling: Fulfilling, asking: Asking) -> None:
@@ -76,6 +78,7 @@ class Alarming:
         """Alarms about the broker group -> when this process gave them their text."""
         self.clock_gap_us = 0
         self.of_group: Mapping[AlarmKey, str] = {}
+        self.of_disk: Mapping[AlarmKey, str] = {}
 
     def step(self, now_us: int) -> int:
         """Raise and clear alarms; return the number of records.
@@ -148,6 +151,7 @@ class Alarming:
                 "messages that are due are not delivered: the journal has no room for them",
             )
         yield from islice(self.of_group.items(), LOOKS)
+        yield from islice(self.of_disk.items(), LOOKS)
         figures, most = self._ledger.views.figures, self._ledger.limits.failures
         for progress in _some(figures.many_dead):
             dead = progress.failures.dead_rows
@@ -198,6 +202,8 @@ class Alarming:
             return abs(self.clock_gap_us) > GAP_US
         if key.name in OF_GROUP:
             return key in self.of_group
+        if key.name == DAMAGED:
+            return key in self.of_disk
         if key.name == DUE_NO_ROOM:
             return self._fulfilling.lacks_room(now_us)
         if key.name == DEAD_LETTERS:

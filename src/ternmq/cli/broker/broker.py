@@ -14,7 +14,7 @@ from ternmq.cli.terminal import output
 from ternmq.cli.terminal.output import Cell
 from ternmq.client.admin.admin_client import AdminClient
 from ternmq.model.words import counted
-from ternmq.wire.control import BrokerGroupInfo, FollowerInfo, OldestFile, Status
+from ternmq.wire.control import BrokerGroupInfo, FollowerInfo, OldestFile, ScrubInfo, Status
 
 
 @click.group(cls=Group)
@@ -67,6 +67,7 @@ async def status(client: AdminClient, metrics: bool, as_json: bool) -> None:
                     "delivered_a_second": found.delivered_a_second,
                 },
                 "oldest_file": _document(found.oldest_file),
+                "scrub": scrub_document(found.scrub),
                 "metrics": found.metrics,
             }
         )
@@ -107,6 +108,7 @@ def _summary(address: str, found: Status) -> list[tuple[str, Cell]]:
         ("journal", f"{output.size(kept)}, {room}"),
         ("positions", f"{found.journal_first:,} to {found.journal_end:,}"),
         ("disk", _disk(found)),
+        ("scrub", _scrub(found)),
         ("oldest file", oldest_file(found)),
         ("last sync", output.span(read("last_sync_seconds"))),
         ("open messages", open_),
@@ -115,6 +117,23 @@ def _summary(address: str, found: Status) -> list[tuple[str, Cell]]:
         ("memory", output.size(read("resident_bytes"))),
         ("cpu", output.span(read("cpu_seconds"))),
     ]
+
+
+def _scrub(found: Status) -> str:
+    """Return what is known of damaged bytes."""
+    scrub = found.scrub
+    parts = ["off"] if not scrub.on else []
+    if scrub.completed_us:
+        ago = max(0, found.now_us + round(found.clock_gap.total_seconds() * 1e6))
+        since = output.span(max(0.0, (ago - scrub.completed_us) / 1e6))
+        parts.append(f"the last round ended {since} ago")
+    elif scrub.on:
+        parts.append("no round has ended yet")
+    if scrub.damaged:
+        parts.append(f"{counted(scrub.damaged, 'range')} damaged")
+    if scrub.mended:
+        parts.append(f"{counted(scrub.mended, 'range')} mended since the start")
+    return "; ".join(parts)
 
 
 def _group(found: Status) -> list[tuple[str, Cell]]:
@@ -188,6 +207,17 @@ def oldest_file(found: Status) -> str:
     if file.since_us and file.kept_by not in {"active", "nothing"}:
         said += f" (for the last {output.span((found.now_us - file.since_us) / 1e6)})"
     return said
+
+
+def scrub_document(scrub: ScrubInfo) -> dict[str, object]:
+    """Return what is known of damaged bytes in the form of the JSON output."""
+    return {
+        "on": scrub.on,
+        "completed": output.of_us(scrub.completed_us) if scrub.completed_us else None,
+        "damaged": scrub.damaged,
+        "found": scrub.found,
+        "mended": scrub.mended,
+    }
 
 
 def _document(file: OldestFile) -> dict[str, object]:

@@ -1,7 +1,8 @@
 """Keeping the bytes that a cut removes from the journal: files under ``repair/``.
 
 ``journal repair`` keeps all of them. A copy of another broker's journal is cut without a question,
-and as often as the broker that leads the group changes; so what these cuts keep is bounded.
+and as often as the broker that leads the group changes; so what these cuts keep is bounded. So is
+what is kept of damaged bytes that others take the place of (``mending.patch``).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from ternmq.journal.disk.port import Disk
+from ternmq.journal.log.readable import readable
 from ternmq.journal.log.scan import CHUNK_BYTES
 from ternmq.journal.log.segment import segment_name
 from ternmq.journal.recovery.ending import Dirt
@@ -119,13 +121,16 @@ def _size(disk: Disk, name: str) -> int:
 
 
 def _save(disk: Disk, found: Stretch, name: str) -> str:
-    """Copy a stretch of a segment file to a new file under ``repair/``; return its name."""
+    """Copy a stretch of a segment file to a new file under ``repair/``; return its name.
+
+    Zeros take the place of what the disk cannot read.
+    """
     source = disk.open(segment_name(found.base))
     target = disk.open(f"{REPAIR_FOLDER}/{name}", create=True)
     try:
         for offset in range(found.start, found.stop, CHUNK_BYTES):
             length = min(CHUNK_BYTES, found.stop - offset)
-            target.pwrite(source.pread(length, offset), offset - found.start)
+            target.pwrite(readable(source, length, offset), offset - found.start)
         target.sync()
     finally:
         source.close()

@@ -8,16 +8,22 @@ tail is checked each time: magic, own position, length, CRC32C.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from google_crc32c import value as crc32c
 
-from ternmq.journal.cache.cold import Block, ColdCache, ColdRead, WouldBlock
+from ternmq.journal.cache.cold import Block, ColdCache, ColdRead, Job, WouldBlock
 from ternmq.journal.disk.port import Disk
 from ternmq.journal.index.tail import Places
 from ternmq.journal.log.segment import segment_name
-from ternmq.model.errors import CorruptJournal, FileMissing, MessageNotFound
+from ternmq.model.errors import (
+    CorruptJournal,
+    DiskReadError,
+    FileMissing,
+    JournalError,
+    MessageNotFound,
+)
 from ternmq.model.types import Position
 from ternmq.record.fact.header import (
     HEADER,
@@ -60,6 +66,9 @@ class RecordStore:
 
     def __init__(self, journal: JournalTail, disk: Disk, cache: ColdCache | None = None) -> None:
         self.cache = ColdCache(disk) if cache is None else cache
+        self.mends: Callable[[int], Job | None] = _nobody
+        """Called with the position of a record that cannot be read, or is damaged. Returns a job to
+        wait for, if somebody tries to mend it; None: nobody does, and the error is raised."""
         self._journal = journal
         self._in_tail = journal.record
         self._all_in_tail = journal.gather
@@ -74,13 +83,20 @@ class RecordStore:
             length: Bytes of the record; None if not known, then its header is read first.
 
         Raises:
-            WouldBlock: The record must be read from the disk.
+            WouldBlock: The record must be read from the disk, or is being mended.
             CorruptJournal: The bytes there are not that record.
+            DiskReadError: The disk could not read them a moment ago.
             MessageNotFound: Retention has removed its segment.
         """
         record = self._in_tail(position)
         if record is not None:
             return record
+        try:
+            return self._stored(position, length)
+        except (CorruptJournal, DiskReadError) as error:
+            raise self._damaged(position, error) from error
+
+    def _stored(self, position: int, length: int | None) -> bytes:
         offset = position % self._segment_size
         base = position - offset
         if length is None:
@@ -127,11 +143,23 @@ class RecordStore:
         """
         record = self._in_tail(position)
         if record is None:
-            offset = position % self._segment_size
-            record = self._read(position - offset, offset, HEADER_BYTES)
-            if position_of(record) != position:
-                raise _corrupt(position, offset)
+            try:
+                record = self._header(position)
+            except (CorruptJournal, DiskReadError) as error:
+                raise self._damaged(position, error) from error
         return time_us_of(record)
+
+    def _header(self, position: int) -> bytes:
+        offset = position % self._segment_size
+        header = self._read(position - offset, offset, HEADER_BYTES)
+        if position_of(header) != position:
+            raise _corrupt(position, offset)
+        return header
+
+    def _damaged(self, position: int, error: JournalError) -> Exception:
+        """Return what to raise for a record that cannot be read."""
+        job = self.mends(position)
+        return error if job is None else WouldBlock(job)
 
     def at(self, position: int) -> bytes:
         """Return the record at ``position``, whatever its length; raises as ``get`` does."""
@@ -182,6 +210,12 @@ class RecordStore:
             if base < self._journal.first:
                 raise MessageNotFound(f"the segment at position {base} was removed") from error
             raise CorruptJournal(f"{name} is missing", file=name) from error
+
+
+def _nobody(position: int) -> Job | None:
+    """Mend nothing."""
+    del position
+    return None
 
 
 def _corrupt(position: int, offset: int) -> CorruptJournal:

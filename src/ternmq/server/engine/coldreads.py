@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from threading import Event
 from typing import Final, Protocol
 
 from ternmq.journal.cache.cold import ColdRead, WouldBlock
@@ -18,6 +19,7 @@ log = logging.getLogger("ternmq.server")
 
 READ_AGAIN_US: Final = 1_000_000
 """Time after a failed read of the disk for which requests for the same bytes fail at once."""
+_AWAITED_S: Final = 1.0
 COLD_READS: Final = 2
 """Most cold reads in the thread's queue: the running one and the next one."""
 
@@ -29,6 +31,25 @@ class Reader(Protocol):
     def app(self) -> str | None:
         """The app's name, not an object of the connection: reconnecting gains no extra turn."""
         ...
+
+
+class Awaited:
+    """A read that no thread does: its bytes are damaged, and somebody tries to mend them.
+
+    Whoever has made it calls ``ColdReads.go_on`` when the command may be run again. Upkeep, which
+    gives its jobs to a thread, waits there for a moment, and tries again.
+    """
+
+    def __init__(self) -> None:
+        self._over = Event()
+
+    def run(self) -> None:
+        """Wait until it is over, for at most a second; for the thread of background jobs."""
+        self._over.wait(_AWAITED_S)
+
+    def end(self) -> None:
+        """Let ``run`` return."""
+        self._over.set()
 
 
 class _Own:
@@ -100,6 +121,8 @@ class ColdReads:
             waiting.append(then)
             return
         self._waiting[blocked.job] = [then]
+        if isinstance(blocked.job, Awaited):
+            return
         self._queued.put(reader.app, reader, blocked.job, blocked.job)
         self._read_some()
 
@@ -118,6 +141,12 @@ class ColdReads:
         if error is not None:
             self._failed(job, error)
         else:
+            self._go_on(job)
+
+    def go_on(self, job: Awaited) -> None:
+        """Let the commands go on that wait for damaged bytes: they are mended, or stay damaged."""
+        job.end()
+        if job in self._waiting:
             self._go_on(job)
 
     def close(self) -> None:

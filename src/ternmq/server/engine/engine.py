@@ -41,7 +41,7 @@ from ternmq.model.marks import Rests
 from ternmq.model.types import Position
 from ternmq.model.words import lasting
 from ternmq.server.engine.clocks import Clocks, SystemClocks
-from ternmq.server.engine.coldreads import ColdReads
+from ternmq.server.engine.coldreads import Awaited, ColdReads
 from ternmq.server.engine.copies import Copies, Errand
 from ternmq.server.engine.sync_pace import SyncPace, TimedSync
 from ternmq.server.telemetry.late_imports import Import, load_numpy
@@ -95,6 +95,8 @@ class Core:
 
     copies: Copies | None = None
     """The copies of the journal at other brokers; None: there are none."""
+    look_at: Callable[[Position], None] | None = None
+    """Called with the position of a record that may be damaged on the disk: it is looked at."""
     _strict = 0
     """The commit mark as it was when at least two copies counted last."""
     _frozen_until = 0.0
@@ -475,7 +477,7 @@ class Core:
                     self._turn.cancel()  # replaced by the call below; else one would follow in vain
                 self._end_turn()
             return
-        if job in self.cold_reads:
+        if job in self.cold_reads and not isinstance(job, Awaited):  # upkeep ran the latter
             self.cold_reads.ended(job, error)
             return
         if isinstance(job, Errand):

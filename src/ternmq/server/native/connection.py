@@ -318,7 +318,7 @@ class Connection(asyncio.BufferedProtocol):
         hub = self._hub
         hello = self._session.hello
         if hello is None:
-            self._follow()
+            self._serve_a_broker()
             return
         try:
             if hub.desk.draining:
@@ -342,17 +342,26 @@ class Connection(asyncio.BufferedProtocol):
         hub.core.hold(_Welcome(self), frame, joined.position, Rests.DURABLE, 0)
         hub.core.touch()
 
-    def _follow(self) -> None:
-        """Hand the connection over to what sends the journal to a follower, or refuse FOLLOW."""
-        hub, follow, take = self._hub, self._session.follow, self._hub.take_follower
-        assert follow is not None
-        if take is None:
+    def _serve_a_broker(self) -> None:
+        """Hand the connection over to what answers FOLLOW or SEGMENT_READ, or refuse it."""
+        hub, session = self._hub, self._session
+        take, lend = hub.take_follower, hub.take_segment_read
+        if session.segment_read is not None and lend is not None:
+            self._hand_over()
+            lend(self._transport, session, self.address)
+        elif session.follow is not None and take is not None:
+            self._hand_over()
+            take(self._transport, session.follow, session.hello_id, self.address)
+        else:
             error = UnknownCommand("this broker is not the primary of a broker group")
             log.info("%s was refused: %s", self.address, error)
             self._count_refusal(error)
-            self._transport.write(self._session.refuse(error))
+            self._transport.write(session.refuse(error))
             self._close("refused")
-            return
+
+    def _hand_over(self) -> None:
+        """Forget the connection, but do not close it."""
+        hub = self._hub
         self.closed = True  # it is no client: none of the budgets and limits here hold for it
         self.counted = False
         hub.peers.discard(self)
@@ -360,7 +369,6 @@ class Connection(asyncio.BufferedProtocol):
         hub.counters.connections = len(hub.peers)
         self._drop()
         self._forget()
-        take(self._transport, follow, self._session.hello_id, self.address)
 
     def welcomed(self, frame: bytes) -> None:
         """Queue the answer to HELLO, and then the pushes that waited for it."""

@@ -36,6 +36,7 @@ from ternmq.server.native.admission import Admission, Stranger
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 from ternmq.wire.port import Caller, Commands
+from ternmq.wire.session import ServerSession
 
 log = logging.getLogger("ternmq.server")
 
@@ -109,6 +110,10 @@ class Hub:
         self.take_follower = None
         """Takes over a connection that began with FOLLOW: its transport, FOLLOW and its id, and the
         address of the other side. None: this broker is not the primary of a broker group."""
+        self.take_segment_read: Callable[[asyncio.Transport, ServerSession, str], None] | None
+        self.take_segment_read = None
+        """Takes over a connection that began with SEGMENT_READ: its transport, its session, and the
+        address of the other side. None: this broker belongs to no broker group."""
         self.stopped = False
         """The broker runs its last turns: no request is run any more."""
         self._dirty: list[Member] = []

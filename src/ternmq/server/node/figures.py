@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from ternmq.server.scrub.figures import ScrubFigures
 from ternmq.server.telemetry.families import Numbers, counter, gauge, gauge_by
 from ternmq.wire.control import FollowerInfo
 
@@ -50,6 +51,7 @@ class CopyFigures:
         heard_s: Time since the primary was heard; None: it was not heard yet.
         connected: Whether it follows now.
         syncs: Syncs of the copy since this process began to follow.
+        scrub: What the search for damaged bytes has done.
     """
 
     written: int = 0
@@ -59,6 +61,7 @@ class CopyFigures:
     heard_s: float | None = None
     connected: bool = False
     syncs: int = 0
+    scrub: ScrubFigures = field(default_factory=ScrubFigures)
 
 
 def group_families(figures: GroupFigures) -> Iterator[Numbers]:

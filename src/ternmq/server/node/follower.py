@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, cast
@@ -41,6 +42,10 @@ from ternmq.model.units import read_address
 from ternmq.model.version import __version__
 from ternmq.server.node.figures import CopyFigures
 from ternmq.server.node.folder import Holding
+from ternmq.server.scrub.beside import settle
+from ternmq.server.scrub.donors import Donor
+from ternmq.server.scrub.figures import Extent
+from ternmq.server.scrub.scrubber import NotNow, Scrubber
 from ternmq.settings import Settings
 from ternmq.settings.settings import Follower as FollowerKind
 from ternmq.wire.bodies import Ack, Bytes, Marks
@@ -70,11 +75,13 @@ class Replica:
         now_us: A clock that nobody sets, and that goes on while the machine sleeps.
         lacking: Called, in a thread, before bytes of the folder that were durable are given up:
             makes durable that the folder does not have everything any more.
+        donors: Returns the brokers that may have bytes that are damaged here.
         steady_us: The clock by which the primary's broker time goes on here; None: ``now_us``.
         disk: The data root; None: the folder of the settings.
 
     Attributes:
         copy: The copy; None while the folder is empty.
+        scrubber: Finds and mends damaged bytes of the copy; made by ``open``, worked by the node.
         journal: Number of the group's journal.
         loss: The loss that an operator accepted last, as the leadership record has it.
         gave_up: Records were cut that this copy was told to be committed, since an operator
@@ -89,6 +96,7 @@ class Replica:
         now_us: Callable[[], int],
         lacking: Callable[[], None],
         *,
+        donors: Callable[[], Sequence[Donor]] = tuple,
         steady_us: Callable[[], int] | None = None,
         disk: Disk | None = None,
     ) -> None:
@@ -102,6 +110,8 @@ class Replica:
         self.loss: Loss | None = None
         self.gave_up = False
         self.disk: Disk
+        self.scrubber: Scrubber
+        self._donors = donors
         self._give_up = lacking
         self._disk = disk
         self._steady_us = steady_us or now_us
@@ -149,6 +159,14 @@ class Replica:
         except BaseException:
             self.disk.close()
             raise
+        self.scrubber = Scrubber(
+            self.disk,
+            self.extent,
+            self.run_beside,
+            period_us=self.settings.scrub_us,
+            wall_us=lambda: time.time_ns() // 1000,
+            donors=self._donors,
+        )
         if self.copy is not None:
             self.index = CopyIndex(self.disk, self.copy.segment_size)
             self.loyalty.hears_of(self.copy.told)
@@ -256,7 +274,11 @@ class Replica:
             raise JournalError(f"the copy has failed: {self.copy.failure}")
         loop = asyncio.get_running_loop()
         if not self._threads:
-            self._threads = [SyncThread(self._report), SyncThread(self._report)]
+            self._threads = [
+                SyncThread(self._report),
+                SyncThread(self._report),
+                SyncThread(self._report, name="ternmq-scrub"),
+            ]
         address = read_address(there.address)
         checkpoints = await asyncio.to_thread(self._checkpoints)
         stream = self._stream = _Stream(self, there, self._follow(checkpoints))
@@ -308,7 +330,29 @@ class Replica:
 
     def submit(self, job: Job) -> None:
         """Run a job of the copy in a thread; the stream is told when it has ended."""
-        self._threads[not isinstance(job, CopySyncJob)].submit(job)
+        if isinstance(job, CopySyncJob):
+            number = 0
+        else:
+            number = 1 if isinstance(job, (AllocateJob, IndexJob)) else 2
+        self._threads[number].submit(job)
+
+    async def run_beside(self, job: Job) -> None:
+        """Run a job of the scrub in a thread; raises its error.
+
+        Raises:
+            NotNow: Nothing is followed, or the histories are being compared: the copy may be cut.
+        """
+        if self._stream is None or not self._stream.may_scrub:
+            raise NotNow
+        await self._stream.scrub(job)
+
+    def extent(self) -> Extent | None:
+        """Return which bytes of the copy are certainly those of the group; None: it is empty."""
+        copy = self.copy
+        if copy is None:
+            return None
+        safe = min(copy.committed, copy.durable)
+        return Extent(copy.segment_size, copy.first, Position(safe), copy.last_epoch)
 
     def count_sync(self) -> None:
         """Count a sync that has ended."""
@@ -341,6 +385,7 @@ class Replica:
             heard_s=None if heard_us is None else max(0, self.now_us() - heard_us) / 1e6,
             connected=following is not None,
             syncs=self._syncs,
+            scrub=self.scrubber.figures,
         )
 
     def lacks(self, broker: str, epoch: Epoch, why: str) -> None:
@@ -405,6 +450,8 @@ class _Stream(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.following: Following | None = None
         self._jobs: set[Job] = set()
+        self._scrubs: dict[Job, asyncio.Future[None]] = {}
+        """Jobs of the scrub that run, and who waits for them."""
         self._coming: deque[Followed | Refusal | Bytes | Marks | Resign] = deque()
         """What came and was not taken: the copy has no room for it yet."""
         self._began_us = self._retried_us = replica.now_us()
@@ -593,6 +640,18 @@ class _Stream(asyncio.Protocol):
             self.idle.clear()
             self._replica.submit(job)
 
+    @property
+    def may_scrub(self) -> bool:
+        """Whether jobs of the scrub may work on the copy: it is certainly not cut meanwhile."""
+        following = self.following
+        return following is not None and not following.compares and not self.ended.done()
+
+    async def scrub(self, job: Job) -> None:
+        """Run a job of the scrub in a thread; raises its error."""
+        ended = self._scrubs[job] = self.loop.create_future()
+        self._submit(job)
+        await ended
+
     def finished(self, job: Job, error: Exception | None) -> None:
         """Note how a job of the copy has ended."""
         copy, following = self._replica.copy, self.following
@@ -601,7 +660,9 @@ class _Stream(asyncio.Protocol):
         self._jobs.discard(job)
         if not self._jobs:
             self.idle.set()
-        if isinstance(job, AllocateJob):
+        if job in self._scrubs:
+            settle(self._scrubs.pop(job), error)
+        elif isinstance(job, AllocateJob):
             if error is None:
                 copy.spare_ready(job)
             else:

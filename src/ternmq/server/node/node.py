@@ -36,7 +36,7 @@ from ternmq.cluster.coordination.wishes import Change, Failover
 from ternmq.cluster.replication.settings import CopySettings
 from ternmq.cluster.replication.standing import Loyalty, MayNotStand
 from ternmq.journal.disk.port import Disk
-from ternmq.model.errors import JournalError, SettingsError
+from ternmq.model.errors import Busy, JournalError, SettingsError
 from ternmq.model.types import Epoch, Position
 from ternmq.model.units import Address
 from ternmq.model.version import __version__
@@ -52,8 +52,11 @@ from ternmq.server.node.visitors import Porch
 from ternmq.server.process import signals
 from ternmq.server.process.doorway import Doorway
 from ternmq.server.process.tls import tls_context
+from ternmq.server.scrub.giving import Giver
+from ternmq.server.scrub.scrubber import scrub_ended
 from ternmq.settings import Settings
 from ternmq.settings.settings import Follower
+from ternmq.wire.session import ServerSession
 
 log = logging.getLogger("ternmq.cluster")
 
@@ -117,7 +120,7 @@ class Node:
         self._loyalty = Loyalty(self.copying, Epoch(0), self._now_us())
         self._doorway: Doorway | None = None
         self.outlook = Outlook(settings, self.me, self._now_us)
-        self._porch = Porch(self._who_leads, self.outlook.routes)
+        self._porch = Porch(self._who_leads, self.outlook.routes, self._lend)
         self.sight = Sight(settings.name, self.outlook, self._now_us, self._learned)
         self.candidate = Candidate(
             settings,
@@ -137,6 +140,8 @@ class Node:
         """This process has opened a copy, so it may have been a member."""
         self._replica: Replica | None = None
         """The copy while this broker follows."""
+        self._giver: Giver | None = None
+        """What answers other brokers that ask for records, while this one follows."""
         self._shown: Reach | None = None
         """How far the copy reaches, as it was announced last."""
         self._led = Epoch(0)
@@ -275,6 +280,14 @@ class Node:
         assert self._doorway is not None
         await self._porch.open(self._doorway, tls_context(settings))
 
+    def _lend(self, transport: asyncio.Transport, session: ServerSession, address: str) -> None:
+        """Answer a SEGMENT_READ of another broker of the group, while this one does not lead."""
+        if self._giver is not None:
+            self._giver.take(transport, session, address)
+            return
+        transport.write(session.refuse(Busy(f"{self.settings.name} has no journal open now")))
+        transport.close()
+
     def _who_leads(self) -> str:
         """Return why this broker refuses a client."""
         record, name = self.sight.record, self.settings.name
@@ -365,6 +378,7 @@ class Node:
             self._loyalty,
             self._now_us,
             self._folder.make_partial,
+            donors=self.outlook.donors,
             steady_us=None if self._clocks is None else self._clocks.monotonic_us,
             disk=self._disk,
         )
@@ -373,6 +387,15 @@ class Node:
         # Whoever leads now may just have begun: it has a lease's time to be heard of.
         self._loyalty.promises(self._now_us())
         self._replica = replica
+        self._giver = Giver(
+            self.settings,
+            replica.disk,
+            journal=lambda: replica.journal,
+            extent=replica.extent,
+            suspect=replica.scrubber.suspect,
+        )
+        scrubbing = asyncio.create_task(replica.scrubber.work())
+        scrubbing.add_done_callback(scrub_ended)
         self.outlook.follows(replica)
         why = said = ""
         try:
@@ -400,6 +423,10 @@ class Node:
                 self._committed = Position(0)
             self._replica = None
             self.outlook.follows(None)
+            scrubbing.cancel()
+            giver, self._giver = self._giver, None
+            if giver is not None:
+                await giver.close()
             replica.close()
         if newest is None or newest.journal != replica.journal:
             return None

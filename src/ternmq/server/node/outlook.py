@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ternmq.cluster.coordination.group import Presence
@@ -30,6 +31,9 @@ from ternmq.server.node.figures import (
 from ternmq.server.node.probes import Probes
 from ternmq.server.node.reasons import PATIENCE_S, Reasons
 from ternmq.server.node.routes import routes_of
+from ternmq.server.scrub.asking import Peer
+from ternmq.server.scrub.donors import Donor
+from ternmq.server.scrub.figures import scrub_families
 from ternmq.server.telemetry.families import Numbers
 from ternmq.settings.settings import Follower as FollowerKind
 from ternmq.wire import control
@@ -168,6 +172,24 @@ class Outlook:
             writes_open=self._writes_open(record),
         )
 
+    def donors(self) -> Sequence[Donor]:
+        """Return the other brokers that may have bytes that are damaged here, the best first.
+
+        A follower asks the primary alone; the primary asks the others, members first.
+        """
+        record, mine = self._newest(), self._settings.name
+        if record is None:
+            return ()
+        members = {one.broker for one in record.members}
+        names = members | self._present.keys() if self._leading is not None else {record.primary}
+        return [
+            Peer(name, partial(self._presence, name), record.journal, self._settings)
+            for name in sorted(names - {mine}, key=lambda name: (name not in members, name))
+        ]
+
+    def _presence(self, name: str) -> Presence | None:
+        return self._present.get(name)
+
     def numbers(self) -> Iterable[Numbers]:
         """Return the metrics of the group, while this broker leads."""
         yield from group_families(self._group_figures())
@@ -276,9 +298,11 @@ class Outlook:
 
     def _follower_numbers(self) -> Iterable[Numbers]:
         yield from group_families(self._group_figures())
-        yield from follower_families(self._copy())
+        copy = self._copy()
+        yield from follower_families(copy)
         if self._replica is not None:
             yield from disk_families(self._replica.disk)
+            yield from scrub_families(copy.scrub)
 
     # -- what needs a person ----------------------------------------------------------------------
 

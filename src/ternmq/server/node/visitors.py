@@ -3,7 +3,8 @@
 A visitor may send one frame, a HELLO or a FOLLOW, and is refused with ``NotPrimary``, whose text
 names the primary. A client that understands routes gets them before: it finds the primary at once,
 whether its URL names that one or not. Nobody is authenticated here, so a visitor learns names and
-addresses of brokers, and gets at most one frame of them.
+addresses of brokers, and gets at most one frame of them. A SEGMENT_READ of another broker of the
+group is handed over to what answers it, and checks its token.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ternmq.wire.session import ServerSession, State
 _FRAME_BYTES: Final = 4096
 _PATIENCE_S: Final = 5.0
 """Longest that a visitor may take for its frame, and for reading the answer."""
+Lend = Callable[[asyncio.Transport, ServerSession, str], None]
 MOST: Final = 1000
 """Most visitors at a time."""
 
@@ -32,6 +34,8 @@ class Visitor(asyncio.Protocol):
         visitors: All of them.
         why: Returns the text of the refusal.
         routes: Returns the routes; None: they are not known.
+        lend: Takes over a connection that began with SEGMENT_READ: its transport, its session, and
+            the address of the other side.
     """
 
     def __init__(
@@ -39,10 +43,12 @@ class Visitor(asyncio.Protocol):
         visitors: set[Visitor],
         why: Callable[[], str],
         routes: Callable[[], control.Routes | None],
+        lend: Lend,
     ) -> None:
         self._visitors = visitors
         self._why = why
         self._routes = routes
+        self._lend = lend
         self._session = ServerSession(_FRAME_BYTES)
         self._transport: asyncio.Transport
         self._patience: asyncio.TimerHandle | None = None
@@ -65,7 +71,11 @@ class Visitor(asyncio.Protocol):
         except ProtocolError as error:
             self._leave(session.farewell(error))
             return
-        if session.state is State.GREETED:
+        if session.segment_read is not None:
+            self.connection_lost(None)  # it is no visitor any more
+            peer = self._transport.get_extra_info("peername")
+            self._lend(self._transport, session, str(peer[0]) if peer else "local")
+        elif session.state is State.GREETED:
             self._leave(session.refuse(NotPrimary(self._why()), self._routes()))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -90,18 +100,22 @@ class Porch:
     Args:
         why: Returns the text with which visitors are refused.
         routes: Returns the routes; None: they are not known.
+        lend: As for ``Visitor``.
     """
 
-    def __init__(self, why: Callable[[], str], routes: Callable[[], control.Routes | None]) -> None:
+    def __init__(
+        self, why: Callable[[], str], routes: Callable[[], control.Routes | None], lend: Lend
+    ) -> None:
         self._why = why
         self._routes = routes
+        self._lend = lend
         self._visitors: set[Visitor] = set()
         self._accepting: Accepting | None = None
 
     async def open(self, doorway: Doorway, tls: ssl.SSLContext | None) -> None:
         """Accept visitors."""
         self._accepting = await doorway.accept(
-            lambda: Visitor(self._visitors, self._why, self._routes), tls
+            lambda: Visitor(self._visitors, self._why, self._routes, self._lend), tls
         )
 
     async def close(self) -> None:

@@ -325,9 +325,15 @@ class Primary:
 
     def _was_read(self, link: Link, job: PieceRead, error: Exception | None) -> None:
         if error is not None:
+            self._look_at(job.position)
             link.cut(f"its next piece cannot be read: {error}")
             return
         link.was_read(Portion(job.position, job.data, job.end))
+
+    def _look_at(self, position: Position) -> None:
+        """Have records looked at that a follower was to get: they may be damaged here."""
+        if self._core.look_at is not None:
+            self._core.look_at(position)
 
     def lost(self, link: Link) -> None:
         """Forget a link."""
@@ -335,6 +341,9 @@ class Primary:
         self._note_unsent()
         if link.follower is not None:
             self.reign.went(link.follower)
+            if link.follower.held < self._tail.begin:
+                # It was sent what a thread reads. Perhaps it cannot take that, since it is damaged.
+                self._look_at(link.follower.held)
 
     # -- the core, see ``Copies`` ------------------------------------------------------------------
 

@@ -95,6 +95,7 @@ from ternmq.wire.control.connection import (
     Keep,
     KeptLease,
     OldestFile,
+    ScrubInfo,
     Status,
     StatusAsk,
     Welcome,
@@ -144,6 +145,7 @@ from ternmq.wire.control.replication import (
     Follow,
     Followed,
     Resign,
+    SegmentRead,
 )
 from ternmq.wire.control.routes import (
     MAX_BROKERS,
@@ -287,6 +289,7 @@ __all__ = [
     "ResetDone",
     "ResetQueue",
     "Resign",
+    "SegmentRead",
     "RightsCheck",
     "RightsChecked",
     "RightsQuestion",
@@ -303,6 +306,7 @@ __all__ = [
     "ScheduledPage",
     "SequenceRun",
     "SessionName",
+    "ScrubInfo",
     "Status",
     "StatusAsk",
     "TopicChange",

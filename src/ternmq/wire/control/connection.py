@@ -264,6 +264,21 @@ class StatusAsk(Body, frozen=True, kw_only=True):
     """Return the status of the broker."""
 
 
+class ScrubInfo(Body, frozen=True, kw_only=True):
+    """The search for damaged bytes of the journal, which the broker reads again and again."""
+
+    on: bool = False
+    """Whether it reads all closed files: the setting `scrub` is not 0."""
+    completed_us: int = 0
+    """When the last complete round ended, by the clock of the machine; 0: none did yet."""
+    damaged: int = 0
+    """Number of ranges that are known to be damaged now."""
+    found: int = 0
+    """Number of damaged ranges that were found since the start."""
+    mended: int = 0
+    """Number of ranges that were mended from another copy since the start."""
+
+
 class Status(Body, frozen=True, kw_only=True):
     """The status of the broker."""
 
@@ -298,6 +313,8 @@ class Status(Body, frozen=True, kw_only=True):
     """The cause that keeps the oldest file of the journal."""
     broker_group: BrokerGroupInfo = BrokerGroupInfo()
     """The broker group, and the copies of the journal."""
+    scrub: ScrubInfo = ScrubInfo()
+    """The search for damaged bytes of the journal."""
 
     @property
     def now(self) -> datetime:

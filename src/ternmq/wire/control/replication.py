@@ -1,7 +1,8 @@
 """Control: how a follower begins to copy a journal, and how the primary's stream ends.
 
-They travel between the brokers of a broker group only (``commands.STREAM``). What comes from
-another broker is bounded and checked as a client's request is.
+Also how a broker asks another one for records that are damaged in its own copy. They travel between
+the brokers of a broker group only (``commands.STREAM``). What comes from another broker is bounded
+and checked as a client's request is.
 """
 
 from __future__ import annotations
@@ -174,6 +175,44 @@ class Resign(Body, frozen=True, kw_only=True, omit_defaults=False):
         """
         if self.to:
             _check_names(self.to)
+
+
+class SegmentRead(Body, frozen=True, kw_only=True, omit_defaults=False):
+    """First frame of a connection, in the place of HELLO; at most 4 KiB.
+
+    A broker asks another one of its group for records that are damaged in its own journal.
+    """
+
+    name: str = NAME
+    """Name of the protocol: always `TernMQ`."""
+    token: Annotated[str, Meta(max_length=300)]
+    """The token of the cluster."""
+    group: _BrokerName
+    """The broker group."""
+    journal: Annotated[int, Meta(ge=1)]
+    """Number of the broker group's journal, 1 to 2^64 - 1."""
+    broker: _BrokerName
+    """Name of the broker that asks."""
+    position: _Place
+    """Where the first record begins."""
+    most_bytes: Annotated[int, Meta(ge=1, le=1 << 20)] = 1 << 20
+    """Most bytes of records in the answer, unless the first record is larger: then it alone is in
+    the answer."""
+
+    def __post_init__(self) -> None:
+        """Check the names.
+
+        Raises:
+            ValueError: One is not allowed.
+        """
+        _check_names(self.group, self.broker)
+
+    def __repr__(self) -> str:
+        """Show no token."""
+        return (
+            f"SegmentRead(broker={self.broker!r}, group={self.group!r}, journal={self.journal}, "
+            f"position={self.position}, most_bytes={self.most_bytes}, token=***)"
+        )
 
 
 def _check_names(*names: str) -> None:

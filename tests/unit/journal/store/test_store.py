@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from ternmq.journal.cache.cold import Block, Job, WouldBlock
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.journal.index.tail import Places
 from ternmq.journal.log.journal import Journal
+from ternmq.journal.log.segment import segment_name
 from ternmq.journal.store.store import CHUNK_BYTES, RecordStore
-from ternmq.model.errors import CorruptJournal, MessageNotFound
+from ternmq.model.errors import CorruptJournal, DiskReadError, MessageNotFound
 from ternmq.record.fact.header import HEADER, Kind
 from tests.unit.journal.index_kit import SEGMENT, SlowDisk, Stand, after_jobs
 
@@ -119,3 +121,48 @@ def test_a_removed_segment_is_not_damage():
     disk.remove(f"journal/{SEGMENT:020d}.seg")
     with pytest.raises(CorruptJournal, match="missing"):
         store.at(next(one for one in positions if one >= SEGMENT))
+
+
+class _Waits:
+    """A job that nobody runs: the command waits for somebody else."""
+
+    def run(self) -> None:
+        raise AssertionError("it is waited for")
+
+
+@pytest.mark.parametrize("what", ["body", "header", "disk"])
+def test_a_damaged_record_is_waited_for_while_somebody_mends_it(what):
+    disk = MemoryDisk()
+    store, journal, positions = cold(disk, [b"a" * 100, b"b" * 100])
+    file, waits, asked = disk.open(segment_name(0)), _Waits(), []
+    right = file.pread(200, positions[0])
+    if what == "disk":
+        block = Block(segment_name(0), 0, CHUNK_BYTES)
+        store.cache.fail(block, "the disk cannot read it")
+    else:
+        file.pwrite(b"\xff", positions[0] + (60 if what == "body" else 20))
+    error = DiskReadError if what == "disk" else CorruptJournal
+    with pytest.raises(error):
+        store.get(positions[0])
+
+    def mends(position: int) -> Job | None:
+        asked.append(position)
+        return waits
+
+    store.mends = mends
+    for ask in (store.get, store.at, store.time_us):
+        if what == "body" and ask == store.time_us:
+            continue  # its header is whole
+        with pytest.raises(WouldBlock) as blocked:
+            ask(positions[0])
+        assert blocked.value.job is waits
+    assert set(asked) == {positions[0]}
+    file.pwrite(right, positions[0])
+    store.drop_segment(0)
+    assert store.get(positions[0])[48:148] == b"a" * 100
+    store.mends = lambda position: None
+    file.pwrite(b"\xff", positions[1] + 60)
+    store.drop_segment(0)
+    with pytest.raises(CorruptJournal):
+        store.get(positions[1])
+    del journal

@@ -12,13 +12,15 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from ternmq.model.errors import NotPrimary
+from ternmq.model.errors import Busy, NotPrimary
 from ternmq.server.node import visitors
 from ternmq.server.node.visitors import Porch
 from ternmq.server.process.doorway import Doorway
 from ternmq.wire import control, frames
 from ternmq.wire.commands import Command
-from ternmq.wire.session import ClientSession, Push, Refusal
+from ternmq.wire.segments import SegmentAsk
+from ternmq.wire.session import ClientSession, Push, Refusal, ServerSession
+from tests.unit.wire import examples
 
 DEADLINE = 20.0
 ROUTES = control.Routes(
@@ -35,9 +37,20 @@ ROUTES = control.Routes(
 )
 
 
+LENT: list[str] = []
+
+
+def lend(transport: asyncio.Transport, session: ServerSession, address: str) -> None:
+    """Answer a SEGMENT_READ as it is refused, and note who asked."""
+    assert session.segment_read is not None
+    LENT.append(address)
+    transport.write(session.refuse(Busy("not now")))
+    transport.close()
+
+
 @asynccontextmanager
 async def opened() -> AsyncIterator[int]:
-    porch = Porch(lambda: "b does not lead; the primary is a at host:1", lambda: ROUTES)
+    porch = Porch(lambda: "b does not lead; the primary is a at host:1", lambda: ROUTES, lend)
     doorway = Doorway("127.0.0.1", 0)
     await porch.open(doorway, None)
     yield doorway.port
@@ -84,7 +97,7 @@ async def test_who_understands_routes_gets_them_before_the_refusal() -> None:
 
 async def test_who_gives_no_routes_refuses_all_the_same() -> None:
     doorway = Doorway("127.0.0.1", 0)
-    porch = Porch(lambda: "b does not know yet", lambda: None)
+    porch = Porch(lambda: "b does not know yet", lambda: None, lend)
     await porch.open(doorway, None)
     session = ClientSession()
     greeting = msgspec.structs.replace(hello(), routes=True)
@@ -130,8 +143,8 @@ async def test_there_are_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_who_comes_while_nobody_accepts_is_served_by_the_next() -> None:
     doorway = Doorway("127.0.0.1", 0)
-    first = Porch(lambda: "the first", lambda: None)
-    second = Porch(lambda: "the second", lambda: None)
+    first = Porch(lambda: "the first", lambda: None, lend)
+    second = Porch(lambda: "the second", lambda: None, lend)
     await first.open(doorway, None)
     assert b"the first" in await answered(doorway.port, ClientSession().hello(hello()))
     await first.close()
@@ -149,7 +162,7 @@ async def test_who_comes_while_nobody_accepts_is_served_by_the_next() -> None:
 async def test_who_has_just_been_accepted_is_not_lost(turns: int) -> None:
     """asyncio forgets a socket that it has accepted when the server is closed: nobody closes it."""
     doorway = Doorway("127.0.0.1", 0)
-    porch = Porch(lambda: "nobody", lambda: None)
+    porch = Porch(lambda: "nobody", lambda: None, lend)
     await porch.open(doorway, None)
     with socket.create_connection(("127.0.0.1", doorway.port), DEADLINE) as peer:
         for _ in range(turns):
@@ -166,3 +179,14 @@ async def test_a_port_that_is_taken_is_refused() -> None:
     with pytest.raises(OSError, match="in use"):
         Doorway("127.0.0.1", doorway.port)
     doorway.close()
+
+
+async def test_another_broker_that_asks_for_records_is_handed_over():
+    """It is no visitor from then on: it takes no place, and is not ended with the others."""
+    LENT.clear()
+    async with opened() as port:
+        asking = SegmentAsk(1 << 16)
+        answer = asking.receive(await answered(port, asking.ask(examples.SEGMENT_READ)))
+    assert isinstance(answer, Refusal)
+    assert isinstance(answer.error, Busy)
+    assert LENT == ["127.0.0.1"]
