@@ -32,6 +32,9 @@ SOON = {
     "cut_below_what_was_accepted": 30,
     "given_up_and_not_kept": 30,
     "loss_stated_too_late": 10,
+    "applied_above_the_commit_mark": 5,
+    "views_kept_after_a_cut": 10,
+    "follower_never_forgets": 5,
 }
 """Mutants that are noticed within so many cases; ``python -m tests.sim.group mutants`` runs all."""
 

@@ -50,6 +50,7 @@ class CopyFigures:
         heard_s: Time since the primary was heard; None: it was not heard yet.
         connected: Whether it follows now.
         syncs: Syncs of the copy since this process began to follow.
+        applied: Position up to which its state has the journal; 0: the state is not loaded.
     """
 
     written: int = 0
@@ -59,6 +60,7 @@ class CopyFigures:
     heard_s: float | None = None
     connected: bool = False
     syncs: int = 0
+    applied: int = 0
 
 
 def group_families(figures: GroupFigures) -> Iterator[Numbers]:
@@ -142,6 +144,11 @@ def follower_families(figures: CopyFigures) -> Iterator[Numbers]:
         "copy_written",
         "Position up to which the file of this copy has the journal.",
         figures.written,
+    )
+    yield gauge(
+        "copy_applied",
+        "Position up to which the state of this follower has the journal; 0: it is not loaded.",
+        figures.applied,
     )
     yield gauge(
         "copy_synced",
