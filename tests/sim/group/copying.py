@@ -97,7 +97,7 @@ class Replica:
             return left >= 0
 
         self.standby.apply(self.bound, may_go_on)
-        if chance.random() < 0.05:
+        if chance.random() < 0.01:
             self.broker.group.oracle.applied(self.broker, self.standby, copy.committed)
 
     def was_cut(self, at: Position) -> None:
