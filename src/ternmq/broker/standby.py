@@ -149,14 +149,17 @@ class Standby:
             DiskError: The disk could not read.
         """
         hint = next((one.begin for one in hints(self._disk) if one.end < commit), None)
+        loading = _Loading(wanted)
         ending = prefix(
             self._disk,
             segment_size=self._size,
             first=self.first,
             end=max(commit, self.first),
             hint=hint,
+            look=loading.look,
         )
-        loading = _Loading(wanted)
+        if not wanted():
+            raise Unwanted
         views = self.views = loading.views = views_of(self._disk, ending, self._limits, self._cache)
         _, self.newest = load_and_replay(self._disk, ending, loading)
         views.finish(ending.valid_end)
@@ -446,20 +449,21 @@ class _Loading:
         self._wanted = wanted
         self._count = 0
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Give the load up, now and then, if it is not wanted any more."""
         self._count += 1
         if not self._count % _LOOKS and not self._wanted():
             raise Unwanted
 
     def load_object(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        self._look()
+        self.look()
         self.views.load_object(key, payload, stamp)
 
     def loaded(self, begin: Position) -> None:
         self.views.loaded(begin)
 
     def apply(self, record: RawRecord) -> None:
-        self._look()
+        self.look()
         self.views.apply(record)
 
     def finish(self, end: Position) -> None:

@@ -6,6 +6,7 @@ knows that everything below its commit mark is valid and stays.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from ternmq.journal.disk.port import Disk
@@ -28,6 +29,7 @@ def prefix(
     first: Position,
     end: Position,
     hint: Position | None = None,
+    look: Callable[[], None] = lambda: None,
 ) -> Ending:
     """Return the beginning of a journal as if it ended at a position; changes nothing. Blocks.
 
@@ -40,6 +42,7 @@ def prefix(
         first: Base of the oldest segment.
         end: Where a record ends.
         hint: BEGIN of a STATE set that the index names.
+        look: Called for every record; may raise, which ends the walk.
 
     Raises:
         CorruptJournal: The records do not reach the end.
@@ -51,10 +54,10 @@ def prefix(
     begins = {*stated, *(() if hint is None else (hint,))}
     for begin in sorted(begins, reverse=True):
         if first < begin < end and _is_state(disk, begin, segment_size):
-            found = _walk(disk, segment_size, first, begin, end)
+            found = _walk(disk, segment_size, first, begin, end, look)
             if found.sets:
                 return found
-    return _walk(disk, segment_size, first, first, end)
+    return _walk(disk, segment_size, first, first, end, look)
 
 
 def _is_state(disk: Disk, position: Position, segment_size: int) -> bool:
@@ -62,13 +65,21 @@ def _is_state(disk: Disk, position: Position, segment_size: int) -> bool:
     return record is not None and record.kind == _STATE
 
 
-def _walk(disk: Disk, segment_size: int, first: Position, start: Position, end: Position) -> Ending:
+def _walk(
+    disk: Disk,
+    segment_size: int,
+    first: Position,
+    start: Position,
+    end: Position,
+    look: Callable[[], None],
+) -> Ending:
     scanner = Scanner(
         disk, start, segment_size=segment_size, prev_crc=None if start else 0, stop=end
     )
     sets: list[tuple[Position, Position]] = []
     record, count, time_us = None, 0, 0
     for record in scanner:
+        look()
         count += 1
         time_us = max(time_us, record.time_us)
         if record.kind == _STATE:

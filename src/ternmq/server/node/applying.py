@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ternmq.broker.standby import Standby, Unwanted
+from ternmq.broker.standby import Standby
 from ternmq.broker.start import Ready, collector_paused
 from ternmq.journal.cache.cold import Job
 from ternmq.journal.copy.copy import Copy
@@ -147,7 +147,7 @@ class Applying:
         until_s = time.perf_counter() + SLICE_S
         try:
             left = standby.apply(_bound(copy), lambda: time.perf_counter() < until_s)
-        except JournalError as error:
+        except Exception as error:  # noqa: BLE001 - the boundary: whatever it is, copying goes on
             self._give_up(error)
             return
         if left:
@@ -181,14 +181,14 @@ class Applying:
             return
         if error is None:
             self._standby = standby
-        elif isinstance(error, JournalError):
-            self._give_up(error)
         else:
-            raise error
+            self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
         """Go on without views: a promotion recovers the journal then, and says what is wrong."""
-        log.warning("the copy cannot be applied, so a promotion will take longer: %s", error)
+        known = isinstance(error, JournalError)
+        log.warning("the copy cannot be applied, so a promotion will take longer: %s",
+                    str(error) or type(error).__name__, exc_info=None if known else error)  # fmt: skip
         self._enabled = False
         self._throw_away()
 
@@ -288,8 +288,6 @@ def _load(standby: Standby, commit: Position, wanted: Callable[[], bool]) -> Exc
     try:
         with collector_paused():
             standby.load(commit, wanted)
-    except Unwanted as error:
-        return error
-    except JournalError as error:
+    except Exception as error:  # noqa: BLE001 - the thread's boundary: the loop deals with it
         return error
     return None

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from ternmq.broker.standby import Standby
 from ternmq.journal.copy.copy import Copy
 from ternmq.journal.disk.memory import MemoryDisk
 from ternmq.model.types import Position
@@ -138,3 +139,49 @@ async def test_a_backup_has_no_views() -> None:
     backup.look(one.copy, 0)
     assert backup.applied == 0
     assert not backup.holds_files
+
+
+async def test_an_error_that_nobody_expected_does_not_end_the_copying(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = Following()
+    one.commit_all()
+
+    def broken(self: Standby, commit: Position, may_go_on: object) -> bool:
+        raise KeyError(7)
+
+    monkeypatch.setattr(Standby, "apply", broken)
+    one.applying.look(one.copy, 0)
+    await until(lambda: "the copy cannot be applied" in caplog.text, "it gives up", 30)
+    assert "KeyError: 7" in caplog.text
+    assert one.applying.applied == 0
+    assert one.applying.may_remove(Position(SEGMENT), one.copy.end, 0)
+    one.applying.look(one.copy, 0)
+    assert one.applying.applied == 0
+
+
+async def test_a_load_in_a_thread_that_fails_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = Following()
+
+    def broken(self: Standby, commit: Position, wanted: object) -> None:
+        raise KeyError(7)
+
+    monkeypatch.setattr(Standby, "load", broken)
+    other = Applying(one.disk, one.world.options.limits, enabled=True, in_place=False)
+    other.look(one.copy, 0)
+    assert other.holds_files
+    await until(lambda: not other.holds_files, "the load is over", 30)
+    assert "KeyError: 7" in caplog.text
+
+
+async def test_a_load_in_a_thread_that_is_not_wanted_any_more_changes_nothing() -> None:
+    one = Following()
+    other = Applying(one.disk, one.world.options.limits, enabled=True, in_place=False)
+    other.look(one.copy, 0)
+    other.discard()
+    await until(lambda: not other.holds_files, "the load is over", 30)
+    assert other.applied == 0
+    other.look(one.copy, 0)
+    await until(lambda: other.applied == one.early, "it is loaded again", 30)
