@@ -27,6 +27,8 @@ REQUIRED: Final = (
     "an answer held back by the lease", "messages without an answer",
     "a follower came to another primary", "whole again", "handed over",
     "a broker leads with a loss", "what was answered is given up", "a cut below the commit mark",
+    "views compared with a replay from nothing", "views thrown away after a cut",
+    "a reign begins with the views of a follower",
     "a primary that was given up goes on", "an order to lead with a loss refused",
     *[f"died in: {name}" for name in BLOCKING],
 )  # fmt: skip
