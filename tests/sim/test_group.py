@@ -34,6 +34,9 @@ SOON = {
     "loss_stated_too_late": 10,
     "patched_without_linking_behind": 10,
     "patched_with_what_is_not_checked": 10,
+    "applied_above_the_commit_mark": 5,
+    "views_kept_after_a_cut": 10,
+    "follower_never_forgets": 5,
 }
 """Mutants that are noticed within so many cases; ``python -m tests.sim.group mutants`` runs all."""
 

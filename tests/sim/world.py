@@ -275,9 +275,7 @@ class World:
         reign.tape = tape
         self.disk = reign.disk = medium.disk(self.faults, tape.write)
         try:
-            self.started = open_broker(
-                self.disk, wall_us=reign.wall_us, chance=self.chance, options=self.options
-            )
+            self.started = self.opened(reign.wall_us)
         except DiskError as error:
             self.dead = True
             raise Stopped from error
@@ -306,6 +304,10 @@ class World:
         self._served = self.reigns == 1  # its clients are made later
         self._serve()
         return reign
+
+    def opened(self, wall_us: int) -> Started:
+        """Return the broker on what is there."""
+        return open_broker(self.disk, wall_us=wall_us, chance=self.chance, options=self.options)
 
     def _serve(self) -> None:
         """Let the clients come back, once the EPOCH of this reign is committed."""

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from ternmq.broker.broker import Broker
 from ternmq.broker.catalog.stateobjects import (
@@ -48,7 +48,7 @@ from ternmq.journal.log.retention import RetentionSpec
 from ternmq.journal.log.segment import DEFAULT_SEGMENT_BYTES
 from ternmq.journal.log.space import default_segment_bytes
 from ternmq.journal.recovery.ending import Ending
-from ternmq.journal.recovery.recovery import RecoveryReport, open_journal
+from ternmq.journal.recovery.recovery import RecoveryReport, Replayed, open_journal
 from ternmq.journal.state.sets import (
     CHUNK_BYTES,
     DEFAULT_INTERVAL_BYTES,
@@ -96,8 +96,27 @@ class Started:
     report: RecoveryReport
 
 
+class Ready(NamedTuple):
+    """The views of a copy, for the broker that begins to lead with it: see ``standby``.
+
+    Attributes:
+        views: Everything in the copy is applied to them.
+        cache: That of their index.
+        replayed: Where the copy ends, and its newest STATE set.
+    """
+
+    views: Views
+    cache: ColdCache
+    replayed: Replayed
+
+
 def open_broker(
-    disk: Disk, *, wall_us: int, chance: Chance, options: Options | None = None
+    disk: Disk,
+    *,
+    wall_us: int,
+    chance: Chance,
+    options: Options | None = None,
+    ready: Ready | None = None,
 ) -> Started:
     """Recover the journal on the disk, or make a new one; blocks until the new EPOCH is durable.
 
@@ -107,18 +126,22 @@ def open_broker(
             record.
         chance: Randomness, for jitter.
         options: See ``Options``.
+        ready: The views of the copy on the disk, with everything applied: nothing is replayed. The
+            copy was open until now, with the disk's lock held.
 
     Raises:
         CorruptJournal: bytes that were durable are damaged; the journal was not changed.
         UnknownRecordKind: a newer version wrote the journal; it was not changed.
         DiskError: the disk failed.
     """
-    with _collector_paused():
-        return _open(disk, wall_us, chance, options or Options())
+    with collector_paused():
+        return _open(disk, wall_us, chance, options or Options(), ready)
 
 
-def _open(disk: Disk, wall_us: int, chance: Chance, options: Options) -> Started:
-    cache = ColdCache(disk)
+def _open(
+    disk: Disk, wall_us: int, chance: Chance, options: Options, ready: Ready | None
+) -> Started:
+    cache = ColdCache(disk) if ready is None else ready.cache
     made: list[Views] = []
     segment_bytes = segment_bytes_of(disk, options)
 
@@ -127,25 +150,13 @@ def _open(disk: Disk, wall_us: int, chance: Chance, options: Options) -> Started
             index = Index(disk, segment_size=segment_bytes, cache=cache)
             views = new_views(options.limits, index)
         else:
-            index, gaps = open_index(
-                disk,
-                segment_size=ending.segment_size,
-                first=ending.first,
-                end=ending.valid_end,
-                last_crc=ending.last_crc,
-                cache=cache,
-            )
-            begin = ending.sets[-1][0] if ending.sets else ending.first
-            views = new_views(options.limits, index)
-            views.first = ending.first
-            views.index_from = _fill(index, gaps, begin, ending.valid_end)
+            views = views_of(disk, ending, options.limits, cache)
         made.append(views)
         return views
 
     hint: Position | None = None
-    for one in hints(disk):
-        hint = one.begin
-        break
+    if ready is None:
+        hint = next((one.begin for one in hints(disk)), None)
     journal, report = open_journal(
         disk,
         wall_us=wall_us if options.begins_us is None else options.begins_us,
@@ -156,8 +167,9 @@ def _open(disk: Disk, wall_us: int, chance: Chance, options: Options) -> Started
         tail_bytes=options.tail_bytes,
         min_epoch=options.min_epoch,
         start_jump_us=options.start_jump_us,
+        replayed=None if ready is None else ready.replayed,
     )
-    views = made[0]
+    views = made[0] if ready is None else ready.views
     store = RecordStore(journal, disk, cache)
     writer = StateWriter(
         journal,
@@ -181,6 +193,29 @@ def _open(disk: Disk, wall_us: int, chance: Chance, options: Options) -> Started
         look_every_us=options.look_every_us,
     )
     return Started(broker, upkeep, report)
+
+
+def views_of(disk: Disk, ending: Ending, limits: Limits, cache: ColdCache) -> Views:
+    """Return empty views of a journal, with its index; ``load_and_replay`` fills them.
+
+    Blocks: what no run file of the index contains is read, unless the replay will add it.
+
+    Raises:
+        CorruptJournal, DiskError: The journal cannot be read.
+    """
+    index, gaps = open_index(
+        disk,
+        segment_size=ending.segment_size,
+        first=ending.first,
+        end=ending.valid_end,
+        last_crc=ending.last_crc,
+        cache=cache,
+    )
+    begin = ending.sets[-1][0] if ending.sets else ending.first
+    views = new_views(limits, index)
+    views.first = ending.first
+    views.index_from = _fill(index, gaps, begin, ending.valid_end)
+    return views
 
 
 def new_views(limits: Limits, index: Index) -> Views:
@@ -223,7 +258,7 @@ def segment_bytes_of(disk: Disk, options: Options) -> int:
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
+def collector_paused() -> Iterator[None]:
     """Pause Python's garbage collector.
 
     A start makes a million objects of which hardly any is garbage: the collector would take a tenth

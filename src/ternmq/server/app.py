@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol
 from ternmq.access import admin_app
 from ternmq.broker.group.lease import EPOCH_LIMIT
 from ternmq.broker.query.messages import Queries
-from ternmq.broker.start import Options
+from ternmq.broker.start import Options, Ready
 from ternmq.broker.upkeep.pinned import pinned
 from ternmq.journal.disk.port import Disk
 from ternmq.journal.disk.real import RealDisk
@@ -146,6 +146,8 @@ class Server:
         new_admin_token: Give the app ``admin`` another token at the start.
         reigning: None: the broker is alone.
         view: What it shows of its broker group; None: the broker is alone.
+        ready: The views of the copy on the disk, whose lock is held then; None: the journal is
+            recovered.
     """
 
     def __init__(
@@ -157,6 +159,7 @@ class Server:
         new_admin_token: bool = False,
         reigning: Reigning | None = None,
         view: GroupView | None = None,
+        ready: Ready | None = None,
     ) -> None:
         self.settings = settings
         self.stopped: asyncio.Future[JournalError | None]
@@ -173,6 +176,7 @@ class Server:
         self._new_admin_token = new_admin_token
         self._reigning = reigning
         self._view = view
+        self._taken = ready
         self._listener: asyncio.Server | Accepting | None = None
         self._health: Health | None = None
         self._collector: BrokerCollector
@@ -202,13 +206,15 @@ class Server:
         if self._disk is None:
             making.check_folder(settings.data)
         disk = self._disk if self._disk is not None else RealDisk(settings.data)
-        disk.lock()
+        if self._taken is None:
+            disk.lock()
         try:
             clocks = self._clocks or SystemClocks(loop)
             options = self._options(clocks)
             making.check_reserve(disk, options)
             with making.said(disk, options):
-                self.core = Core(disk, options, clocks, loop)
+                self.core = Core(disk, options, clocks, loop, ready=self._taken)
+            self._taken = None
         except BaseException:
             disk.close()
             raise

@@ -15,7 +15,7 @@ from ternmq.journal.recovery.recovery import open_journal
 from ternmq.model.errors import CorruptJournal, DiskError, JournalError, SettingsError
 from ternmq.model.types import Epoch, Position
 from ternmq.server.node.folder import check_holding, holding_of
-from tests.sim.group.copying import RESERVE, SEGMENT, Replica
+from tests.sim.group.copying import RESERVE, SEGMENT, Replica, Successor
 from tests.sim.group.heap import Event
 from tests.sim.group.leading import Link, Reigning
 from tests.sim.group.machine import Life, Machine
@@ -57,6 +57,7 @@ class Broker:
         self._record: Leadership | None = None
         self._absent = False
         self._hint = Event()
+        self._successor: Successor | None = None
         self._stopping = False
         self.records.watch(self._hint.set)
         life.spawn(self._watch())
@@ -152,6 +153,7 @@ class Broker:
                     leads = await self._follow(record)
                 if leads is not None:
                     await self._lead(leads)
+                self._successor = None
         except CorruptJournal as error:
             raise Violation(f"{self.name} does not start: {error}") from error
         except SettingsError as error:
@@ -176,6 +178,7 @@ class Broker:
         self.group.fired("stands", self.life)
         await self.stops_acknowledging(replica)
         replica.sync_all()
+        self._successor = replica.hand_over()
         self._leaves(replica)
         await self.life.sleep(self.group.heap.chance.choice((0, 1000, 50_000)))
         if self._order is not None:
@@ -298,14 +301,20 @@ class Broker:
         machine, chance = self.machine, self.group.heap.chance
         reigning = self.reigning = Reigning(self, record)
         await self.life.sleep(chance.choice(START_US))
+        successor, replayed = self._successor, None
+        if successor is not None:
+            replayed = successor.replayed()
+            self.group.heap.reached("a reign begins with the views of a follower")
+            self.group.oracle.taken_over(self, successor.standby, replayed.ending)
         journal, report = machine.blocking(
             "a promotion",
             lambda: open_journal(
                 machine.disk,
-                wall_us=machine.wall_us(),
+                wall_us=self.group.broker_time_us(machine),
                 segment_size=SEGMENT,
                 reserve_bytes=RESERVE,
                 min_epoch=record.epoch,
+                replayed=replayed,
             ),
         )
         self.group.oracle.begins(self, record, journal, report)

@@ -8,10 +8,11 @@ from tests.sim.group.nemesis import Nemesis
 from tests.sim.group.world import World
 from tests.sim.tape import Violation
 
-KINDS: Final = {"pair": 2, "trio": 3, "synced": 3, "loss": 2, "rot": 2}
+KINDS: Final = {"pair": 2, "trio": 3, "synced": 3, "loss": 2, "rot": 2, "applied": 3}
 """How many brokers there are. ``synced``: those that acknowledge what their disks have. ``loss``:
-an operator accepts losses, again and again. ``rot``: disks damage bytes, again and again."""
-ROTATION: Final = ("pair", "trio", "pair", "synced", "loss", "rot")
+an operator accepts losses, again and again. ``rot``: disks damage bytes, again and again.
+``applied``: as ``loss``, and followers keep views."""
+ROTATION: Final = ("pair", "trio", "pair", "synced", "loss", "rot", "applied")
 """Kinds in the order in which cases take them."""
 BEGIN_US: Final = (100_000, 2_000_000, 2_000_000)
 """How long it is left alone at the beginning, one of these."""
@@ -32,8 +33,10 @@ class Case:
         self.name = name
         self.kind = name.partition("/")[0]
         synced = self.kind == "synced"
-        self.world = World(f"group {name}", KINDS[self.kind], synced=synced)
-        self.nemesis = Nemesis(self.world, losses=self.kind == "loss", rots=self.kind == "rot")
+        applies = self.kind == "applied"
+        self.world = World(f"group {name}", KINDS[self.kind], synced=synced, applies=applies)
+        losses = self.kind in ("loss", "applied")
+        self.nemesis = Nemesis(self.world, losses=losses, rots=self.kind == "rot")
 
     @property
     def where(self) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ternmq.broker.standby import Standby
 from ternmq.cluster.coordination.loss import Loss
 from ternmq.cluster.replication.following import Accepted, Following, promised
 from ternmq.cluster.replication.incoming import BadStream
@@ -13,7 +14,10 @@ from ternmq.journal.copy.copy import Copy, CopySyncJob
 from ternmq.journal.log.checkpoint import Checkpoint
 from ternmq.journal.log.space import AllocateJob
 from ternmq.journal.log.worker import Job
+from ternmq.journal.recovery.ending import Ending
+from ternmq.journal.recovery.recovery import Replayed
 from ternmq.model.errors import DiskError, JournalError, JournalFull
+from ternmq.model.specs import Limits
 from ternmq.model.types import Epoch, Position
 from tests.sim.disk import SimFile
 from tests.sim.group.heap import Future
@@ -27,9 +31,23 @@ if TYPE_CHECKING:
 SEGMENT: Final = 8192
 RESERVE: Final = SEGMENT
 LOOK_US: Final = 50_000
+IDLE_US: Final = 2_000_000
+LIMITS: Final = Limits(producer_idle_us=IDLE_US, dedup_window_us=1_000_000)
 RETRY_US: Final = 1_000_000
 SILENT_US: Final = 2_000_000
 SYNC_US: Final = (100, 1000, 4000, 30_000)
+
+
+class Successor(NamedTuple):
+    """What a reign takes over from the follower that its broker was."""
+
+    standby: Standby
+    ending: Ending
+
+    def replayed(self) -> Replayed:
+        """Apply the rest of the copy."""
+        self.standby.catch_up(self.ending.valid_end)
+        return self.standby.ready(self.ending).replayed
 
 
 class Replica:
@@ -41,6 +59,7 @@ class Replica:
         self.stream: Stream | None = None
         self.loss: Loss | None = None
         self.gave_up = False
+        self.standby: Standby | None = None
 
     def open(self) -> None:
         """Open the copy in the folder, or turn the folder's journal into one."""
@@ -54,6 +73,53 @@ class Replica:
             self.copy.tell(committed=self.broker.committed)
             self.broker.group.oracle.opened(self.broker, self.copy)
 
+    @property
+    def bound(self) -> Position:
+        """Up to which position the copy may be applied."""
+        assert self.copy is not None
+        return min(self.copy.committed, self.copy.end)
+
+    def apply(self) -> None:
+        """Apply some of what is committed."""
+        machine, copy = self.broker.machine, self.copy
+        if copy is None or not self.broker.group.applies or not self.bound:
+            return
+        chance = machine.heap.chance
+        if self.standby is None:
+            self.standby = Standby(machine.disk, LIMITS, segment_size=SEGMENT, first=copy.first)
+            self.standby.load(self.bound)
+            machine.heap.reached("views of a copy loaded")
+        left = chance.choice((0, 1, 100))
+
+        def may_go_on() -> bool:
+            nonlocal left
+            left -= 1
+            return left >= 0
+
+        self.standby.apply(self.bound, may_go_on)
+        if chance.random() < 0.01:
+            self.broker.group.oracle.applied(self.broker, self.standby, copy.committed)
+
+    def was_cut(self, at: Position) -> None:
+        """Note that the copy was cut at a position: views of what was cut are thrown away."""
+        if self.standby is not None and self.standby.applied > at:
+            self.broker.machine.heap.reached("views thrown away after a cut")
+            self.forget()
+
+    def forget(self) -> None:
+        """Throw the views away."""
+        standby, self.standby = self.standby, None
+        if standby is not None:
+            standby.close()
+
+    def hand_over(self) -> Successor | None:
+        """Return the views for the reign that may begin, and where the copy ends."""
+        standby, self.standby = self.standby, None
+        copy = self.copy
+        if standby is None or copy is None or copy.last is None:
+            return None
+        return Successor(standby, copy.ending())
+
     def begin(self, followed: Followed) -> Copy:
         """Return the copy, for a stream that begins."""
         machine, copy = self.broker.machine, self.copy
@@ -61,6 +127,7 @@ class Replica:
         if copy is not None and not copy.leads_to(accepted.first, accepted.matched):
             machine.heap.reached("a copy is made anew")
             discarded, committed = copy, copy.committed
+            self.forget()
             left = promised(copy, self.loss, followed.epoch)
             machine.blocking(
                 "emptying a copy", lambda: discarded.discard(accepted.first, promised=left)
@@ -102,6 +169,7 @@ class Replica:
 
     def close(self) -> None:
         """Close the files."""
+        self.forget()
         if self.copy is not None:
             self.copy.close()
             self.copy = None
@@ -254,6 +322,8 @@ class Stream:
         )
         if copy.end < before or not following.compares:
             machine.heap.reached("histories compared")
+        if following.parted is not None:
+            self._replica.was_cut(following.parted)
         if following.given_up is not None and following.parted is not None:
             self._replica.gave_up = True
             self._broker.group.oracle.gave_up(
@@ -293,6 +363,7 @@ class Stream:
             if following.wants_sync(now_us):
                 self._submit(copy.next_sync())
             self._submit(copy.wants_spare())
+            self._replica.apply()
 
     def _submit(self, job: CopySyncJob | AllocateJob | None) -> None:
         if job is None:

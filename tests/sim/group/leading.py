@@ -17,6 +17,8 @@ from ternmq.journal.log.checkpoint import end_if_held
 from ternmq.journal.log.journal import AllocateJob, Journal, SyncJob
 from ternmq.model.errors import DiskError, JournalError, JournalFailed, JournalFull
 from ternmq.model.types import NO_POSITION, Position
+from ternmq.record.batch.encode import encode_one
+from ternmq.record.fact import control, messages
 from ternmq.record.fact.header import Kind as RecordKind
 from tests.sim.disk import SimFile
 from tests.sim.group.copying import SEGMENT
@@ -46,6 +48,8 @@ SYNC_US: Final = (100, 300, 1000, 4000, 20_000)
 KEPT_SEGMENTS: Final = 3
 PATIENCE_US: Final = 6_000_000
 HAND_OVER_TRIES: Final = 40
+SLOTS: Final = 5
+"""Names by which views remember messages."""
 
 
 class Sent(NamedTuple):
@@ -53,6 +57,30 @@ class Sent(NamedTuple):
 
     end: Position
     number: int
+
+
+class Fact(NamedTuple):
+    """A record that changes views."""
+
+    kind: RecordKind
+    body: bytes
+    time_us: int
+
+
+def fact_of(number: int, size: int, time_us: int) -> Fact:
+    """Return the fact that a message is.
+
+    Some are remembered by name until another one has the name, the others by a producer, which is
+    forgotten when it was idle for some time.
+    """
+    text = f"{number:010d}".ljust(size, ".")
+    if number % 3 == 0:
+        hold = control.Hold(name=str(number % SLOTS), position=1, note=text)
+        return Fact(RecordKind.CONFIG, control.pack(hold), time_us)
+    batch = encode_one(
+        text.encode(), topic_seed=0, producer_id=number, first_sequence=0, born_us=time_us
+    )
+    return Fact(RecordKind.MESSAGES, messages.pack(1, 0, number, 1, batch, ()), time_us)
 
 
 class Reigning:
@@ -162,8 +190,12 @@ class Reigning:
         if not self.served or self._closed or self.reign.deposed or self._drains:
             return False
         body = f"{number:010d}".encode().ljust(size - 1, b".") + b"!"
+        time_us = self.broker.group.broker_time_us(self.broker.machine)
+        fact = Fact(RecordKind.MARK, body, time_us)
+        if self.broker.group.applies:
+            fact = fact_of(number, size, time_us)
         try:
-            self.journal.append(RecordKind.MARK, body, self.broker.machine.wall_us())
+            self.journal.append(*fact)
         except (JournalFull, JournalFailed):
             return False
         self._waiting.append(Sent(self.journal.end, number))
@@ -308,6 +340,8 @@ class Reigning:
         """Remove the oldest segment, sometimes, if no connected follower needs it."""
         journal = self.journal
         first = journal.first + SEGMENT
+        if self.broker.group.applies:  # what is applied is compared with a replay from nothing
+            return
         if journal.end - first < KEPT_SEGMENTS * SEGMENT or first > journal.committed:
             return
         if any(one.sent is not None and one.sent < first for one in self.links):

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 from google_crc32c import value as crc32c
 
+from ternmq.broker import standby
 from ternmq.cluster.coordination import group as coordination
 from ternmq.cluster.coordination import loss, resolving
 from ternmq.cluster.coordination.port import Refused, Swapped, Unknown
@@ -446,6 +447,31 @@ def given_up_and_not_kept() -> list[Patch]:
     return [(cutting, "keep_some", lambda disk, found, cut: [])]
 
 
+# -- the views of a follower ---------------------------------------------------------------------
+
+
+@_mutant
+def applied_above_the_commit_mark() -> list[Patch]:
+    """A follower applies all that it has."""
+    return [(Replica, "bound", property(lambda self: self.copy.end))]
+
+
+@_mutant
+def views_kept_after_a_cut() -> list[Patch]:
+    """A follower keeps views of what it has cut."""
+    return [(Replica, "was_cut", lambda self, at: None)]
+
+
+@_mutant
+def follower_never_forgets() -> list[Patch]:
+    """What ticks make a primary forget, a follower remembers."""
+    return [(standby.Standby, "_sweep", lambda self, now_us: None)]
+
+
+OF_VIEWS: Final = frozenset(
+    {"applied_above_the_commit_mark", "views_kept_after_a_cut", "follower_never_forgets"}
+)
+"""Mutants that only cases of the kind ``applied`` notice."""
 OF_LOSS: Final = frozenset(
     {
         "loss_not_accepted_by_others", "cut_below_what_was_accepted", "loss_stated_too_late",
@@ -500,4 +526,6 @@ def kind_of(name: str, number: int) -> str:
     """Return the kind of the next case that is to notice a mutant."""
     if name in OF_ROT:
         return "rot"
+    if name in OF_VIEWS:
+        return "applied"
     return "loss" if name in OF_LOSS else _USUAL[number % len(_USUAL)]

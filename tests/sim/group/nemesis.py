@@ -17,6 +17,7 @@ PACES_US: Final = (
     (1_000_000, 6_000_000),
     (12_000_000,),
 )
+LONG_US: Final = (40_000_000,)
 """Longest times between two harms, one of these for a case: what needs a while must have it."""
 BLOCKING: Final = (
     "opening a copy", "making a copy", "comparing and cutting", "a sync of the copy", "a sync",
@@ -61,6 +62,9 @@ class Nemesis:
                 self._accept_loss, self._accept_loss, self._accept_loss, self._stray_order,
                 self._write_back, self._switch, self._store_bad, self._die_in, self._crash,
             ]  # fmt: skip
+        if world.applies:
+            self._waits_us = LONG_US  # what is planned takes some 15 s, and must not be disturbed
+            self._harms += [self._loss_beside_a_member] * 9
 
         if rots:
             self._rot = Rot(world)
@@ -407,6 +411,38 @@ class Nemesis:
         self._heap.after(chance.choice((3_500_000, 4_500_000)), gone)
         for after_us in (7_000_000, 9_000_000, 11_000_000):
             self._heap.after(after_us, lambda: None if self._over else world.accept_loss(name))
+
+    def _loss_beside_a_member(self) -> None:
+        """A broker leads with a loss while a member is out of sight, which follows it then.
+
+        The member goes on in the same life, with views of what it has to cut.
+        """
+        world, chance, primary = self._world, self._chance, self._primary()
+        others = [one for one in self._names() if one != primary]
+        if len(others) < 2:
+            return
+        name, member = chance.sample(others, 2)
+        self._note(f"{name} falls out, and leads with a loss that {member} does not see")
+        self.kill(name, power=chance.random() < 0.5, again_us=4_500_000)
+        self._load(60_000, 12_000_000)
+
+        def apart() -> None:
+            for one in [] if self._over else (primary, member):
+                world.net.cut(one, name, 4_800_000 if one == member else 12_000_000)
+                world.net.cut(name, one, 4_800_000 if one == member else 12_000_000)
+
+        def unseen() -> None:
+            if self._over:
+                return
+            world.store.cut[primary] = self._heap.time_us + 12_000_000
+            world.store.cut[member] = self._heap.time_us + 900_000
+            world.net.cut(primary, member, 12_000_000)
+            world.net.cut(member, primary, 12_000_000)
+            for after_us in (10_000, 200_000, 400_000):
+                self._heap.after(after_us, lambda: None if self._over else world.accept_loss(name))
+
+        self._heap.after(4_000_000, apart)
+        self._heap.after(8_000_000, unseen)
 
     def _stray_order(self) -> None:
         """An operator accepts a loss where there is none to accept."""

@@ -19,16 +19,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ternmq.broker.standby import Standby
+from ternmq.broker.start import new_views
 from ternmq.cluster.coordination.record import Leadership, leadership_key, unpack
 from ternmq.journal.copy.copy import Copy
+from ternmq.journal.disk.memory import MemoryDisk
+from ternmq.journal.index.index import Index
 from ternmq.journal.log.journal import Journal
-from ternmq.journal.recovery.recovery import RecoveryReport, open_journal
+from ternmq.journal.log.scan import parse
+from ternmq.journal.recovery.ending import Ending, find_end
+from ternmq.journal.recovery.recovery import FACTS, RecoveryReport, open_journal
 from ternmq.model.errors import CorruptJournal
-from ternmq.model.types import Epoch
+from ternmq.model.types import Epoch, Position
 from tests.sim.disk import ImageDisk, Op
 from tests.sim.group.broker import NAME
-from tests.sim.group.copying import RESERVE, SEGMENT
+from tests.sim.group.copying import IDLE_US, LIMITS, RESERVE, SEGMENT
 from tests.sim.medium import Medium
+from tests.sim.portrait import difference, portrait
 from tests.sim.tape import Violation
 
 if TYPE_CHECKING:
@@ -37,6 +44,8 @@ if TYPE_CHECKING:
     from tests.sim.group.machine import Machine
     from tests.sim.group.world import World
 
+FORGETS_US: Final = 1_500_000
+"""A second of records, after which a follower forgets, and what one slice applies at most."""
 _KEY: Final = leadership_key(NAME)
 
 
@@ -271,6 +280,56 @@ class Oracle:
         """Look at an acknowledgement that was refused."""
         raise Violation(f"an acknowledgement is refused: {error}") from error
 
+    # -- the views of a follower ------------------------------------------------------------------
+
+    def applied(self, broker: Broker, standby: Standby, committed: int) -> None:
+        """Compare a follower's views with a replay from nothing of what is applied."""
+        if standby.applied > committed:
+            raise Violation(f"{broker.name} applies {standby.applied}, and was told of {committed}")
+        self._same_views(broker, standby, "follows")
+        self._forgets(broker, standby)
+
+    def _forgets(self, broker: Broker, standby: Standby) -> None:
+        """What a running broker would have forgotten long ago is forgotten."""
+        views = standby.views
+        long_ago_us = views.last_time_us - IDLE_US - FORGETS_US
+        producers = views.dedup.producers.values()
+        if (kept := sum(one.last_us < long_ago_us for one in producers)) > 0:
+            raise Violation(f"{broker.name} remembers {kept} producers that have long been idle")
+
+    def taken_over(self, broker: Broker, standby: Standby, ending: Ending) -> None:
+        """Compare the views with which a reign begins, and what they say of the journal's end."""
+        found = find_end(broker.machine.disk)
+        assert found is not None
+        for what, here, there in (
+            ("end", standby.applied, found.valid_end),
+            ("end", ending.valid_end, found.valid_end),
+            ("last record", ending.last, found.last),
+            ("epoch", ending.epoch, found.epoch),
+            ("time", ending.last_time_us, found.last_time_us),
+            ("dirt", (), found.dirt),
+        ):
+            if here != there:
+                raise Violation(f"{broker.name} takes over the {what} {here}, and it is {there}")
+        self._same_views(broker, standby, "begins")
+
+    def _same_views(self, broker: Broker, standby: Standby, what: str) -> None:
+        self._world.heap.reached("views compared with a replay from nothing")
+        views = new_views(LIMITS, Index(MemoryDisk(), segment_size=SEGMENT))
+        views.loaded(Position(0))
+        data, at = broker.machine.in_file(0, standby.applied, SEGMENT), 0
+        while at < standby.applied:
+            record = parse(data, at, at)
+            if record is None:
+                raise Violation(f"{broker.name} applies {standby.applied}, and {at} is no record")
+            if record.kind in FACTS:
+                views.apply(record)
+            at = record.end
+        views.finish(standby.applied)
+        found = difference(portrait(views), portrait(standby.views))
+        if found is not None:
+            raise Violation(f"{broker.name} {what} with other views than a replay makes: {found}")
+
     # -- what a power cut leaves ------------------------------------------------------------------
 
     def image(self, machine: Machine, what: str, medium: Medium, ops: list[Op]) -> None:
@@ -315,5 +374,10 @@ class Oracle:
         for machine in self._world.machines.values():
             self._holds(machine, 0, len(self.truth), "is at rest, and lacks", durable=False)
             found = self._world.brokers[machine.name]
+            replica = found.replica
+            if self._world.applies and replica is not None and replica.copy is not None:
+                if replica.standby is None or replica.standby.applied < replica.bound:
+                    raise Violation(f"at rest, and {machine.name} has not applied {replica.bound}")
+                self.applied(found, replica.standby, replica.copy.committed)
             if (found.reigning is not None) != (machine.name == record.primary):
                 raise Violation(f"at rest, and {machine.name} has another role than recorded")

@@ -27,6 +27,8 @@ REQUIRED: Final = (
     "an answer held back by the lease", "messages without an answer",
     "a follower came to another primary", "whole again", "handed over",
     "a broker leads with a loss", "what was answered is given up", "a cut below the commit mark",
+    "views compared with a replay from nothing", "views thrown away after a cut",
+    "a reign begins with the views of a follower",
     "a primary that was given up goes on", "an order to lead with a loss refused",
     "damaged bytes", "a damaged range", "a damaged range mended", "a donor's lie refused",
     "a power cut in a patch",

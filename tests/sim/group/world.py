@@ -14,7 +14,7 @@ from ternmq.cluster.replication.settings import CopySettings
 from ternmq.record.fact.header import CRC, HEADER_BYTES, KIND_AT, Kind, length_of
 from tests.sim.group.broker import CONNECT_US, Broker
 from tests.sim.group.heap import Future, Heap
-from tests.sim.group.machine import Life, Machine
+from tests.sim.group.machine import START_US, Life, Machine
 from tests.sim.group.net import End, Net
 from tests.sim.group.oracle import Oracle
 from tests.sim.group.store import Store
@@ -33,11 +33,15 @@ class World:
         crashes: How many processes died so far.
         synced: Followers acknowledge what their disks have, and stay members over restarts.
         order: By which a broker leads although it may lack what was answered.
+        applies: Followers keep views, and messages are facts that change them.
         pace_us: Longest time between two messages of clients; 0: none comes.
     """
 
-    def __init__(self, seed: str, count: int, *, synced: bool = False) -> None:
+    def __init__(
+        self, seed: str, count: int, *, synced: bool = False, applies: bool = False
+    ) -> None:
         self.synced = synced
+        self.applies = applies
         self.heap = Heap(seed)
         self.settings = CopySettings()
         self.net = Net(self.heap)
@@ -103,6 +107,10 @@ class World:
     def _end(self, name: str, life: Life) -> None:
         if self.machines[name].life is life:
             self.crash(name, power=False, again_us=500_000)
+
+    def broker_time_us(self, machine: Machine) -> int:
+        """Return the time that records get: where views forget by it, one that never goes back."""
+        return START_US + self.heap.time_us if self.applies else machine.wall_us()
 
     def fired(self, what: str, life: Life) -> None:
         """Let what waits for something happen now that it does."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -269,6 +269,10 @@ class Dedup:
         """Make runs of the entries added since the last cut; ``begin`` is the set's position."""
         self.cut_horizon = self.horizon
         self._log.cut(begin, self.horizon)
+
+    def stored(self, begin: int, runs: Collection[tuple[int, int]]) -> None:
+        """Note that a set of another broker has the entries below its BEGIN; see ``DedupLog``."""
+        self._log.stored(begin, runs)
 
     def encode_run(self, begin: int, part: int) -> bytes:
         """Return a run's payload. Once it is written, later sets only name its position."""

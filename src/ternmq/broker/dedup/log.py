@@ -8,7 +8,8 @@ newest entry is forgotten. The bytes of a run are in `runs`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from ternmq.broker.dedup import runs as dedup_runs
@@ -85,6 +86,32 @@ class DedupLog:
         for key in [key for key, run in self.runs.items() if run.last < horizon]:
             del self.runs[key]
 
+    def stored(self, begin: int, keys: Collection[tuple[int, int]]) -> None:
+        """Note that a set of another broker has all entries below its BEGIN, in these runs.
+
+        How that broker cut its runs is not known, so a run that is new here counts as reaching up
+        to BEGIN: it is dropped a little later.
+
+        Args:
+            begin: Position of the set's BEGIN.
+            keys: The runs that the set names.
+        """
+        known = self.runs
+        self.runs = {
+            key: DedupRun(known[key].last if key in known else begin - 1, None)
+            for key in sorted(keys)
+        }
+        sealed = [one for one in self._sealed if one.last >= begin]
+        if sealed and sealed[0].content is not None:  # BEGIN may be in the middle of it
+            packed = sealed[0].content
+            sealed[0] = DedupRun(
+                sealed[0].last, packed._replace(entries=_from(packed.entries, begin))
+            )
+        self._sealed = sealed
+        self.recent = bytearray(_from(self.recent, begin))
+        ids = self._recent_ids
+        self._recent_ids = ids[bisect_left(ids, begin, key=lambda one: DEDUP_ID.unpack(one)[3]) :]
+
     def encode(self, begin: int, part: int) -> bytes:
         """Return the payload of a run that is not written yet."""
         content = self.runs[begin, part].content
@@ -110,3 +137,14 @@ class DedupLog:
         ids = [entry for one in loading for entry in one.ids if entry[3] >= horizon]
         ids.sort(key=lambda entry: (entry[3], entry[6]))
         return Loaded(loading, ids)
+
+
+def _from(entries: bytes | bytearray, position: int) -> bytes:
+    """Return the packed entries whose records are at or behind a position."""
+    size = ENTRY.size
+    at = bisect_left(
+        range(len(entries) // size),
+        position,
+        key=lambda one: ENTRY.unpack_from(entries, one * size)[POSITION],
+    )
+    return bytes(entries[at * size :])

@@ -10,19 +10,17 @@ nothing undone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable
 from typing import Final
 
 from ternmq.broker.ledger.ledger import Ledger
+from ternmq.broker.ledger.removed import QUEUES_A_PIECE, Removed
 from ternmq.broker.upkeep.copied import Copied
 from ternmq.journal.disk.port import File
 from ternmq.journal.index.run_jobs import RemoveJob
 from ternmq.journal.log.segment import segment_name
 from ternmq.model.errors import DiskError
 
-QUEUES_A_PIECE: Final = 64
-NAMES_A_PIECE: Final = 64
 PIECES_A_STEP: Final = 32
 
 
@@ -43,8 +41,7 @@ class Removal:
     def __init__(self, ledger: Ledger, copied: Copied) -> None:
         self._ledger = ledger
         self._copied = copied
-        self._queues: Iterator[int] = iter(())
-        """The queues whose first offset is still to be looked up."""
+        self._removed = Removed(ledger.views)
         self._job: RemoveJob | None = None
         self.goes_on = False
         self.removed_segments = 0
@@ -56,16 +53,13 @@ class Removal:
             JournalFailed: It cannot be removed.
         """
         ledger = self._ledger
-        journal, views, index = ledger.journal, ledger.views, ledger.index
+        journal = ledger.journal
         base = journal.first
         file = self._opened(segment_name(base))
         journal.remove_first_segment()
         ledger.store.drop_segment(base)
-        self._job = job = index.coverage.drop_segment(base)
+        self._job = job = self._removed.drop(base, journal.first)
         job.file = file
-        views.prepared_rows.drop_below(index, journal.first)
-        views.catalog.firsts.removed += 1
-        self._queues = iter(list(index.coverage.queues))
         self._copied.ended()
         self.goes_on = True
         self.removed_segments += 1
@@ -99,19 +93,4 @@ class Removal:
 
     def _clean_up(self) -> bool:
         """Clean up one piece; return whether there is another."""
-        ledger = self._ledger
-        views, index = ledger.views, ledger.index
-        queues = list(islice(self._queues, QUEUES_A_PIECE))
-        if queues:
-            topics = views.catalog.topics
-            for key in queues:
-                index.coverage.segments_of(key)
-                topic = topics.get(key >> 32)
-                if topic is not None:
-                    _ = topic.queues[key & 0xFFFFFFFF].first
-            return True
-        if views.prepared_rows.forget_some(index):
-            return True
-        if views.gone.forget_below(ledger.journal.first, NAMES_A_PIECE):
-            return True
-        return self._copied.forget_some(QUEUES_A_PIECE)
+        return self._removed.clean_up() or self._copied.forget_some(QUEUES_A_PIECE)

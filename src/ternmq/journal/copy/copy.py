@@ -523,6 +523,36 @@ class Copy:
 
     # -------------------------------------------------------------------------------------- close
 
+    def ending(self) -> Ending:
+        """Return where the copy ends, for a reign that begins with it: it need not be searched for.
+
+        What only a reader of the records knows (times, STATE sets) is left empty.
+
+        Raises:
+            ValueError: Not all of the copy is durable, or a job is at work.
+            JournalFailed: The copy has ended.
+        """
+        self._check()
+        if self._sync is not None or self._files.space.busy or self.durable < self.end:
+            raise ValueError(f"{self.durable} of {self.end} is durable, or a job is at work")
+        return Ending(
+            first=self.first,
+            segment_size=self.segment_size,
+            start=self.first,
+            valid_end=self.end,
+            durable=self.end,
+            epoch=max(self.last_epoch, self.told),
+            last=self.last,
+            epochs=(),
+            last_time_us=0,
+            clean=False,
+            record_count=0,
+            sets=(),
+            fault="",
+            dirt=(),
+            copy=self.stated,
+        )
+
     def close(self) -> None:
         """Close the files; nothing is written or synced. No sync job may be at work."""
         self._files.close()

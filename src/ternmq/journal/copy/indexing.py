@@ -57,6 +57,11 @@ class CopyIndex:
         self._next = Position(0)
         self._job: IndexJob | None = None
 
+    @property
+    def at_work(self) -> bool:
+        """Whether a job is at work."""
+        return self._job is not None
+
     def next_job(self, first: Position, end: Position) -> IndexJob | None:
         """Return the job for the oldest segment that lacks its file.
 

@@ -15,6 +15,9 @@ Six steps; if a crash interrupts any of them, the next start does them all again
    believed (``start_time``).
 6. The views apply the EPOCH, and the journal is returned.
 
+A follower that is promoted has the views already, and its copy was open until now (``Replayed``):
+the steps 1 to 3 are left out.
+
 In the folder of a copy of another broker's journal, COPY (``log.copy_file``) says what is durable,
 and a cut that it states is finished in step 4 (``cutting``). COPY is removed between the steps 4
 and 5: all records are on this disk by then, so what they state as durable is true here, too.
@@ -56,7 +59,8 @@ from ternmq.record.fact.control import EPOCH, EPOCH_CLEAN
 from ternmq.record.fact.header import KNOWN_KINDS, Kind
 
 _REWRITE_BYTES: Final = 1 << 20
-_FACTS: Final = KNOWN_KINDS - {Kind.SEGMENT, Kind.PAD, Kind.MARK, Kind.STATE}
+FACTS: Final = KNOWN_KINDS - {Kind.SEGMENT, Kind.PAD, Kind.MARK, Kind.STATE}
+"""Kinds of records that a replay gives to the views."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -97,6 +101,23 @@ class RecoveryReport:
     disbelieved_us: int = 0
 
 
+@dataclass(slots=True, frozen=True)
+class Replayed:
+    """A copy whose records are all in the views already, so that opening it replays nothing.
+
+    Attributes:
+        ending: Where it ends. All of it is durable, and nothing is behind the end.
+        directory: Object -> position of its chunk in the newest STATE set.
+        newest: That set; None: there is none.
+        apply: Applies the EPOCH of the new reign to the views.
+    """
+
+    ending: Ending
+    directory: dict[StateKey, int]
+    newest: CompleteSet | None
+    apply: Callable[[RawRecord], None]
+
+
 def start_time(wall_us: int, last_us: int, jump_us: int | None) -> int:
     """Return the broker time of a start.
 
@@ -126,6 +147,7 @@ def open_journal(
     tail_bytes: int = DEFAULT_TAIL_BYTES,
     min_epoch: Epoch = Epoch(1),
     start_jump_us: int | None = None,
+    replayed: Replayed | None = None,
 ) -> tuple[Journal, RecoveryReport]:
     """Open the journal of a data folder, or make one; blocks until its EPOCH is durable.
 
@@ -145,6 +167,8 @@ def open_journal(
         min_epoch: Smallest value of the new epoch. Repair passes one above the epochs it cut off.
         start_jump_us: How far ahead of the last record the wall clock is believed; None: however
             far.
+        replayed: A copy that was open until now: it is not searched for its end, and the steps 1
+            to 3 are done. ``replay``, ``prepare`` and ``hint`` are not used then.
 
     Raises:
         CorruptJournal: Bytes that were durable are damaged, or the folder is that of a copy that
@@ -154,19 +178,22 @@ def open_journal(
         JournalFailed: Writing the EPOCH failed; open the journal again.
         DiskError: The disk failed; open the journal again.
     """
-    ending = find_end(disk, hint)
+    ending = find_end(disk, hint) if replayed is None else replayed.ending
     if ending is None:
         _refuse_empty_copy(disk)
         if prepare is not None:
             replay = prepare(None)
         return _make(disk, wall_us, replay, segment_size, reserve_bytes, tail_bytes, min_epoch)
-    confirm(disk, ending)
-    if prepare is not None:
-        replay = prepare(ending)
     directory: dict[StateKey, int] = {}
     loaded_set = None
-    if replay is not None:
-        directory, loaded_set = load_and_replay(disk, ending, replay)
+    if replayed is not None:
+        directory, loaded_set, replay = replayed.directory, replayed.newest, None
+    else:
+        confirm(disk, ending)
+        if prepare is not None:
+            replay = prepare(ending)
+        if replay is not None:
+            directory, loaded_set = load_and_replay(disk, ending, replay)
     spares = clear(disk, ending)  # not earlier: a start that is refused changes nothing
     if ending.copy is not None:
         remove_copy_file(disk)
@@ -193,7 +220,7 @@ def open_journal(
     position = journal.append(Kind.EPOCH, body, time_us)
     journal.flush()
     journal.sync_now()
-    if replay is not None:
+    if replay is not None or replayed is not None:
         written = record_at(disk, position, ending.segment_size)
         if written is None:
             raise CorruptJournal(
@@ -201,8 +228,11 @@ def open_journal(
                 file=segment_name(position - position % ending.segment_size),
                 byte=position % ending.segment_size,
             )
-        replay.apply(written)
-        replay.finish(ending.valid_end)
+        if replayed is not None:
+            replayed.apply(written)
+        elif replay is not None:
+            replay.apply(written)
+            replay.finish(ending.valid_end)
     return journal, RecoveryReport(
         fresh=False,
         clean=ending.clean,
@@ -343,7 +373,7 @@ def load_and_replay(
     replay.loaded(begin)
     apply = replay.apply
     for record in records(disk, ending, begin):
-        if record.kind in _FACTS:
+        if record.kind in FACTS:
             apply(record)
     return directory, loaded_set
 

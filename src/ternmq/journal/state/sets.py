@@ -411,6 +411,43 @@ def begin_of_end(record: RawRecord) -> Position | None:
     return Position(begin) if part == END else None
 
 
+class Names(NamedTuple):
+    """A part of the directory of a set."""
+
+    begin: Position
+    keys: list[StateKey]
+
+
+class SetEnd(NamedTuple):
+    """What the END record of a set states."""
+
+    directories: int
+    """Number of its DIRECTORY records."""
+    oldest: Position
+    """Smallest position that the set names."""
+
+
+def names_of(record: RawRecord) -> Names | None:
+    """Return which objects a DIRECTORY record names, None if the record is another one."""
+    body = record.body
+    if record.kind != Kind.STATE or len(body) < HEAD.size:
+        return None
+    begin, part, _, _, count = HEAD.unpack_from(body)
+    if part != DIRECTORY:
+        return None
+    named = body[HEAD.size : HEAD.size + count * NAMED.size]
+    return Names(
+        Position(begin), [StateKey(*KEY.unpack(raw)) for raw, _ in NAMED.iter_unpack(named)]
+    )
+
+
+def end_of_set(record: RawRecord) -> SetEnd:
+    """Return what an END record states: one for which ``begin_of_end`` returns a position."""
+    _, _, _, _, count = HEAD.unpack_from(record.body)
+    (oldest,) = POSITION.unpack_from(record.body, HEAD.size + 8 * count)
+    return SetEnd(count, Position(oldest))
+
+
 def directory_of(
     disk: Disk, segment_size: int, end: Position
 ) -> tuple[dict[StateKey, int], CompleteSet]:

@@ -23,7 +23,7 @@ from typing import Final, Protocol
 
 from ternmq.broker.clock.clock import GAP_US, BrokerClock
 from ternmq.broker.gate.replies import DoneReply, Gate
-from ternmq.broker.start import Options, Started, open_broker
+from ternmq.broker.start import Options, Ready, Started, open_broker
 from ternmq.journal.cache.cold import WouldBlock
 from ternmq.journal.disk.port import Disk
 from ternmq.journal.log.worker import Job, SyncThread
@@ -88,6 +88,7 @@ class Core:
         clocks: Sources of broker time.
         loop: The event loop that everything runs in.
         seed: For the jitter of retries; None: the machine's randomness.
+        ready: See ``open_broker``.
 
     Raises:
         CorruptJournal, UnknownRecordKind, DiskError: As ``open_broker``.
@@ -113,13 +114,15 @@ class Core:
         clocks: Clocks,
         loop: asyncio.AbstractEventLoop,
         seed: int | None = None,
+        *,
+        ready: Ready | None = None,
     ) -> None:
         self.loop = loop
         self.clocks = clocks
         chance = random.Random(seed)  # noqa: S311 - jitter of retries, no secret
         opening_us = clocks.monotonic_us()  # belongs to the wall clock's reading, not to its end
         self.started: Started = open_broker(
-            disk, wall_us=clocks.wall_us(), chance=chance, options=options
+            disk, wall_us=clocks.wall_us(), chance=chance, options=options, ready=ready
         )
         self.broker = self.started.broker
         self.upkeep = self.started.upkeep

@@ -52,6 +52,7 @@ class CopyFigures:
         connected: Whether it follows now.
         syncs: Syncs of the copy since this process began to follow.
         scrub: What the search for damaged bytes has done.
+        applied: Position up to which its state has the journal; 0: the state is not loaded.
     """
 
     written: int = 0
@@ -62,6 +63,7 @@ class CopyFigures:
     connected: bool = False
     syncs: int = 0
     scrub: ScrubFigures = field(default_factory=ScrubFigures)
+    applied: int = 0
 
 
 def group_families(figures: GroupFigures) -> Iterator[Numbers]:
@@ -145,6 +147,11 @@ def follower_families(figures: CopyFigures) -> Iterator[Numbers]:
         "copy_written",
         "Position up to which the file of this copy has the journal.",
         figures.written,
+    )
+    yield gauge(
+        "copy_applied",
+        "Position up to which the state of this follower has the journal; 0: it is not loaded.",
+        figures.applied,
     )
     yield gauge(
         "copy_synced",

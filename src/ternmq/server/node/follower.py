@@ -26,6 +26,7 @@ from ternmq.journal.copy.indexing import CopyIndex, IndexJob
 from ternmq.journal.disk.port import Disk
 from ternmq.journal.disk.real import RealDisk
 from ternmq.journal.index.open import hints
+from ternmq.journal.index.run_jobs import RemoveJob, RunJob
 from ternmq.journal.log.checkpoint import Checkpoint
 from ternmq.journal.log.space import AllocateJob
 from ternmq.journal.log.worker import Job, SyncThread
@@ -40,6 +41,7 @@ from ternmq.model.errors import (
 from ternmq.model.types import Epoch, Position
 from ternmq.model.units import read_address
 from ternmq.model.version import __version__
+from ternmq.server.node.applying import Applying, Successor
 from ternmq.server.node.figures import CopyFigures
 from ternmq.server.node.folder import Holding
 from ternmq.server.scrub.beside import settle
@@ -61,6 +63,7 @@ _CONNECT_S: Final = 2.0
 _LOOK_S: Final = 0.05
 """Interval at which a follower looks whether there is something to sync, and whether it is silent
 at the other end."""
+_UNKNOWN: Final = 1 << 62
 _RETRY_US: Final = 1_000_000
 """Interval at which a disk that was full is looked at again."""
 
@@ -86,6 +89,7 @@ class Replica:
         loss: The loss that an operator accepted last, as the leadership record has it.
         gave_up: Records were cut that this copy was told to be committed, since an operator
             accepted their loss.
+        applying: The views of the copy; there after ``open``.
     """
 
     def __init__(
@@ -112,6 +116,9 @@ class Replica:
         self.disk: Disk
         self.scrubber: Scrubber
         self._donors = donors
+        self.applying: Applying
+        self._handed = False
+        """The data root is a successor's now."""
         self._give_up = lacking
         self._disk = disk
         self._steady_us = steady_us or now_us
@@ -147,6 +154,12 @@ class Replica:
         self.journal = journal
         self.disk = self._disk if self._disk is not None else RealDisk(self.settings.data)
         self.disk.lock()
+        self.applying = Applying(
+            self.disk,
+            self.settings.options().limits,
+            enabled=self.settings.follower is not FollowerKind.BACKUP,
+            in_place=self._disk is not None,
+        )
         try:
             try:
                 self.copy = await asyncio.to_thread(self._open)
@@ -202,6 +215,7 @@ class Replica:
                         "at %d: copied anew", copy.first, copy.end, first)  # fmt: skip
             left = promised(copy, self.loss, Epoch(followed.epoch))
             committed = copy.committed
+            self.applying.discard()
             copy.discard(first, promised=left)
             if left < committed:
                 self.note_loss(committed, left)
@@ -252,15 +266,26 @@ class Replica:
             return None
         return Reach(copy.last_epoch, copy.end, copy.committed)
 
+    def hand_over(self) -> Successor | None:
+        """Return what this process takes over if it leads; None: it has to recover the journal.
+
+        Call it after ``stop``. The successor has the data root then, also after ``close``.
+        """
+        successor = None if self.copy is None else self.applying.successor(self.copy)
+        self._handed = successor is not None
+        return successor
+
     def close(self) -> None:
         """Close the files and end the threads; blocks for a moment."""
         for thread in self._threads:
             thread.close()
         self._threads = []
+        self.applying.discard()
         if self.copy is not None:
             self.copy.close()
             self.copy = None
-        self.disk.close()
+        if not self._handed:
+            self.disk.close()
 
     # -- following --------------------------------------------------------------------------------
 
@@ -386,6 +411,7 @@ class Replica:
             connected=following is not None,
             syncs=self._syncs,
             scrub=self.scrubber.figures,
+            applied=self.applying.applied,
         )
 
     def lacks(self, broker: str, epoch: Epoch, why: str) -> None:
@@ -394,6 +420,18 @@ class Replica:
             log.error("%s leads with a journal that lacks what was answered, and this copy has it: "
                       "its folder is an old one, or a copy (%s)", broker, why)  # fmt: skip
         self._lacking = epoch
+
+    def was_cut(self, at: Position) -> None:
+        """Note that the copy was cut at a position, while no job was at work.
+
+        If the views are there, the files of the index are theirs, and describe nothing behind
+        ``at``: it was not committed.
+        """
+        assert self.copy is not None
+        if self.applying.cut(at) and self.applying.holds_files:
+            return
+        self.index = CopyIndex(self.disk, self.copy.segment_size)
+        self.index.cut(at)
 
     def note_loss(self, before: Position, committed: Position) -> None:
         """Note a cut below the commit mark.
@@ -569,8 +607,7 @@ class _Stream(asyncio.Protocol):
         replica, parted = self._replica, following.parted
         following.records(position, epoch, records, replica.now_us())
         if following.parted != parted and following.parted is not None:
-            assert replica.index is not None
-            replica.index.cut(following.parted)
+            replica.was_cut(following.parted)
             if following.given_up is not None:
                 replica.note_loss(following.given_up, following.parted)
 
@@ -617,9 +654,10 @@ class _Stream(asyncio.Protocol):
         ack = following.ack(now_us)
         if ack is not None:
             incarnation = self._replica.incarnation
+            applied = min(self._replica.applying.applied, ack.written)
             transport.write(
                 self._stream.acknowledge(
-                    Ack(ack.epoch, incarnation, ack.written, ack.synced, 0, ack.sent_us)
+                    Ack(ack.epoch, incarnation, ack.written, ack.synced, applied, ack.sent_us)
                 )
             )
         if not following.compares:  # a cut needs a copy on which nothing works
@@ -632,7 +670,20 @@ class _Stream(asyncio.Protocol):
         if following.wants_sync(now_us):
             self._submit(copy.next_sync())
         self._submit(copy.wants_spare())
-        self._submit(index.next_job(copy.first, copy.end))
+        applying = self._replica.applying
+        applying.look(copy, self._behind_bytes)
+        if not applying.holds_files:
+            self._submit(index.next_job(copy.first, copy.end))
+        elif not index.at_work:
+            self._submit(applying.next_job())
+
+    @property
+    def _behind_bytes(self) -> int:
+        """How far the copy is behind the primary's end; very far before that was told."""
+        following = self.following
+        if following is None or not following.primary_end:
+            return _UNKNOWN
+        return max(0, following.primary_end - following.held)
 
     def _submit(self, job: Job | None) -> None:
         if job is not None:
@@ -673,6 +724,10 @@ class _Stream(asyncio.Protocol):
                 log.warning("no index of the segment at %d of the copy: %s", job.base, error)
             assert self._replica.index is not None
             self._replica.index.finished(job)
+        elif isinstance(job, RunJob | RemoveJob):
+            if error is not None:
+                log.warning("a file of the copy's index cannot be changed: %s", error)
+            self._replica.applying.finished(job, error)
         elif isinstance(job, CopySyncJob):
             if error is not None:
                 copy.failed(error)
@@ -708,8 +763,12 @@ class _Stream(asyncio.Protocol):
         copy, (first, needs) = self._replica.copy, self._removed
         if copy is None or self._jobs or first <= copy.first or copy.durable < needs:
             return
+        applying = self._replica.applying
+        if not applying.may_remove(first, needs, self._behind_bytes):
+            return
         with contextlib.suppress(ValueError):  # the copy does not reach there yet
             copy.remove_below(first, needs=needs)
+            applying.removed(copy.first)
             assert self._replica.index is not None
             self._replica.index.removed(copy.first)
 

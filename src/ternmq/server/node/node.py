@@ -27,6 +27,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ternmq.broker.start import Ready
 from ternmq.cluster.coordination.group import Group, Presence
 from ternmq.cluster.coordination.loss import loss_of
 from ternmq.cluster.coordination.opening import open_coordinator
@@ -42,6 +43,7 @@ from ternmq.model.units import Address
 from ternmq.model.version import __version__
 from ternmq.server.app import EXIT_FAILED, EXIT_OK, Server, run_in_loop
 from ternmq.server.engine.clocks import Clocks
+from ternmq.server.node.applying import Successor
 from ternmq.server.node.candidate import AGAIN_S, Candidate
 from ternmq.server.node.folder import Folder
 from ternmq.server.node.follower import Replica
@@ -144,6 +146,8 @@ class Node:
         """What answers other brokers that ask for records, while this one follows."""
         self._shown: Reach | None = None
         """How far the copy reaches, as it was announced last."""
+        self._successor: Successor | None = None
+        """What a reign takes over from the follower that this process was; None: nothing."""
         self._led = Epoch(0)
         """Epoch of this process's newest reign."""
         self._watching: asyncio.Task[None] | None = None
@@ -250,13 +254,38 @@ class Node:
                     leads = await self.candidate.stand("it starts again", holding)
                 else:
                     leads = await self._follow(record)
-                if leads is not None:
+                if leads is None:
+                    self._forget_successor()
+                else:
                     status = await self._lead(leads)
                     if status is not None:
                         return status
         finally:
+            self._forget_successor()
             await self._close()
         return EXIT_OK
+
+    def _forget_successor(self) -> None:
+        """Give up what was taken over from the follower, if a reign has not taken it."""
+        successor, self._successor = self._successor, None
+        if successor is not None:
+            successor.close()
+
+    def _take_over(self) -> tuple[Disk | None, Ready | None]:
+        """Return the disk for a reign, and the views if they need not be recovered; blocks."""
+        successor = self._successor
+        if successor is None:
+            return self._disk, None
+        began_s = time.monotonic()
+        try:
+            ready = successor.ready()
+        except JournalError as error:
+            log.warning("the views of the copy cannot be used, the journal is recovered: %s", error)
+            self._forget_successor()
+            return self._disk, None
+        self._successor = None
+        log.info("the rest of the copy is applied in %.2f s", time.monotonic() - began_s)
+        return successor.disk, ready
 
     def kill(self) -> None:
         """Have ``run`` end like a process that is killed: nobody is notified. For tests."""
@@ -415,6 +444,7 @@ class Node:
             else:
                 return None
             await replica.stop()  # everything is on the disk, and nothing is acknowledged any more
+            self._successor = replica.hand_over()
             newest = await self.sight.look()
             holding = None if newest is None else replica.holding(newest.floor)
         finally:
@@ -498,13 +528,15 @@ class Node:
         )
         self._begins_us = None
         await self._porch.close()
+        disk, ready = self._take_over()
         server = Server(
             settings,
-            disk=self._disk,
+            disk=disk,
             clocks=self._clocks,
             new_admin_token=self._new_admin_token,
             reigning=reigning,
             view=self.outlook,
+            ready=ready,
         )
         self.outlook.leads(reigning, server)
         self._new_admin_token = False
