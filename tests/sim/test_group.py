@@ -32,6 +32,9 @@ SOON = {
     "cut_below_what_was_accepted": 30,
     "given_up_and_not_kept": 30,
     "loss_stated_too_late": 10,
+    "shorter_lease_acted_on_at_once": 20,
+    "own_lease_trusted": 10,
+    "promise_not_stored": 20,
 }
 """Mutants that are noticed within so many cases; ``python -m tests.sim.group mutants`` runs all."""
 

@@ -33,8 +33,10 @@ from ternmq.wire.control import Follow, Followed, Resign
 from ternmq.wire.frames import ANSWER, ERROR, ONE_WAY, PUSH, Frame, FrameReader
 from ternmq.wire.session import FAREWELL, Refusal, State, refusal
 
-VERSIONS: Final = (control.STREAM_VERSION,)
+VERSIONS: Final = control.STREAM_VERSIONS
 """Versions of the stream that this software understands."""
+_UNSTATED: Final = 1
+"""In this version MARKS and ACK state no promise: 0 is in its place."""
 # Names of the module: looking a member up in its class takes 0.1 us (Python 3.11).
 _CLOSED: Final = State.CLOSED
 _ID: Final = 1
@@ -65,6 +67,11 @@ class FollowerStream:
         self._reader = FrameReader(_ANSWER_BYTES)
 
     @property
+    def states_promises(self) -> bool:
+        """Whether MARKS and ACK state a promise; the stream is open."""
+        return self.followed is not None and self.followed.version != _UNSTATED
+
+    @property
     def held_bytes(self) -> int:
         """Received bytes of an incomplete frame."""
         return len(self._opening) + self._reader.held_bytes
@@ -83,7 +90,12 @@ class FollowerStream:
         return frame
 
     def acknowledge(self, ack: Ack) -> bytes:
-        """Return the frame of an ACK; the stream is open."""
+        """Return the frame of an ACK; the stream is open.
+
+        In version 1 of the stream, ``promise_ms`` is left out: it must be the lease of the answer.
+        """
+        if not self.states_promises:
+            ack = ack._replace(promise_ms=0)
         return frames.pack(Command.ACK, ONE_WAY, _ID, bodies.pack_ack(ack))
 
     def receive(self, data: bytes) -> list[Followed | Refusal | Bytes | Marks | Resign]:
@@ -159,7 +171,9 @@ class FollowerStream:
             if frame.command == Command.BYTES:
                 return bodies.unpack_bytes(frame.body)
             if frame.command == Command.MARKS:
-                return bodies.unpack_marks(frame.body)
+                marks = bodies.unpack_marks(frame.body)
+                _check_promise(marks.lease_ms, states=self.states_promises)
+                return marks
             if frame.command == Command.RESIGN:
                 return control.decode_answer(frame.body, Resign)
             if frame.command == FAREWELL:
@@ -176,12 +190,14 @@ class PrimaryStream:
 
     Attributes:
         state: GREETED, OPEN or CLOSED.
+        states_promises: Whether MARKS and ACK state a promise; set by ``answer``.
     """
 
-    __slots__ = ("_id", "_reader", "state")
+    __slots__ = ("_id", "_reader", "state", "states_promises")
 
     def __init__(self, id_: int) -> None:
         self.state = State.GREETED
+        self.states_promises = False
         self._id = id_
         self._reader = FrameReader(_ACK_BYTES)
 
@@ -194,6 +210,7 @@ class PrimaryStream:
         """Open the stream; return the frame that answers FOLLOW."""
         assert self.state is State.GREETED
         self.state = State.OPEN
+        self.states_promises = followed.version != _UNSTATED
         return frames.pack(Command.FOLLOW, ANSWER, self._id, control.encode(followed))
 
     def refuse(self, error: TernMQError) -> bytes:
@@ -208,7 +225,9 @@ class PrimaryStream:
         return frames.head(Command.BYTES, PUSH, 0, size) + bodies.bytes_head(position, epoch)
 
     def marks(self, marks: Marks) -> bytes:
-        """Return a frame of MARKS."""
+        """Return a frame of MARKS; in version 1 of the stream without ``lease_ms``."""
+        if not self.states_promises:
+            marks = marks._replace(lease_ms=0)
         return frames.pack(Command.MARKS, PUSH, 0, bodies.pack_marks(marks))
 
     def resign(self, resign: Resign) -> bytes:
@@ -229,8 +248,20 @@ class PrimaryStream:
         for frame in self._reader.feed(data):
             if frame.command != Command.ACK or frame.flags != ONE_WAY:
                 raise ProtocolError(f"a frame of command {frame.command} is no acknowledgement")
-            found.append(bodies.unpack_ack(frame.body))
+            ack = bodies.unpack_ack(frame.body)
+            _check_promise(ack.promise_ms, states=self.states_promises)
+            found.append(ack)
         return found
+
+
+def _check_promise(promise_ms: int, *, states: bool) -> None:
+    """Check that a promise is there in the versions that have it, and only there.
+
+    Raises:
+        ProtocolError: It is not so.
+    """
+    if states != bool(promise_ms):
+        raise ProtocolError(f"bytes 4-7 of a MARKS or ACK are {promise_ms}")
 
 
 def common_version(versions: tuple[int, ...]) -> int:

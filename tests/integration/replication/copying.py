@@ -135,7 +135,10 @@ class Copier:
     def acknowledge(self, **changes: int) -> None:
         """Acknowledge everything, or something else."""
         assert self.followed is not None
-        told = Ack(self.followed.epoch, self.incarnation, self.end, self.end, 0, self.echo)
+        promise_ms = self.followed.lease_us // 1000
+        told = Ack(
+            self.followed.epoch, self.incarnation, self.end, self.end, 0, self.echo, promise_ms
+        )
         self.say(self._stream.acknowledge(told._replace(**changes)))
         self.unacknowledged = 0
 

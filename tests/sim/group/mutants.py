@@ -107,7 +107,7 @@ def joiner_not_checked() -> list[Patch]:
             follower.broker != self._me
             and self._newest.get(follower.broker) == follower.incarnation
             and follower.member not in self.record.members
-            and follower.promises(now_us, self._settings)
+            and follower.promises(now_us)
         )
 
     return [(reign.Reign, "_may_join", may_join)]
@@ -176,9 +176,9 @@ def acknowledged_more_than_was_written() -> list[Patch]:
 
     def acknowledged(self: Follower, told: Acknowledgement) -> None:
         self.held = Position(max(self.held, told.written + 64))
-        if self.granted_us is None or told.sent_us > self.granted_us:
-            self.granted_us = told.sent_us
+        old(self, told)
 
+    old = Follower.acknowledged
     return [(Follower, "acknowledged", acknowledged)]
 
 
@@ -290,6 +290,40 @@ def promises_forgotten() -> list[Patch]:
 def lease_not_asked() -> list[Patch]:
     """Answers leave whatever the members promised."""
     return [(reign.Reign, "may_answer", lambda self, now_us: not self.deposed)]
+
+
+# -- a lease that changes ------------------------------------------------------------------------
+
+
+@_mutant
+def shorter_lease_acted_on_at_once() -> list[Patch]:
+    """A promise lasts as long as the newest one, although a longer one was given before."""
+
+    def promises(self: standing.Loyalty, now_us: int, promise_us: int) -> None:
+        self.until_us = now_us + promise_us
+        self._free = False
+
+    return [(standing.Loyalty, "promises", promises)]
+
+
+@_mutant
+def own_lease_trusted() -> list[Patch]:
+    """The primary relies on what it asks for, not on what a member has promised."""
+    old = reign.Reign.acknowledged
+
+    def acknowledged(
+        self: reign.Reign, follower: Follower, told: Acknowledgement, now_us: int, end: Position
+    ) -> None:
+        wrong = dataclasses.replace(told, promise_us=self._settings.lease_us)
+        old(self, follower, wrong, now_us, end)
+
+    return [(reign.Reign, "acknowledged", acknowledged)]
+
+
+@_mutant
+def promise_not_stored() -> list[Patch]:
+    """Another life of a member does not know what the former one has promised."""
+    return [(standing.Loyalty, "remembers", lambda self, promise_us: None)]
 
 
 # -- the stream and the copy ---------------------------------------------------------------------
@@ -453,6 +487,15 @@ OF_LOSS: Final = frozenset(
 """Mutants that only cases of the kind ``loss`` are likely to notice."""
 
 
+OF_LEASES: Final = frozenset(
+    {"shorter_lease_acted_on_at_once", "own_lease_trusted", "promise_not_stored"}
+)
+"""Likewise, of the kind ``lease``."""
+_OTHERS: Final = tuple(one for one in ROTATION if one != "lease")
+
+
 def kind_of(name: str, number: int) -> str:
     """Return the kind of the next case that is to notice a mutant."""
-    return "loss" if name in OF_LOSS else ROTATION[number % len(ROTATION)]
+    if name in OF_LEASES:
+        return "lease"
+    return "loss" if name in OF_LOSS else _OTHERS[number % len(_OTHERS)]

@@ -28,6 +28,8 @@ REQUIRED: Final = (
     "a follower came to another primary", "whole again", "handed over",
     "a broker leads with a loss", "what was answered is given up", "a cut below the commit mark",
     "a primary that was given up goes on", "an order to lead with a loss refused",
+    "a primary asks for another lease", "the primary stopped after the lease was shortened",
+    "the primary stopped after the lease was lengthened",
     *[f"died in: {name}" for name in BLOCKING],
 )  # fmt: skip
 

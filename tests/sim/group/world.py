@@ -33,6 +33,7 @@ class World:
         crashes: How many processes died so far.
         synced: Followers acknowledge what their disks have, and stay members over restarts.
         order: By which a broker leads although it may lack what was answered.
+        settings: Those of the group, as the coordinator has them.
         pace_us: Longest time between two messages of clients; 0: none comes.
     """
 

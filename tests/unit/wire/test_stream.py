@@ -176,8 +176,29 @@ def test_a_primary_that_has_refused_hears_nothing():
 
 def test_versions():
     assert common_version((3, 1)) == 1
+    assert common_version((1, 2, 3)) == 2
     with pytest.raises(UnsupportedVersion):
-        common_version((2, 0))
+        common_version((3, 0))
+
+
+def test_in_version_1_no_promise_is_stated():
+    follower, primary = FollowerStream(), PrimaryStream(1)
+    assert follower.receive(primary.answer(examples.FOLLOWED_1)) == [examples.FOLLOWED_1]
+    assert not follower.states_promises
+    assert not primary.states_promises
+    assert follower.receive(primary.marks(MARKS)) == [examples.MARKS_1]
+    assert primary.receive(follower.acknowledge(ACK)) == [examples.ACK_1]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_promise_that_a_version_does_not_have_or_lacks_is_refused(version):
+    follower, primary = FollowerStream(), PrimaryStream(1)
+    follower.receive(primary.answer(msgspec.structs.replace(FOLLOWED, version=version)))
+    marks, ack = (examples.MARKS_1, examples.ACK_1) if version == 2 else (MARKS, ACK)
+    with pytest.raises(ProtocolError, match="bytes 4-7"):
+        follower.receive(frames.pack(Command.MARKS, PUSH, 0, bodies.pack_marks(marks)))
+    with pytest.raises(ProtocolError, match="bytes 4-7"):
+        primary.receive(frames.pack(Command.ACK, ONE_WAY, 1, bodies.pack_ack(ack)))
 
 
 # ------------------------------------------------------------------------------ broken rules
@@ -224,7 +245,7 @@ def test_a_follow_is_checked(data):
         {"matched": 5, "start": 5}, {"matched": NO_POSITION, "start": (1 << 20) + 8},
         {"start": (1 << 31) + 104}, {"first": 1 << 31}, {"first": (1 << 20) + 8}, {"journal": 0},
         {"epoch": 0}, {"segment_bytes": 0}, {"segment_bytes": 2**33}, {"broker": "?"},
-        {"lease_us": 0}, {"now_us": -1}, {"end": 2**63}, {"version": 2},
+        {"lease_us": 0}, {"now_us": -1}, {"end": 2**63}, {"version": 3},
     ],
     ids=str,
 )  # fmt: skip
@@ -276,7 +297,7 @@ def test_another_program_listens_there():
         frames.pack(Command.MARKS, PUSH, 0, b""),
         frames.pack(Command.MARKS, PUSH, 0, bodies.pack_marks(MARKS._replace(durable=1 << 32))),
         frames.pack(Command.MARKS, PUSH, 0, bodies.pack_marks(MARKS._replace(durable=8))),
-        frames.pack(Command.MARKS, PUSH, 0, bodies.MARKS.pack(7, 1, 0, 0, 0, 0, 0, 0)),
+        frames.pack(Command.MARKS, PUSH, 0, bodies.MARKS.pack(7, 0, 0, 0, 0, 0, 0, 0)),
         frames.pack(Command.RESIGN, PUSH, 0, b"\x80"),
         frames.pack(Command.RESIGN, PUSH, 0, msgspec.msgpack.encode({"epoch": 7, "to": "?"})),
         b"\0" * 16,
@@ -296,7 +317,7 @@ def test_what_a_primary_must_not_say(data):
         frames.pack(Command.ACK, ONE_WAY, 1, bodies.pack_ack(ACK._replace(synced=1 << 32))),
         frames.pack(Command.ACK, ONE_WAY, 1, bodies.pack_ack(ACK._replace(applied=1 << 32))),
         frames.pack(Command.ACK, ONE_WAY, 1, bodies.pack_ack(ACK._replace(written=1 << 63))),
-        frames.pack(Command.ACK, ONE_WAY, 1, bodies.ACK.pack(7, 1, 1, 0, 0, 0, 0)),
+        frames.pack(Command.ACK, ONE_WAY, 1, bodies.ACK.pack(7, 0, 1, 0, 0, 0, 0)),
         frames.pack(Command.FOLLOW, 0, 1, b""),
         frames.pack(Command.SEND, 0, 1, b""),
         frames.pack(Command.MARKS, PUSH, 0, b""),

@@ -22,7 +22,7 @@ from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import Failed
 from ternmq.cli.terminal.live import KEYS, Screen, Seen, every, watch
 from ternmq.cli.terminal.problems import near
-from ternmq.cluster.coordination.wishes import Copying, Failover, GroupSettings
+from ternmq.cluster.coordination.wishes import Copying, Failover, GroupSettings, problem_of
 from ternmq.model.types import DAY_US
 from ternmq.model.units import read_duration, write_duration
 
@@ -31,8 +31,11 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "failover": tuple(one.value for one in Failover),
     "copy": tuple(one.value for one in Copying),
     "read_only_behind": (),
+    "lease": (),
+    "silent": (),
 }
 """Name of a setting -> its values; empty: a duration."""
+_WORDS: Final = frozenset(name for name, values in _CHOICES.items() if values)
 _MOST_US: Final = DAY_US
 
 
@@ -140,12 +143,16 @@ async def set_(cluster: Cluster, settings: Sequence[str], dry_run: bool, as_json
     `failover=operator`: nothing happens until `ternmq cluster promote`. `copy=asynchronous`:
     answers do not wait for copies, so the loss of the primary's machine loses messages, and no
     other broker takes over by itself. `read_only_behind=30s`: new messages are refused while every
-    copy is further behind than this; `off`: never.
+    copy is further behind than this; `off`: never. `lease=3s`: a member takes over so long after
+    the last word of the primary. `silent=2s`: a follower that is silent for so long is removed from
+    the members, and sends go on; at most four fifths of the lease.
     """
     given = _read(settings)
     await cluster.record()
     before = known(await cluster.group.settings())
     after = msgspec.structs.replace(before, **given)
+    if problem := problem_of(after):
+        raise click.UsageError(problem, click.get_current_context())
     if after != before and not dry_run:
         changed(await cluster.group.put_settings(after))
     if as_json:
@@ -190,7 +197,7 @@ def _read(texts: Sequence[str]) -> dict[str, Any]:
         elif name == "copy":
             found[name] = Copying(_one_of(name, value))
         else:
-            found["read_only_behind_us"] = _duration(name, value)
+            found[f"{name}_us"] = _duration(name, value)
     return found
 
 
@@ -203,7 +210,7 @@ def _one_of(name: str, value: str) -> str:
 
 
 def _duration(name: str, value: str) -> int:
-    if value == "off":
+    if value == "off" and name == "read_only_behind":
         return 0
     try:
         us = read_duration(value)
@@ -217,10 +224,11 @@ def _duration(name: str, value: str) -> int:
 
 
 def _shown(settings: GroupSettings, name: str) -> str:
-    if name == "read_only_behind":
-        us = settings.read_only_behind_us
-        return write_duration(us) if us else "off"
-    return settings.failover.value if name == "failover" else settings.copy.value
+    if name == "read_only_behind" and not settings.read_only_behind_us:
+        return "off"
+    if name in _WORDS:
+        return str(getattr(settings, name).value)
+    return write_duration(getattr(settings, f"{name}_us"))
 
 
 cluster.add_command(init)

@@ -158,6 +158,8 @@ def lines(view: View) -> list[tuple[str, Cell]]:
         ("failover", settings.failover.value),
         ("copy", settings.copy.value),
         ("read_only_behind", write_duration(behind) if behind else "off"),
+        ("lease", write_duration(settings.lease_us)),
+        ("silent", write_duration(settings.silent_us)),
         *[("runs" if at == 0 else "", text) for at, text in enumerate(_running(view))],
         *_ordered(view),
     ]
@@ -253,6 +255,8 @@ def settings_document(settings: GroupSettings) -> dict[str, object]:
         "failover": settings.failover.value,
         "copy": settings.copy.value,
         "read_only_behind_s": settings.read_only_behind_us / 1e6,
+        "lease_s": settings.lease_us / 1e6,
+        "silent_s": settings.silent_us / 1e6,
     }
 
 

@@ -153,6 +153,7 @@ class Replica:
             self.index = CopyIndex(self.disk, self.copy.segment_size)
             self.loyalty.hears_of(self.copy.told)
             self.loyalty.hears_of(self.copy.last_epoch)
+            self.loyalty.remembers(self.copy.promise_ms * 1000)
             self.copy.tell(committed=committed)
 
     def _open(self) -> Copy | None:
@@ -509,6 +510,7 @@ class _Stream(asyncio.Protocol):
                     end=Position(event.end),
                     sent_us=event.sent_at,
                     now_us=now_us,
+                    lease_us=event.lease_ms * 1000,
                 )
                 if event.first > self._removed[0]:
                     self._removed = Position(event.first), Position(event.durable)
@@ -546,6 +548,8 @@ class _Stream(asyncio.Protocol):
             matched=Position(followed.matched),
             start=Position(followed.start),
             sent_us=followed.now_us,
+            lease_us=followed.lease_us,
+            states=self._stream.states_promises,
         )
         self.following = Following(
             copy,
@@ -569,12 +573,16 @@ class _Stream(asyncio.Protocol):
         now_us = self._replica.now_us()
         ack = following.ack(now_us)
         if ack is not None:
-            incarnation = self._replica.incarnation
-            transport.write(
-                self._stream.acknowledge(
-                    Ack(ack.epoch, incarnation, ack.written, ack.synced, 0, ack.sent_us)
-                )
+            told = Ack(
+                epoch=ack.epoch,
+                incarnation=self._replica.incarnation,
+                written=ack.written,
+                synced=ack.synced,
+                applied=0,
+                echo=ack.sent_us,
+                promise_ms=ack.promise_us // 1000,
             )
+            transport.write(self._stream.acknowledge(told))
         if not following.compares:  # a cut needs a copy on which nothing works
             self._begin_jobs(following, now_us)
 

@@ -126,7 +126,7 @@ class Reigning:
             on_deposed=self._depose,
         )
         hub.take_follower = self.primary.follow
-        self.heed(self._settings_of_group)
+        self.heed(self._settings_of_group, self._copying)
         self._keeping = asyncio.create_task(self._keep())
         self._keeping.add_done_callback(self._ended)
 
@@ -209,10 +209,12 @@ class Reigning:
         if self.primary is not None:
             self.primary.learned(record)
 
-    def heed(self, settings: GroupSettings) -> None:
-        """Go by these settings of the broker group from now on."""
+    def heed(self, settings: GroupSettings, copying: CopySettings) -> None:
+        """Go by these settings of the broker group, and so judge followers, from now on."""
         self._settings_of_group = settings
+        self._copying = copying
         if self.primary is not None:
+            self.primary.heed(copying)
             self.primary.wait_for_copies(synchronous=settings.copy is Copying.SYNCHRONOUS)
 
     @property

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from ternmq.cluster.replication.follower import Acknowledgement, Follower
 from ternmq.cluster.replication.outgoing import Outgoing, Wanted
 from ternmq.cluster.replication.reign import StrangeAcknowledgement
+from ternmq.cluster.replication.settings import FIRST_LEASE_US
 from ternmq.cluster.replication.tail import Portion
 from ternmq.model.errors import ProtocolError, TernMQError
 from ternmq.model.types import Epoch, Position
@@ -214,7 +215,11 @@ class Link(asyncio.Protocol):
             raise StrangeAcknowledgement(f"it acknowledges for process {ack.incarnation}")
         written, synced = Position(ack.written), Position(ack.synced)
         told = Acknowledgement(
-            epoch=Epoch(ack.epoch), written=written, synced=synced, sent_us=ack.echo
+            epoch=Epoch(ack.epoch),
+            written=written,
+            synced=synced,
+            sent_us=ack.echo,
+            promise_us=ack.promise_ms * 1000 if self._stream.states_promises else FIRST_LEASE_US,
         )
         self._owner.acknowledge(self, told, self._sent_us)
         self.outgoing.acknowledged(written)

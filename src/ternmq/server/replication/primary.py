@@ -23,7 +23,7 @@ from ternmq.cluster.coordination.record import Leadership, Member
 from ternmq.cluster.replication.follower import Acknowledgement, Kind
 from ternmq.cluster.replication.outgoing import Outgoing, Wanted
 from ternmq.cluster.replication.reign import Change, Reign
-from ternmq.cluster.replication.settings import CopySettings
+from ternmq.cluster.replication.settings import FIRST_LEASE_US, CopySettings
 from ternmq.cluster.replication.tail import Portion, Tail
 from ternmq.journal.log.checkpoint import Checkpoint
 from ternmq.journal.log.pieces import Match, MatchRead, PieceRead
@@ -256,8 +256,9 @@ class Primary:
         """Begin the stream behind the newest record that both journals have."""
         journal, follow, now_us = self._journal, link.follow, self._now_us()
         start = journal.first if found is None else found.end
+        version = common_version(follow.versions)
         followed = Followed(
-            version=common_version(follow.versions),
+            version=version,
             broker=self._broker,
             journal=self._number,
             epoch=self.reign.epoch,
@@ -267,7 +268,7 @@ class Primary:
             end=journal.written,
             matched=NO_POSITION if found is None else found.position,
             start=start,
-            lease_us=self._settings.lease_us,
+            lease_us=FIRST_LEASE_US if version == 1 else self._settings.lease_us,
             silent_us=self._settings.silent_us,
             now_us=now_us,
             software=f"ternmq {__version__}",
@@ -298,6 +299,7 @@ class Primary:
             first=journal.first,
             broker_time_us=self._core.time_us(),
             sent_at=now_us,
+            lease_ms=self._settings.lease_us // 1000,
         )
 
     def acknowledge(self, link: Link, told: Acknowledgement, sent_us: int) -> None:
@@ -405,6 +407,14 @@ class Primary:
         told = Resign(epoch=self.reign.epoch, why=_printable(why), to=to)
         for link in list(self._links):
             link.resign(told)
+
+    def heed(self, settings: CopySettings) -> None:
+        """Judge the followers by other settings from now on; the next MARKS tell them the lease.
+
+        The sizes of the tail and of the window stay what they are.
+        """
+        self._settings = settings
+        self.reign.heed(settings)
 
     def wait_for_copies(self, *, synchronous: bool) -> None:
         """Set whether followers may be members. On a change all of them come again."""

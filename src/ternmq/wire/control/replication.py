@@ -17,10 +17,13 @@ from ternmq.model.types import NO_POSITION
 from ternmq.wire.control.coding import PRINTABLE, Body, Line, Number, Time
 from ternmq.wire.control.connection import NAME
 
-STREAM_VERSION: Final = 1
+STREAM_VERSION: Final = 2
 """Version of the stream between brokers. Raise it when FOLLOW's answer, the layouts of BYTES, MARKS
 or ACK, or their meaning change; keep reading the version before it for two releases, so that the
-brokers of a group can be updated one after the other."""
+brokers of a group can be updated one after the other. 2: MARKS state the lease that is asked for,
+ACK what is promised."""
+STREAM_VERSIONS: Final = (1, STREAM_VERSION)
+"""Versions that this software understands."""
 MAX_CHECKPOINTS: Final = 100
 """They fit the 4 KiB of a first frame."""
 MAX_SEGMENT_BYTES: Final = 4 << 30
@@ -56,7 +59,7 @@ class Follow(Body, frozen=True, kw_only=True, omit_defaults=False):
 
     name: str = NAME
     """Name of the protocol: always `TernMQ`."""
-    versions: Annotated[tuple[int, ...], Meta(max_length=64)] = (STREAM_VERSION,)
+    versions: Annotated[tuple[int, ...], Meta(max_length=64)] = STREAM_VERSIONS
     """Versions of the stream that the follower understands."""
     token: Annotated[str, Meta(max_length=300)]
     """The token of the cluster."""
@@ -128,7 +131,8 @@ class Followed(Body, frozen=True, kw_only=True, omit_defaults=False):
     start: _Place
     """Where the stream begins: right behind the matched record, or at `first`."""
     lease_us: _Duration
-    """Time for which every ACK is a promise not to stand for primary."""
+    """Time for which the follower is asked to promise, with every ACK, not to stand for primary.
+    In version 1 every ACK promises it; since version 2 an ACK states what it promises."""
     silent_us: _Duration
     """A member that acknowledges nothing new for so long is taken out of the members."""
     now_us: Time

@@ -156,6 +156,12 @@ def test_fields_of_later_versions_are_kept() -> None:
         msgspec.msgpack.encode({"format": 2}),
         msgspec.msgpack.encode({"format": 1, "failover": "magic"}),
         msgspec.msgpack.encode({"format": 1, "read_only_behind_us": -1}),
+        msgspec.msgpack.encode({"format": 1, "lease_us": 999_999}),
+        msgspec.msgpack.encode({"format": 1, "lease_us": 60_000_001}),
+        msgspec.msgpack.encode({"format": 1, "lease_us": "3s"}),
+        msgspec.msgpack.encode({"format": 1, "silent_us": 2_400_001}),
+        msgspec.msgpack.encode({"format": 1, "silent_us": 499_999}),
+        msgspec.msgpack.encode({"format": 1, "lease_us": 1_000_000}),
         msgspec.msgpack.encode({"format": 1, "more": "x" * 5000}),
     ],
 )
