@@ -33,10 +33,12 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "read_only_behind": (),
     "lease": (),
     "silent": (),
+    "copies": (),
 }
-"""Name of a setting -> its values; empty: a duration."""
+"""Name of a setting -> its values; empty: a number or a duration."""
 _WORDS: Final = frozenset(name for name, values in _CHOICES.items() if values)
 _MOST_US: Final = DAY_US
+_DIGITS: Final = 10
 
 
 @click.group(cls=Group)
@@ -145,7 +147,8 @@ async def set_(cluster: Cluster, settings: Sequence[str], dry_run: bool, as_json
     other broker takes over by itself. `read_only_behind=30s`: new messages are refused while every
     copy is further behind than this; `off`: never. `lease=3s`: a member takes over so long after
     the last word of the primary. `silent=2s`: a follower that is silent for so long is removed from
-    the members, and sends go on; at most four fifths of the lease.
+    the members, and sends go on; at most four fifths of the lease. `copies=2`: new messages are
+    refused while fewer copies count, the primary's included.
     """
     given = _read(settings)
     await cluster.record()
@@ -196,6 +199,8 @@ def _read(texts: Sequence[str]) -> dict[str, Any]:
             found[name] = Failover(_one_of(name, value))
         elif name == "copy":
             found[name] = Copying(_one_of(name, value))
+        elif name == "copies":
+            found[name] = _count(name, value)
         else:
             found[f"{name}_us"] = _duration(name, value)
     return found
@@ -207,6 +212,13 @@ def _one_of(name: str, value: str) -> str:
         like = near(value, choices) or f": use {', '.join(choices)}"
         raise click.UsageError(f"{name} cannot be {value!r}{like}", click.get_current_context())
     return value
+
+
+def _count(name: str, value: str) -> int:
+    if not (value.isascii() and value.isdecimal() and len(value) < _DIGITS):
+        text = f"{name} cannot be {value!r}: it is not a number"
+        raise click.UsageError(text, click.get_current_context())
+    return int(value)
 
 
 def _duration(name: str, value: str) -> int:
@@ -226,6 +238,8 @@ def _duration(name: str, value: str) -> int:
 def _shown(settings: GroupSettings, name: str) -> str:
     if name == "read_only_behind" and not settings.read_only_behind_us:
         return "off"
+    if name == "copies":
+        return str(settings.copies)
     if name in _WORDS:
         return str(getattr(settings, name).value)
     return write_duration(getattr(settings, f"{name}_us"))

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta, Raw
 
-from ternmq.cluster.coordination.record import BadRecord
+from ternmq.cluster.coordination.record import MAX_MEMBERS, BadRecord
 from ternmq.model.errors import InvalidName
 from ternmq.model.specs import check_name
 from ternmq.model.types import Epoch, Position
@@ -66,6 +66,8 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
             0: never.
         lease_us: How long after the last word of the primary a member may take over. The primary
             asks for it, and relies only on what a member has promised.
+        copies: Number of copies, the primary's included, that must be recorded for new messages to
+            be taken and answered. 1: the primary goes on alone.
         silent_us: How long after its last word a member is taken out of the members.
         kept: Fields of later versions, packed, by name.
     """
@@ -75,6 +77,7 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     read_only_behind_us: int = 0
     lease_us: int = 3_000_000
     silent_us: int = 2_000_000
+    copies: int = 1
     kept: Mapping[str, bytes] = {}
 
 
@@ -92,6 +95,12 @@ def problem_of(settings: GroupSettings) -> str:
             f"silent cannot be {write_duration(silent_us)}: with a lease of "
             f"{write_duration(lease_us)} it is at least {write_duration(LEAST_SILENT_US)} and at "
             f"most {write_duration(most_us)}"
+        )
+    if not 1 <= settings.copies <= MAX_MEMBERS:
+        return f"copies cannot be {settings.copies}: it is at least 1 and at most {MAX_MEMBERS}"
+    if settings.copies > 1 and settings.copy is Copying.ASYNCHRONOUS:
+        return (
+            f"copies cannot be {settings.copies} with copy=asynchronous: no follower counts there"
         )
     return ""
 
@@ -134,6 +143,7 @@ class _Form(msgspec.Struct, frozen=True, kw_only=True):
     read_only_behind_us: Annotated[int, Meta(ge=0, le=_DAY_US)] = 0
     lease_us: int = 3_000_000
     silent_us: int = 2_000_000
+    copies: int = 1
 
 
 _KNOWN: Final = frozenset(_Form.__struct_fields__)
@@ -188,6 +198,7 @@ def unpack_settings(value: bytes) -> GroupSettings:
         read_only_behind_us=form.read_only_behind_us,
         lease_us=form.lease_us,
         silent_us=form.silent_us,
+        copies=form.copies,
         kept=kept,
     )
     if problem := problem_of(settings):

@@ -163,10 +163,19 @@ class Reign:
         )
 
     @property
+    def copies(self) -> int:
+        """Number of copies that are recorded, whatever becomes of a change on its way; 0: deposed.
+
+        This broker's is one of them.
+        """
+        if self.deposed:
+            return 0
+        return min(len(self.record.members), len(self._pending or self.record.members))
+
+    @property
     def takes_strict(self) -> bool:
         """Whether at least two copies are recorded, whatever becomes of a change on its way."""
-        fewest = min(len(self.record.members), len(self._pending or self.record.members))
-        return not self.deposed and fewest > 1
+        return self.copies > 1
 
     # -- the members ------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ternmq.broker.ledger.copies import REASONS
 from ternmq.server.telemetry.families import Numbers, counter, gauge, gauge_by
 from ternmq.wire.control import FollowerInfo
 
@@ -93,12 +94,26 @@ def group_families(figures: GroupFigures) -> Iterator[Numbers]:
     )
 
 
-def primary_families(takes_strict: bool, followers: Sequence[FollowerInfo]) -> Iterator[Numbers]:
-    """Yield the families of a broker that leads."""
+def primary_families(
+    takes_strict: bool, reason: str, followers: Sequence[FollowerInfo]
+) -> Iterator[Numbers]:
+    """Yield the families of a broker that leads.
+
+    Args:
+        takes_strict: Whether strict topics take messages.
+        reason: Why no topic does, a word of ``REASONS``; empty: they do.
+        followers: Those that are known.
+    """
     yield gauge(
         "cluster_takes_strict",
         "1: topics of durability `strict` take messages, because two copies are recorded; else 0.",
         int(takes_strict),
+    )
+    yield gauge_by(
+        "cluster_writes_closed",
+        "1 for the reason why the broker group refuses new messages as ReadOnly; else 0.",
+        ("reason",),
+        [((one,), int(one == reason)) for one in REASONS],
     )
     for name, text, numbers in (
         (

@@ -313,7 +313,8 @@ class Primary:
         """Move the commit mark, and let what waits for the lease leave if it may."""
         if self._core.failure is None:
             mark = self.reign.commit_mark(self._journal.durable)
-            self._core.commit(mark, strict=self.reign.takes_strict)
+            needed = self._core.broker.ledger.copies.needed
+            self._core.commit(mark, strict=self.reign.copies >= max(2, needed))
             if self._shut and self.may_answer():
                 self._core.touch()
 
@@ -415,6 +416,12 @@ class Primary:
         """
         self._settings = settings
         self.reign.heed(settings)
+
+    def need(self, copies: int) -> None:
+        """Set how many copies answers about new messages need; 1: those that are members."""
+        if copies != self._core.broker.ledger.copies.needed:
+            self._core.broker.ledger.copies.needed = copies
+            self.acknowledged()
 
     def wait_for_copies(self, *, synchronous: bool) -> None:
         """Set whether followers may be members. On a change all of them come again."""

@@ -162,6 +162,8 @@ def test_fields_of_later_versions_are_kept() -> None:
         msgspec.msgpack.encode({"format": 1, "silent_us": 2_400_001}),
         msgspec.msgpack.encode({"format": 1, "silent_us": 499_999}),
         msgspec.msgpack.encode({"format": 1, "lease_us": 1_000_000}),
+        msgspec.msgpack.encode({"format": 1, "copies": 0}),
+        msgspec.msgpack.encode({"format": 1, "copies": 2, "copy": "asynchronous"}),
         msgspec.msgpack.encode({"format": 1, "more": "x" * 5000}),
     ],
 )

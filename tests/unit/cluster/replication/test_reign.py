@@ -77,6 +77,7 @@ class World:
         self.now += int(seconds * SECOND)
 
     def strict(self) -> str:
+        assert self.reign.takes_strict == (self.reign.copies > 1)
         return "taken" if self.reign.takes_strict else "refused"
 
     def wants(self) -> tuple[Member, ...] | None:
