@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec import UNSET
+
 from ternmq.model.errors import (
     InvalidRequest,
     NotABroker,
@@ -26,6 +28,7 @@ from ternmq.model.errors import (
     TernMQError,
     UnsupportedVersion,
 )
+from ternmq.record.batch.compress import CompressionError, inflate_frame
 from ternmq.wire import bodies, control, frames
 from ternmq.wire.bodies import Ack, Bytes, Marks
 from ternmq.wire.commands import Command
@@ -56,13 +59,15 @@ class FollowerStream:
     Attributes:
         state: OPENING, OPEN or CLOSED.
         followed: The primary's answer to FOLLOW; None before it came.
+        saved_bytes: How many bytes fewer came than they have inflated.
     """
 
-    __slots__ = ("_opening", "_reader", "followed", "state")
+    __slots__ = ("_opening", "_reader", "followed", "saved_bytes", "state")
 
     def __init__(self) -> None:
         self.state = State.OPENING
         self.followed: Followed | None = None
+        self.saved_bytes = 0
         self._opening = bytearray()  # what came before the answer was whole
         self._reader = FrameReader(_ANSWER_BYTES)
 
@@ -169,7 +174,7 @@ class FollowerStream:
     def _pushed(self, frame: Frame) -> Refusal | Bytes | Marks | Resign:
         if frame.flags == PUSH:
             if frame.command == Command.BYTES:
-                return bodies.unpack_bytes(frame.body)
+                return self._inflated(bodies.unpack_bytes(frame.body))
             if frame.command == Command.MARKS:
                 marks = bodies.unpack_marks(frame.body)
                 _check_promise(marks.lease_ms, states=self.states_promises)
@@ -180,6 +185,27 @@ class FollowerStream:
                 self.state = State.CLOSED
                 return Refusal(Command.FOLLOW, 0, bodies.unpack_refusal(frame.body))
         raise ProtocolError(f"a frame of command {frame.command} is no part of a stream")
+
+    def _inflated(self, sent: Bytes) -> Bytes:
+        """Return a BYTES as it was before it was compressed.
+
+        Raises:
+            ProtocolError: It must not be compressed, is damaged, or is larger than a frame may be.
+        """
+        size = sent.inflated
+        if not size:
+            return sent
+        assert self.followed is not None
+        if self.followed.compress is UNSET:
+            raise ProtocolError("a BYTES is compressed, and that was not agreed")
+        if size > self._reader.max_bytes:
+            raise ProtocolError(f"a BYTES of {size} bytes, at most {self._reader.max_bytes}")
+        try:
+            records = inflate_frame(sent.records, size)
+        except CompressionError as error:
+            raise ProtocolError(f"a BYTES that cannot be inflated: {error}") from error
+        self.saved_bytes += size - len(sent.records)
+        return Bytes(sent.position, sent.epoch, records)
 
 
 class PrimaryStream:
@@ -219,10 +245,18 @@ class PrimaryStream:
         self.state = State.CLOSED
         return refusal(Command.FOLLOW, self._id, error)
 
-    def bytes_head(self, position: int, epoch: int, record_bytes: int) -> bytes:
-        """Return a frame of BYTES up to its records, which are written behind it."""
+    def bytes_head(self, position: int, epoch: int, record_bytes: int, inflated: int = 0) -> bytes:
+        """Return a frame of BYTES up to its records, which are written behind it.
+
+        Args:
+            position: Of the first record.
+            epoch: Of the reign.
+            record_bytes: Number of bytes that are written behind it.
+            inflated: Number of bytes of records in them; 0: they are not compressed.
+        """
         size = bodies.BYTES.size + record_bytes
-        return frames.head(Command.BYTES, PUSH, 0, size) + bodies.bytes_head(position, epoch)
+        head = bodies.bytes_head(position, epoch, inflated)
+        return frames.head(Command.BYTES, PUSH, 0, size) + head
 
     def marks(self, marks: Marks) -> bytes:
         """Return a frame of MARKS; in version 1 of the stream without ``lease_ms``."""

@@ -152,6 +152,11 @@ class Copier:
         return control.Checkpoint(last.position, last.epoch, last.crc)
 
     @property
+    def saved_bytes(self) -> int:
+        """How many bytes compression has saved on this connection."""
+        return self._stream.saved_bytes
+
+    @property
     def first(self) -> Position:
         """Where the copy begins."""
         return Position(min(int(name[:20]) for name in self.disk.names("journal")))
@@ -180,6 +185,8 @@ class Sender:
         self.bytes = 0
         self.ended = False
         self.session = ClientSession()
+        self.shrinks = False
+        """Whether what it sends can be compressed."""
         self._sequence = 0
         self._producer = secrets.randbits(63)
         self._writer: asyncio.StreamWriter
@@ -206,7 +213,7 @@ class Sender:
 
     def send(self, size: int = 100, topic: str = "t") -> int:
         """Send a message; return the id of the request."""
-        row = Row(secrets.token_bytes(size))
+        row = Row(bytes(size) if self.shrinks else secrets.token_bytes(size))
         batch = encode(
             [row], topic_seed=topic_seed(topic), producer_id=self._producer,
             first_sequence=self._sequence, born_us=time.time_ns() // 1000,

@@ -71,7 +71,7 @@ _WIDER = frozenset({"STATUS answer"})
 fields are left out, and every reader of msgpack takes both forms."""
 
 
-_SINCE_2 = frozenset({"lease_ms", "promise_ms"})
+_SINCE_2 = frozenset({"lease_ms", "promise_ms", "inflated"})
 """Fields of a stream that are 0 in its version 1."""
 
 

@@ -19,6 +19,7 @@ from ternmq.model.errors import (
     UnsupportedVersion,
 )
 from ternmq.model.types import NO_POSITION
+from ternmq.record.batch.compress import compress_frame
 from ternmq.wire import bodies, control, frames
 from ternmq.wire.commands import STREAM, Command
 from ternmq.wire.frames import ANSWER, ONE_WAY, PUSH
@@ -132,6 +133,69 @@ def test_the_largest_follow_fits_the_first_frame():
     assert opening.follow == largest
     with pytest.raises(InvalidRequest, match="at most 4096"):
         FollowerStream().follow(msgspec.structs.replace(largest, token="t" * 4000))
+
+
+# ------------------------------------------------------------------------------ compressed
+
+
+def packed_pair() -> tuple[FollowerStream, PrimaryStream]:
+    follower, primary = FollowerStream(), PrimaryStream(1)
+    followed = msgspec.structs.replace(FOLLOWED, compress="zstd")
+    assert follower.receive(primary.answer(followed)) == [followed]
+    return follower, primary
+
+
+def sent_packed(primary: PrimaryStream, data: bytes, inflated: int) -> bytes:
+    return primary.bytes_head(8, 7, len(data), inflated) + data
+
+
+def test_compressed_records_come_as_they_were():
+    follower, primary = packed_pair()
+    records = b"message " * 1000
+    frame = compress_frame(records)
+    data = sent_packed(primary, frame, len(records)) + sent_packed(primary, records, 0)
+    assert follower.receive(data) == [bodies.Bytes(8, 7, records)] * 2
+    assert follower.saved_bytes == len(records) - len(frame)
+
+
+def test_compression_must_have_been_agreed():
+    follower, primary = pair()
+    records = b"message " * 1000
+    with pytest.raises(ProtocolError, match="not agreed"):
+        follower.receive(sent_packed(primary, compress_frame(records), len(records)))
+
+
+@pytest.mark.parametrize("change", range(12))
+def test_a_damaged_frame_is_refused(change):
+    """Damage that zstd does not notice is noticed by the records' own checksums."""
+    follower, primary = packed_pair()
+    records = b"message " * 1000
+    frame = bytearray(compress_frame(records))
+    frame[change] ^= 0x55
+    with contextlib.suppress(ProtocolError):
+        (event,) = follower.receive(sent_packed(primary, bytes(frame), len(records)))
+        assert isinstance(event, bodies.Bytes)
+        assert len(event.records) == len(records)
+    for data in (b"x", bytes(frame[:-3]), compress_frame(records) + b"x", bytes(100)):
+        follower, primary = packed_pair()
+        with pytest.raises(ProtocolError, match="cannot be inflated"):
+            follower.receive(sent_packed(primary, data, len(records)))
+
+
+@pytest.mark.parametrize("size", [1, 7999, 8001, 1 << 20])
+def test_a_frame_that_has_another_size_than_it_says_is_refused(size):
+    follower, primary = packed_pair()
+    with pytest.raises(ProtocolError, match="cannot be inflated"):
+        follower.receive(sent_packed(primary, compress_frame(b"message " * 1000), size))
+
+
+def test_nothing_larger_than_a_frame_may_be_is_inflated():
+    follower, primary = packed_pair()
+    size = FOLLOWED.segment_bytes + 65_537
+    frame = compress_frame(bytes(size))
+    assert len(frame) < 1000
+    with pytest.raises(ProtocolError, match="at most"):
+        follower.receive(sent_packed(primary, frame, size))
 
 
 # ------------------------------------------------------------------------------ refusals, ends

@@ -51,6 +51,7 @@ class CopyFigures:
         heard_s: Time since the primary was heard; None: it was not heard yet.
         connected: Whether it follows now.
         syncs: Syncs of the copy since this process began to follow.
+        saved_bytes: Bytes that compression has saved on the way here since then.
     """
 
     written: int = 0
@@ -60,6 +61,7 @@ class CopyFigures:
     heard_s: float | None = None
     connected: bool = False
     syncs: int = 0
+    saved_bytes: int = 0
 
 
 def group_families(figures: GroupFigures) -> Iterator[Numbers]:
@@ -177,3 +179,8 @@ def follower_families(figures: CopyFigures) -> Iterator[Numbers]:
     heard = [] if figures.heard_s is None else [((), figures.heard_s)]
     yield gauge_by("copy_heard_seconds", "Seconds since the primary was heard.", (), heard)
     yield counter("copy_syncs", "Syncs of this copy since the broker follows.", figures.syncs)
+    yield counter(
+        "copy_saved_bytes",
+        "Bytes that compression has saved on the way from the primary since the broker follows.",
+        figures.saved_bytes,
+    )

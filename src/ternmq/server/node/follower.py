@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, cast
 
+from msgspec import UNSET
+
 from ternmq.cluster.coordination.group import Presence
 from ternmq.cluster.coordination.loss import Loss
 from ternmq.cluster.coordination.record import Floor, Reach
@@ -113,7 +115,7 @@ class Replica:
         """Broker time that the primary told last, and when."""
         self._heard_us: int | None = None
         self._primary_end = 0
-        self._syncs = 0
+        self._syncs = self._saved_bytes = 0
 
     # -- the folder -------------------------------------------------------------------------------
 
@@ -274,6 +276,7 @@ class Replica:
         finally:
             stream.end("")
             await _surely(stream.idle.wait())  # no job works on the copy any more
+            self._saved_bytes += stream.saved_bytes
             self._stream = None
 
     def _checkpoints(self) -> Sequence[Checkpoint]:
@@ -300,6 +303,7 @@ class Replica:
             checkpoints=[Told(*one) for one in checkpoints],
             lacking=self._lacking,
             software=f"ternmq {__version__}",
+            compress=("zstd",) if settings.compress_stream else UNSET,
         )
 
     def _tls(self, there: Presence) -> ssl.SSLContext | None:
@@ -342,6 +346,7 @@ class Replica:
             heard_s=None if heard_us is None else max(0, self.now_us() - heard_us) / 1e6,
             connected=following is not None,
             syncs=self._syncs,
+            saved_bytes=self._saved_bytes + (0 if stream is None else stream.saved_bytes),
         )
 
     def lacks(self, broker: str, epoch: Epoch, why: str) -> None:
@@ -418,6 +423,11 @@ class _Stream(asyncio.Protocol):
     def epoch(self) -> int:
         """The epoch that is followed; 0: the stream has not begun."""
         return 0 if self.following is None else self.following.epoch
+
+    @property
+    def saved_bytes(self) -> int:
+        """How many bytes fewer came than they have inflated."""
+        return self._stream.saved_bytes
 
     # -- the connection ---------------------------------------------------------------------------
 

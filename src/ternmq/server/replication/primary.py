@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from msgspec import UNSET
+
 from ternmq.cluster.coordination.record import Leadership, Member
 from ternmq.cluster.replication.follower import Acknowledgement, Kind
 from ternmq.cluster.replication.outgoing import Outgoing, Wanted
@@ -272,6 +274,7 @@ class Primary:
             silent_us=self._settings.silent_us,
             now_us=now_us,
             software=f"ternmq {__version__}",
+            compress="zstd" if version > 1 and _compresses(follow) else UNSET,
         )
         kind = Kind(follow.kind) if self._synchronous else Kind.BACKUP
         follower = self.reign.came(follow.broker, follow.incarnation, kind, now_us)
@@ -477,6 +480,15 @@ class Primary:
             self._deposed = True
             log.warning("this broker is not the primary any more: %s", why)
             self._on_deposed(why)
+
+
+def _compresses(follow: Follow) -> bool:
+    """Return whether a stream is compressed: never one for whose acknowledgement answers wait."""
+    return (
+        follow.kind == Kind.BACKUP.value
+        and follow.compress is not UNSET
+        and "zstd" in follow.compress
+    )
 
 
 def _printable(why: str) -> str:

@@ -2,7 +2,7 @@
 
 Ruler (all of them are sent without an answer)::
 
-    BYTES           0  u64 position, u32 epoch, u32 0
+    BYTES           0  u64 position, u32 epoch, u32 inflated
                    16  records, one after the other, to the end of the frame
     MARKS           0  u32 epoch, u32 lease_ms
                     8  u64 end, u64 durable, u64 commit, u64 first
@@ -13,8 +13,10 @@ Ruler (all of them are sent without an answer)::
                    40  u64 echo
 
 The records of BYTES are the journal's, whole, from ``position`` on; of a PAD only the header is
-sent. They have at most 1 MiB together, unless it is one record that is larger. ``sent_at`` is a
-time of the primary's clock in µs, which nobody but the primary understands; ``echo`` is the newest
+sent. They have at most 1 MiB together, unless it is one record that is larger. If ``inflated`` is
+not 0, they are one zstd frame with so many bytes of records, which must have been agreed. In
+version 1, it is 0. ``sent_at`` is a time of the primary's clock in µs, which nobody but the primary
+understands; ``echo`` is the newest
 one that the follower received. In version 1 of the stream, ``lease_ms`` and ``promise_ms`` are 0.
 
 Both sides check lengths, reserved bytes and positions, which are below 2^63. What breaks a rule
@@ -39,11 +41,15 @@ _POSITIONS: Final = 1 << 63
 
 
 class Bytes(NamedTuple):
-    """A BYTES: records of the journal from ``position`` on, in the reign of ``epoch``."""
+    """A BYTES: records of the journal from ``position`` on, in the reign of ``epoch``.
+
+    ``inflated``: number of bytes that they have when they are inflated; 0: they are not compressed.
+    """
 
     position: int
     epoch: int
     records: bytes
+    inflated: int = 0
 
 
 class Marks(NamedTuple):
@@ -78,22 +84,22 @@ class Ack(NamedTuple):
     promise_ms: int
 
 
-def bytes_head(position: int, epoch: int) -> bytes:
+def bytes_head(position: int, epoch: int, inflated: int = 0) -> bytes:
     """Return the body of a BYTES up to its records."""
-    return BYTES.pack(position, epoch, 0)
+    return BYTES.pack(position, epoch, inflated)
 
 
 def unpack_bytes(body: bytes) -> Bytes:
-    """Return the decoded body of a BYTES; its records are not parsed.
+    """Return the decoded body of a BYTES; its records are neither inflated nor parsed.
 
     Raises:
         ProtocolError: The body has another layout, or there are no records.
     """
     answer_at_least(body, BYTES)
-    position, epoch, zero = BYTES.unpack_from(body)
-    if zero or position >= _POSITIONS or len(body) == BYTES.size:
-        raise ProtocolError("a BYTES without records, without a position, or with bytes 12-15 set")
-    return Bytes(position, epoch, body[BYTES.size :])
+    position, epoch, inflated = BYTES.unpack_from(body)
+    if position >= _POSITIONS or len(body) == BYTES.size:
+        raise ProtocolError("a BYTES without records, or without a position")
+    return Bytes(position, epoch, body[BYTES.size :], inflated)
 
 
 def pack_marks(marks: Marks) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from ternmq.model.errors import InvalidName
 from ternmq.model.specs import check_name
@@ -32,6 +32,7 @@ MAX_SEGMENT_BYTES: Final = 4 << 30
 Kind = Literal["member", "synced", "backup"]
 FOLLOWER_KINDS: Final[tuple[Kind, ...]] = ("member", "synced", "backup")
 
+_Codecs = Annotated[tuple[Annotated[str, Meta(max_length=20)], ...], Meta(max_length=8)]
 _BrokerName = Annotated[str, Meta(min_length=1, max_length=127)]
 _Place = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _Epoch = Annotated[int, Meta(ge=1, le=2**32 - 1)]
@@ -89,6 +90,9 @@ class Follow(Body, frozen=True, kw_only=True, omit_defaults=False):
     A primary of this epoch to which a member says so is not the primary any more. 0: none."""
     software: Line = ""
     """Name and version of the follower's software, such as ``ternmq 0.1``; for display only."""
+    compress: _Codecs | UnsetType = UNSET
+    """Ways to compress BYTES that the follower asks for, such as `zstd`; since version 2. A primary
+    heeds it only for a follower of kind `backup`."""
 
     def __post_init__(self) -> None:
         """Check the names.
@@ -140,6 +144,8 @@ class Followed(Body, frozen=True, kw_only=True, omit_defaults=False):
     acknowledgements until the first MARKS has come."""
     software: Line = ""
     """Name and version of the primary's software; for display only."""
+    compress: Literal["zstd"] | UnsetType = UNSET
+    """How BYTES may be compressed; left out: they are not."""
 
     def __post_init__(self) -> None:
         """Check what no primary says.
