@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -23,6 +24,13 @@ from ternmq.cluster.coordination.wishes import Change, Order
 TOKEN: Final = "0123456789abcdef" * 2
 PATIENCE_S: Final = 20.0
 T = TypeVar("T")
+
+
+def free_port() -> int:
+    """Return a port that nobody uses now."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
 
 
 class Broker(ServerProcess):
@@ -55,21 +63,22 @@ class BrokerGroup:
         hosts = ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
         return f"ternmq://admin:{TOKEN}@{hosts}"
 
-    def start(self, name: str, *, alone: bool = False) -> None:
-        """Start a broker, at the port that it had."""
+    def start(self, name: str, *, alone: bool = False, http: str = "off", **more: str) -> None:
+        """Start a broker, at the port that it had; ``more`` are settings of it."""
         folder = self._path / name
         given = {
             "TERNMQ_ADMIN_TOKEN": TOKEN, "TERNMQ_SEGMENT": "256MiB", "TERNMQ_LOG_LEVEL": "info",
             "TERNMQ_RETENTION_WATERMARK": "0.98", "TERNMQ_NAME": name,
             "TERNMQ_CREATE_TOPICS": "true",
         }  # fmt: skip
+        given |= {f"TERNMQ_{key.upper()}": value for key, value in more.items()}
         if not alone:
             given |= {"TERNMQ_CLUSTER": self._cluster, "TERNMQ_CLUSTER_TOKEN": TOKEN}
         folder.mkdir(exist_ok=True)
         with (folder / "log").open("a") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "ternmq", "serve", "--data", str(folder / "data"),
-                 "--listen", f"127.0.0.1:{self._ports.get(name, 0)}", "--http", "off"],
+                 "--listen", f"127.0.0.1:{self._ports.get(name, 0)}", "--http", http],
                 stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, **given},
             )  # fmt: skip
         assert process.stdout is not None

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sys
 import time
+import urllib.request
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -22,8 +23,10 @@ from broker_kit import CLIENTS as BROKER_CLIENTS
 from broker_kit import client, figures_of, ready, started
 from core_kit import Figures, Measurement, Settings, Target, folder
 from core_machine import raw_disk
-from group_kit import brokers
+from group_kit import BrokerGroup, brokers, free_port
 from runner import Suite, run
+
+import ternmq.sync
 
 CLIENTS: Final = Path(__file__).with_name("replication_clients.py")
 SECONDS: Final = 5.0
@@ -126,6 +129,64 @@ def catch_up(settings: Settings, *, size: int, mib: int) -> Figures:
     }
 
 
+def backup(settings: Settings, *, kind: int) -> Figures:
+    """Let an empty backup copy what there is, as it is and compressed, in turns."""
+    mib = 16 if settings.quick else 256
+    found: Figures = {}
+    with folder(settings) as path:
+        group = BrokerGroup(path, ("a",))
+        try:
+            group.start("a")
+            group.wait("a", 1)
+            client(group.url, "fill", CLIENTS, mib=mib, size=1024, kind=kind)
+            with ternmq.sync.connect(group.url) as admin:
+                for name, compressed in (("plain", False), ("compressed", True)):
+                    found |= _backup(group, admin, name, compressed=compressed)
+        finally:
+            group.close()
+    found["wire_share"] = found["compressed_wire_mib"] / found["plain_wire_mib"]
+    found["more_cpu_ms_per_mib"] = sum(
+        (found[f"compressed_{one}_cpu_s"] - found[f"plain_{one}_cpu_s"]) * 1e3 / mib
+        for one in ("primary", "backup")
+    )
+    return found
+
+
+def _backup(
+    group: BrokerGroup, admin: ternmq.sync.Client, name: str, *, compressed: bool
+) -> Figures:
+    """Start an empty backup, and wait until it has everything."""
+    http = f"127.0.0.1:{free_port()}"
+    primary = group.running["a"]
+    used = primary.cpu_s()
+    began = time.perf_counter()
+    group.start(name, http=http, follower="backup", compress_stream=str(compressed).lower())
+    begun = group.running[name].cpu_s()
+    while True:
+        status = admin.admin.status()
+        copied = [one for one in status.broker_group.followers if one.broker == name]
+        if copied and copied[0].connected and not copied[0].behind_bytes:
+            break
+        if time.perf_counter() - began > 120:
+            raise TimeoutError(f"{name} is still behind: {status.broker_group}")
+        time.sleep(0.02)
+    took = time.perf_counter() - began
+    text = urllib.request.urlopen(f"http://{http}/metrics").read().decode()
+    saved = next(
+        float(line.split()[1])
+        for line in text.splitlines()
+        if line.startswith("ternmq_copy_saved_bytes_total ")
+    )
+    figures: Figures = {
+        f"{name}_took_s": took,
+        f"{name}_primary_cpu_s": primary.cpu_s() - used,
+        f"{name}_backup_cpu_s": group.running[name].cpu_s() - begun,
+        f"{name}_wire_mib": (status.journal_end - status.journal_first - saved) / (1 << 20),
+    }
+    group.running.pop(name).process.kill()
+    return figures
+
+
 def _sends(
     about: str, targets: tuple[Target, ...], connections: int, in_flight: int
 ) -> Measurement:
@@ -169,6 +230,14 @@ SUITE: Final = Suite(
             "catch-up-100", "the same, messages of 100 bytes",
             partial(catch_up, size=100, mib=128),
             (Target("mib_per_s", 80.0, at_least=True),), {"body_bytes": 100},
+        ),
+        Measurement(
+            "backup-json", "a backup copies messages of JSON, as they are and compressed",
+            partial(backup, kind=1), (Target("wire_share", 0.5),), {"body_bytes": 1024},
+        ),
+        Measurement(
+            "backup-random", "the same, of random bytes",
+            partial(backup, kind=2), (Target("wire_share", 1.0),), {"body_bytes": 1024},
         ),
     ),
 )  # fmt: skip

@@ -8,6 +8,9 @@ prints "ready" when it is at it, and one JSON object of figures at its end.
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import random
 import time
 
 from broker_clients import TOPIC, Figures, main_of, percentile
@@ -46,9 +49,34 @@ async def pauses(url: str, seconds: float) -> Figures:
     }
 
 
-async def fill(url: str, mib: int, size: int) -> Figures:
-    """Send messages of one size, by ``send_many``."""
-    batch = [ternmq.Message(b"x" * size) for _ in range(max(1, (1 << 20) // size))]
+def _order(number: int, size: int) -> bytes:
+    """Return a body of JSON as programs send it: the same names, other values."""
+    chance = random.Random(number)
+    lines = [
+        {"article": f"A-{chance.randrange(10**6):06}", "count": chance.randrange(20),
+         "price": round(chance.random() * 100, 2), "warehouse": chance.choice(("north", "south"))}
+        for _ in range(1 + size // 80)
+    ]  # fmt: skip
+    text = json.dumps({"order": number, "customer": chance.randrange(10**5), "lines": lines})
+    return text.encode()[:size]
+
+
+async def fill(url: str, mib: int, size: int, kind: int = 0) -> Figures:
+    """Send messages of one size, by ``send_many``.
+
+    Args:
+        url: Of the brokers.
+        mib: Bytes of bodies.
+        size: Of a body.
+        kind: 0: all the same; 1: JSON; 2: random bytes.
+    """
+    count = max(1, (1 << 20) // size)
+    bodies = {
+        0: [b"x" * size] * count,
+        1: [_order(at, size) for at in range(count)],
+        2: [os.urandom(size) for _ in range(count)],
+    }[kind]
+    batch = [ternmq.Message(one) for one in bodies]
     async with ternmq.connect(url, timeout=60.0) as client:
         print("ready", flush=True)
         began = time.perf_counter()

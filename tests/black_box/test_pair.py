@@ -255,6 +255,27 @@ def test_nobody_waits_for_a_backup_and_it_never_leads(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(240)
+def test_a_backup_may_ask_for_a_compressed_stream(tmp_path: Path) -> None:
+    """It begins behind, and goes on while more comes."""
+    with Pair(tmp_path, names=("a",), http=True) as pair:
+        made(pair, "orders")
+        with ternmq.sync.connect(pair.url, timeout=DEADLINE) as client:
+            for number in range(20):
+                client.send("orders", {"n": number, "text": "shrinks " * 1000})
+            backup = pair.add("b", follower="backup", compress_stream="true")
+            backup.start()
+            saved = "ternmq_copy_saved_bytes_total"
+            wait_until(lambda: backup.metric(saved) > 20 * 7000, "what was there came compressed")
+            before = backup.metric(saved)
+            for number in range(20, 40):
+                client.send("orders", {"n": number, "text": "shrinks " * 1000})
+            wait_until(lambda: backup.metric(saved) > before + 20 * 6000, "so does the rest")
+            wait_until(lambda: backup.metric("ternmq_copy_behind_bytes") == 0, "it has all")
+        assert backup.metric("ternmq_copy_written") > 40 * 8000
+        assert "cannot be followed" not in backup.log
+
+
+@pytest.mark.timeout(240)
 def test_a_strict_topic_takes_messages_only_while_there_are_two_copies(tmp_path: Path) -> None:
     with Pair(tmp_path) as pair:
         made(pair, "plain")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import threading
 import time
@@ -166,7 +167,8 @@ def test_a_pair_is_well(cli: CommandLine, pair: Others) -> None:
     assert found["committed"] == {"epoch": 1, "position": 12_345}
     assert found["since"] == "2023-11-14T22:13:20.000Z"
     assert found["settings"] == {
-        "failover": "automatic", "copy": "synchronous", "read_only_behind_s": 0.0
+        "failover": "automatic", "copy": "synchronous", "read_only_behind_s": 0.0,
+        "lease_s": 3.0, "silent_s": 2.0, "copies": 1,
     }  # fmt: skip
     assert cli("broker", "list").rows == [
         ["main", "a", "primary", "host-a:7117", "ternmq", "1.0"],
@@ -249,21 +251,48 @@ def test_settings_are_changed(cli: CommandLine, pair: Others) -> None:
     assert cli("cluster", "set", *new).err == "broker group main has these settings already\n"
     done = cli("cluster", "set", "read_only_behind=off", "--json").json
     assert (done["done"], done["after"]["read_only_behind_s"]) == (True, 0.0)
+    times = cli("cluster", "set", "lease=1s", "silent=600ms")
+    assert times.out.splitlines() == ["lease: 3s -> 1s", "silent: 2s -> 600ms"]
+    shown = cli("cluster", "status").out
+    assert re.search(r"(?m)^lease +1s$", shown)
+    assert re.search(r"(?m)^silent +600ms$", shown)
+
+
+def test_more_copies_than_there_are(cli: CommandLine, pair: Others) -> None:
+    together = ("copies=3", "copy=asynchronous")
+    assert "no follower counts there" in cli("cluster", "set", *together, code=2).err
+    assert cli("cluster", "set", "copies=3").out == "copies: 1 -> 3\n"
+    found = cli("cluster", "status", "--json").json
+    assert (found["well"], found["settings"]["copies"]) == (False, 3)
+    shown = cli("cluster", "status").out
+    assert shown.startswith("two copies: a (primary), b; new messages are refused until 3 copies")
+    assert re.search(r"(?m)^messages +refused \(ReadOnly\): 2 of 3 copies$", shown)
+    cli("cluster", "set", "copies=2")
+    assert cli("cluster", "status", "--json").json["well"] is True
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         ("failovr=reads", "there is no setting 'failovr'; did you mean failover?"),
-        ("x=reads", "there are failover, copy, read_only_behind"),
+        ("x=reads", "there are failover, copy, read_only_behind, lease, silent, copies"),
         ("failover=red", "failover cannot be 'red'; did you mean reads?"),
         ("copy=", "copy cannot be '': use synchronous, asynchronous"),
         ("read_only_behind=30", "it is not a duration"),
         ("read_only_behind=2d", "it is more than a day"),
         ("failover", "'failover' is not NAME=VALUE"),
+        ("lease=off", "lease cannot be 'off': it is not a duration"),
+        ("lease=999ms", "lease cannot be 999ms: it is at least 1s and at most 1m"),
+        ("lease=61s", "lease cannot be 61s: it is at least 1s and at most 1m"),
+        ("silent=499ms", "silent cannot be 499ms: with a lease of 3s it is at least 500ms"),
+        ("silent=2401ms", "with a lease of 3s it is at least 500ms and at most 2400ms"),
+        ("copies=0", "copies cannot be 0: it is at least 1"),
+        ("copies=all", "copies cannot be 'all': it is not a number"),
+        ("copies=65", "copies cannot be 65: it is at least 1 and at most 64"),
+        ("lease=1s", "silent cannot be 2s: with a lease of 1s"),
     ],
 )
-def test_settings_that_do_not_exist(cli: CommandLine, pair: Others, given: str, said: str) -> None:
+def test_settings_that_cannot_be(cli: CommandLine, pair: Others, given: str, said: str) -> None:
     assert said in cli("cluster", "set", given, code=2).err
 
 

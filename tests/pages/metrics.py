@@ -60,7 +60,7 @@ def families() -> tuple[Family, ...]:
 def _of_group() -> list[Family]:
     """Return those that only a broker of a broker group has."""
     group = GroupFigures("main", PRIMARY, 1, 2, member=True, writes_open=True, silent_s=0.0)
-    parts = group_families(group), primary_families(True, ()), follower_families(CopyFigures())
+    parts = group_families(group), primary_families(True, "", ()), follower_families(CopyFigures())
     return [numbers.family for part in parts for numbers in part]
 
 

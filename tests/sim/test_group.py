@@ -37,6 +37,9 @@ SOON = {
     "applied_above_the_commit_mark": 5,
     "views_kept_after_a_cut": 10,
     "follower_never_forgets": 5,
+    "shorter_lease_acted_on_at_once": 20,
+    "own_lease_trusted": 10,
+    "promise_not_stored": 20,
 }
 """Mutants that are noticed within so many cases; ``python -m tests.sim.group mutants`` runs all."""
 

@@ -14,7 +14,11 @@ class Rests(enum.IntEnum):
     WRITTEN = 1
     """For sends to a topic of durability ``fast``."""
     STRICT = 2
-    """For sends to a topic of durability ``strict``: the commit mark while two copies are sure."""
+    """For sends to a topic of durability ``strict``: the commit mark while two copies are sure, or
+    as many as the setting ``copies`` of the broker group needs, if that is more."""
+    COPIES = 3
+    """For sends to a topic of durability ``normal`` while that setting is more than 1: the commit
+    mark while so many copies are sure."""
 
 
 def rests_of(durability: Durability) -> Rests:

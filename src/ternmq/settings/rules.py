@@ -10,7 +10,7 @@ import msgspec
 from ternmq.model.errors import SettingsError, TernMQError
 from ternmq.model.specs import check_name
 from ternmq.settings.fields import ALL_FIELDS, LIMIT_FIELDS
-from ternmq.settings.settings import FILE, LEVELS, SEGMENT_EXTRA_BYTES, Mode, Settings
+from ternmq.settings.settings import FILE, LEVELS, SEGMENT_EXTRA_BYTES, Follower, Mode, Settings
 
 LEAST_TOKEN: Final = 16
 """Fewest characters of the token of a cluster: 64 bits in hexadecimal."""
@@ -87,7 +87,10 @@ def _check_doors(settings: Settings, said: _Said) -> None:
 
 def _check_cluster(settings: Settings, said: _Said, places: Mapping[str, str]) -> None:
     if settings.cluster is None:
-        for key in ("cluster_token", "broker_group", "follower", "cluster_ca", "advertise"):
+        for key in (
+            "cluster_token", "broker_group", "follower", "compress_stream", "cluster_ca",
+            "advertise",
+        ):  # fmt: skip
             if key in places:
                 raise SettingsError(f"{said(key)} needs cluster, the URL of the coordinator")
         return
@@ -102,6 +105,11 @@ def _check_cluster(settings: Settings, said: _Said, places: Mapping[str, str]) -
         raise SettingsError(
             f"{said('cluster')} needs a name for this broker that no other broker of the cluster "
             "has: set name"
+        )
+    if settings.compress_stream and settings.follower is not Follower.BACKUP:
+        raise SettingsError(
+            f"{said('compress_stream')} is for a broker with follower = backup: answers wait for "
+            "the others, and compression would delay them"
         )
     if settings.advertise is None and settings.listen.is_everywhere:
         raise SettingsError(

@@ -152,6 +152,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             " answer waits for this broker, and it never leads."
         ),
     ] = Follower.MEMBER
+    compress_stream: Annotated[
+        bool,
+        About(
+            "While this broker is a follower of kind `backup`, the primary compresses what it sends"
+            " to it (zstd), for a slow network. Costs time of the CPU at both brokers."
+        ),
+    ] = False
     cluster_ca: Annotated[
         str | None,
         About(

@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec import UNSET
+
 from ternmq.model.errors import (
     InvalidRequest,
     NotABroker,
@@ -26,6 +28,7 @@ from ternmq.model.errors import (
     TernMQError,
     UnsupportedVersion,
 )
+from ternmq.record.batch.compress import CompressionError, inflate_frame
 from ternmq.wire import bodies, control, frames
 from ternmq.wire.bodies import Ack, Bytes, Marks
 from ternmq.wire.commands import Command
@@ -33,8 +36,10 @@ from ternmq.wire.control import Follow, Followed, Resign
 from ternmq.wire.frames import ANSWER, ERROR, ONE_WAY, PUSH, Frame, FrameReader
 from ternmq.wire.session import FAREWELL, Refusal, State, refusal
 
-VERSIONS: Final = (control.STREAM_VERSION,)
+VERSIONS: Final = control.STREAM_VERSIONS
 """Versions of the stream that this software understands."""
+_UNSTATED: Final = 1
+"""In this version MARKS and ACK state no promise: 0 is in its place."""
 # Names of the module: looking a member up in its class takes 0.1 us (Python 3.11).
 _CLOSED: Final = State.CLOSED
 _ID: Final = 1
@@ -54,15 +59,22 @@ class FollowerStream:
     Attributes:
         state: OPENING, OPEN or CLOSED.
         followed: The primary's answer to FOLLOW; None before it came.
+        saved_bytes: How many bytes fewer came than they have inflated.
     """
 
-    __slots__ = ("_opening", "_reader", "followed", "state")
+    __slots__ = ("_opening", "_reader", "followed", "saved_bytes", "state")
 
     def __init__(self) -> None:
         self.state = State.OPENING
         self.followed: Followed | None = None
+        self.saved_bytes = 0
         self._opening = bytearray()  # what came before the answer was whole
         self._reader = FrameReader(_ANSWER_BYTES)
+
+    @property
+    def states_promises(self) -> bool:
+        """Whether MARKS and ACK state a promise; the stream is open."""
+        return self.followed is not None and self.followed.version != _UNSTATED
 
     @property
     def held_bytes(self) -> int:
@@ -83,7 +95,12 @@ class FollowerStream:
         return frame
 
     def acknowledge(self, ack: Ack) -> bytes:
-        """Return the frame of an ACK; the stream is open."""
+        """Return the frame of an ACK; the stream is open.
+
+        In version 1 of the stream, ``promise_ms`` is left out: it must be the lease of the answer.
+        """
+        if not self.states_promises:
+            ack = ack._replace(promise_ms=0)
         return frames.pack(Command.ACK, ONE_WAY, _ID, bodies.pack_ack(ack))
 
     def receive(self, data: bytes) -> list[Followed | Refusal | Bytes | Marks | Resign]:
@@ -157,15 +174,38 @@ class FollowerStream:
     def _pushed(self, frame: Frame) -> Refusal | Bytes | Marks | Resign:
         if frame.flags == PUSH:
             if frame.command == Command.BYTES:
-                return bodies.unpack_bytes(frame.body)
+                return self._inflated(bodies.unpack_bytes(frame.body))
             if frame.command == Command.MARKS:
-                return bodies.unpack_marks(frame.body)
+                marks = bodies.unpack_marks(frame.body)
+                _check_promise(marks.lease_ms, states=self.states_promises)
+                return marks
             if frame.command == Command.RESIGN:
                 return control.decode_answer(frame.body, Resign)
             if frame.command == FAREWELL:
                 self.state = State.CLOSED
                 return Refusal(Command.FOLLOW, 0, bodies.unpack_refusal(frame.body))
         raise ProtocolError(f"a frame of command {frame.command} is no part of a stream")
+
+    def _inflated(self, sent: Bytes) -> Bytes:
+        """Return a BYTES as it was before it was compressed.
+
+        Raises:
+            ProtocolError: It must not be compressed, is damaged, or is larger than a frame may be.
+        """
+        size = sent.inflated
+        if not size:
+            return sent
+        assert self.followed is not None
+        if self.followed.compress is UNSET:
+            raise ProtocolError("a BYTES is compressed, and that was not agreed")
+        if size > self._reader.max_bytes:
+            raise ProtocolError(f"a BYTES of {size} bytes, at most {self._reader.max_bytes}")
+        try:
+            records = inflate_frame(sent.records, size)
+        except CompressionError as error:
+            raise ProtocolError(f"a BYTES that cannot be inflated: {error}") from error
+        self.saved_bytes += size - len(sent.records)
+        return Bytes(sent.position, sent.epoch, records)
 
 
 class PrimaryStream:
@@ -176,12 +216,14 @@ class PrimaryStream:
 
     Attributes:
         state: GREETED, OPEN or CLOSED.
+        states_promises: Whether MARKS and ACK state a promise; set by ``answer``.
     """
 
-    __slots__ = ("_id", "_reader", "state")
+    __slots__ = ("_id", "_reader", "state", "states_promises")
 
     def __init__(self, id_: int) -> None:
         self.state = State.GREETED
+        self.states_promises = False
         self._id = id_
         self._reader = FrameReader(_ACK_BYTES)
 
@@ -194,6 +236,7 @@ class PrimaryStream:
         """Open the stream; return the frame that answers FOLLOW."""
         assert self.state is State.GREETED
         self.state = State.OPEN
+        self.states_promises = followed.version != _UNSTATED
         return frames.pack(Command.FOLLOW, ANSWER, self._id, control.encode(followed))
 
     def refuse(self, error: TernMQError) -> bytes:
@@ -202,13 +245,23 @@ class PrimaryStream:
         self.state = State.CLOSED
         return refusal(Command.FOLLOW, self._id, error)
 
-    def bytes_head(self, position: int, epoch: int, record_bytes: int) -> bytes:
-        """Return a frame of BYTES up to its records, which are written behind it."""
+    def bytes_head(self, position: int, epoch: int, record_bytes: int, inflated: int = 0) -> bytes:
+        """Return a frame of BYTES up to its records, which are written behind it.
+
+        Args:
+            position: Of the first record.
+            epoch: Of the reign.
+            record_bytes: Number of bytes that are written behind it.
+            inflated: Number of bytes of records in them; 0: they are not compressed.
+        """
         size = bodies.BYTES.size + record_bytes
-        return frames.head(Command.BYTES, PUSH, 0, size) + bodies.bytes_head(position, epoch)
+        head = bodies.bytes_head(position, epoch, inflated)
+        return frames.head(Command.BYTES, PUSH, 0, size) + head
 
     def marks(self, marks: Marks) -> bytes:
-        """Return a frame of MARKS."""
+        """Return a frame of MARKS; in version 1 of the stream without ``lease_ms``."""
+        if not self.states_promises:
+            marks = marks._replace(lease_ms=0)
         return frames.pack(Command.MARKS, PUSH, 0, bodies.pack_marks(marks))
 
     def resign(self, resign: Resign) -> bytes:
@@ -229,8 +282,20 @@ class PrimaryStream:
         for frame in self._reader.feed(data):
             if frame.command != Command.ACK or frame.flags != ONE_WAY:
                 raise ProtocolError(f"a frame of command {frame.command} is no acknowledgement")
-            found.append(bodies.unpack_ack(frame.body))
+            ack = bodies.unpack_ack(frame.body)
+            _check_promise(ack.promise_ms, states=self.states_promises)
+            found.append(ack)
         return found
+
+
+def _check_promise(promise_ms: int, *, states: bool) -> None:
+    """Check that a promise is there in the versions that have it, and only there.
+
+    Raises:
+        ProtocolError: It is not so.
+    """
+    if states != bool(promise_ms):
+        raise ProtocolError(f"bytes 4-7 of a MARKS or ACK are {promise_ms}")
 
 
 def common_version(versions: tuple[int, ...]) -> int:

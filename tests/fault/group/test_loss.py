@@ -15,6 +15,7 @@ import pytest
 import ternmq.sync
 from tests.fault.group.brokers import GROUP, Brokers, wait
 from tests.fault.group.checks import at_rest, differences, extent
+from tests.fault.group.test_coordinator import group_of
 from tests.fault.processes import DEADLINE, environment
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
@@ -100,6 +101,12 @@ def pair(memory_folder: Path) -> Iterator[Brokers]:
         yield brokers
 
 
+@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
+def each(request: pytest.FixtureRequest, memory_folder: Path) -> Iterator[Brokers]:
+    with group_of(request.param, memory_folder / "group") as (brokers, _):
+        yield brokers
+
+
 def recorded(brokers: Brokers, operator: Operator, end: int) -> bool:
     """Whether the coordinator knows that the group came further than a position."""
     found = operator.status()["committed"]
@@ -118,25 +125,26 @@ def loses_b(brokers: Brokers, operator: Operator, client: ternmq.sync.Client) ->
 
 
 @pytest.mark.timeout(240)
-def test_a_follower_that_fell_out_leads_and_the_old_primary_follows_it(pair: Brokers) -> None:
-    operator = Operator(pair)
-    with ternmq.sync.connect(pair.url, timeout=60) as client:
+def test_a_follower_that_fell_out_leads_and_the_old_primary_follows_it(each: Brokers) -> None:
+    """With each kind of database as the coordinator."""
+    operator = Operator(each)
+    with ternmq.sync.connect(each.url, timeout=60) as client:
         client.admin.create_topic("t")
         client.admin.create_group("t", "g")
         kept = send(client, "kept")
-        lost = loses_b(pair, operator, client)
-        pair.start("b")
+        lost = loses_b(each, operator, client)
+        each.start("b")
         wait(lambda: shows(operator, "b"), "b says how far its copy reaches")
-        before = pair.record()
+        before = each.record()
         said = operator.run("promote", "b", code=1)
         assert "b is not a member: it may lack messages that were answered" in said
         assert "nothing was changed: add --yes" in operator.run(*ACCEPT, code=1)
         assert missing(operator) > 100 * COUNT
         assert "nothing was changed: --dry-run" in operator.run(*ACCEPT, "--dry-run")
-        assert pair.record() == before
+        assert each.record() == before
         assert operator.status()["loss"] is None
 
-        end = extent(pair.data["b"]).end
+        end = extent(each.data["b"]).end
         found = operator.json(*ACCEPT, "--yes")
         assert (found["primary"], found["before"]) == ("b", "a")
         assert found["loss"]["missing_bytes"] > 100 * COUNT
@@ -146,23 +154,23 @@ def test_a_follower_that_fell_out_leads_and_the_old_primary_follows_it(pair: Bro
         assert "accepted" in operator.run("status")
         more = send(client, "more")
 
-        pair.kill("b")  # it can go on with what it has, whatever a said before
-        pair.start("b")
-        pair.wait_for_primary("b")
+        each.kill("b")  # it can go on with what it has, whatever a said before
+        each.start("b")
+        each.wait_for_primary("b")
 
-        pair.start("a")
-        pair.wait_until_whole()
-        aside = kept_aside(pair.data["a"])
+        each.start("a")
+        each.wait_until_whole()
+        aside = kept_aside(each.data["a"])
         assert all(body in aside for body in lost)
-        pair.kill("b")  # a is a member, and leads with what was left
-        pair.wait_for_primary("a")
+        each.kill("b")  # a is a member, and leads with what was left
+        each.wait_for_primary("a")
         assert operator.status()["loss"] == loss
         found = pulled(client, 2 * COUNT)
         assert found == kept | more
-        pair.start("b")
-        pair.wait_until_whole()
-    at_rest(pair)
-    assert not differences(pair.data["a"], pair.data["b"])
+        each.start("b")
+        each.wait_until_whole()
+    at_rest(each)
+    assert not differences(each.data["a"], each.data["b"])
 
 
 @pytest.mark.timeout(240)

@@ -135,7 +135,10 @@ class Copier:
     def acknowledge(self, **changes: int) -> None:
         """Acknowledge everything, or something else."""
         assert self.followed is not None
-        told = Ack(self.followed.epoch, self.incarnation, self.end, self.end, 0, self.echo)
+        promise_ms = self.followed.lease_us // 1000
+        told = Ack(
+            self.followed.epoch, self.incarnation, self.end, self.end, 0, self.echo, promise_ms
+        )
         self.say(self._stream.acknowledge(told._replace(**changes)))
         self.unacknowledged = 0
 
@@ -147,6 +150,11 @@ class Copier:
         """Return the newest record of the copy."""
         last = list(scan(self.disk, self.first, segment_size=self.segment_bytes))[-1]
         return control.Checkpoint(last.position, last.epoch, last.crc)
+
+    @property
+    def saved_bytes(self) -> int:
+        """How many bytes compression has saved on this connection."""
+        return self._stream.saved_bytes
 
     @property
     def first(self) -> Position:
@@ -177,6 +185,8 @@ class Sender:
         self.bytes = 0
         self.ended = False
         self.session = ClientSession()
+        self.shrinks = False
+        """Whether what it sends can be compressed."""
         self._sequence = 0
         self._producer = secrets.randbits(63)
         self._writer: asyncio.StreamWriter
@@ -203,7 +213,7 @@ class Sender:
 
     def send(self, size: int = 100, topic: str = "t") -> int:
         """Send a message; return the id of the request."""
-        row = Row(secrets.token_bytes(size))
+        row = Row(bytes(size) if self.shrinks else secrets.token_bytes(size))
         batch = encode(
             [row], topic_seed=topic_seed(topic), producer_id=self._producer,
             first_sequence=self._sequence, born_us=time.time_ns() // 1000,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import UNSET
 
 from ternmq.cluster.coordination.record import Member
 from ternmq.cluster.replication.settings import CopySettings
@@ -70,6 +71,65 @@ async def test_catching_up_from_segments_while_sends_run(tmp_path: Path, tail_by
             await sender.sent(3, 1000)
         await until(lambda: copier.end == one.journal.written, "the end of the journal")
         await sender.sent(20)
+        await until(lambda: copier.end == one.journal.written, "the end of the journal")
+        assert copied(copier) == one.stream()
+
+
+@pytest.mark.parametrize("tail_bytes", [1, 32 << 20])
+async def test_the_stream_of_a_backup_is_compressed(tmp_path: Path, tail_bytes: int) -> None:
+    """From segments and from memory; that of a member beside it is not."""
+    settings = CopySettings(tail_bytes=tail_bytes, window_bytes=2 << 20)
+    async with pair(tmp_path, settings=settings) as one:
+        backup, sender = one.copier(broker="c", incarnation=3), one.sender()
+        await sender.connect(one.server.port)
+        sender.shrinks = True
+        await sender.sent(8, 400_000)
+        member = one.copier()
+        await member.follow(compress=("zstd",))
+        await backup.follow(kind="backup", compress=("lz5", "zstd"))
+        assert backup.followed is not None
+        assert member.followed is not None
+        assert (backup.followed.compress, member.followed.compress) == ("zstd", UNSET)
+        await sender.sent(30, 5000)
+        await until(lambda: backup.end == one.journal.written, "the end of the journal")
+        await until(lambda: member.end == one.journal.written, "the end of the journal")
+        saved = backup.saved_bytes
+        assert saved > 3_000_000
+        sender.shrinks = False
+        await sender.sent(40, 20_000)
+        await until(lambda: backup.end == one.journal.written, "the end of the journal")
+        assert backup.saved_bytes - saved < 20_000, "what does not shrink is sent as it is"
+        assert copied(backup) == copied(member) == one.stream()
+        assert member.saved_bytes == 0
+
+
+async def test_a_compressed_stream_has_the_same_window(tmp_path: Path) -> None:
+    """Bytes count as they are inflated, so the copier needs no more memory."""
+    async with pair(tmp_path, settings=CopySettings(window_bytes=1 << 20)) as one:
+        copier, sender = one.copier(), one.sender()
+        copier.acks, sender.shrinks = False, True
+        await sender.connect(one.server.port)
+        await sender.sent(12, 300_000)
+        await copier.follow(kind="backup", compress=("zstd",))
+        await until(lambda: copier.unacknowledged > 600_000)
+        await turns()
+        assert copier.end < one.journal.written
+        copier.acks = True
+        copier.acknowledge()
+        await until(lambda: copier.end == one.journal.written, "the end of the journal")
+        assert copier.most_unacknowledged <= 1 << 20
+        assert copied(copier) == one.stream()
+
+
+async def test_a_backup_that_goes_away_while_a_piece_is_compressed(tmp_path: Path) -> None:
+    async with pair(tmp_path) as one:
+        copier, sender = one.copier(), one.sender()
+        sender.shrinks = True
+        await sender.connect(one.server.port)
+        await copier.follow(kind="backup", compress=("zstd",))
+        for _ in range(5):
+            await sender.sent(3, 300_000)
+            await copier.again(kind="backup", compress=("zstd",))
         await until(lambda: copier.end == one.journal.written, "the end of the journal")
         assert copied(copier) == one.stream()
 

@@ -47,7 +47,7 @@ async def test_who_may_not_follow(
 
 def ack(copier: Copier, **changes: int) -> bytes:
     assert copier.followed is not None
-    told = bodies.Ack(copier.followed.epoch, copier.incarnation, 0, 0, 0, copier.echo)
+    told = bodies.Ack(copier.followed.epoch, copier.incarnation, 0, 0, 0, copier.echo, 3000)
     return frames.pack(Command.ACK, ONE_WAY, 1, bodies.pack_ack(told._replace(**changes)))
 
 

@@ -42,6 +42,7 @@ class Broker:
         reigning: Its reign, while it leads.
         committed: How far its last reign was committed.
         replica: Its copy, while it follows.
+        settings: Those of the group, as it read them last.
     """
 
     def __init__(self, group: World, machine: Machine, life: Life) -> None:
@@ -50,6 +51,7 @@ class Broker:
         self.life = life
         self.name = machine.name
         self.records = Records(Client(group.store, life), NAME, machine.name, life.incarnation)
+        self.settings = group.settings
         self.loyalty = Loyalty(group.settings, Epoch(0), machine.now_us())
         self.reigning: Reigning | None = None
         self.committed = Position(0)
@@ -93,6 +95,14 @@ class Broker:
 
     # -- the record -------------------------------------------------------------------------------
 
+    def heed(self) -> None:
+        """Go by the settings of the group as they are now."""
+        self.settings = self.group.settings
+        self.loyalty.heed(self.settings)
+        if self.reigning is not None and hasattr(self.reigning, "reign"):
+            self.reigning.reign.heed(self.settings)
+            self.group.heap.reached("a primary asks for another lease")
+
     async def _watch(self) -> None:
         while True:
             self._hint.clear()
@@ -105,6 +115,8 @@ class Broker:
         if isinstance(found, Unknown):
             return None
         self._absent = found is None
+        if self.group.settings is not self.settings and self.group.heap.chance.random() < 0.7:
+            self.heed()
         if found is not None:
             self._record = found
             self.loyalty.learns(found.epoch, self.machine.now_us())

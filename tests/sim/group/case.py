@@ -8,15 +8,18 @@ from tests.sim.group.nemesis import Nemesis
 from tests.sim.group.world import World
 from tests.sim.tape import Violation
 
-KINDS: Final = {"pair": 2, "trio": 3, "synced": 3, "loss": 2, "rot": 2, "applied": 3}
+KINDS: Final = {
+    "pair": 2, "trio": 3, "synced": 3, "loss": 2, "rot": 2, "applied": 3, "lease": 2,
+}  # fmt: skip
 """How many brokers there are. ``synced``: those that acknowledge what their disks have. ``loss``:
 an operator accepts losses, again and again. ``rot``: disks damage bytes, again and again.
-``applied``: as ``loss``, and followers keep views."""
-ROTATION: Final = ("pair", "trio", "pair", "synced", "loss", "rot", "applied")
+``applied``: as ``loss``, and followers keep views. ``lease``: the lease changes again and again;
+every second case is ``synced``, too."""
+ROTATION: Final = ("pair", "trio", "pair", "synced", "loss", "rot", "applied", "lease")
 """Kinds in the order in which cases take them."""
 BEGIN_US: Final = (100_000, 2_000_000, 2_000_000)
 """How long it is left alone at the beginning, one of these."""
-HEALED_US: Final = 25_000_000
+HEALED_US: Final = 30_000_000
 """A group that is left alone answers and is whole again within it: two leases, two deadlines of the
 coordinator, a promotion, and time to copy."""
 QUIET_US: Final = 1_000_000
@@ -32,11 +35,16 @@ class Case:
     def __init__(self, name: str) -> None:
         self.name = name
         self.kind = name.partition("/")[0]
-        synced = self.kind == "synced"
+        odd = int(name.rpartition(".")[2]) % 2 == 1
+        synced = self.kind == "synced" or (self.kind == "lease" and odd)
         applies = self.kind == "applied"
         self.world = World(f"group {name}", KINDS[self.kind], synced=synced, applies=applies)
-        losses = self.kind in ("loss", "applied")
-        self.nemesis = Nemesis(self.world, losses=losses, rots=self.kind == "rot")
+        self.nemesis = Nemesis(
+            self.world,
+            losses=self.kind in ("loss", "applied"),
+            rots=self.kind == "rot",
+            leases=self.kind == "lease",
+        )
 
     @property
     def where(self) -> str:

@@ -70,6 +70,7 @@ class Replica:
         if self.copy is not None:
             loyalty.hears_of(self.copy.told)
             loyalty.hears_of(self.copy.last_epoch)
+            loyalty.remembers(self.copy.promise_ms * 1000)
             self.copy.tell(committed=self.broker.committed)
             self.broker.group.oracle.opened(self.broker, self.copy)
 
@@ -184,6 +185,7 @@ def accepted_of(followed: Followed) -> Accepted:
         matched=followed.matched,
         start=followed.start,
         sent_us=followed.now_us,
+        lease_us=followed.lease_us,
     )
 
 
@@ -298,6 +300,7 @@ class Stream:
                     end=message.end,
                     sent_us=message.sent_us,
                     now_us=now_us,
+                    lease_us=message.lease_us,
                 )
                 if message.first > self._removed[0]:
                     self._removed = message.first, message.durable

@@ -118,9 +118,7 @@ class Reigning:
         journal.share_commits()
         self._floor = Floor(journal.epoch, epoch_position, journal.last_crc)
         broker = self.broker
-        self.reign = Reign(
-            broker.name, self._record, journal.end, broker.group.settings, self._now_us()
-        )
+        self.reign = Reign(broker.name, self._record, journal.end, broker.settings, self._now_us())
         broker.records.watch(self._hint.set)
         self._life.spawn(self._keep())
 
@@ -491,8 +489,11 @@ class Link:
                 matched, start = one.position, end
                 break
         self.end.send(
-            Followed(reigning.broker.name, reigning.epoch, journal.first, matched, start, now_us)
-        )
+            Followed(
+                reigning.broker.name, reigning.epoch, journal.first, matched, start, now_us,
+                reigning.broker.settings.lease_us,
+            )
+        )  # fmt: skip
         kind = Kind.SYNCED if reigning.broker.group.synced else Kind.MEMBER
         follower = reigning.reign.came(follow.broker, follow.incarnation, kind, now_us)
         for other in list(reigning.links):
@@ -508,7 +509,11 @@ class Link:
         assert self._follower is not None
         assert self.sent is not None
         told = Acknowledgement(
-            epoch=ack.epoch, written=ack.written, synced=ack.synced, sent_us=ack.sent_us
+            epoch=ack.epoch,
+            written=ack.written,
+            synced=ack.synced,
+            sent_us=ack.sent_us,
+            promise_us=ack.promise_us,
         )
         try:
             reigning.reign.acknowledged(self._follower, told, now_us, self.sent)
@@ -546,6 +551,6 @@ class Link:
         self.end.send(
             Marks(
                 self._reigning.epoch, journal.written, journal.durable, journal.committed,
-                journal.first, now_us,
+                journal.first, now_us, self._reigning.broker.settings.lease_us,
             )
         )  # fmt: skip

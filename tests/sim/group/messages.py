@@ -32,6 +32,7 @@ class Followed(NamedTuple):
     matched: Position
     start: Position
     now_us: int
+    lease_us: int
 
 
 class Bytes(NamedTuple):
@@ -51,6 +52,7 @@ class Marks(NamedTuple):
     commit: Position
     first: Position
     sent_us: int
+    lease_us: int
 
 
 class Ack(NamedTuple):
@@ -60,6 +62,7 @@ class Ack(NamedTuple):
     written: Position
     synced: Position
     sent_us: int
+    promise_us: int
 
 
 class Resign(NamedTuple):

@@ -110,7 +110,7 @@ def joiner_not_checked() -> list[Patch]:
             follower.broker != self._me
             and self._newest.get(follower.broker) == follower.incarnation
             and follower.member not in self.record.members
-            and follower.promises(now_us, self._settings)
+            and follower.promises(now_us)
         )
 
     return [(reign.Reign, "_may_join", may_join)]
@@ -179,9 +179,9 @@ def acknowledged_more_than_was_written() -> list[Patch]:
 
     def acknowledged(self: Follower, told: Acknowledgement) -> None:
         self.held = Position(max(self.held, told.written + 64))
-        if self.granted_us is None or told.sent_us > self.granted_us:
-            self.granted_us = told.sent_us
+        old(self, told)
 
+    old = Follower.acknowledged
     return [(Follower, "acknowledged", acknowledged)]
 
 
@@ -293,6 +293,40 @@ def promises_forgotten() -> list[Patch]:
 def lease_not_asked() -> list[Patch]:
     """Answers leave whatever the members promised."""
     return [(reign.Reign, "may_answer", lambda self, now_us: not self.deposed)]
+
+
+# -- a lease that changes ------------------------------------------------------------------------
+
+
+@_mutant
+def shorter_lease_acted_on_at_once() -> list[Patch]:
+    """A promise lasts as long as the newest one, although a longer one was given before."""
+
+    def promises(self: standing.Loyalty, now_us: int, promise_us: int) -> None:
+        self.until_us = now_us + promise_us
+        self._free = False
+
+    return [(standing.Loyalty, "promises", promises)]
+
+
+@_mutant
+def own_lease_trusted() -> list[Patch]:
+    """The primary relies on what it asks for, not on what a member has promised."""
+    old = reign.Reign.acknowledged
+
+    def acknowledged(
+        self: reign.Reign, follower: Follower, told: Acknowledgement, now_us: int, end: Position
+    ) -> None:
+        wrong = dataclasses.replace(told, promise_us=self._settings.lease_us)
+        old(self, follower, wrong, now_us, end)
+
+    return [(reign.Reign, "acknowledged", acknowledged)]
+
+
+@_mutant
+def promise_not_stored() -> list[Patch]:
+    """Another life of a member does not know what the former one has promised."""
+    return [(standing.Loyalty, "remembers", lambda self, promise_us: None)]
 
 
 # -- the stream and the copy ---------------------------------------------------------------------
@@ -519,7 +553,11 @@ def patched_with_what_is_not_checked() -> list[Patch]:
 
 OF_ROT: Final = frozenset({"patched_without_linking_behind", "patched_with_what_is_not_checked"})
 """Mutants that only cases of the kind ``rot`` notice."""
-_USUAL: Final = tuple(one for one in ROTATION if one != "rot")
+OF_LEASES: Final = frozenset(
+    {"shorter_lease_acted_on_at_once", "own_lease_trusted", "promise_not_stored"}
+)
+"""Likewise, of the kind ``lease``."""
+_USUAL: Final = tuple(one for one in ROTATION if one not in ("rot", "applied", "lease"))
 
 
 def kind_of(name: str, number: int) -> str:
@@ -528,4 +566,6 @@ def kind_of(name: str, number: int) -> str:
         return "rot"
     if name in OF_VIEWS:
         return "applied"
+    if name in OF_LEASES:
+        return "lease"
     return "loss" if name in OF_LOSS else _USUAL[number % len(_USUAL)]

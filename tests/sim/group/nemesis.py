@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from ternmq.cluster.replication.settings import CopySettings
 from tests.sim.group.machine import Life
 from tests.sim.group.rot import Rot
 from tests.sim.group.world import PACE_US, World
@@ -19,6 +20,9 @@ PACES_US: Final = (
 )
 LONG_US: Final = (40_000_000,)
 """Longest times between two harms, one of these for a case: what needs a while must have it."""
+LONG: Final = CopySettings(lease_us=9_000_000, silent_us=6_000_000)
+SHORT: Final = CopySettings(lease_us=1_000_000, silent_us=600_000)
+LEASES: Final = (SHORT, CopySettings(), LONG)
 BLOCKING: Final = (
     "opening a copy", "making a copy", "comparing and cutting", "a sync of the copy", "a sync",
     "the sync before standing", "a promotion", "removing a segment", "a spare",
@@ -33,19 +37,22 @@ class Nemesis:
         world: The group.
         losses: Mostly have an operator accept losses.
         rots: Mostly damage bytes of disks, which are mended.
+        leases: Change the lease, again and again.
 
     Attributes:
         done: What it did, for people.
     """
 
-    def __init__(self, world: World, *, losses: bool = False, rots: bool = False) -> None:
+    def __init__(
+        self, world: World, *, losses: bool = False, rots: bool = False, leases: bool = False
+    ) -> None:
         self.done: list[str] = []
         self._world = world
         self._heap = world.heap
         self._chance = world.heap.chance
         self._over = False
         self._losses = losses
-        self._waits_us = self._chance.choice(PACES_US)
+        self._waits_us: tuple[int, ...] = self._chance.choice(PACES_US)
         self._harms: list[Callable[[], None]] = [
             self._crash, self._crash, self._crash, self._crash, self._crash_both, self._stop,
             self._resign, self._cut, self._cut, self._break, self._slow, self._store_away,
@@ -65,12 +72,18 @@ class Nemesis:
         if world.applies:
             self._waits_us = LONG_US  # what is planned takes some 15 s, and must not be disturbed
             self._harms += [self._loss_beside_a_member] * 9
-
         if rots:
             self._rot = Rot(world)
             self._harms = [
                 *[self._damage] * 8, self._crash, self._switch, self._rush, self._leave_behind,
                 self._write_back, self._cut,
+            ]  # fmt: skip
+        if leases:
+            self._waits_us = (6_000_000,)
+            self._harms = [
+                self._other_lease, self._other_lease, self._shorter_lease, self._shorter_lease,
+                self._longer_lease, self._longer_lease, self._pause_primary, self._cut, self._crash,
+                self._power_member_then_kill, self._switch, self._store_away, self._split_member,
             ]  # fmt: skip
 
     def run(self) -> None:
@@ -93,6 +106,7 @@ class Nemesis:
         world.armed.clear()
         world.order = None
         world.pace_us = PACE_US
+        world.settings = CopySettings()
         for name, machine in world.machines.items():
             machine.dies_in = ""
             machine.faults.plan(self._chance, on=False)
@@ -289,6 +303,66 @@ class Nemesis:
             life.machine.stopped_until_us = self._heap.time_us + pause_us
 
         self._world.armed["sent"] = pause
+
+    # -- the lease --------------------------------------------------------------------------------
+
+    def _set_lease(self, settings: CopySettings) -> None:
+        self._note(f"the lease is to be {settings.lease_us}")
+        self._world.settings = settings
+
+    def _other_lease(self) -> None:
+        """Change the lease; the brokers read it one after the other."""
+        self._set_lease(self._chance.choice(LEASES))
+
+    def _shorter_lease(self) -> None:
+        """Shorten the lease, then stop the primary while it may rely on a longer promise.
+
+        The member may die, too: when it is back, it must not stand earlier either.
+        """
+        self._set_lease(LONG)
+        kills = self._chance.random() < 0.5
+
+        def shorten() -> None:
+            if not self._over:
+                self._set_lease(SHORT)
+                self._heap.after(1_500_000, aim)
+
+        def aim() -> None:
+            self._world.armed["sent"] = lambda life: self._heap.after(20_000, lambda: stop(life))
+
+        def stop(life: Life) -> None:
+            if self._over or life.machine.life is not life:
+                return
+            self._heap.reached("the primary stopped after the lease was shortened")
+            life.machine.stopped_until_us = self._heap.time_us + self._chance.randrange(
+                1_500_000, 5_500_000
+            )
+            if kills:
+                member = self._member()
+                if member != life.machine.name:
+                    self.kill(member, power=self._chance.random() < 0.5, again_us=5000)
+
+        self._heap.after(3_000_000, shorten)
+
+    def _longer_lease(self) -> None:
+        """Lengthen the lease, and stop the primary before a member can know it."""
+        self._set_lease(SHORT)
+
+        def aim() -> None:
+            self._world.armed["sent"] = lengthen
+
+        def lengthen(life: Life) -> None:
+            broker = self._world.brokers.get(life.machine.name)
+            if self._over or broker is None or broker.life is not life:
+                return
+            self._set_lease(LONG)
+            broker.heed()
+            self._heap.reached("the primary stopped after the lease was lengthened")
+            life.machine.stopped_until_us = self._heap.time_us + self._chance.randrange(
+                1_500_000, 7_000_000
+            )
+
+        self._heap.after(3_000_000, aim)
 
     def _at(self) -> None:
         """Crash who stands, joins, takes out or begins to serve, just then."""

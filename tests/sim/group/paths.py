@@ -32,6 +32,8 @@ REQUIRED: Final = (
     "a primary that was given up goes on", "an order to lead with a loss refused",
     "damaged bytes", "a damaged range", "a damaged range mended", "a donor's lie refused",
     "a power cut in a patch",
+    "a primary asks for another lease", "the primary stopped after the lease was shortened",
+    "the primary stopped after the lease was lengthened",
     *[f"died in: {name}" for name in BLOCKING],
 )  # fmt: skip
 

@@ -34,6 +34,7 @@ class World:
         synced: Followers acknowledge what their disks have, and stay members over restarts.
         order: By which a broker leads although it may lack what was answered.
         applies: Followers keep views, and messages are facts that change them.
+        settings: Those of the group, as the coordinator has them.
         pace_us: Longest time between two messages of clients; 0: none comes.
     """
 

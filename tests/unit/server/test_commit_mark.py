@@ -72,6 +72,32 @@ def test_answers_about_strict_topics_wait_until_two_copies_are_sure() -> None:
     with_desk(work)
 
 
+def test_answers_wait_until_as_many_copies_count_as_are_needed() -> None:
+    async def work(desk: Desk) -> None:
+        core, journal = desk.core, desk.core.broker.journal
+        journal.share_commits()
+        desk.send()
+        core.broker.ledger.copies.needed = 3
+        core.hold(desk, b"0", journal.end, Rests.COPIES, 0)
+        await until(lambda: journal.durable == journal.end)
+        core.commit(journal.durable, strict=False)
+        await until(lambda: desk.answered == 1)
+        assert len(core.gate) == 1
+        core.commit(journal.durable, strict=True)
+        await until(lambda: desk.answered == 2)
+        desk.send()
+        core.hold(desk, b"0", journal.end, Rests.COPIES, 0)
+        await until(lambda: journal.durable == journal.end)
+        core.commit(journal.durable, strict=False)
+        await until(lambda: desk.answered == 3)
+        assert len(core.gate) == 1
+        core.broker.ledger.copies.needed = 1  # an operator gives up the wish
+        core.commit(journal.durable, strict=False)
+        await until(lambda: desk.answered == 4)
+
+    with_desk(work)
+
+
 def test_what_is_not_durable_here_cannot_be_committed() -> None:
     async def work(desk: Desk) -> None:
         journal = desk.core.broker.journal

@@ -108,6 +108,7 @@ TOGETHER: dict[str, dict[str, str]] = {
     "cluster_ca": CLUSTER,
     "broker_group": CLUSTER,
     "follower": CLUSTER,
+    "compress_stream": CLUSTER,
     "advertise": CLUSTER,
 }
 """Settings that need others."""

@@ -157,8 +157,19 @@ def test_a_broker_of_a_cluster_has_a_name_and_the_secret_of_the_cluster() -> Non
     assert "broker_group" in line(**CLUSTER, broker_group="a b")
 
 
+def test_only_the_stream_of_a_backup_is_compressed() -> None:
+    assert line(**CLUSTER, follower="backup", compress_stream=True) == ""
+    for kind in ("member", "synced"):
+        assert "follower = backup" in line(**CLUSTER, follower=kind, compress_stream=True)
+
+
 def test_what_is_for_a_cluster_needs_one() -> None:
-    for key, value in (("cluster_token", "0" * 16), ("broker_group", "b"), ("advertise", "a:1")):
+    for key, value in (
+        ("cluster_token", "0" * 16),
+        ("broker_group", "b"),
+        ("advertise", "a:1"),
+        ("compress_stream", True),
+    ):
         given: dict[str, Any] = {key: value}
         assert "needs cluster, the URL" in line(**given)
 

@@ -91,7 +91,7 @@ STREAM_FRAMES: Final = {
         1,
         control.encode(
             control.Followed(
-                version=1, broker="a", journal=77, epoch=3, record_version=1,
+                version=2, broker="a", journal=77, epoch=3, record_version=1,
                 segment_bytes=1 << 28, first=0, end=_END, matched=8000, start=8192,
                 lease_us=3_000_000, silent_us=2_000_000, now_us=90_000_000,
             )
@@ -102,13 +102,13 @@ STREAM_FRAMES: Final = {
         Command.MARKS,
         frames.PUSH,
         0,
-        bodies.pack_marks(bodies.Marks(3, _END, 8192, 8192, 0, TIME_US, 90_000_250)),
+        bodies.pack_marks(bodies.Marks(3, _END, 8192, 8192, 0, TIME_US, 90_000_250, 3000)),
     ),
     "ack": frames.pack(
         Command.ACK,
         frames.ONE_WAY,
         1,
-        bodies.pack_ack(bodies.Ack(3, 99, _END, 8192, 8192, 90_000_250)),
+        bodies.pack_ack(bodies.Ack(3, 99, _END, 8192, 8192, 90_000_250, 3000)),
     ),
 }  # fmt: skip
 """A follower of epoch 3, which has everything but the newest record: as they travel, in order."""

@@ -80,8 +80,8 @@ RECORDS_READ = bodies.Records(
 RECORDS_EXPIRED = bodies.Records(8, 8, 1 << 30, 1 << 31, expired=True, records=b"")
 
 BYTES = bodies.Bytes(1 << 31, 7, RECORDS)
-MARKS = bodies.Marks(7, (1 << 31) + 96, 1 << 31, (1 << 31) - 8, 1 << 20, TIME_US, 90_000_000)
-ACK = bodies.Ack(7, 0xFEDC_BA98_7654_3210, 1 << 31, (1 << 31) - 8, (1 << 31) - 16, 90_000_000)
+MARKS = bodies.Marks(7, (1 << 31) + 96, 1 << 31, (1 << 31) - 8, 1 << 20, TIME_US, 90_000_000, 3000)
+ACK = bodies.Ack(7, 0xFEDC_BA98_7654_3210, 1 << 31, (1 << 31) - 8, (1 << 31) - 16, 90_000_000, 3000)
 
 
 def pack_bytes(sent: bodies.Bytes) -> bytes:
@@ -730,7 +730,7 @@ FOLLOW: Final = control.Follow(
     software="ternmq 0.1",
 )
 FOLLOWED: Final = control.Followed(
-    version=1,
+    version=2,
     broker="a",
     journal=0xA1B2_C3D4_E5F6_0718,
     epoch=7,
@@ -763,6 +763,16 @@ STREAM: Final[dict[Command, tuple[int, bytes]]] = {
     Command.SEGMENT_READ: (0, control.encode(SEGMENT_READ)),
 }
 """Flags and body of each frame of a stream."""
+FOLLOWED_1: Final = msgspec.structs.replace(FOLLOWED, version=1)
+MARKS_1: Final = MARKS._replace(lease_ms=0)
+ACK_1: Final = ACK._replace(promise_ms=0)
+STREAM_1: Final[dict[Command, tuple[int, bytes]]] = {
+    **STREAM,
+    Command.FOLLOW: (0, control.encode(msgspec.structs.replace(FOLLOW, versions=(1,)))),
+    Command.MARKS: (frames.PUSH, bodies.pack_marks(MARKS_1)),
+    Command.ACK: (frames.ONE_WAY, bodies.pack_ack(ACK_1)),
+}
+"""As before, in version 1 of the stream."""
 
 REFUSED: Final = Busy("the memory for requests is used up")
 FAREWELL: Final = FrameTooLarge("a frame of 99 bytes, at most 16 may come")

@@ -72,6 +72,10 @@ _WIDER = frozenset({"STATUS answer"})
 fields are left out, and every reader of msgpack takes both forms."""
 
 
+_SINCE_2 = frozenset({"lease_ms", "promise_ms", "inflated"})
+"""Fields of a stream that are 0 in its version 1."""
+
+
 def made() -> Iterator[tuple[str, bytes]]:
     """Yield (name, frame) of everything that this version can say."""
     for command, example in sorted(examples.EXAMPLES.items()):
@@ -124,10 +128,15 @@ def made() -> Iterator[tuple[str, bytes]]:
     yield "farewell", ServerSession(100).farewell(examples.FAREWELL)
     for command, push in examples.PUSHES.items():
         yield f"{command.name} push", frames.pack(command, PUSH, 0, control.encode(push))
-    for command, (flags, body) in examples.STREAM.items():
-        yield f"{command.name} of a stream", frames.pack(command, flags, not flags & PUSH, body)
-    answer = control.encode(examples.FOLLOWED)
-    yield "FOLLOW answer", frames.pack(Command.FOLLOW, ANSWER, 1, answer)
+    for version, streamed in (("", examples.STREAM_1), (", version 2", examples.STREAM)):
+        for command, (flags, body) in streamed.items():
+            if version and command is Command.SEGMENT_READ:
+                continue  # it begins no stream, so it has no version of one
+            name = f"{command.name} of a stream{version}"
+            yield name, frames.pack(command, flags, not flags & PUSH, body)
+    for name, followed in (("", examples.FOLLOWED_1), (", version 2", examples.FOLLOWED)):
+        answer = control.encode(followed)
+        yield f"FOLLOW answer{name}", frames.pack(Command.FOLLOW, ANSWER, 1, answer)
     records = examples.pack_bytes(examples.BYTES)
     yield "SEGMENT_READ answer", frames.pack(Command.SEGMENT_READ, ANSWER, 1, records)
 
@@ -169,7 +178,8 @@ def streamed(command: Command, frame: Frame) -> Any:
     kind = entry.answer if frame.flags == ANSWER else entry.body
     if kind is not None:
         return plain(control.decode_answer(frame.body, kind))
-    return plain(STREAMED[command](frame.body))
+    found = plain(STREAMED[command](frame.body))
+    return {name: value for name, value in found.items() if value or name not in _SINCE_2}
 
 
 def described(name: str, frame: Frame) -> dict[str, Any]:

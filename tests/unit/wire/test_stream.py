@@ -19,6 +19,7 @@ from ternmq.model.errors import (
     UnsupportedVersion,
 )
 from ternmq.model.types import NO_POSITION
+from ternmq.record.batch.compress import compress_frame
 from ternmq.wire import bodies, control, frames
 from ternmq.wire.commands import STREAM, Command
 from ternmq.wire.frames import ANSWER, ONE_WAY, PUSH
@@ -134,6 +135,69 @@ def test_the_largest_follow_fits_the_first_frame():
         FollowerStream().follow(msgspec.structs.replace(largest, token="t" * 4000))
 
 
+# ------------------------------------------------------------------------------ compressed
+
+
+def packed_pair() -> tuple[FollowerStream, PrimaryStream]:
+    follower, primary = FollowerStream(), PrimaryStream(1)
+    followed = msgspec.structs.replace(FOLLOWED, compress="zstd")
+    assert follower.receive(primary.answer(followed)) == [followed]
+    return follower, primary
+
+
+def sent_packed(primary: PrimaryStream, data: bytes, inflated: int) -> bytes:
+    return primary.bytes_head(8, 7, len(data), inflated) + data
+
+
+def test_compressed_records_come_as_they_were():
+    follower, primary = packed_pair()
+    records = b"message " * 1000
+    frame = compress_frame(records)
+    data = sent_packed(primary, frame, len(records)) + sent_packed(primary, records, 0)
+    assert follower.receive(data) == [bodies.Bytes(8, 7, records)] * 2
+    assert follower.saved_bytes == len(records) - len(frame)
+
+
+def test_compression_must_have_been_agreed():
+    follower, primary = pair()
+    records = b"message " * 1000
+    with pytest.raises(ProtocolError, match="not agreed"):
+        follower.receive(sent_packed(primary, compress_frame(records), len(records)))
+
+
+@pytest.mark.parametrize("change", range(12))
+def test_a_damaged_frame_is_refused(change):
+    """Damage that zstd does not notice is noticed by the records' own checksums."""
+    follower, primary = packed_pair()
+    records = b"message " * 1000
+    frame = bytearray(compress_frame(records))
+    frame[change] ^= 0x55
+    with contextlib.suppress(ProtocolError):
+        (event,) = follower.receive(sent_packed(primary, bytes(frame), len(records)))
+        assert isinstance(event, bodies.Bytes)
+        assert len(event.records) == len(records)
+    for data in (b"x", bytes(frame[:-3]), compress_frame(records) + b"x", bytes(100)):
+        follower, primary = packed_pair()
+        with pytest.raises(ProtocolError, match="cannot be inflated"):
+            follower.receive(sent_packed(primary, data, len(records)))
+
+
+@pytest.mark.parametrize("size", [1, 7999, 8001, 1 << 20])
+def test_a_frame_that_has_another_size_than_it_says_is_refused(size):
+    follower, primary = packed_pair()
+    with pytest.raises(ProtocolError, match="cannot be inflated"):
+        follower.receive(sent_packed(primary, compress_frame(b"message " * 1000), size))
+
+
+def test_nothing_larger_than_a_frame_may_be_is_inflated():
+    follower, primary = packed_pair()
+    size = FOLLOWED.segment_bytes + 65_537
+    frame = compress_frame(bytes(size))
+    assert len(frame) < 1000
+    with pytest.raises(ProtocolError, match="at most"):
+        follower.receive(sent_packed(primary, frame, size))
+
+
 # ------------------------------------------------------------------------------ refusals, ends
 
 
@@ -176,8 +240,29 @@ def test_a_primary_that_has_refused_hears_nothing():
 
 def test_versions():
     assert common_version((3, 1)) == 1
+    assert common_version((1, 2, 3)) == 2
     with pytest.raises(UnsupportedVersion):
-        common_version((2, 0))
+        common_version((3, 0))
+
+
+def test_in_version_1_no_promise_is_stated():
+    follower, primary = FollowerStream(), PrimaryStream(1)
+    assert follower.receive(primary.answer(examples.FOLLOWED_1)) == [examples.FOLLOWED_1]
+    assert not follower.states_promises
+    assert not primary.states_promises
+    assert follower.receive(primary.marks(MARKS)) == [examples.MARKS_1]
+    assert primary.receive(follower.acknowledge(ACK)) == [examples.ACK_1]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_promise_that_a_version_does_not_have_or_lacks_is_refused(version):
+    follower, primary = FollowerStream(), PrimaryStream(1)
+    follower.receive(primary.answer(msgspec.structs.replace(FOLLOWED, version=version)))
+    marks, ack = (examples.MARKS_1, examples.ACK_1) if version == 2 else (MARKS, ACK)
+    with pytest.raises(ProtocolError, match="bytes 4-7"):
+        follower.receive(frames.pack(Command.MARKS, PUSH, 0, bodies.pack_marks(marks)))
+    with pytest.raises(ProtocolError, match="bytes 4-7"):
+        primary.receive(frames.pack(Command.ACK, ONE_WAY, 1, bodies.pack_ack(ack)))
 
 
 # ------------------------------------------------------------------------------ broken rules
@@ -224,7 +309,7 @@ def test_a_follow_is_checked(data):
         {"matched": 5, "start": 5}, {"matched": NO_POSITION, "start": (1 << 20) + 8},
         {"start": (1 << 31) + 104}, {"first": 1 << 31}, {"first": (1 << 20) + 8}, {"journal": 0},
         {"epoch": 0}, {"segment_bytes": 0}, {"segment_bytes": 2**33}, {"broker": "?"},
-        {"lease_us": 0}, {"now_us": -1}, {"end": 2**63}, {"version": 2},
+        {"lease_us": 0}, {"now_us": -1}, {"end": 2**63}, {"version": 3},
     ],
     ids=str,
 )  # fmt: skip
@@ -276,7 +361,7 @@ def test_another_program_listens_there():
         frames.pack(Command.MARKS, PUSH, 0, b""),
         frames.pack(Command.MARKS, PUSH, 0, bodies.pack_marks(MARKS._replace(durable=1 << 32))),
         frames.pack(Command.MARKS, PUSH, 0, bodies.pack_marks(MARKS._replace(durable=8))),
-        frames.pack(Command.MARKS, PUSH, 0, bodies.MARKS.pack(7, 1, 0, 0, 0, 0, 0, 0)),
+        frames.pack(Command.MARKS, PUSH, 0, bodies.MARKS.pack(7, 0, 0, 0, 0, 0, 0, 0)),
         frames.pack(Command.RESIGN, PUSH, 0, b"\x80"),
         frames.pack(Command.RESIGN, PUSH, 0, msgspec.msgpack.encode({"epoch": 7, "to": "?"})),
         b"\0" * 16,
@@ -296,7 +381,7 @@ def test_what_a_primary_must_not_say(data):
         frames.pack(Command.ACK, ONE_WAY, 1, bodies.pack_ack(ACK._replace(synced=1 << 32))),
         frames.pack(Command.ACK, ONE_WAY, 1, bodies.pack_ack(ACK._replace(applied=1 << 32))),
         frames.pack(Command.ACK, ONE_WAY, 1, bodies.pack_ack(ACK._replace(written=1 << 63))),
-        frames.pack(Command.ACK, ONE_WAY, 1, bodies.ACK.pack(7, 1, 1, 0, 0, 0, 0)),
+        frames.pack(Command.ACK, ONE_WAY, 1, bodies.ACK.pack(7, 0, 1, 0, 0, 0, 0)),
         frames.pack(Command.FOLLOW, 0, 1, b""),
         frames.pack(Command.SEND, 0, 1, b""),
         frames.pack(Command.MARKS, PUSH, 0, b""),

@@ -167,11 +167,10 @@ class Gate(Generic[T]):
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._waiting: tuple[deque[tuple[int, T]], ...] = (deque(), deque(), deque())
+        self._waiting: tuple[deque[tuple[int, T]], ...] = (deque(), deque(), deque(), deque())
 
     def __len__(self) -> int:
-        written, committed, strict = self._waiting
-        return len(written) + len(committed) + len(strict)
+        return sum([len(one) for one in self._waiting])
 
     def hold(self, position: int, rests: Rests, answer: T) -> None:
         """Hold a reply; one with a lower position than the one before it waits for that one."""
@@ -180,20 +179,23 @@ class Gate(Generic[T]):
             position = queue[-1][0]
         queue.append((position, answer))
 
-    def release(self, committed: int, written: int, strict: int = 0) -> list[T]:
+    def release(self, committed: int, written: int, strict: int = 0, copies: int = 0) -> list[T]:
         """Return the replies that may be sent now: those with a position at or below the mark.
 
         Args:
             committed: The commit mark.
             written: The written mark.
             strict: The commit mark as it was when two copies were sure last.
+            copies: The commit mark as it was when as many were sure last as are needed.
         """
         free: list[T] = []
-        by_commit, by_write, by_copies = self._waiting
+        by_commit, by_write, by_strict, by_copies = self._waiting
         while by_commit and by_commit[0][0] <= committed:
             free.append(by_commit.popleft()[1])
         while by_write and by_write[0][0] <= written:
             free.append(by_write.popleft()[1])
-        while by_copies and by_copies[0][0] <= strict:
+        while by_strict and by_strict[0][0] <= strict:
+            free.append(by_strict.popleft()[1])
+        while by_copies and by_copies[0][0] <= copies:
             free.append(by_copies.popleft()[1])
         return free

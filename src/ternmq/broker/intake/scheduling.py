@@ -25,7 +25,6 @@ from ternmq.model.errors import (
     MessageNotFound,
     UnknownQueue,
 )
-from ternmq.model.marks import rests_of
 from ternmq.model.types import DAY_US, MINUTE_US, Position
 from ternmq.record.batch.batch import HEADER, Batch, Column, flags_of
 from ternmq.record.batch.hashes import application_id_hash
@@ -111,7 +110,7 @@ class Scheduling:
             if not stored:
                 return SendReply(
                     topic.number, number or 0, None, 0, known.depends,
-                    rests_of(topic.spec.durability),
+                    self._ledger.copies.rests(topic.spec.durability),
                     duplicate=True, rows=known.outcomes, scheduled=True,
                 )  # fmt: skip
             runs = self._ids.runs(known, batch, count)
@@ -121,7 +120,7 @@ class Scheduling:
         self.arm(topic.number, max(now_us, earliest))
         return SendReply(
             topic.number, number or 0, None, stored, self._ledger.end,
-            rests_of(topic.spec.durability),
+            self._ledger.copies.rests(topic.spec.durability),
             rows=known.told(None) if known is not None and runs else (), scheduled=True,
         )  # fmt: skip
 

@@ -24,7 +24,7 @@ from ternmq.model.errors import (
     TopicNotOrdered,
     UnknownQueue,
 )
-from ternmq.model.marks import Rests, rests_of
+from ternmq.model.marks import Rests
 from ternmq.model.specs import LONGEST_US, Durability, TopicSpec
 from ternmq.model.types import MINUTE_US, SECOND_US
 from ternmq.record.batch.batch import (
@@ -126,8 +126,9 @@ class Sending:
                 return self._duplicate(now_us, topic, batch, known, number)
         elif producer is None and len(dedup.producers) >= views.limits.producers:
             raise Busy(f"there are {views.limits.producers:,} producers, the limit producers")
-        if spec.durability is _STRICT or self._copies.read_only:
-            self._copies.check(spec)
+        copies = self._copies
+        if spec.durability is _STRICT or copies.read_only or copies.needed > 1:
+            copies.check(spec)
         if flags & _AFTER_DEDUP:
             self.check_new(now_us, topic, batch, flags)
         if dedup.full(now_us):
@@ -251,7 +252,10 @@ class Sending:
         rows = known.told(None if fast else stored) if runs else ()
         if fast:
             return SendReply(topic.number, queue.number, None, count, end, _WRITTEN, rows=rows)
-        rests = _RESTS_STRICT if topic.spec.durability is _STRICT else _DURABLE
+        if self._copies.needed > 1:
+            rests = self._copies.rests(topic.spec.durability)
+        else:
+            rests = _RESTS_STRICT if topic.spec.durability is _STRICT else _DURABLE
         return SendReply(topic.number, queue.number, first, count, end, rests, rows=rows)
 
     def _send_with_ids(
@@ -265,8 +269,8 @@ class Sending:
             return self._store_rows(now_us, topic, queue, batch, count, ())
         if not stored:  # a repeat follows a new row of the same batch, so there are no repeats here
             return SendReply(
-                topic.number, queue.number, None, 0, known.depends, rests_of(topic.spec.durability),
-                duplicate=True, rows=known.outcomes,
+                topic.number, queue.number, None, 0, known.depends,
+                self._copies.rests(topic.spec.durability), duplicate=True, rows=known.outcomes,
             )  # fmt: skip
         return self._store_rows(now_us, topic, queue, batch, stored, runs, known)
 
@@ -305,7 +309,7 @@ class Sending:
             None if untold else stored.first_offset,
             stored.count,
             end,
-            rests_of(topic.spec.durability),
+            self._copies.rests(topic.spec.durability),
             duplicate=True,
             rows=rows,
             scheduled=scheduled,
@@ -344,8 +348,9 @@ class Sending:
             second = self._views.dedup.second_of(known.position)
             scheduled = max(due_times_of(batch)) >= (second + 1) * SECOND_US
         return SendReply(
-            topic.number, queue, None, count, known.position, rests_of(topic.spec.durability),
-            duplicate=True, rows=rows, scheduled=scheduled,
+            topic.number, queue, None, count, known.position,
+            self._copies.rests(topic.spec.durability), duplicate=True, rows=rows,
+            scheduled=scheduled,
         )  # fmt: skip
 
 

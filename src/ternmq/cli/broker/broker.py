@@ -144,7 +144,8 @@ def _group(found: Status) -> list[tuple[str, Cell]]:
     lines: list[tuple[str, Cell]] = [("role", f"{found.role} of broker group {group.name}")]
     copies = "1 copy" if group.copies == 1 else f"{group.copies} copies"
     strict = "" if group.takes_strict else "; strict topics take no messages"
-    closed = "" if group.writes_open else "; no messages are taken"
+    why = f" ({group.read_only})" if group.read_only else ""
+    closed = "" if group.writes_open else f"; no messages are taken{why}"
     lines.append(("copies", f"{copies}{strict}{closed}"))
     lines += [("", f"{one.broker}: {follower(one)}") for one in group.followers]
     return lines
@@ -242,6 +243,7 @@ def group_document(group: BrokerGroupInfo) -> dict[str, object] | None:
         "copies": group.copies,
         "takes_strict": group.takes_strict,
         "writes_open": group.writes_open,
+        "read_only": group.read_only,
         "since": output.of_us(group.since_us) if group.since_us else None,
         "why": group.why,
         "followers": [

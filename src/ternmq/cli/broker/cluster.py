@@ -22,7 +22,7 @@ from ternmq.cli.terminal import output
 from ternmq.cli.terminal.exits import Failed
 from ternmq.cli.terminal.live import KEYS, Screen, Seen, every, watch
 from ternmq.cli.terminal.problems import near
-from ternmq.cluster.coordination.wishes import Copying, Failover, GroupSettings
+from ternmq.cluster.coordination.wishes import Copying, Failover, GroupSettings, problem_of
 from ternmq.model.types import DAY_US
 from ternmq.model.units import read_duration, write_duration
 
@@ -31,9 +31,14 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "failover": tuple(one.value for one in Failover),
     "copy": tuple(one.value for one in Copying),
     "read_only_behind": (),
+    "lease": (),
+    "silent": (),
+    "copies": (),
 }
-"""Name of a setting -> its values; empty: a duration."""
+"""Name of a setting -> its values; empty: a number or a duration."""
+_WORDS: Final = frozenset(name for name, values in _CHOICES.items() if values)
 _MOST_US: Final = DAY_US
+_DIGITS: Final = 10
 
 
 @click.group(cls=Group)
@@ -140,12 +145,18 @@ async def set_(cluster: Cluster, settings: Sequence[str], dry_run: bool, as_json
     `failover=operator`: no member takes over until you run `ternmq cluster promote`.
     `copy=asynchronous`: answers do not wait for copies. So if the primary's machine is lost,
     messages are lost, and no other broker takes over by itself. `read_only_behind=30s`: new
-    messages are refused while every copy is further behind than this; `off`: never.
+    messages are refused while every copy is further behind than this; `off`: never. `lease=3s`: a
+    member takes over this long after the last word of the primary. `silent=2s`: a follower that is
+    silent for this long is removed from the members, and sends go on; at most four fifths of the
+    lease. `copies=2`: new messages are refused while fewer copies count; the copy of the primary is
+    one of them.
     """
     given = _read(settings)
     await cluster.record()
     before = known(await cluster.group.settings())
     after = msgspec.structs.replace(before, **given)
+    if problem := problem_of(after):
+        raise click.UsageError(problem, click.get_current_context())
     if after != before and not dry_run:
         changed(await cluster.group.put_settings(after))
     if as_json:
@@ -189,8 +200,10 @@ def _read(texts: Sequence[str]) -> dict[str, Any]:
             found[name] = Failover(_one_of(name, value))
         elif name == "copy":
             found[name] = Copying(_one_of(name, value))
+        elif name == "copies":
+            found[name] = _count(name, value)
         else:
-            found["read_only_behind_us"] = _duration(name, value)
+            found[f"{name}_us"] = _duration(name, value)
     return found
 
 
@@ -202,8 +215,15 @@ def _one_of(name: str, value: str) -> str:
     return value
 
 
+def _count(name: str, value: str) -> int:
+    if not (value.isascii() and value.isdecimal() and len(value) < _DIGITS):
+        text = f"{name} cannot be {value!r}: it is not a number"
+        raise click.UsageError(text, click.get_current_context())
+    return int(value)
+
+
 def _duration(name: str, value: str) -> int:
-    if value == "off":
+    if value == "off" and name == "read_only_behind":
         return 0
     try:
         us = read_duration(value)
@@ -217,10 +237,13 @@ def _duration(name: str, value: str) -> int:
 
 
 def _shown(settings: GroupSettings, name: str) -> str:
-    if name == "read_only_behind":
-        us = settings.read_only_behind_us
-        return write_duration(us) if us else "off"
-    return settings.failover.value if name == "failover" else settings.copy.value
+    if name == "read_only_behind" and not settings.read_only_behind_us:
+        return "off"
+    if name == "copies":
+        return str(settings.copies)
+    if name in _WORDS:
+        return str(getattr(settings, name).value)
+    return write_duration(getattr(settings, f"{name}_us"))
 
 
 cluster.add_command(init)

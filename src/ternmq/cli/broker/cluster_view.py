@@ -79,10 +79,15 @@ def is_well(view: View) -> bool:
     """Return whether at least two copies count, all members run, and messages are taken."""
     members = view.record.members
     return (
-        len(members) > 1
+        len(members) >= max(2, view.settings.copies)
         and all(view.lives(one) for one in members)
         and view.record.writes is Writes.OPEN
     )
+
+
+def _is_short(view: View) -> bool:
+    """Return whether fewer copies are recorded than the setting ``copies`` needs."""
+    return len(view.record.members) < view.settings.copies
 
 
 def headline(view: View) -> str:
@@ -106,6 +111,8 @@ def headline(view: View) -> str:
     parts += [f"{one} is not a member" for one in view.others if one != primary]
     if record.writes is Writes.CLOSED:
         parts.append("new messages are refused until two copies exist")
+    elif _is_short(view):
+        parts.append(f"new messages are refused until {view.settings.copies} copies exist")
     return "; ".join(parts)
 
 
@@ -151,16 +158,28 @@ def lines(view: View) -> list[tuple[str, Cell]]:
         ("primary", f"{record.primary} at {there.address if there else 'no address'}"),
         ("epoch", f"{record.epoch}, version {record.version} of the record"),
         *[("member" if at == 0 else "", text) for at, text in enumerate(_members(view))],
-        ("messages", "taken" if record.writes is Writes.OPEN else "refused (ReadOnly)"),
+        ("messages", _taken(view)),
         ("last change", f"{since}by {record.writer.broker}: {record.why}"),
         ("committed", committed),
         *_loss(view),
         ("failover", settings.failover.value),
         ("copy", settings.copy.value),
         ("read_only_behind", write_duration(behind) if behind else "off"),
+        ("lease", write_duration(settings.lease_us)),
+        ("silent", write_duration(settings.silent_us)),
+        ("copies", str(settings.copies)),
         *[("runs" if at == 0 else "", text) for at, text in enumerate(_running(view))],
         *_ordered(view),
     ]
+
+
+def _taken(view: View) -> str:
+    if view.record.writes is not Writes.OPEN:
+        return "refused (ReadOnly)"
+    if not _is_short(view):
+        return "taken"
+    count = len(view.record.members)
+    return f"refused (ReadOnly): {count} of {view.settings.copies} copies"
 
 
 def _loss(view: View) -> list[tuple[str, Cell]]:
@@ -253,6 +272,9 @@ def settings_document(settings: GroupSettings) -> dict[str, object]:
         "failover": settings.failover.value,
         "copy": settings.copy.value,
         "read_only_behind_s": settings.read_only_behind_us / 1e6,
+        "lease_s": settings.lease_us / 1e6,
+        "silent_s": settings.silent_us / 1e6,
+        "copies": settings.copies,
     }
 
 

@@ -17,14 +17,22 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta, Raw
 
-from ternmq.cluster.coordination.record import BadRecord
+from ternmq.cluster.coordination.record import MAX_MEMBERS, BadRecord
 from ternmq.model.errors import InvalidName
 from ternmq.model.specs import check_name
 from ternmq.model.types import Epoch, Position
+from ternmq.model.units import write_duration
 
 FORMAT: Final = 1
 MAX_BYTES: Final = 4096
 _DAY_US: Final = 86_400_000_000
+LEAST_LEASE_US: Final = 1_000_000
+"""MARKS come every 250 ms, and a broker on a busy machine may miss two of them."""
+MOST_LEASE_US: Final = 60_000_000
+LEAST_SILENT_US: Final = 500_000
+_MOST_SILENT: Final = 4, 5
+"""Largest part of the lease after which a member is taken out: what it has promised is relied on
+for nine tenths of the lease, and without a promise the primary answers nobody."""
 
 
 class Failover(enum.Enum):
@@ -56,13 +64,45 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
         copy: Whether answers wait for the copies.
         read_only_behind_us: New messages are refused while every copy is further behind than this;
             0: never.
+        lease_us: How long after the last word of the primary a member may take over. The primary
+            asks for it, and relies only on what a member has promised.
+        copies: Number of copies, the primary's included, that must be recorded for new messages to
+            be taken and answered. 1: the primary goes on alone.
+        silent_us: How long after its last word a member is taken out of the members.
         kept: Fields of later versions, packed, by name.
     """
 
     failover: Failover = Failover.AUTOMATIC
     copy: Copying = Copying.SYNCHRONOUS
     read_only_behind_us: int = 0
+    lease_us: int = 3_000_000
+    silent_us: int = 2_000_000
+    copies: int = 1
     kept: Mapping[str, bytes] = {}
+
+
+def problem_of(settings: GroupSettings) -> str:
+    """Return why settings contradict each other, in one line for people; empty if they do not."""
+    lease_us, silent_us = settings.lease_us, settings.silent_us
+    if not LEAST_LEASE_US <= lease_us <= MOST_LEASE_US:
+        return (
+            f"lease cannot be {write_duration(lease_us)}: it is at least "
+            f"{write_duration(LEAST_LEASE_US)} and at most {write_duration(MOST_LEASE_US)}"
+        )
+    most_us = lease_us * _MOST_SILENT[0] // _MOST_SILENT[1]
+    if not LEAST_SILENT_US <= silent_us <= most_us:
+        return (
+            f"silent cannot be {write_duration(silent_us)}: with a lease of "
+            f"{write_duration(lease_us)} it is at least {write_duration(LEAST_SILENT_US)} and at "
+            f"most {write_duration(most_us)}"
+        )
+    if not 1 <= settings.copies <= MAX_MEMBERS:
+        return f"copies cannot be {settings.copies}: it is at least 1 and at most {MAX_MEMBERS}"
+    if settings.copies > 1 and settings.copy is Copying.ASYNCHRONOUS:
+        return (
+            f"copies cannot be {settings.copies} with copy=asynchronous: no follower counts there"
+        )
+    return ""
 
 
 class Change(enum.Enum):
@@ -101,6 +141,9 @@ class _Form(msgspec.Struct, frozen=True, kw_only=True):
     failover: Failover = Failover.AUTOMATIC
     copy: Copying = Copying.SYNCHRONOUS
     read_only_behind_us: Annotated[int, Meta(ge=0, le=_DAY_US)] = 0
+    lease_us: int = 3_000_000
+    silent_us: int = 2_000_000
+    copies: int = 1
 
 
 _KNOWN: Final = frozenset(_Form.__struct_fields__)
@@ -149,12 +192,18 @@ def unpack_settings(value: bytes) -> GroupSettings:
         kept = {key: bytes(raw) for key, raw in _decode_map(value).items() if key not in _KNOWN}
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise BadRecord(f"not the settings of a broker group: {error}") from error
-    return GroupSettings(
+    settings = GroupSettings(
         failover=form.failover,
         copy=form.copy,
         read_only_behind_us=form.read_only_behind_us,
+        lease_us=form.lease_us,
+        silent_us=form.silent_us,
+        copies=form.copies,
         kept=kept,
     )
+    if problem := problem_of(settings):
+        raise BadRecord(f"not the settings of a broker group: {problem}")
+    return settings
 
 
 def pack_order(order: Order) -> bytes:

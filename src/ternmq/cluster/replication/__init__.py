@@ -2,7 +2,8 @@
 
 Purpose: the rules by which a broker group loses a machine and nothing that was answered. Entry
 point: ``reign``, what the primary of an epoch decides. Reading order: ``settings``, ``follower``,
-``reign``, ``tail`` (the newest bytes), ``outgoing`` (what one follower is sent), ``incoming`` and
+``reign``, ``tail`` (the newest bytes), ``outgoing`` (what one follower is sent), ``packing``
+(which of it is worth compressing), ``incoming`` and
 ``following`` (what a follower takes of a stream, and acknowledges), ``standing`` (who leads next),
 ``forcing`` (who leads if an operator accepts a loss), ``mending`` (what a donor's bytes must
 fulfil; it reads the own journal, by the port of the disk).

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ternmq.cluster.coordination.record import Member
-from ternmq.cluster.replication.settings import CopySettings
+from ternmq.cluster.replication.settings import CopySettings, trusted_us
 from ternmq.model.types import Epoch, Position
 
 
@@ -30,12 +30,14 @@ class Acknowledgement:
         written: Position up to which its file has the bytes.
         synced: Position up to which its disk has them.
         sent_us: The newest time of the primary's clock that the primary sent to it.
+        promise_us: Time for which it does not stand for primary, from when it said this.
     """
 
     epoch: Epoch
     written: Position
     synced: Position
     sent_us: int
+    promise_us: int
 
 
 class Follower:
@@ -49,8 +51,8 @@ class Follower:
 
     Attributes:
         held: Position up to which it has acknowledged, as its kind counts.
-        granted_us: When its last promise began at the latest, by the primary's clock; a promise
-            lasts for ``CopySettings.lease_us``. None: it has promised nothing yet.
+        granted_us: When its last promise began at the latest, by the primary's clock. None: it has
+            promised nothing yet.
         connections: Number of its open connections: the old one may end after the new one came.
     """
 
@@ -61,6 +63,7 @@ class Follower:
         self.held = Position(0)
         self.granted_us: int | None = None
         self.connections = 1
+        self._trusted_until_us: int | None = None
         self._came_us = now_us
         self._behind_since_us: int | None = None
         self._far_since_us: int | None = None
@@ -78,10 +81,14 @@ class Follower:
             self._behind_since_us = None
         if self.granted_us is None or told.sent_us > self.granted_us:
             self.granted_us = told.sent_us
+        # By what it has promised, not by what it was asked for. A shorter promise ends no longer
+        # one: whoever has given both keeps both.
+        until_us = told.sent_us + trusted_us(told.promise_us)
+        self._trusted_until_us = max(until_us, self._trusted_until_us or until_us)
 
-    def promises(self, now_us: int, settings: CopySettings) -> bool:
+    def promises(self, now_us: int) -> bool:
         """Return whether it surely does not stand for primary now."""
-        return self.granted_us is not None and now_us - self.granted_us < settings.trusted_us
+        return self._trusted_until_us is not None and now_us < self._trusted_until_us
 
     def silent(self, now_us: int, settings: CopySettings) -> bool:
         """Return whether nothing new came: what is late by so much does not count as new."""

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from ternmq.cluster.coordination.loss import Loss
 from ternmq.cluster.replication.incoming import BadStream, Incoming, Piece
+from ternmq.cluster.replication.settings import LONGEST_LEASE_US
 from ternmq.cluster.replication.standing import Loyalty
 from ternmq.journal.copy.copy import Copy
 from ternmq.journal.log.checkpoint import Checkpoint
@@ -41,6 +42,9 @@ class Accepted(NamedTuple):
         matched: Position of the record that both have, before the stream; ``NO_POSITION``: none.
         start: Where the stream begins.
         sent_us: Time of the primary's clock.
+        lease_us: Time for which it asks to be promised, with every acknowledgement.
+        states: Whether an acknowledgement states what it promises, and MARKS what is asked for
+            (version 2 of the stream). Else each one promises ``lease_us``.
     """
 
     epoch: Epoch
@@ -49,6 +53,8 @@ class Accepted(NamedTuple):
     matched: Position
     start: Position
     sent_us: int
+    lease_us: int
+    states: bool = True
 
 
 class Ack(NamedTuple):
@@ -58,6 +64,7 @@ class Ack(NamedTuple):
     written: Position
     synced: Position
     sent_us: int
+    promise_us: int
 
 
 class OldEpoch(BadStream):
@@ -72,6 +79,7 @@ class Following:
         loyalty: What this process has promised, over all its connections.
         accepted: The primary's answer.
         synced_only: Acknowledge only what the disk has, and nothing before the epoch is stored.
+            Promise no more than what the disk says: another life must keep it.
         now_us: The time, of a clock that nobody sets.
         loss: The loss that an operator accepted last, as the leadership record has it.
 
@@ -116,10 +124,13 @@ class Following:
         self._synced_only = synced_only
         self._loss = loss
         self._sent_us = accepted.sent_us
-        self._acked = Ack(accepted.epoch, Position(0), Position(0), -1)
+        self._lease_us = _bounded(accepted.lease_us)
+        self._states = accepted.states
+        self._acked = Ack(accepted.epoch, Position(0), Position(0), -1, 0)
         copy.tell(told=accepted.epoch)
         self._unsynced_us: int | None = None if self._stored else now_us
         self._incoming = self._begin(accepted)
+        self._plan_promise(now_us)
 
     @property
     def held(self) -> Position:
@@ -166,10 +177,20 @@ class Following:
         self._tell()
 
     def marks(
-        self, *, commit: Position, durable: Position, end: Position, sent_us: int, now_us: int
+        self,
+        *,
+        commit: Position,
+        durable: Position,
+        end: Position,
+        sent_us: int,
+        now_us: int,
+        lease_us: int = 0,
     ) -> None:
-        """Note what the primary says of itself."""
+        """Note what the primary says of itself, and which promise it asks for; 0: as before."""
         self.heard_us = now_us
+        if lease_us:
+            self._lease_us = _bounded(lease_us)
+        self._plan_promise(now_us)
         self.commit = max(self.commit, commit)
         self.durable, self.primary_end = durable, end
         self._sent_us = max(self._sent_us, sent_us)
@@ -180,18 +201,19 @@ class Following:
     def ack(self, now_us: int) -> Ack | None:
         """Return what is to be acknowledged now; None if nothing is new.
 
-        With it the process promises not to stand for primary for a lease, so send it at once.
+        With it the process promises not to stand for primary for a while, so send it at once.
         """
         copy = self._copy
         if copy.failure is not None:
             return None  # what its file holds is not known any more
         # What was not compared yet may be of another reign.
         synced = min(copy.durable, self.held)
-        ack = Ack(self.epoch, self.held, synced, self._sent_us)
-        if ack == self._acked or not self._stored:  # a sync is on its way, which stores the epoch
-            return None
+        promise_us = self._promise_us
+        ack = Ack(self.epoch, self.held, synced, self._sent_us, promise_us)
+        if ack == self._acked or not self._stored or not promise_us:
+            return None  # of the last two: a sync is on its way, which stores them
         self._acked = ack
-        self._loyalty.promises(now_us)
+        self._loyalty.promises(now_us, promise_us)
         return ack
 
     def wants_sync(self, now_us: int) -> bool:
@@ -207,9 +229,39 @@ class Following:
     def synced(self, now_us: int) -> None:
         """Note that a sync, which stores the epoch as well, has ended.
 
-        What was written since waits for the next one.
+        What was written since, or is to be promised, waits for the next one.
         """
-        self._unsynced_us = None if self._copy.durable >= self._copy.end else now_us
+        copy = self._copy
+        whole = copy.durable >= copy.end and copy.stated.promise_ms == copy.promise_ms
+        self._unsynced_us = None if whole else now_us
+
+    # -- what is promised ------------------------------------------------------------------------
+
+    @property
+    def _promise_us(self) -> int:
+        """What an acknowledgement may promise now; 0: nothing, so it may not be sent."""
+        if not self._synced_only:
+            return self._lease_us
+        stored_us = self._copy.stored_promise_ms * 1000
+        if stored_us < self._lease_us and not self._states:
+            return 0
+        return min(self._lease_us, stored_us)
+
+    def _plan_promise(self, now_us: int) -> None:
+        """Have the copy state what this process will promise, if another life must keep it.
+
+        A larger number is written before the first acknowledgement that needs it. A smaller one is
+        written when everything that was promised ends no later than a promise that is made now.
+        """
+        if not self._synced_only:
+            return
+        copy, promise_ms = self._copy, -(-self._lease_us // 1000)
+        if self._loyalty.until_us > now_us + self._lease_us:
+            promise_ms = max(promise_ms, copy.promise_ms)
+        if promise_ms != copy.promise_ms:
+            copy.tell(promise_ms=promise_ms)
+            if self._unsynced_us is None:
+                self._unsynced_us = now_us
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -286,6 +338,11 @@ def promised(copy: Copy, loss: Loss | None, followed: Epoch) -> Position:
     if loss is None:
         return copy.committed
     return loss.promised(copy.committed, copy.last_epoch, followed)
+
+
+def _bounded(lease_us: int) -> int:
+    """Return the promise that is given if this one is asked for."""
+    return max(1000, min(lease_us, LONGEST_LEASE_US))
 
 
 def _clip(piece: Piece, at: Position) -> Piece:

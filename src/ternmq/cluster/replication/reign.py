@@ -78,6 +78,13 @@ class Reign:
         """The epoch of this reign."""
         return self.record.epoch
 
+    def heed(self, settings: CopySettings) -> None:
+        """Judge the followers by other settings from now on.
+
+        What they have promised stays as it is: each acknowledgement has stated it.
+        """
+        self._settings = settings
+
     # -- followers --------------------------------------------------------------------------------
 
     def came(self, broker: str, incarnation: int, kind: Kind, now_us: int) -> Follower:
@@ -151,18 +158,24 @@ class Reign:
         All whose acknowledgement counts have promised not to stand for primary. Ask it where they
         leave, so that a process that was stopped for a while says nothing when it wakes up.
         """
+        return not self.deposed and all(
+            any(each.promises(now_us) for each in self._of(one)) for one in self.required()
+        )
+
+    @property
+    def copies(self) -> int:
+        """Number of copies that are recorded, whatever becomes of a change on its way; 0: deposed.
+
+        This broker's is one of them.
+        """
         if self.deposed:
-            return False
-        for one in self.required():
-            if not any(each.promises(now_us, self._settings) for each in self._of(one)):
-                return False
-        return True
+            return 0
+        return min(len(self.record.members), len(self._pending or self.record.members))
 
     @property
     def takes_strict(self) -> bool:
         """Whether at least two copies are recorded, whatever becomes of a change on its way."""
-        fewest = min(len(self.record.members), len(self._pending or self.record.members))
-        return not self.deposed and fewest > 1
+        return self.copies > 1
 
     # -- the members ------------------------------------------------------------------------------
 
@@ -252,7 +265,7 @@ class Reign:
             and self._newest.get(follower.broker) == follower.incarnation
             and follower.member not in self.record.members
             and not follower.silent(now_us, self._settings)
-            and follower.promises(now_us, self._settings)
+            and follower.promises(now_us)
             and follower.held >= max(self._committed, self._begun)
             and end - follower.held < self._settings.near_bytes
         )
@@ -263,6 +276,8 @@ class Reign:
         for key, one in list(self._followers.items()):
             if not one.connections and one.member not in required:
                 del self._followers[key]
-        here = {broker for broker, _ in self._followers}
-        for broker in [one for one in self._newest if one not in here]:
-            del self._newest[broker]
+        for broker, incarnation in list(self._newest.items()):
+            if (broker, incarnation) not in self._followers:
+                # It may have been an old life whose connection came late.
+                del self._newest[broker]
+                self._newest.update(one for one in self._followers if one[0] == broker)

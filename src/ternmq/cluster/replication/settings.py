@@ -5,8 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from ternmq.cluster.coordination.wishes import MOST_LEASE_US
+
 _MIB: Final = 1 << 20
 _SECOND_US: Final = 1_000_000
+FIRST_LEASE_US: Final = 3 * _SECOND_US
+"""The lease of a broker group that has set none. In version 1 of the stream it is the only one, and
+an acknowledgement does not state it."""
+LONGEST_LEASE_US: Final = MOST_LEASE_US
+"""No process promises more, whatever a primary asks for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,8 +21,8 @@ class CopySettings:
     """How a primary judges its followers.
 
     Attributes:
-        lease_us: Time for which a member promises, with every acknowledgement, not to stand for
-            primary.
+        lease_us: Time for which a member is asked to promise, with every acknowledgement, not to
+            stand for primary. How long it has promised, the acknowledgement says.
         silent_us: A member that acknowledges nothing new for so long is taken out.
         near_bytes: A follower that is closer than this to the end of the journal may become a
             member.
@@ -26,7 +33,7 @@ class CopySettings:
         tail_bytes: Bytes of the newest records that the primary keeps in memory for followers.
     """
 
-    lease_us: int = 3 * _SECOND_US
+    lease_us: int = FIRST_LEASE_US
     silent_us: int = 2 * _SECOND_US
     near_bytes: int = _MIB
     far_bytes: int = 64 * _MIB
@@ -47,7 +54,7 @@ class CopySettings:
                 f"{self.silent_us}"
             )
 
-    @property
-    def trusted_us(self) -> int:
-        """How long the primary relies on a promise: the clocks of two machines differ in rate."""
-        return self.lease_us * 9 // 10
+
+def trusted_us(promise_us: int) -> int:
+    """Return how long a primary relies on a promise: the clocks of two machines differ in rate."""
+    return promise_us * 9 // 10

@@ -23,22 +23,36 @@ class Loyalty:
     """Whom a process follows, and what it has promised. Not thread-safe; for the broker's loop.
 
     What it was told is forgotten at its end. That is enough, since a member is a process life; one
-    that stays a member over its restarts stores ``told`` before it acknowledges.
+    that stays a member over its restarts stores ``told``, and the length of its promises, before it
+    acknowledges.
 
     Args:
         settings: Of the broker group.
         told: The largest epoch in the journal, or stored before.
-        now_us: When the process began; a former life of it may have promised until now.
+        now_us: When the process began; a former life of it may have made a promise just then.
 
     Attributes:
         told: The largest epoch that it followed, led, read of, or has in its journal.
+        until_us: When the promise that lasts longest ends, unless its primary resigns before.
     """
 
     def __init__(self, settings: CopySettings, told: Epoch, now_us: int) -> None:
         self.told = told
         self._settings = settings
-        self._promised_us = now_us
+        self._began_us = now_us
+        self.until_us = now_us + settings.lease_us
         self._free = False
+
+    def heed(self, settings: CopySettings) -> None:
+        """Go by other settings from now on; what was promised stays promised."""
+        self._settings = settings
+
+    def remembers(self, promise_us: int) -> None:
+        """Note the longest promise that a former life of this process may have given.
+
+        It may have given it when this life began.
+        """
+        self.until_us = max(self.until_us, self._began_us + promise_us)
 
     def hears_of(self, epoch: Epoch) -> None:
         """Note that there is, or was, this epoch."""
@@ -52,7 +66,7 @@ class Loyalty:
         """
         if epoch > self.told:
             self.told = epoch
-            self.promises(now_us)
+            self.waits(now_us)
 
     def may_follow(self, epoch: Epoch) -> bool:
         """Return whether it may take bytes of an epoch, and acknowledge them.
@@ -62,10 +76,18 @@ class Loyalty:
         """
         return epoch >= self.told
 
-    def promises(self, now_us: int) -> None:
-        """Note an acknowledgement that is about to be sent: it will not stand for a lease."""
-        self._promised_us = now_us
+    def promises(self, now_us: int, promise_us: int) -> None:
+        """Note an acknowledgement that is about to be sent: it will not stand for so long.
+
+        A promise that lasts longer is kept, unless its primary has resigned.
+        """
+        until_us = now_us + promise_us
+        self.until_us = until_us if self._free else max(self.until_us, until_us)
         self._free = False
+
+    def waits(self, now_us: int) -> None:
+        """Give a primary that may just have begun a lease's time to be heard of."""
+        self.promises(now_us, self._settings.lease_us)
 
     def released(self, epoch: Epoch) -> None:
         """Note that the primary of an epoch has resigned: it does not rely on the promise any more.
@@ -86,8 +108,7 @@ class Loyalty:
         """
         if self._free:
             return True
-        patience_us = self._settings.lease_us + ahead * self._settings.stagger_us
-        return now_us - self._promised_us >= patience_us
+        return now_us - self.until_us >= ahead * self._settings.stagger_us
 
 
 def succession(

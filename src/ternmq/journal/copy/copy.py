@@ -82,6 +82,7 @@ class Copy:
         last: The last record; None while there is none.
         committed: The largest commit mark that this broker was told.
         told: The largest epoch that this broker followed, or was told of.
+        promise_ms: The longest promise not to stand for primary that the next sync is to state.
         stated: What COPY says, as far as that is known to be durable.
         failure: Why the copy refuses everything, None while it works.
     """
@@ -98,6 +99,7 @@ class Copy:
         self.stated = copy_file.note
         self.committed = self.stated.committed
         self.told = self.stated.told
+        self.promise_ms = self.stated.promise_ms
         self.failure: Exception | None = None
         self._disk = disk
         self._copy_file = copy_file
@@ -177,6 +179,7 @@ class Copy:
             synced=Position(0),
             committed=Position(0) if old is None else old.committed,
             told=told if old is None else Epoch(max(old.told, told)),
+            promise_ms=0 if old is None else old.promise_ms,
         )
         copy_file = CopyFile.make(disk, note)
         remove_segments(disk)
@@ -192,6 +195,7 @@ class Copy:
         self._known = KnownRecords(self._disk, self.segment_size, ending.epochs)
         self.stated = self._copy_file.note
         self.committed = self.stated.committed
+        self.promise_ms = self.stated.promise_ms
         # If the end is exactly a segment's end, that segment is still the one in use.
         self._use(Position((self.end - 1) // self.segment_size * self.segment_size), spares)
 
@@ -301,17 +305,33 @@ class Copy:
 
     # -------------------------------------------------------------------------------- sync, COPY
 
-    def tell(self, *, committed: Position = Position(0), told: Epoch = Epoch(0)) -> None:
-        """Note what the primary says, for COPY: the next sync writes it; neither ever falls.
+    def tell(
+        self,
+        *,
+        committed: Position = Position(0),
+        told: Epoch = Epoch(0),
+        promise_ms: int | None = None,
+    ) -> None:
+        """Note what the primary says, for COPY: the next sync writes it; the first two never fall.
 
         Args:
             committed: A commit mark. Call only when the copy is known to be the beginning of the
                 journal that it belongs to: never again is anything below it cut.
             told: An epoch. Where it must be durable before something is answered, wait until
                 ``stated`` has it.
+            promise_ms: The longest promise that this broker may have given. Before a longer one is
+                given, wait until ``stored_promise_ms`` has it. None: as before.
         """
         self.committed = max(self.committed, committed)
         self.told = max(self.told, told)
+        if promise_ms is not None:
+            self.promise_ms = promise_ms
+
+    @property
+    def stored_promise_ms(self) -> int:
+        """The longest promise that COPY states for sure, also if a sync of it is at work."""
+        stated = self.stated.promise_ms
+        return stated if self._sync is None else min(stated, self._sync.note.promise_ms)
 
     def next_sync(self) -> CopySyncJob | None:
         """Return the job that makes everything written and noted durable.
@@ -326,7 +346,7 @@ class Copy:
         if self._sync is not None:
             return None
         synced = self.stated.synced if self.last is None else self.end
-        note = CopyNote(synced, self.committed, self.told)
+        note = CopyNote(synced, self.committed, self.told, promise_ms=self.promise_ms)
         if note == self.stated and not self._files.is_dirty:
             return None
         self._sync = job = CopySyncJob(*self._files.begin_sync(), self._copy_file, note)
@@ -458,7 +478,10 @@ class Copy:
             # It was answered, and no other journal has it: all but what every journal has is kept.
             self.cut(min(max(committed, begun.end), self.end), accept_loss=True)
         try:
-            self._copy_file.write(CopyNote(Position(0), committed, self.told))
+            promise_ms = max(self.promise_ms, self.stated.promise_ms)
+            self._copy_file.write(
+                CopyNote(Position(0), committed, self.told, promise_ms=promise_ms)
+            )
             self.close()
             remove_segments(self._disk)
         except DiskError as error:

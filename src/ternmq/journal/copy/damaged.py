@@ -69,7 +69,7 @@ def cut_before_damage(disk: Disk, found: Inspection) -> Position:
         if at > found.first:
             copy_file.write(replace(note, synced=at, cut_to=at))
             return at
-        copy_file.write(CopyNote(Position(0), note.committed, note.told))
+        copy_file.write(replace(note, synced=Position(0), cut_to=None))
     finally:
         copy_file.close()
     remove_segments(disk)

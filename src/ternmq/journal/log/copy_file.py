@@ -9,7 +9,7 @@ at byte 0, a slot at byte 2,048, and zeros. A slot::
 
      0  u32 crc32c     of bytes 4..64
      4  u32 magic      0x31434D54, "TMC1"
-     8  u16 version    1
+     8  u16 version    2
     10  u8  state      1 following, 2 cutting
     11  u8 0
     12  u32 told       largest epoch that this broker followed, or was told of
@@ -17,7 +17,8 @@ at byte 0, a slot at byte 2,048, and zeros. A slot::
     24  u64 synced     this disk has all bytes of the copy below this position
     32  u64 committed  the largest commit mark that this broker was told
     40  u64 cut_to     cutting: the copy ends here, and what follows is being removed; else 2^64-1
-    48  16 bytes 0
+    48  u32 promise    longest promise not to stand for primary that may hold, in ms; 0: none
+    52  12 bytes 0
 
 The two slots are written in turn, in place, and each write is synced. So a write that is torn
 leaves the slot that was written before it.
@@ -36,7 +37,7 @@ from ternmq.model.errors import CorruptJournal, FileMissing, UnknownRecordKind
 from ternmq.model.types import NO_POSITION, Epoch, Position
 
 COPY_NAME: Final = "COPY"
-VERSION: Final = 1
+VERSION: Final = 2
 """To change the format: raise this number; keep a reader for the older one (``_note_of``); add a
 golden file under ``tests/golden``; describe in ``docs/format/copy.md`` what changed, and since
 when. Bytes 0 to 10 of a slot, and the range of its CRC, are the same in every version."""
@@ -48,7 +49,10 @@ _SLOT_BYTES: Final = _FILE_BYTES // 2
 """Slots are far apart, so that no sector of a disk has bytes of both."""
 _MAGIC: Final = 0x31434D54
 _CRC: Final = struct.Struct("<I")
-_REST: Final = struct.Struct("<IHBBIQQQQ16x")
+_REST: Final = struct.Struct("<IHBBIQQQQI12x")
+_FIRST_VERSION: Final = 1
+_FIRST_PROMISE_MS: Final = 3000
+"""What brokers promised that wrote version 1, which has zeros in the place of it."""
 _COVERED: Final = _CRC.size + _REST.size
 _FOLLOWING: Final = 1
 _CUTTING: Final = 2
@@ -64,12 +68,15 @@ class CopyNote:
         committed: The largest commit mark that this broker was told. The copy is never cut below.
         told: The largest epoch that this broker followed, or was told of.
         cut_to: The copy is being cut: it ends here, and nothing behind counts. None: it is not.
+        promise_ms: A process of this broker may have promised, just before it ended, not to stand
+            for primary for so long. 0: none that counts when it has ended.
     """
 
     synced: Position
     committed: Position
     told: Epoch
     cut_to: Position | None = None
+    promise_ms: int = 0
 
 
 class CopyFile:
@@ -188,6 +195,7 @@ def _slot(note: CopyNote, sequence: int) -> bytes:
         note.synced,
         note.committed,
         NO_POSITION if note.cut_to is None else note.cut_to,
+        note.promise_ms,
     )
     return _CRC.pack(crc32c(rest)) + rest
 
@@ -212,10 +220,14 @@ def _newest(file: File) -> tuple[CopyNote, int]:
 
 def _note_of(data: bytes, offset: int, found: dict[int, CopyNote]) -> None:
     """Add what an undamaged slot says to ``found``, by its sequence number."""
-    magic, version, state, _, told, sequence, synced, committed, cut_to = _REST.unpack_from(data, 4)
+    magic, version, state, _, told, sequence, synced, committed, cut_to, promise_ms = (
+        _REST.unpack_from(data, 4)
+    )
     if magic != _MAGIC:
         return
-    if version != VERSION:
+    if version == _FIRST_VERSION:
+        promise_ms = _FIRST_PROMISE_MS
+    elif version != VERSION:
         raise UnknownRecordKind(
             f"COPY has the format version {version}", file=COPY_NAME, byte=offset
         )
@@ -225,4 +237,5 @@ def _note_of(data: bytes, offset: int, found: dict[int, CopyNote]) -> None:
             Position(committed),
             Epoch(told),
             None if cut_to == NO_POSITION else Position(cut_to),
+            promise_ms,
         )

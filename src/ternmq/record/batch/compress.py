@@ -136,6 +136,23 @@ def decompress_blocks(
     return b"".join(blocks)
 
 
+def compress_frame(data: bytes) -> bytes:
+    """Return one zstd frame that states its content size. Any thread; the GIL is released."""
+    return _compressor(Compression.ZSTD)(data)
+
+
+def inflate_frame(frame: bytes, size: int) -> bytes:
+    """Return the content of a zstd frame, which takes no more than ``size`` bytes.
+
+    Raises:
+        CompressionError: The frame is damaged, or its content has another size.
+    """
+    found = _decompressor(Compression.ZSTD)(frame, size)
+    if len(found) != size:
+        raise CompressionError(f"a frame came to {len(found)} bytes, {size} were declared")
+    return found
+
+
 def _block_count(inflated: int) -> int:
     return -(-inflated // BLOCK_BYTES)
 

@@ -100,6 +100,8 @@ class Core:
     """Called with the position of a record that may be damaged on the disk: it is looked at."""
     _strict = 0
     """The commit mark as it was when at least two copies counted last."""
+    _enough = 0
+    """The commit mark as it was when as many copies counted last as the broker group needs."""
     _frozen_until = 0.0
     """Time of ``perf_counter`` at which timers run again after the process was frozen; 0: it never
     was."""
@@ -379,7 +381,7 @@ class Core:
     def release(self) -> None:
         """Hand the answers that may leave to their outlets."""
         journal = self.broker.journal
-        free = self.gate.release(journal.committed, journal.written, self._strict)
+        free = self.gate.release(journal.committed, journal.written, self._strict, self._enough)
         for outlet, frame, settled_bytes in free:
             outlet.put(frame, settled_bytes)
 
@@ -534,7 +536,8 @@ class Core:
 
         Args:
             upto: Position below which this disk and every copy that counts hold the bytes.
-            strict: At least two copies count, so that answers about strict topics are freed, too.
+            strict: At least two copies count, and as many as the broker group needs, so that
+                answers about strict topics are freed, too.
 
         Raises:
             ValueError: See ``Journal.commit``.
@@ -543,9 +546,13 @@ class Core:
             return
         journal = self.broker.journal
         moved = journal.commit(upto)
-        self.broker.ledger.copies.strict = strict
+        copies = self.broker.ledger.copies
+        copies.strict = strict
         if strict and self._strict < journal.committed:
             self._strict = journal.committed
+            self.touch()
+        if (strict or copies.needed == 1) and self._enough < journal.committed:
+            self._enough = journal.committed
             self.touch()
         if moved:
             self.broker.committed()

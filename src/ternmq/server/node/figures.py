@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ternmq.broker.ledger.copies import REASONS
 from ternmq.server.scrub.figures import ScrubFigures
 from ternmq.server.telemetry.families import Numbers, counter, gauge, gauge_by
 from ternmq.wire.control import FollowerInfo
@@ -53,6 +54,7 @@ class CopyFigures:
         syncs: Syncs of the copy since this process began to follow.
         scrub: What the search for damaged bytes has done.
         applied: Position up to which its state has the journal; 0: the state is not loaded.
+        saved_bytes: Bytes that compression has saved on the way here since then.
     """
 
     written: int = 0
@@ -64,6 +66,7 @@ class CopyFigures:
     syncs: int = 0
     scrub: ScrubFigures = field(default_factory=ScrubFigures)
     applied: int = 0
+    saved_bytes: int = 0
 
 
 def group_families(figures: GroupFigures) -> Iterator[Numbers]:
@@ -98,12 +101,26 @@ def group_families(figures: GroupFigures) -> Iterator[Numbers]:
     )
 
 
-def primary_families(takes_strict: bool, followers: Sequence[FollowerInfo]) -> Iterator[Numbers]:
-    """Yield the families of a broker that leads."""
+def primary_families(
+    takes_strict: bool, reason: str, followers: Sequence[FollowerInfo]
+) -> Iterator[Numbers]:
+    """Yield the families of a broker that leads.
+
+    Args:
+        takes_strict: Whether strict topics take messages.
+        reason: Why no topic does, a word of ``REASONS``; empty: they do.
+        followers: Those that are known.
+    """
     yield gauge(
         "cluster_takes_strict",
         "1: topics of durability `strict` take messages, because two copies are recorded; else 0.",
         int(takes_strict),
+    )
+    yield gauge_by(
+        "cluster_writes_closed",
+        "1 for the reason why the broker group refuses new messages as ReadOnly; else 0.",
+        ("reason",),
+        [((one,), int(one == reason)) for one in REASONS],
     )
     for name, text, numbers in (
         (
@@ -172,3 +189,8 @@ def follower_families(figures: CopyFigures) -> Iterator[Numbers]:
     heard = [] if figures.heard_s is None else [((), figures.heard_s)]
     yield gauge_by("copy_heard_seconds", "Seconds since the primary was heard.", (), heard)
     yield counter("copy_syncs", "Syncs of this copy since the broker follows.", figures.syncs)
+    yield counter(
+        "copy_saved_bytes",
+        "Bytes that compression has saved on the way from the primary since the broker follows.",
+        figures.saved_bytes,
+    )

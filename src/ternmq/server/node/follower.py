@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, cast
 
+from msgspec import UNSET
+
 from ternmq.cluster.coordination.group import Presence
 from ternmq.cluster.coordination.loss import Loss
 from ternmq.cluster.coordination.record import Floor, Reach
@@ -130,7 +132,7 @@ class Replica:
         """Broker time that the primary told last, and when."""
         self._heard_us: int | None = None
         self._primary_end = 0
-        self._syncs = 0
+        self._syncs = self._saved_bytes = 0
 
     # -- the folder -------------------------------------------------------------------------------
 
@@ -184,6 +186,7 @@ class Replica:
             self.index = CopyIndex(self.disk, self.copy.segment_size)
             self.loyalty.hears_of(self.copy.told)
             self.loyalty.hears_of(self.copy.last_epoch)
+            self.loyalty.remembers(self.copy.promise_ms * 1000)
             self.copy.tell(committed=committed)
 
     def _open(self) -> Copy | None:
@@ -320,6 +323,7 @@ class Replica:
         finally:
             stream.end("")
             await _surely(stream.idle.wait())  # no job works on the copy any more
+            self._saved_bytes += stream.saved_bytes
             self._stream = None
 
     def _checkpoints(self) -> Sequence[Checkpoint]:
@@ -346,6 +350,7 @@ class Replica:
             checkpoints=[Told(*one) for one in checkpoints],
             lacking=self._lacking,
             software=f"ternmq {__version__}",
+            compress=("zstd",) if settings.compress_stream else UNSET,
         )
 
     def _tls(self, there: Presence) -> ssl.SSLContext | None:
@@ -412,6 +417,7 @@ class Replica:
             syncs=self._syncs,
             scrub=self.scrubber.figures,
             applied=self.applying.applied,
+            saved_bytes=self._saved_bytes + (0 if stream is None else stream.saved_bytes),
         )
 
     def lacks(self, broker: str, epoch: Epoch, why: str) -> None:
@@ -502,6 +508,11 @@ class _Stream(asyncio.Protocol):
     def epoch(self) -> int:
         """The epoch that is followed; 0: the stream has not begun."""
         return 0 if self.following is None else self.following.epoch
+
+    @property
+    def saved_bytes(self) -> int:
+        """How many bytes fewer came than they have inflated."""
+        return self._stream.saved_bytes
 
     # -- the connection ---------------------------------------------------------------------------
 
@@ -594,6 +605,7 @@ class _Stream(asyncio.Protocol):
                     end=Position(event.end),
                     sent_us=event.sent_at,
                     now_us=now_us,
+                    lease_us=event.lease_ms * 1000,
                 )
                 if event.first > self._removed[0]:
                     self._removed = Position(event.first), Position(event.durable)
@@ -630,6 +642,8 @@ class _Stream(asyncio.Protocol):
             matched=Position(followed.matched),
             start=Position(followed.start),
             sent_us=followed.now_us,
+            lease_us=followed.lease_us,
+            states=self._stream.states_promises,
         )
         self.following = Following(
             copy,
@@ -653,13 +667,16 @@ class _Stream(asyncio.Protocol):
         now_us = self._replica.now_us()
         ack = following.ack(now_us)
         if ack is not None:
-            incarnation = self._replica.incarnation
-            applied = min(self._replica.applying.applied, ack.written)
-            transport.write(
-                self._stream.acknowledge(
-                    Ack(ack.epoch, incarnation, ack.written, ack.synced, applied, ack.sent_us)
-                )
+            told = Ack(
+                epoch=ack.epoch,
+                incarnation=self._replica.incarnation,
+                written=ack.written,
+                synced=ack.synced,
+                applied=min(self._replica.applying.applied, ack.written),
+                echo=ack.sent_us,
+                promise_ms=ack.promise_us // 1000,
             )
+            transport.write(self._stream.acknowledge(told))
         if not following.compares:  # a cut needs a copy on which nothing works
             self._begin_jobs(following, now_us)
 

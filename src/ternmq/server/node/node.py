@@ -39,7 +39,7 @@ from ternmq.cluster.replication.standing import Loyalty, MayNotStand
 from ternmq.journal.disk.port import Disk
 from ternmq.model.errors import Busy, JournalError, SettingsError
 from ternmq.model.types import Epoch, Position
-from ternmq.model.units import Address
+from ternmq.model.units import Address, write_duration
 from ternmq.model.version import __version__
 from ternmq.server.app import EXIT_FAILED, EXIT_OK, Server, run_in_loop
 from ternmq.server.engine.clocks import Clocks
@@ -77,7 +77,6 @@ class Node:
     Args:
         settings: Of the broker; ``cluster`` is set.
         new_admin_token: As for ``Server``, the first time that this broker leads.
-        copying: How followers are judged, the same for all brokers of the group.
         coordinator: The store; None: the one that the settings name.
         disk: The data root; None: the folder of the settings. For tests, as the next two.
         clocks: Of the broker that leads; None: the machine's.
@@ -91,6 +90,7 @@ class Node:
         reigning: The reign of this process; None: it has none.
         sight: What is known from the coordinator.
         candidate: This process as one that would lead.
+        copying: How followers are judged, by the settings of the broker group.
         stopping: Set it to stop.
     """
 
@@ -99,14 +99,13 @@ class Node:
         settings: Settings,
         *,
         new_admin_token: bool = False,
-        copying: CopySettings | None = None,
         coordinator: Coordinator | None = None,
         disk: Disk | None = None,
         clocks: Clocks | None = None,
         now_us: Callable[[], int] = boot_us,
     ) -> None:
         self.settings = settings
-        self.copying = copying or CopySettings()
+        self.copying = CopySettings()
         self.incarnation = secrets.randbits(63) | 1
         self.port = 0
         self.server: Server | None = None
@@ -341,11 +340,18 @@ class Node:
             await self._announce(reach)
 
     def _learned(self, record: Leadership) -> None:
-        """Take note of the record as it was read."""
+        """Take note of the record, and of the settings of the broker group, as they were read."""
+        settings = self.sight.settings
+        copying = CopySettings(lease_us=settings.lease_us, silent_us=settings.silent_us)
+        if copying != self.copying:
+            self.copying = copying
+            self._loyalty.heed(copying)
+            lease, silent = write_duration(copying.lease_us), write_duration(copying.silent_us)
+            log.info("lease %s, silent %s: settings of the broker group", lease, silent)
         self._loyalty.learns(record.epoch, self._now_us())
         if self.reigning is not None:
             self.reigning.learned(record)
-            self.reigning.heed(self.sight.settings)
+            self.reigning.heed(settings, self.copying)
 
     async def _newest(self) -> Leadership | None:
         """Return the record as it is now; None if it is not known, after a pause.
@@ -414,7 +420,7 @@ class Node:
         await replica.open(record.journal, self._committed, self._may_mend)
         self._had_a_copy = True
         # Whoever leads now may just have begun: it has a lease's time to be heard of.
-        self._loyalty.promises(self._now_us())
+        self._loyalty.waits(self._now_us())
         self._replica = replica
         self._giver = Giver(
             self.settings,
@@ -526,6 +532,7 @@ class Node:
             doorway=self._doorway,
             begins_us=self._begins_us,
         )
+        reigning.heed(self.sight.settings, self.copying)
         self._begins_us = None
         await self._porch.close()
         disk, ready = self._take_over()

@@ -39,6 +39,7 @@ from ternmq.settings.settings import Follower as FollowerKind
 from ternmq.wire import control
 
 if TYPE_CHECKING:
+    from ternmq.broker.ledger.copies import Copies
     from ternmq.server.app import Server
     from ternmq.server.node.follower import Replica
     from ternmq.server.node.reigning import Reigning
@@ -148,6 +149,7 @@ class Outlook:
             copies=len(record.members),
             takes_strict=self._takes_strict(),
             writes_open=self._writes_open(record),
+            read_only=self._read_only(),
             since_us=record.at_us,
             why=record.why,
             followers=self.followers(),
@@ -193,7 +195,8 @@ class Outlook:
     def numbers(self) -> Iterable[Numbers]:
         """Return the metrics of the group, while this broker leads."""
         yield from group_families(self._group_figures())
-        yield from primary_families(self._takes_strict(), self.followers())
+        reason = "" if self._leading is None else self._copies_of(self._leading).reason
+        yield from primary_families(self._takes_strict(), reason, self.followers())
 
     # -- lines and figures ------------------------------------------------------------------------
 
@@ -253,8 +256,20 @@ class Outlook:
         return self._record
 
     def _takes_strict(self) -> bool:
-        primary = None if self._leading is None else self._leading[0].primary
-        return primary is not None and primary.reign.takes_strict
+        leading = self._leading
+        if leading is None or leading[0].primary is None:
+            return False
+        return leading[0].primary.reign.copies >= max(2, self._copies_of(leading).needed)
+
+    def _read_only(self) -> str:
+        leading = self._leading
+        if leading is None or leading[0].primary is None:
+            return ""
+        return self._copies_of(leading).read_only
+
+    @staticmethod
+    def _copies_of(leading: tuple[Reigning, Server]) -> Copies:
+        return leading[1].core.broker.ledger.copies
 
     def _writes_open(self, record: Leadership) -> bool:
         leading = self._leading

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from ternmq.broker.ledger.copies import BEHIND, COPIES, FAILOVER
 from ternmq.cluster.coordination.group import Group
 from ternmq.cluster.coordination.port import Refused, Swapped, Unknown
 from ternmq.cluster.coordination.record import (
@@ -126,7 +127,7 @@ class Reigning:
             on_deposed=self._depose,
         )
         hub.take_follower = self.primary.follow
-        self.heed(self._settings_of_group)
+        self.heed(self._settings_of_group, self._copying)
         self._keeping = asyncio.create_task(self._keep())
         self._keeping.add_done_callback(self._ended)
 
@@ -209,10 +210,13 @@ class Reigning:
         if self.primary is not None:
             self.primary.learned(record)
 
-    def heed(self, settings: GroupSettings) -> None:
-        """Go by these settings of the broker group from now on."""
+    def heed(self, settings: GroupSettings, copying: CopySettings) -> None:
+        """Go by these settings of the broker group, and so judge followers, from now on."""
         self._settings_of_group = settings
+        self._copying = copying
         if self.primary is not None:
+            self.primary.heed(copying)
+            self.primary.need(settings.copies)
             self.primary.wait_for_copies(synchronous=settings.copy is Copying.SYNCHRONOUS)
 
     @property
@@ -226,12 +230,21 @@ class Reigning:
     def _limit(self) -> None:
         """Say to the broker whether new messages are taken."""
         assert self.primary is not None
-        why = ""
-        if self.primary.reign.record.writes is Writes.CLOSED:
-            why = f"broker group {self._group.name} has one copy left, and takes no new messages"
+        copies, reign, name = self._core.broker.ledger.copies, self.primary.reign, self._group.name
+        why = reason = ""
+        if reign.record.writes is Writes.CLOSED:
+            reason = FAILOVER
+            why = f"broker group {name} has one copy left, and takes no new messages"
+        elif reign.copies < copies.needed:
+            reason = COPIES
+            why = (
+                f"broker group {name} takes no new messages: {reign.copies} of {copies.needed} "
+                "copies count, which its setting copies needs"
+            )
         elif self._is_behind():
-            why = f"every copy of broker group {self._group.name} is too far behind"
-        self._core.broker.ledger.copies.read_only = why
+            reason = BEHIND
+            why = f"every copy of broker group {name} is too far behind"
+        copies.read_only, copies.reason = why, reason
 
     def _is_behind(self) -> bool:
         """Return whether every copy is further behind than the setting allows."""

@@ -10,14 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import Final, Protocol
+
+from msgspec import UNSET
 
 from ternmq.cluster.replication.follower import Acknowledgement, Follower
 from ternmq.cluster.replication.outgoing import Outgoing, Wanted
+from ternmq.cluster.replication.packing import Packing
 from ternmq.cluster.replication.reign import StrangeAcknowledgement
+from ternmq.cluster.replication.settings import FIRST_LEASE_US
 from ternmq.cluster.replication.tail import Portion
 from ternmq.model.errors import ProtocolError, TernMQError
 from ternmq.model.types import Epoch, Position
+from ternmq.record.batch.compress import compress_frame
 from ternmq.wire.bodies import Ack, Marks
 from ternmq.wire.control import Follow, Followed, Resign
 from ternmq.wire.stream import PrimaryStream
@@ -107,6 +113,8 @@ class Link(asyncio.Protocol):
         self._stream = PrimaryStream(id_)
         self._loop = loop
         self._goes_on = False
+        self._packing: Packing | None = None
+        self._packs = False
         transport.set_protocol(self)
 
     def __str__(self) -> str:
@@ -126,6 +134,8 @@ class Link(asyncio.Protocol):
         self.follower, self.outgoing = follower, outgoing
         self._sent_us = followed.now_us
         self._epoch = followed.epoch
+        if followed.compress is not UNSET:
+            self._packing = Packing()
         log.info("%s follows from position %d (%s)", self, followed.start, follower.kind.value)
         self._transport.write(self._stream.answer(followed))
         self.pump()
@@ -140,12 +150,15 @@ class Link(asyncio.Protocol):
         frames: list[bytes] = []
         size = 0
         while size < _AT_ONCE_BYTES:
-            step = outgoing.next()
+            step = None if self._packs else outgoing.next()
             if step is None:
                 break
             if isinstance(step, Wanted):
                 self._owner.read(self, step)
                 continue
+            if self._packing is not None and self._packing.wants(len(step.data)):
+                self._pack(step)
+                break
             frames.append(self._stream.bytes_head(step.position, self._epoch, len(step.data)))
             frames.append(step.data)
             size += len(step.data)
@@ -156,6 +169,30 @@ class Link(asyncio.Protocol):
         if frames:
             frames.append(self._marks(self._owner.now_us()))
             self._write(frames, size)
+
+    def _pack(self, portion: Portion) -> None:
+        """Compress a piece in a thread; what follows it waits, and nobody else does."""
+        self._packs = True
+        packed = self._loop.run_in_executor(None, compress_frame, portion.data)
+        packed.add_done_callback(partial(self._packed, portion))
+
+    def _packed(self, portion: Portion, packed: asyncio.Future[bytes]) -> None:
+        """Send a piece that was compressed, and MARKS behind it."""
+        self._packs = False
+        if packed.cancelled() or self.closed:
+            return
+        error = packed.exception()
+        if error is not None:
+            self.cut(f"its next piece cannot be compressed: {error}")
+            return
+        raw, data = portion.data, packed.result()
+        assert self._packing is not None
+        inflated = len(raw)
+        if not self._packing.shrank(len(raw), len(data)):
+            data, inflated = raw, 0
+        head = self._stream.bytes_head(portion.position, self._epoch, len(data), inflated)
+        self._write([head, data, self._marks(self._owner.now_us())], len(data))
+        self.pump()
 
     def look(self, now_us: int) -> None:
         """Send MARKS if they are due."""
@@ -214,7 +251,11 @@ class Link(asyncio.Protocol):
             raise StrangeAcknowledgement(f"it acknowledges for process {ack.incarnation}")
         written, synced = Position(ack.written), Position(ack.synced)
         told = Acknowledgement(
-            epoch=Epoch(ack.epoch), written=written, synced=synced, sent_us=ack.echo
+            epoch=Epoch(ack.epoch),
+            written=written,
+            synced=synced,
+            sent_us=ack.echo,
+            promise_us=ack.promise_ms * 1000 if self._stream.states_promises else FIRST_LEASE_US,
         )
         self._owner.acknowledge(self, told, self._sent_us)
         self.outgoing.acknowledged(written)

@@ -19,11 +19,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from msgspec import UNSET
+
 from ternmq.cluster.coordination.record import Leadership, Member
 from ternmq.cluster.replication.follower import Acknowledgement, Kind
 from ternmq.cluster.replication.outgoing import Outgoing, Wanted
 from ternmq.cluster.replication.reign import Change, Reign
-from ternmq.cluster.replication.settings import CopySettings
+from ternmq.cluster.replication.settings import FIRST_LEASE_US, CopySettings
 from ternmq.cluster.replication.tail import Portion, Tail
 from ternmq.journal.log.checkpoint import Checkpoint
 from ternmq.journal.log.pieces import Match, MatchRead, PieceRead
@@ -256,8 +258,9 @@ class Primary:
         """Begin the stream behind the newest record that both journals have."""
         journal, follow, now_us = self._journal, link.follow, self._now_us()
         start = journal.first if found is None else found.end
+        version = common_version(follow.versions)
         followed = Followed(
-            version=common_version(follow.versions),
+            version=version,
             broker=self._broker,
             journal=self._number,
             epoch=self.reign.epoch,
@@ -267,10 +270,11 @@ class Primary:
             end=journal.written,
             matched=NO_POSITION if found is None else found.position,
             start=start,
-            lease_us=self._settings.lease_us,
+            lease_us=FIRST_LEASE_US if version == 1 else self._settings.lease_us,
             silent_us=self._settings.silent_us,
             now_us=now_us,
             software=f"ternmq {__version__}",
+            compress="zstd" if version > 1 and _compresses(follow) else UNSET,
         )
         kind = Kind(follow.kind) if self._synchronous else Kind.BACKUP
         follower = self.reign.came(follow.broker, follow.incarnation, kind, now_us)
@@ -298,6 +302,7 @@ class Primary:
             first=journal.first,
             broker_time_us=self._core.time_us(),
             sent_at=now_us,
+            lease_ms=self._settings.lease_us // 1000,
         )
 
     def acknowledge(self, link: Link, told: Acknowledgement, sent_us: int) -> None:
@@ -311,7 +316,8 @@ class Primary:
         """Move the commit mark, and let what waits for the lease leave if it may."""
         if self._core.failure is None:
             mark = self.reign.commit_mark(self._journal.durable)
-            self._core.commit(mark, strict=self.reign.takes_strict)
+            needed = self._core.broker.ledger.copies.needed
+            self._core.commit(mark, strict=self.reign.copies >= max(2, needed))
             if self._shut and self.may_answer():
                 self._core.touch()
 
@@ -415,6 +421,20 @@ class Primary:
         for link in list(self._links):
             link.resign(told)
 
+    def heed(self, settings: CopySettings) -> None:
+        """Judge the followers by other settings from now on; the next MARKS tell them the lease.
+
+        The sizes of the tail and of the window stay what they are.
+        """
+        self._settings = settings
+        self.reign.heed(settings)
+
+    def need(self, copies: int) -> None:
+        """Set how many copies answers about new messages need; 1: those that are members."""
+        if copies != self._core.broker.ledger.copies.needed:
+            self._core.broker.ledger.copies.needed = copies
+            self.acknowledged()
+
     def wait_for_copies(self, *, synchronous: bool) -> None:
         """Set whether followers may be members. On a change all of them come again."""
         if synchronous == self._synchronous:
@@ -469,6 +489,15 @@ class Primary:
             self._deposed = True
             log.warning("this broker is not the primary any more: %s", why)
             self._on_deposed(why)
+
+
+def _compresses(follow: Follow) -> bool:
+    """Return whether a stream is compressed: never one for whose acknowledgement answers wait."""
+    return (
+        follow.kind == Kind.BACKUP.value
+        and follow.compress is not UNSET
+        and "zstd" in follow.compress
+    )
 
 
 def _printable(why: str) -> str:

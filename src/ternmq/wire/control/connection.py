@@ -252,6 +252,8 @@ class BrokerGroupInfo(Body, frozen=True, kw_only=True):
     """Topics of durability ``strict`` take messages: two copies are recorded."""
     writes_open: bool = True
     """The broker group takes messages."""
+    read_only: str = ""
+    """Why it takes none, for people; empty: it does."""
     since_us: int = 0
     """Time of the last change of the leadership record, by the clock of the broker that made it."""
     why: str = ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from ternmq.model.errors import InvalidName
 from ternmq.model.specs import check_name
@@ -18,10 +18,13 @@ from ternmq.model.types import NO_POSITION
 from ternmq.wire.control.coding import PRINTABLE, Body, Line, Number, Time
 from ternmq.wire.control.connection import NAME
 
-STREAM_VERSION: Final = 1
+STREAM_VERSION: Final = 2
 """Version of the stream between brokers. Raise it when FOLLOW's answer, the layouts of BYTES, MARKS
 or ACK, or their meaning change; keep reading the version before it for two releases, so that the
-brokers of a group can be updated one after the other."""
+brokers of a group can be updated one after the other. 2: MARKS state the lease that is asked for,
+ACK what is promised."""
+STREAM_VERSIONS: Final = (1, STREAM_VERSION)
+"""Versions that this software understands."""
 MAX_CHECKPOINTS: Final = 100
 """They fit the 4 KiB of a first frame."""
 MAX_SEGMENT_BYTES: Final = 4 << 30
@@ -30,6 +33,7 @@ MAX_SEGMENT_BYTES: Final = 4 << 30
 Kind = Literal["member", "synced", "backup"]
 FOLLOWER_KINDS: Final[tuple[Kind, ...]] = ("member", "synced", "backup")
 
+_Codecs = Annotated[tuple[Annotated[str, Meta(max_length=20)], ...], Meta(max_length=8)]
 _BrokerName = Annotated[str, Meta(min_length=1, max_length=127)]
 _Place = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _Epoch = Annotated[int, Meta(ge=1, le=2**32 - 1)]
@@ -57,7 +61,7 @@ class Follow(Body, frozen=True, kw_only=True, omit_defaults=False):
 
     name: str = NAME
     """Name of the protocol: always `TernMQ`."""
-    versions: Annotated[tuple[int, ...], Meta(max_length=64)] = (STREAM_VERSION,)
+    versions: Annotated[tuple[int, ...], Meta(max_length=64)] = STREAM_VERSIONS
     """Versions of the stream that the follower understands."""
     token: Annotated[str, Meta(max_length=300)]
     """The token of the cluster."""
@@ -87,6 +91,9 @@ class Follow(Body, frozen=True, kw_only=True, omit_defaults=False):
     A primary of this epoch to which a member says so is not the primary any more. 0: none."""
     software: Line = ""
     """Name and version of the follower's software, such as ``ternmq 0.1``; for display only."""
+    compress: _Codecs | UnsetType = UNSET
+    """Ways to compress BYTES that the follower asks for, such as `zstd`; since version 2. A primary
+    heeds it only for a follower of kind `backup`."""
 
     def __post_init__(self) -> None:
         """Check the names.
@@ -129,7 +136,8 @@ class Followed(Body, frozen=True, kw_only=True, omit_defaults=False):
     start: _Place
     """Where the stream begins: right behind the matched record, or at `first`."""
     lease_us: _Duration
-    """Time for which every ACK is a promise not to stand for primary."""
+    """Time for which the follower is asked to promise, with every ACK, not to stand for primary.
+    In version 1 every ACK promises it; since version 2 an ACK states what it promises."""
     silent_us: _Duration
     """A member that acknowledges nothing new for so long is taken out of the members."""
     now_us: Time
@@ -137,6 +145,8 @@ class Followed(Body, frozen=True, kw_only=True, omit_defaults=False):
     acknowledgements until the first MARKS has come."""
     software: Line = ""
     """Name and version of the primary's software; for display only."""
+    compress: Literal["zstd"] | UnsetType = UNSET
+    """How BYTES may be compressed; left out: they are not."""
 
     def __post_init__(self) -> None:
         """Check what no primary says.

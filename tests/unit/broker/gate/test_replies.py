@@ -16,7 +16,7 @@ releases = st.tuples(st.just("release"), st.integers(0, 10), st.integers(0, 10))
 def test_answers_wait_for_their_mark(steps: list[tuple[str, int, int]]) -> None:
     gate: Gate[tuple[int, Rests, int]] = Gate()
     progress: list[tuple[int, Rests, int]] = []
-    durable = written = strict = 0
+    durable = written = strict = copies = 0
     out: list[tuple[int, Rests, int]] = []
     for number, (what, one, other) in enumerate(steps):
         if what == "hold":
@@ -27,8 +27,12 @@ def test_answers_wait_for_their_mark(steps: list[tuple[str, int, int]]) -> None:
             written += one
             durable = min(durable + other, written)
             strict = max(strict, durable - 3 * (number % 2))  # two copies are not always sure
-            free = gate.release(durable, written, strict)
-            marks = {Rests.DURABLE: durable, Rests.WRITTEN: written, Rests.STRICT: strict}
+            copies = max(copies, durable - 5 * (number % 3))
+            free = gate.release(durable, written, strict, copies)
+            marks = {
+                Rests.DURABLE: durable, Rests.WRITTEN: written, Rests.STRICT: strict,
+                Rests.COPIES: copies,
+            }  # fmt: skip
             assert all(position <= marks[rests] for position, rests, _ in free)
             out += free
             # What is still in waits for its mark, or behind another of its kind that does.
@@ -44,5 +48,5 @@ def test_answers_wait_for_their_mark(steps: list[tuple[str, int, int]]) -> None:
     for rests in Rests:
         numbers = [number for _, kind, number in out if kind is rests]
         assert numbers == sorted(numbers)
-    gate.release(1000, 1000, 1000)
+    gate.release(1000, 1000, 1000, 1000)
     assert not len(gate)

@@ -153,6 +153,37 @@ def test_a_strict_topic_takes_messages_while_two_copies_are_sure() -> None:
         world.send("s", 1)
 
 
+def test_as_many_copies_as_are_needed_are_waited_for() -> None:
+    world = World()
+    for name, durability in (
+        ("n", Durability.NORMAL), ("s", Durability.STRICT), ("f", Durability.FAST)
+    ):  # fmt: skip
+        world.topic(name, durability=durability)
+    copies = world.broker.ledger.copies
+    copies.needed, copies.strict = 2, True
+    batch = world.batch("n", [row("a")])
+    assert world.send_batch("n", batch).rests is Rests.COPIES
+    assert world.send("s", 1).rests is Rests.STRICT
+    assert world.send("f", 1).rests is Rests.WRITTEN
+    session = world.join()
+    world.group("n", "g")
+    world.commit()
+    pulled = world.pull(session, "n", "g")
+    assert pulled is not None
+    copies.strict = False  # the reign has just learned that one is gone
+    end = world.broker.journal.end
+    for name in ("n", "s", "f"):
+        with pytest.raises(ReadOnly, match="fewer than 2 copies"):
+            world.send(name, 1)
+    assert world.broker.journal.end == end
+    again = world.send_batch("n", batch)
+    assert (again.duplicate, again.rests) == (True, Rests.COPIES)
+    assert world.settle(session, "n", "g", pulled).rests is Rests.DURABLE
+    copies.needed = 1
+    assert world.send_batch("n", batch).rests is Rests.DURABLE
+    assert world.send("n", 1).rests is Rests.DURABLE
+
+
 def test_a_group_that_is_read_only_knows_what_it_has_and_takes_nothing_new() -> None:
     world = World()
     world.topic("t")

@@ -28,6 +28,8 @@ from tests.unit.journal.kit import SEGMENT, body, commit
 
 COPYING = CopySettings()
 SENT_US = 5
+LEASE_US = COPYING.lease_us
+SECOND = 1_000_000
 
 
 class Primary:
@@ -57,7 +59,7 @@ class Primary:
             if end is not None:
                 matched, start = one.position, end
                 break
-        return Accepted(self.epoch, SEGMENT, journal.first, matched, start, SENT_US - 1)
+        return Accepted(self.epoch, SEGMENT, journal.first, matched, start, SENT_US - 1, LEASE_US)
 
     def stream(self, start: Position) -> list[tuple[Position, bytes]]:
         """Return (position, bytes) of each record from a position on, as it is streamed."""
@@ -346,6 +348,133 @@ def test_a_follower_of_synced_bytes_acknowledges_nothing_before_the_epoch_is_sto
     again = following()  # a connection later there is nothing to store
     assert not again.wants_sync(1)
     assert again.ack(1) is not None
+
+
+class Synced:
+    """A follower of kind ``synced`` that has stored what it needs, and its clock."""
+
+    def __init__(self, lease_us: int, *, states: bool = True) -> None:
+        primary = Primary(MemoryDisk(), 3)
+        primary.append(3)
+        _, follower = copied(primary)
+        self.copy, self.loyalty, self.now_us = follower.copy, follower.loyalty, 1
+        self.accepted = primary.accepts(self.copy)._replace(lease_us=lease_us, states=states)
+        self.following = self.follows()
+
+    def follows(self) -> Following:
+        return Following(
+            self.copy, self.loyalty, self.accepted, synced_only=True, now_us=self.now_us
+        )
+
+    def asked(self, lease_us: int) -> int | None:
+        """Let MARKS ask for a promise; return the one that is given."""
+        self.following.marks(
+            commit=Position(0), durable=Position(0), end=Position(0), sent_us=self.now_us,
+            now_us=self.now_us, lease_us=lease_us,
+        )  # fmt: skip
+        ack = self.following.ack(self.now_us)
+        return None if ack is None else ack.promise_us
+
+    def syncs(self) -> None:
+        assert self.following.wants_sync(self.now_us)
+        self.copy.sync_all()
+        self.following.synced(self.now_us)
+
+
+def test_no_promise_is_longer_than_the_one_on_the_disk_of_a_synced_follower() -> None:
+    one = Synced(SECOND)
+    assert one.asked(SECOND) is None
+    one.syncs()
+    assert one.copy.stated.promise_ms == 1000
+    assert not one.following.wants_sync(one.now_us)
+    assert one.asked(SECOND) == SECOND
+    one.now_us += 100
+    assert one.asked(10 * SECOND) == SECOND, "the longer one is not stored yet"
+    one.syncs()
+    one.now_us += 100
+    assert one.asked(10 * SECOND) == 10 * SECOND
+
+
+def test_a_shorter_promise_is_stored_when_the_longer_one_has_ended() -> None:
+    one = Synced(10 * SECOND)
+    one.syncs()
+    assert one.asked(10 * SECOND) == 10 * SECOND
+    began_us = one.now_us
+    one.now_us += SECOND
+    assert one.asked(SECOND) == SECOND
+    assert not one.following.wants_sync(one.now_us)
+    assert one.copy.stated.promise_ms == 10_000
+    one.now_us = began_us + 9 * SECOND - 1
+    one.asked(SECOND)
+    assert not one.following.wants_sync(one.now_us)
+    one.now_us += 1  # what was promised ends when a promise of now would
+    one.asked(SECOND)
+    one.syncs()
+    assert one.copy.stated.promise_ms == 1000
+
+
+def test_while_a_shorter_promise_is_being_stored_no_longer_one_is_given() -> None:
+    """A kill may leave either of them on the disk."""
+    one = Synced(10 * SECOND)
+    one.syncs()
+    one.asked(10 * SECOND)
+    one.now_us += 10 * SECOND
+    one.asked(SECOND)
+    job = one.copy.next_sync()
+    assert job is not None
+    assert one.copy.stated.promise_ms == 10_000
+    one.now_us += 100
+    assert one.asked(10 * SECOND) == SECOND
+    job.run()
+    one.copy.synced(job)
+    one.following.synced(one.now_us)
+    one.now_us += 100
+    assert one.asked(10 * SECOND) == SECOND
+    one.syncs()
+    one.now_us += 100
+    assert one.asked(10 * SECOND) == 10 * SECOND
+
+
+def test_a_former_life_is_kept_to_its_word() -> None:
+    one = Synced(60 * SECOND)
+    one.syncs()
+    assert one.asked(60 * SECOND) == 60 * SECOND
+    again = Loyalty(COPYING, one.copy.told, 0)
+    again.remembers(one.copy.promise_ms * 1000)
+    one.loyalty, one.now_us = again, 5 * SECOND
+    one.following = one.follows()
+    assert one.asked(SECOND) == SECOND
+    assert one.copy.promise_ms == 60_000, "this life may end, too, before the word of the first"
+    assert not again.may_stand(60 * SECOND - 1)
+
+
+def test_without_stated_promises_nothing_is_acknowledged_before_the_lease_is_stored() -> None:
+    """In version 1 of the stream an acknowledgement cannot promise less."""
+    one = Synced(3 * SECOND, states=False)
+    one.copy.tell(promise_ms=1000)
+    one.copy.sync_all()
+    one.following = one.follows()
+    assert one.asked(0) is None
+    one.syncs()
+    assert one.asked(0) == 3 * SECOND
+
+
+@pytest.mark.parametrize(("asked", "given"), [(3600 * SECOND, 60 * SECOND), (1, 1000)])
+def test_a_promise_has_bounds_whatever_is_asked_for(asked: int, given: int) -> None:
+    primary = Primary(MemoryDisk(), 1)
+    _, follower = copied(primary)
+    accepted = primary.accepts(follower.copy)._replace(lease_us=asked)
+    following = Following(follower.copy, follower.loyalty, accepted, synced_only=False, now_us=0)
+    ack = following.ack(1)
+    assert ack is not None
+    assert ack.promise_us == given
+    following.marks(
+        commit=Position(0), durable=Position(0), end=Position(0), sent_us=SENT_US, now_us=1,
+        lease_us=asked,
+    )  # fmt: skip
+    ack = following.ack(1)
+    assert ack is not None
+    assert ack.promise_us == given
 
 
 def test_what_is_written_is_synced_soon() -> None:

@@ -18,6 +18,7 @@ EPOCH = Epoch(5)
 BEGUN = Position(1000)
 A, B, C = Member("a", 1), Member("b", 2), Member("c", 3)
 SETTINGS = CopySettings()
+LEASE = SETTINGS.lease_us
 
 
 def record(*members: Member, version: int = 7, **changes: object) -> Leadership:
@@ -44,13 +45,20 @@ class World:
         return self.reign.came(member.broker, member.incarnation, kind, self.now)
 
     def acks(
-        self, follower: Follower, written: int, synced: int | None = None, *, late_us: int = 0
+        self,
+        follower: Follower,
+        written: int,
+        synced: int | None = None,
+        *,
+        late_us: int = 0,
+        promise_us: int = LEASE,
     ) -> None:
         told = Acknowledgement(
             epoch=EPOCH,
             written=Position(written),
             synced=Position(written if synced is None else synced),
             sent_us=self.now - late_us,
+            promise_us=promise_us,
         )
         self.reign.acknowledged(follower, told, self.now, self.end)
 
@@ -69,6 +77,7 @@ class World:
         self.now += int(seconds * SECOND)
 
     def strict(self) -> str:
+        assert self.reign.takes_strict == (self.reign.copies > 1)
         return "taken" if self.reign.takes_strict else "refused"
 
     def wants(self) -> tuple[Member, ...] | None:
@@ -165,7 +174,11 @@ def test_what_a_follower_cannot_have_is_not_believed(wrong: dict[str, int]) -> N
     world = World(A, B)
     b = world.comes(B)
     right = Acknowledgement(
-        epoch=EPOCH, written=Position(4000), synced=Position(4000), sent_us=world.now
+        epoch=EPOCH,
+        written=Position(4000),
+        synced=Position(4000),
+        sent_us=world.now,
+        promise_us=LEASE,
     )
     told = replace(right, **wrong)  # type: ignore[arg-type]
     with pytest.raises(StrangeAcknowledgement):
@@ -203,6 +216,44 @@ def test_who_wakes_up_after_the_lease_is_silent() -> None:
     assert world.reign.may_answer(world.now)
     world.passes(100)
     assert not world.reign.may_answer(world.now)
+
+
+def test_what_a_member_has_promised_counts_not_what_it_is_asked_for() -> None:
+    world = World(A, B)
+    b = world.comes(B)
+    world.reign.heed(CopySettings(lease_us=10 * SECOND, silent_us=5 * SECOND))
+    world.acks(b, 4000, promise_us=SECOND)  # it does not know yet, or has not stored it
+    world.passes(0.8)
+    assert world.reign.may_answer(world.now)
+    world.passes(0.1)
+    assert not world.reign.may_answer(world.now)
+    world.acks(b, 4000, promise_us=10 * SECOND)
+    world.passes(8.9)
+    assert world.reign.may_answer(world.now)
+
+
+def test_a_shorter_promise_ends_no_longer_one() -> None:
+    world = World(A, B)
+    b = world.comes(B)
+    world.acks(b, 4000, promise_us=10 * SECOND)
+    world.reign.heed(CopySettings(lease_us=SECOND, silent_us=SECOND // 2))
+    world.passes(1)
+    world.acks(b, 4000, promise_us=SECOND)
+    world.passes(7.9)
+    assert world.reign.may_answer(world.now)
+    world.passes(0.1)  # 9 s after the longer promise
+    assert not world.reign.may_answer(world.now)
+
+
+def test_silence_is_judged_by_the_newest_setting() -> None:
+    world = World(A, B)
+    world.acks(world.comes(B), world.end)
+    world.passes(1)
+    assert world.wants() is None
+    world.reign.heed(CopySettings(lease_us=SECOND, silent_us=600_000))
+    assert world.wants() == (A,)
+    world.reign.heed(SETTINGS)
+    assert world.wants() is None
 
 
 # -- growing --------------------------------------------------------------------------------------
@@ -278,6 +329,17 @@ def test_an_old_life_that_seems_to_be_there_does_not_displace_the_new_one() -> N
         world.passes(0.25)
         world.acks(new, 5000)
         assert world.wants() is None
+
+
+def test_an_old_life_whose_connection_came_late_does_not_keep_the_new_one_out() -> None:
+    """The primary was stopped, and took both connections in the wrong order."""
+    world = World(A)
+    new = world.comes(Member("b", 77))
+    old = world.comes(B)
+    world.acks(new, 5000)
+    assert world.wants() is None
+    world.reign.went(old)
+    assert world.wants() == (A, Member("b", 77))
 
 
 def test_one_that_may_join_counts_from_the_decision_on() -> None:

@@ -11,6 +11,7 @@ from ternmq.cluster.replication.standing import Loyalty, MayNotStand, handover, 
 from ternmq.model.types import Epoch, Position
 
 SECOND = 1_000_000
+LEASE = 3 * SECOND
 A, B, C = Member("a", 1), Member("b", 2), Member("c", 3)
 RECORD = Leadership(
     version=7,
@@ -41,10 +42,10 @@ def stands(me: Member, record: Leadership = RECORD) -> Leadership:
 
 def test_nobody_stands_within_a_lease_of_its_last_promise() -> None:
     one = loyal()
-    one.promises(110 * SECOND)
+    one.promises(110 * SECOND, LEASE)
     assert not one.may_stand(113 * SECOND - 1)
     assert one.may_stand(113 * SECOND)
-    one.promises(114 * SECOND)
+    one.promises(114 * SECOND, LEASE)
     assert not one.may_stand(116 * SECOND)
 
 
@@ -53,20 +54,49 @@ def test_a_new_life_keeps_the_promise_of_the_old_one() -> None:
     assert loyal().may_stand(103 * SECOND)
 
 
+def test_the_longest_promise_is_kept_when_the_lease_gets_shorter() -> None:
+    one = loyal()
+    one.promises(110 * SECOND, 10 * SECOND)
+    one.heed(CopySettings(lease_us=SECOND, silent_us=SECOND // 2))
+    one.promises(111 * SECOND, SECOND)
+    assert not one.may_stand(120 * SECOND - 1)
+    assert one.may_stand(120 * SECOND)
+    one.promises(120 * SECOND, SECOND)
+    assert one.may_stand(121 * SECOND)
+    one.learns(Epoch(6), 122 * SECOND)  # a new primary is given the lease of now
+    assert one.may_stand(123 * SECOND)
+
+
+def test_a_promise_to_one_that_resigned_is_no_longer_kept() -> None:
+    one = loyal()
+    one.promises(110 * SECOND, 60 * SECOND)
+    one.released(Epoch(5))
+    one.promises(111 * SECOND, SECOND)
+    assert one.may_stand(112 * SECOND)
+
+
+def test_a_new_life_keeps_the_longest_promise_that_the_disk_states() -> None:
+    one = loyal()
+    one.remembers(20 * SECOND)
+    one.remembers(SECOND)
+    assert not one.may_stand(120 * SECOND - 1)
+    assert one.may_stand(120 * SECOND)
+
+
 def test_a_primary_that_resigns_releases_all() -> None:
     one = loyal()
-    one.promises(110 * SECOND)
+    one.promises(110 * SECOND, LEASE)
     one.released(Epoch(5))
     assert one.may_stand(110 * SECOND)
     one.hears_of(Epoch(6))
-    one.promises(111 * SECOND)  # to another primary
+    one.promises(111 * SECOND, LEASE)  # to another primary
     one.released(Epoch(5))  # the word of the first comes again, late
     assert not one.may_stand(112 * SECOND)
 
 
 def test_a_new_primary_is_given_a_lease_before_another_member_stands() -> None:
     one = loyal()
-    one.promises(110 * SECOND)
+    one.promises(110 * SECOND, LEASE)
     one.learns(Epoch(5), 114 * SECOND)
     assert one.may_stand(114 * SECOND)
     one.learns(Epoch(6), 114 * SECOND)

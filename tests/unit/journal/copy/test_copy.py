@@ -322,6 +322,45 @@ def test_what_was_told_is_written_without_a_byte_and_never_falls():
     assert read_note(disk) == CopyNote(Position(0), Position(64), Epoch(5))
 
 
+def test_what_was_promised_outlives_a_cut_a_restart_and_a_copy_that_is_made_anew():
+    disk = MemoryDisk()
+    copy = begun(disk)
+    follow(copy, OLD)
+    copy.tell(promise_ms=60_000)
+    assert copy.stored_promise_ms == 0
+    copy.sync_all()
+    assert copy.stored_promise_ms == 60_000
+    copy.cut(PARTED)
+    assert copy.promise_ms == copy.stored_promise_ms == 60_000
+    copy.close()
+    again = Copy.open(disk)
+    assert again is not None
+    assert again.promise_ms == again.stored_promise_ms == 60_000
+    again.tell(promise_ms=1000)  # not synced yet: a kill leaves the longer one
+    again.discard(Position(1 << 40))
+    made = begun(disk)
+    assert made.promise_ms == made.stored_promise_ms == 60_000
+
+
+def test_a_shorter_promise_counts_from_when_its_sync_begins():
+    """A kill may leave either of them on the disk."""
+    copy = begun(MemoryDisk())
+    copy.tell(promise_ms=9000)
+    copy.sync_all()
+    copy.tell(promise_ms=700)
+    assert copy.stored_promise_ms == 9000
+    job = copy.next_sync()
+    assert job is not None
+    assert copy.stored_promise_ms == 700
+    job.run()
+    copy.synced(job)
+    copy.tell(promise_ms=9000)
+    assert copy.stored_promise_ms == 700
+    job = copy.next_sync()
+    assert job is not None
+    assert copy.stored_promise_ms == 700
+
+
 @pytest.mark.parametrize("call", ["sync", "write"])
 def test_a_failed_sync_ends_the_copy(call):
     disk = FaultyDisk(MemoryDisk())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,11 @@ from ternmq.model.errors import CorruptJournal, DiskError, UnknownRecordKind
 from ternmq.model.types import Epoch, Position
 
 ROOT = Path(__file__).parents[4]
-GOLDEN = ROOT / "tests" / "golden" / "copy_v1.bin"
-A = CopyNote(Position(4096), Position(1000), Epoch(3))
-B = CopyNote(Position(8192), Position(5000), Epoch(4))
-CUTTING = CopyNote(Position(8000), Position(5000), Epoch(4), Position(8000))
+GOLDEN = ROOT / "tests" / "golden" / "copy_v2.bin"
+GOLDEN_1 = ROOT / "tests" / "golden" / "copy_v1.bin"
+A = CopyNote(Position(4096), Position(1000), Epoch(3), promise_ms=3000)
+B = CopyNote(Position(8192), Position(5000), Epoch(4), promise_ms=60_000)
+CUTTING = CopyNote(Position(8000), Position(5000), Epoch(4), Position(8000), promise_ms=1000)
 
 
 def test_the_golden_file_is_what_is_written_and_read():
@@ -39,8 +41,18 @@ def test_the_golden_file_is_what_is_written_and_read():
     assert read_note(MemoryDisk({COPY_NAME: GOLDEN.read_bytes()})) == CUTTING
 
 
+def test_a_file_of_version_1_promises_what_its_brokers_promised():
+    """It has no field for it. The next write makes it version 2."""
+    disk = MemoryDisk({COPY_NAME: GOLDEN_1.read_bytes()})
+    assert read_note(disk) == replace(CUTTING, promise_ms=3000)
+    file = CopyFile.open(disk)
+    assert file is not None
+    file.write(replace(B, promise_ms=700))
+    assert read_note(disk) == replace(B, promise_ms=700)
+
+
 def test_the_document_has_the_ruler():
-    ruler = re.search(r"(?s)(     0  u32 crc32c.*?48  16 bytes 0)\n", module.__doc__ or "")
+    ruler = re.search(r"(?s)(     0  u32 crc32c.*?52  12 bytes 0)\n", module.__doc__ or "")
     assert ruler is not None
     text = [line.strip() for line in ruler[1].splitlines()]
     page = (ROOT / "docs" / "format" / "copy.md").read_text(encoding="utf-8")
@@ -53,6 +65,7 @@ notes = st.builds(
     st.integers(0, 2**63),
     st.integers(0, 2**32 - 1),
     st.none() | st.integers(0, 2**63),
+    st.integers(0, 2**32 - 1),
 )
 
 
@@ -113,10 +126,10 @@ def test_without_a_valid_slot_the_error_says_what_to_do(data):
 
 def test_a_newer_version_is_refused(monkeypatch):
     disk = MemoryDisk()
-    monkeypatch.setattr(module, "VERSION", 2)
+    monkeypatch.setattr(module, "VERSION", 3)
     CopyFile.make(disk, A).write(B)
     monkeypatch.undo()
-    with pytest.raises(UnknownRecordKind, match="version 2"):
+    with pytest.raises(UnknownRecordKind, match="version 3"):
         read_note(disk)
 
 

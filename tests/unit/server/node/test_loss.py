@@ -71,7 +71,7 @@ async def test_an_order_is_refused_while_a_primary_runs_and_stays_refused(
         a.stopping.set()
         await until(lambda: "a" not in b.sight.present, "a is gone", 30)
         await until(lambda: shown(register, b), "b says how far its copy reaches", 30)
-        await until(lambda: b._loyalty.may_stand(b._loyalty._promised_us + 4_000_000))
+        await until(lambda: b._loyalty.may_stand(b._loyalty.until_us + 1_000_000))
         assert not b.candidate.may_be_forced(b._replica)  # type: ignore[arg-type]
         assert b.sight.record is not None
         assert (b.sight.record.primary, b.sight.record.epoch) == ("a", epoch)
