@@ -42,7 +42,7 @@ CALM_US: Final = 10 * SECOND_US
 """How long a reason must be gone before its alarm is cleared."""
 LOOKS: Final = 200
 """Group queues of a kind that one look examines."""
-RESTATE_US: Final = 60 * SECOND_US
+RESTATE_US: Final = 10 * SECOND_US
 """How often at most an open alarm about the broker group gets another text."""
 CHANGES: Final = 50
 """Most alarms that one look raises, and most that it clears."""
