@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -34,6 +34,7 @@ class Brokers:
         data: Folders of some brokers' data; else in ``folder``.
         clusters: URLs of the coordinator as some brokers reach it.
         advertise: Where others reach some brokers.
+        before: What starts some brokers.
         settings: Of all, by key.
     """
 
@@ -46,6 +47,7 @@ class Brokers:
         data: Mapping[str, Path] | None = None,
         clusters: Mapping[str, str] | None = None,
         advertise: Mapping[str, str] | None = None,
+        before: Mapping[str, Sequence[str]] | None = None,
         **settings: str,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -58,6 +60,7 @@ class Brokers:
         self.running: dict[str, Broker] = {}
         self._clusters = dict(clusters or {})
         self._advertise = dict(advertise or {})
+        self._before = dict(before or {})
         self._settings = {**SMALL, "log_level": "info", **settings}
         self._past: dict[str, set[int]] = {name: set() for name in names}
         """Incarnations of processes that have ended."""
@@ -76,6 +79,7 @@ class Brokers:
         one = self.running[name] = Broker(
             self.data[name],
             self.folder / name / "logs",
+            before=self._before.get(name, ()),
             listen=f"127.0.0.1:{self.ports[name]}",
             name=name,
             cluster=self._clusters.get(name, self.cluster),

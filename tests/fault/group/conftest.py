@@ -21,6 +21,8 @@ SHORT: Final = (
     "test_disks.py::test_a_sync_that_fails_once[primary]",
     "test_damaged.py::test_a_damaged_folder_is_mended_from_the_other[member-replica]",
     "test_restore.py::test_a_backup_is_restored",
+    "test_zookeeper.py::test_sessions_end_and_the_leader_of_the_ensemble_dies",
+    "test_clocks.py::test_wall_clocks_an_hour_apart_that_jump",
     "test_loss.py::test_a_primary_that_was_stopped_meanwhile_gives_up_what_it_had_answered",
 )
 """Ends of the ids of these tests."""
