@@ -31,6 +31,7 @@ class Brokers:
         folder: For logs, and for what is not put elsewhere.
         cluster: URL of the coordinator; empty: SQLite.
         names: Of the brokers.
+        later: Those of them that the test starts itself.
         data: Folders of some brokers' data; else in ``folder``.
         clusters: URLs of the coordinator as some brokers reach it.
         advertise: Where others reach some brokers.
@@ -44,6 +45,7 @@ class Brokers:
         *,
         cluster: str = "",
         names: tuple[str, ...] = ("a", "b"),
+        later: tuple[str, ...] = (),
         data: Mapping[str, Path] | None = None,
         clusters: Mapping[str, str] | None = None,
         advertise: Mapping[str, str] | None = None,
@@ -55,6 +57,7 @@ class Brokers:
         self.file = folder / "cluster.db"
         self.cluster = cluster or f"sqlite:///{self.file}"
         self.names = names
+        self._later = later
         self.ports = {name: free_port() for name in names}
         self.data = {name: folder / name / "data" for name in names} | dict(data or {})
         self.running: dict[str, Broker] = {}
@@ -127,7 +130,8 @@ class Brokers:
             self.start(first)
             self.wait_for_primary(first)
             for name in others:
-                self.start(name)
+                if name not in self._later:
+                    self.start(name)
             self.wait_until_whole()
         except BaseException:
             self.__exit__(None, None, None)
