@@ -25,6 +25,7 @@ SHORT: Final = (
     "test_clocks.py::test_wall_clocks_an_hour_apart_that_jump",
     "test_ordered.py::test_consumers_killed_and_paused_over_failovers",
     "test_site.py::test_the_main_site_is_lost_and_comes_back",
+    "test_nemesis.py::test_random_faults",
     "test_loss.py::test_a_primary_that_was_stopped_meanwhile_gives_up_what_it_had_answered",
 )
 """Ends of the ids of these tests."""

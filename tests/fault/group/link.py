@@ -32,6 +32,11 @@ class Link(Proxy):
         self._back = asyncio.Event()
         self._refuses = False
 
+    @property
+    def connections(self) -> int:
+        """How many connections there are that can be cut."""
+        return len(self._open - self._spared) // 2
+
     # -- from the test's thread -------------------------------------------------------------------
 
     def cut(self) -> None:
