@@ -220,7 +220,8 @@ class Delays:
         while self.got.keys() != expected and time.monotonic() < until:
             self.take(wait=1.0)
         self.take(wait=1.0)
-        assert self.got.keys() == expected
+        assert not (lost := sorted(expected - self.got.keys())), f"never delivered: {lost}"
+        assert not (more := sorted(self.got.keys() - expected)), f"cancelled, but delivered: {more}"
         found = sorted(self.got.items(), key=lambda one: one[1].offset or 0)
         for _, one in found:
             assert one.due_at is None or one.stored_at >= one.due_at
