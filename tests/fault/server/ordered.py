@@ -19,6 +19,7 @@ from tests.fault.processes import DEADLINE, ROOT, environment, wait_until
 from tests.fault.server.raw import Peer
 
 GROUP: Final = "books"
+LEASE_S: Final = GROUPS[LEDGER][GROUP].lease_us / 1e6
 
 
 class Consumer:
@@ -50,8 +51,22 @@ class Consumer:
         return sum(line["op"] == "out" for line in self.lines())
 
     def stop(self) -> None:
-        """SIGSTOP it."""
+        """SIGSTOP it; return when it has stopped."""
         os.kill(self.process.pid, signal.SIGSTOP)
+        tasks = Path(f"/proc/{self.process.pid}/task")
+        wait_until(lambda: all(_stopped(one) for one in tasks.iterdir()), "stopped")
+
+    def stop_with_rows(self) -> None:
+        """Stop it when it has rows in hand that it has not begun to settle."""
+
+        def caught() -> bool:
+            self.stop()
+            if self.lines()[-1:] and self.lines()[-1]["op"] == "out":
+                return True
+            self.go_on()
+            return False
+
+        wait_until(caught, "stopped with rows in hand")
 
     def go_on(self) -> None:
         """SIGCONT it."""
@@ -63,6 +78,10 @@ class Consumer:
             self.killed_ns = time.monotonic_ns()
             self.process.kill()
             self.process.wait(DEADLINE)
+
+
+def _stopped(task: Path) -> bool:
+    return (task / "stat").read_text().rsplit(")", 1)[1].split()[0] in "Tt"
 
 
 def killed(consumers: Sequence[Consumer]) -> dict[int, int]:
@@ -88,8 +107,24 @@ def handed(running: Sequence[Consumer], more: int) -> None:
     wait_until(lambda: all(one.outs >= goal for one, goal in goals.items()), "handed out")
 
 
-def lease_over(others: Sequence[Consumer]) -> Callable[[], bool]:
+def lease_over(others: Sequence[Consumer], lease_s: float) -> Callable[[], bool]:
     """Return what tells whether a lease of now is over, and others were handed something."""
-    lease_s = GROUPS[LEDGER][GROUP].lease_us / 1e6
     over = time.monotonic() + lease_s + 1.0
     return lambda: time.monotonic() > over and all(one.outs for one in others)
+
+
+def taken_over(stopped: Consumer, others: Sequence[Consumer]) -> Callable[[], bool]:
+    """Return what tells whether a row that a stopped consumer has in hand is another's now."""
+    last = stopped.lines()[-1]
+    rows = {(last["q"], row[0]) for row in last["rows"]}
+
+    def taken() -> bool:
+        return any(
+            (line["q"], row[0]) in rows
+            for one in others
+            for line in one.lines()
+            if line["op"] == "out" and line["m"] > last["m"]
+            for row in line["rows"]
+        )
+
+    return taken

@@ -14,7 +14,7 @@ from tests.fault.processes import wait_until
 from tests.fault.server.broker import Broker
 from tests.fault.server.desk import Plan
 from tests.fault.server.load import Load
-from tests.fault.server.ordered import Consumer, consumed, handed, killed, lease_over
+from tests.fault.server.ordered import LEASE_S, Consumer, consumed, handed, killed, lease_over
 from tests.fault.server.raw import Peer
 from tests.fault.server.results import keep
 from tests.fault.server.reviewing import merged, overlaps
@@ -88,7 +88,7 @@ def test_consumers_killed_and_paused(memory_folder, verdicts):
 def pause(consumer: Consumer, others: list[Consumer]) -> None:
     """Stop one for longer than its lease lasts; it wakes up with rows that are another's now."""
     consumer.stop()
-    wait_until(lease_over(others), "its lease over")
+    wait_until(lease_over(others, LEASE_S), "its lease over")
     consumer.go_on()
 
 
