@@ -17,7 +17,7 @@ from tests import coordinators
 from tests.fault.group.brokers import Brokers, wait
 from tests.fault.group.checks import sound
 from tests.fault.group.load import GroupLoad
-from tests.fault.group.tools import LONG, cycles
+from tests.fault.group.tools import LONG, PATIENT_S, cycles
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
@@ -126,11 +126,11 @@ def test_sessions_end_and_the_leader_of_the_ensemble_dies(servers, memory_folder
     hosts = ",".join(f"127.0.0.1:{one.port}" for one in servers)
     sessions = Sessions(hosts)
     with Brokers(memory_folder / "group", cluster=f"zk://{hosts}/ternmq") as brokers:
-        with GroupLoad(brokers.addresses, record) as load:
+        with GroupLoad(brokers.addresses, record, silent_s=PATIENT_S) as load:
             for _ in range(TIMES):
                 load.sent(MORE)
                 primary, replica = brokers.primary, brokers.other
-                losses = load.losses
+                noticed = load.noticed
                 is_as_before = reign(brokers)
                 for name in (primary, replica):
                     ended = sessions.end(name)
@@ -142,7 +142,7 @@ def test_sessions_end_and_the_leader_of_the_ensemble_dies(servers, memory_folder
                 load.sent(MORE)
                 load.settled(2)
                 assert is_as_before(), brokers.record()
-                assert load.losses == losses, "a client noticed it"
+                assert load.noticed == noticed, "a client noticed it"
 
                 if LONG:
                     again(leader)
