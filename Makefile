@@ -123,9 +123,10 @@ bench-spark: $(SPARKED) ## measure topics as tables
 fault: venv ## faults on real processes and disks
 	$(BIN)/python -m pytest -m fault tests/fault
 
-# Longer than `make test` has time for: all scenarios, CYCLES faults in a row.
+# Longer than `make test` has time for: all scenarios, CYCLES faults in a row; random ones for
+# GROUP_SECONDS (an hour), the first round with SEED.
 group-faults: venv ## faults on the processes of a broker group, the long forms (CYCLES=10; hours)
-	GROUP_CYCLES=$(CYCLES) $(BIN)/python -m pytest tests/fault/group
+	GROUP_CYCLES=$(CYCLES) $(if $(SEED),GROUP_SEED=$(SEED)) $(BIN)/python -m pytest -s tests/fault/group
 
 fuzz: venv ## bend bytes for every decoder, SECONDS each (SEED=n repeats; TARGET=frames|records|expressions)
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(TARGET),--target $(TARGET))

@@ -2,6 +2,8 @@
 
 A server that the machine does not have is None; .ci/run installs all three. As root, a server runs
 as ``nobody``: PostgreSQL refuses to be root.
+
+``ZOOKEEPER_CLASSPATH``: the jars of another ZooKeeper than Debian's, as ``java -cp`` takes them.
 """
 
 from __future__ import annotations
@@ -40,12 +42,23 @@ class Server:
     Attributes:
         url: Of the coordinator.
         port: Where it listens, on loopback.
+        start: Starts its process.
     """
 
-    def __init__(self, url: str, port: int, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, url: str, port: int, start: Callable[[], subprocess.Popen[bytes]]) -> None:
         self.url = url
         self.port = port
-        self._process = process
+        self._start = start
+        self._process = start()
+
+    def again(self) -> None:
+        """Start a process with the same data after ``kill``; do not wait for anything."""
+        self._process = self._start()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process is over."""
+        return self._process.poll() is not None
 
     def stop(self) -> None:
         """Have the processes keep their connections, and answer nothing."""
@@ -145,9 +158,9 @@ def mariadb() -> Iterator[Server | None]:
 @contextmanager
 def zookeeper(servers: int = 1) -> Iterator[list[Server] | None]:
     """Run one or more ZooKeepers, as one ensemble; yield None if the machine has none."""
-    jars = [_JARS / "zookeeper.jar", _JARS / "slf4j-nop.jar"]
+    jars = _class_path()
     java = shutil.which("java")
-    if not java or not all(one.exists() for one in jars):
+    if not java or not jars:
         yield None
         return
     ports = [(free_port(), free_port(), free_port()) for _ in range(servers)]
@@ -169,19 +182,24 @@ def zookeeper(servers: int = 1) -> Iterator[list[Server] | None]:
             )
             for path in (data, data / "myid", settings):
                 _given(path)
-            command: list[str | Path] = [
-                java,
-                "-Xmx128m",
-                "-cp",
-                ":".join(map(str, jars)),
-                _MAIN,
-                settings,
-            ]
+            command: list[str | Path] = [java, "-Xmx128m", "-cp", jars, _MAIN, settings]
             url = f"zk://127.0.0.1:{client}/ternmq"
             started.append(_start(command, folder, url, client))
         for server in started:
-            _wait(server, partial(_serves, server.port))
+            wait_for_zookeeper(server)
         yield started
+
+
+def _class_path() -> str:
+    """Return the class path of a ZooKeeper; empty if the machine has none."""
+    given = os.environ.get("ZOOKEEPER_CLASSPATH", "")
+    jars = [_JARS / "zookeeper.jar", _JARS / "slf4j-nop.jar"]
+    return given or (":".join(map(str, jars)) if all(one.exists() for one in jars) else "")
+
+
+def wait_for_zookeeper(server: Server) -> None:
+    """Wait until a ZooKeeper serves clients: it is part of an ensemble that has a leader."""
+    _wait(server, partial(_serves, server.port))
 
 
 def leads(server: Server) -> bool:
@@ -257,11 +275,13 @@ def _run(command: Sequence[str | Path], folder: Path) -> None:
 
 
 def _start(command: Sequence[str | Path], folder: Path, url: str, port: int) -> Server:
-    with (folder / f"log-{port}").open("wb") as log:
-        process = subprocess.Popen(
-            command, cwd=folder, env=_environment(folder), stdin=subprocess.DEVNULL,
-            stdout=log, stderr=log, **_user(),
-        )  # fmt: skip
+    def process() -> subprocess.Popen[bytes]:
+        with (folder / f"log-{port}").open("ab") as log:
+            return subprocess.Popen(
+                command, cwd=folder, env=_environment(folder), stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log, **_user(),
+            )  # fmt: skip
+
     return Server(url, port, process)
 
 
@@ -285,6 +305,6 @@ def _running(command: Sequence[str | Path], folder: Path, url: str, port: int) -
 def _wait(server: Server, condition: Callable[[], bool]) -> None:
     until = time.monotonic() + START_S
     while not condition():
-        assert server._process.poll() is None, f"the server ended: {server.url}"
+        assert not server.ended, f"the server ended: {server.url}"
         assert time.monotonic() < until, f"the server does not answer: {server.url}"
         time.sleep(_FOR_LISTENING)

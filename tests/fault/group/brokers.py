@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -31,9 +31,11 @@ class Brokers:
         folder: For logs, and for what is not put elsewhere.
         cluster: URL of the coordinator; empty: SQLite.
         names: Of the brokers.
+        later: Those of them that the test starts itself.
         data: Folders of some brokers' data; else in ``folder``.
         clusters: URLs of the coordinator as some brokers reach it.
         advertise: Where others reach some brokers.
+        before: What starts some brokers.
         settings: Of all, by key.
     """
 
@@ -43,9 +45,11 @@ class Brokers:
         *,
         cluster: str = "",
         names: tuple[str, ...] = ("a", "b"),
+        later: tuple[str, ...] = (),
         data: Mapping[str, Path] | None = None,
         clusters: Mapping[str, str] | None = None,
         advertise: Mapping[str, str] | None = None,
+        before: Mapping[str, Sequence[str]] | None = None,
         **settings: str,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -53,11 +57,13 @@ class Brokers:
         self.file = folder / "cluster.db"
         self.cluster = cluster or f"sqlite:///{self.file}"
         self.names = names
+        self._later = later
         self.ports = {name: free_port() for name in names}
         self.data = {name: folder / name / "data" for name in names} | dict(data or {})
         self.running: dict[str, Broker] = {}
         self._clusters = dict(clusters or {})
         self._advertise = dict(advertise or {})
+        self._before = dict(before or {})
         self._settings = {**SMALL, "log_level": "info", **settings}
         self._past: dict[str, set[int]] = {name: set() for name in names}
         """Incarnations of processes that have ended."""
@@ -76,6 +82,7 @@ class Brokers:
         one = self.running[name] = Broker(
             self.data[name],
             self.folder / name / "logs",
+            before=self._before.get(name, ()),
             listen=f"127.0.0.1:{self.ports[name]}",
             name=name,
             cluster=self._clusters.get(name, self.cluster),
@@ -123,7 +130,8 @@ class Brokers:
             self.start(first)
             self.wait_for_primary(first)
             for name in others:
-                self.start(name)
+                if name not in self._later:
+                    self.start(name)
             self.wait_until_whole()
         except BaseException:
             self.__exit__(None, None, None)

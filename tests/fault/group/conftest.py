@@ -23,6 +23,11 @@ SHORT: Final = (
     "test_mended.py::test_a_consumer_gets_what_was_damaged_at_the_primary[both]",
     "test_mended.py::test_the_scrub_mends_both_copies",
     "test_restore.py::test_a_backup_is_restored",
+    "test_zookeeper.py::test_sessions_end_and_the_leader_of_the_ensemble_dies",
+    "test_clocks.py::test_wall_clocks_an_hour_apart_that_jump",
+    "test_ordered.py::test_consumers_killed_and_paused_over_failovers",
+    "test_site.py::test_the_main_site_is_lost_and_comes_back",
+    "test_nemesis.py::test_random_faults",
     "test_loss.py::test_a_primary_that_was_stopped_meanwhile_gives_up_what_it_had_answered",
 )
 """Ends of the ids of these tests."""

@@ -19,15 +19,23 @@ class Link(Proxy):
 
     Args:
         target: Where connections go on to.
+        of: Only connections whose first bytes contain this are cut or held; all if empty.
     """
 
-    def __init__(self, target: Address) -> None:
+    def __init__(self, target: Address, of: bytes = b"") -> None:
         super().__init__(target, 0.0)
+        self._of = of
+        self._always = asyncio.Event()
+        self._spared: set[asyncio.StreamWriter] = set()
+        """Writers of other connections."""
         self._there = asyncio.Event()
         self._back = asyncio.Event()
         self._refuses = False
-        self._forward: set[asyncio.StreamWriter] = set()
-        """Writers to the target."""
+
+    @property
+    def connections(self) -> int:
+        """How many connections there are that can be cut."""
+        return len(self._open - self._spared) // 2
 
     # -- from the test's thread -------------------------------------------------------------------
 
@@ -72,23 +80,29 @@ class Link(Proxy):
     # -- in the loop ------------------------------------------------------------------------------
 
     async def _begin(self) -> None:
-        self._there.set()
-        self._back.set()
+        for one in (self._there, self._back, self._always):
+            one.set()
         await super()._begin()
 
     def _cut_all(self) -> None:
         self._refuses = True
-        for writer in list(self._open):
+        mine = self._open - self._spared
+        for writer in mine:
             writer.transport.abort()
-        self.cuts += len(self._open)
+        self.cuts += len(mine)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
+            first = await reader.read(_PIECE) if self._of else b""
+            mine = self._of in first
             there, back = await asyncio.open_connection(*self.target)
-            if not self._refuses:
+            if not (mine and self._refuses):
                 self._open |= {writer, back}
-                self._keep(self._pass_when(self._there, reader, back, writer))
-                self._keep(self._pass_when(self._back, there, writer, back))
+                if not mine:
+                    self._spared |= {writer, back}
+                forth, home = (self._there, self._back) if mine else (self._always, self._always)
+                self._keep(self._pass_when(forth, reader, back, writer, first))
+                self._keep(self._pass_when(home, there, writer, back))
                 return
             back.transport.abort()
         writer.transport.abort()
@@ -99,10 +113,12 @@ class Link(Proxy):
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         other: asyncio.StreamWriter,
+        first: bytes = b"",
     ) -> None:
         """Pass bytes on, while that is allowed, until one side ends; then both do."""
         try:
-            while data := await reader.read(_PIECE):
+            while data := first or await reader.read(_PIECE):
+                first = b""
                 await open_.wait()
                 writer.write(data)
                 await writer.drain()
@@ -112,5 +128,6 @@ class Link(Proxy):
         finally:
             for one in (writer, other):
                 self._open.discard(one)
+                self._spared.discard(one)
                 with contextlib.suppress(OSError, RuntimeError):
                     one.transport.abort()

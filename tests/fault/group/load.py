@@ -69,6 +69,8 @@ class GroupLoad(Load):
         record: The history file.
         plan: See ``Plan``.
         number, seed: As of ``Load``.
+        silent_s: See ``SILENT_S``. Longer where a lost connection is a failure: a busy machine may
+            say nothing for that time.
     """
 
     def __init__(
@@ -79,13 +81,23 @@ class GroupLoad(Load):
         *,
         number: int = 0,
         seed: int = 0,
+        silent_s: float = SILENT_S,
     ) -> None:
         super().__init__(addresses[0], record, plan, number=number, seed=seed)
+        self._silent_s = silent_s
         self._addresses = tuple(addresses)
+
+    @property
+    def noticed(self) -> int:
+        """How many connections were lost by clients that work.
+
+        The first client makes the topics and says nothing more: a broker cuts it off after a while.
+        """
+        return sum(client.losses for client in self.clients[1:])
 
     def _client(self) -> Client:
         turn = itertools.cycle(self._addresses)
-        client = GroupClient(lambda: next(turn))
+        client = GroupClient(lambda: next(turn), self._silent_s)
         self.clients.append(client)
         self._task(client.run)
         return client

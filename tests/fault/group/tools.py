@@ -15,6 +15,8 @@ LONG: Final = _CYCLES is not None
 PLAN: Final = Plan(producers=3, window=8, pause_s=0.01, handle_s=0.01)
 """Enough that something is under way at each moment, and little enough for two brokers and their
 clients on two cores."""
+PATIENT_S: Final = 20.0
+"""Clients whose brokers should never be silent wait so long before they leave one."""
 
 
 def cycles(short: int) -> int:

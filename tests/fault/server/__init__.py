@@ -3,8 +3,9 @@
 In reading order: ``broker`` (a ``ternmq serve`` as the tests handle it), ``client`` (one connection
 that comes back: resumes its session, sends again what was not answered), ``desk``, ``consumer`` and
 ``load`` (producers and consumers of workload W on such connections), ``raw`` (peers that
-misbehave), ``proxy`` (a network that cuts), ``reviewing`` (histories of several processes put in
-one order, and checks besides the verifier's).
+misbehave), ``proxy`` (a network that cuts), ``ordered`` (consumer processes of an ordered
+group), ``reviewing`` (histories of several processes put in one order, and checks besides the
+verifier's).
 
 Clients write a history as ``tests.fault.history`` describes it, and ``tests.fault.verify`` judges a
 broker process by the same rules as the core alone.

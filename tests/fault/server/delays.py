@@ -114,6 +114,8 @@ class Delays:
         """By number, which is in the body; numbers are in the order of sending."""
         self.got: dict[int, ternmq.sync.Delivery] = {}
         """What the group received."""
+        self.came: dict[int, datetime] = {}
+        """When it came first, by the clock of this process."""
         self._client = client
         self._chance = random.Random(seed)
         self._next = 0
@@ -191,14 +193,21 @@ class Delays:
     def take(self, wait: float = 0.0) -> None:
         """Take what there is by the group, and ack it."""
         deliveries = self._client.pull(TOPIC, group=GROUP, max_messages=1000, wait=wait)
+        came = now()
         for one in deliveries:
             number = int(one.body.split(b" ")[0])
+            self.came.setdefault(number, came)
             assert one.offset is not None
             known = self.got.setdefault(number, one)
             # An ack whose answer was lost may be followed by a redelivery: of the same message.
             assert known.offset == one.offset, f"{number} was stored twice"
         with suppress(ternmq.ConnectionLost):  # whether the ack counts is not known
             deliveries.ack()
+
+    def early(self, tolerance: timedelta) -> list[int]:
+        """Return the messages that came before they were due by the clock of this process."""
+        due = {number: one.due_at for number, one in self.got.items() if one.due_at is not None}
+        return [number for number, at in due.items() if self.came[number] < at - tolerance]
 
     def judge(self, unreadable: frozenset[int] = frozenset()) -> int:
         """Take everything, and compare it with what was answered; return how many were stored.
@@ -211,7 +220,8 @@ class Delays:
         while self.got.keys() != expected and time.monotonic() < until:
             self.take(wait=1.0)
         self.take(wait=1.0)
-        assert self.got.keys() == expected
+        assert not (lost := sorted(expected - self.got.keys())), f"never delivered: {lost}"
+        assert not (more := sorted(self.got.keys() - expected)), f"cancelled, but delivered: {more}"
         found = sorted(self.got.items(), key=lambda one: one[1].offset or 0)
         for _, one in found:
             assert one.due_at is None or one.stored_at >= one.due_at
@@ -226,7 +236,9 @@ class Delays:
 
 
 @contextmanager
-def kept_up(delays: Delays, client: ternmq.sync.Client, *, filler: bool = False) -> Iterator[None]:
+def kept_up(
+    delays: Delays, client: ternmq.sync.Client, *, filler: bool = False, most_s: float = 15.0
+) -> Iterator[None]:
     """Schedule, cancel, consume, perhaps send other messages, in a thread during the block."""
     over = threading.Event()
     errors: list[Exception] = []
@@ -234,7 +246,7 @@ def kept_up(delays: Delays, client: ternmq.sync.Client, *, filler: bool = False)
     def run() -> None:
         try:
             while not over.is_set():
-                delays.schedule(20, 1.0, 15.0, body=200)
+                delays.schedule(20, 1.0, most_s, body=200)
                 delays.cancel(2)
                 delays.take()
                 if filler:

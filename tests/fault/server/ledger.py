@@ -22,7 +22,7 @@ import ternmq.sync
 from tests.fault.processes import ROOT, environment, patience, wait_until
 
 GROUP: Final = "payments"
-ORDERS: Final = "orders"
+ORDERS: Final = "unpaid"
 PAID: Final = "paid"
 MAIL: Final = "mail"
 LATER: Final = "later"
@@ -155,6 +155,11 @@ class Orders:
             admin.create_group(topic, "pay" if topic == ORDERS else "g", retry=retry)
         admin.put_producer_group(GROUP, first=1, factor=1, cap=1, attempts=1000)
         self._client.send_many(ORDERS, [b"%d" % number for number in range(self._count)])
+
+    def more(self, count: int) -> None:
+        """Send so many more orders."""
+        first, self._count = self._count, self._count + count
+        self._client.send_many(ORDERS, [b"%d" % number for number in range(first, self._count)])
 
     def paid(self) -> int:
         """Return how many orders the group has settled."""

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
-import signal
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from ternmq.wire import control
-from ternmq.wire.commands import Command
 from tests.fault import history
-from tests.fault.messages import GROUPS, LEDGER
-from tests.fault.processes import DEADLINE, ROOT, environment, wait_until
-from tests.fault.server.broker import Address, Broker
+from tests.fault.messages import LEDGER
+from tests.fault.processes import wait_until
+from tests.fault.server.broker import Broker
 from tests.fault.server.desk import Plan
 from tests.fault.server.load import Load
+from tests.fault.server.ordered import LEASE_S, Consumer, consumed, handed, killed, lease_over
 from tests.fault.server.raw import Peer
 from tests.fault.server.results import keep
 from tests.fault.server.reviewing import merged, overlaps
@@ -30,38 +22,10 @@ from tests.fault.server.tools import KILLS, SMALL
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
-GROUP = "books"
+WORKER = "tests.fault.server.worker"
 CONSUMERS = 3
 PERIOD_S = 2.0
 GRACE = "500ms"
-
-
-class Consumer:
-    """A consumer process."""
-
-    def __init__(self, address: Address, folder: Path, number: int) -> None:
-        self.record = folder / f"{number}.history"
-        words = [str(address.port), str(self.record), str(number), LEDGER, GROUP]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fault.server.worker", *words],
-            cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        self.killed_ns = 1 << 63
-
-    def lines(self) -> list[history.Line]:
-        """Return what it has written."""
-        return history.read(self.record)
-
-    def signal(self, number: int) -> None:
-        """Send it a signal."""
-        os.kill(self.process.pid, number)
-
-    def kill(self) -> None:
-        """SIGKILL it."""
-        if self.process.returncode is None:
-            self.killed_ns = time.monotonic_ns()
-            self.process.kill()
-            self.process.wait(DEADLINE)
 
 
 @pytest.mark.timeout(500)
@@ -80,7 +44,8 @@ def test_consumers_killed_and_paused(memory_folder, verdicts):
     ):
 
         def start() -> Consumer:
-            one = Consumer(load.address, memory_folder, 2 + len(consumers))
+            place = [str(load.address.port)]
+            one = Consumer(WORKER, place, memory_folder, 2 + len(consumers))
             stack.callback(one.kill)
             consumers.append(one)
             return one
@@ -108,10 +73,7 @@ def test_consumers_killed_and_paused(memory_folder, verdicts):
     path = merged([record, *[one.record for one in consumers]], memory_folder / "history")
     verdict = verdicts.sound(data, path)
     lines = history.read(path)
-    killed = {
-        line["s"]: one.killed_ns for one in consumers for line in one.lines() if line["op"] == "out"
-    }
-    both = overlaps(lines, killed)
+    both = overlaps(lines, killed(consumers))
     assert not both, both[:5]
     assert verdict["drained"] == 0
     keys = len({row[5] for line in lines if line["op"] == "out" for row in line["rows"]})
@@ -123,34 +85,11 @@ def test_consumers_killed_and_paused(memory_folder, verdicts):
     assert verdict["repeats"] > 0, "inconclusive: nobody was killed with rows in hand"
 
 
-def consumed(onlooker: Peer) -> bool:
-    """Whether the group is done with every row, as the broker has it.
-
-    Not as the consumers have it: one that is killed may have settled rows without hearing of it.
-    """
-    asked = control.encode(control.GroupList(topic=LEDGER, group=GROUP))
-    (group,) = control.decode(onlooker.ask(Command.GROUP_LIST, asked), control.Groups).groups
-    return all(queue.floor == queue.end for queue in group.queues)
-
-
-def handed(running: list[Consumer], more: int) -> None:
-    """Wait until each of these was handed something more so many times."""
-    goals = {one: outs(one) + more for one in running}
-    wait_until(lambda: all(outs(one) >= goal for one, goal in goals.items()), "handed out")
-
-
-def outs(consumer: Consumer) -> int:
-    return sum(line["op"] == "out" for line in consumer.lines())
-
-
 def pause(consumer: Consumer, others: list[Consumer]) -> None:
     """Stop one for longer than its lease lasts; it wakes up with rows that are another's now."""
-    consumer.signal(signal.SIGSTOP)
-    held: Callable[[], bool] = lambda: all(outs(one) for one in others)  # noqa: E731
-    began = time.monotonic()
-    lease_s = GROUPS[LEDGER][GROUP].lease_us / 1e6
-    wait_until(lambda: held() and time.monotonic() > began + lease_s + 1.0, "its lease over")
-    consumer.signal(signal.SIGCONT)
+    consumer.stop()
+    wait_until(lease_over(others, LEASE_S), "its lease over")
+    consumer.go_on()
 
 
 def period() -> None:
