@@ -78,8 +78,8 @@ class Rot:
         broker = self._world.brokers.get(name)
         if broker is None:
             return None
-        if broker.reigning is not None and broker.reigning.journal.failure is None:
-            journal = broker.reigning.journal
+        journal = None if broker.reigning is None else vars(broker.reigning).get("journal")
+        if journal is not None and journal.failure is None:  # the reign has begun
             safe = min(journal.committed, journal.durable)
             return Extent(journal.first, Position(safe), journal.epoch)
         copy = None if broker.replica is None else broker.replica.copy
