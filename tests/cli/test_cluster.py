@@ -51,12 +51,14 @@ class Others:
 
         asyncio.run_coroutine_threadsafe(run(), self._loop).result(DEADLINE)
 
-    def begin(self, name: str, group: str = "main", reach: Reach | None = None) -> None:
+    def begin(
+        self, name: str, group: str = "main", reach: Reach | None = None, life: int | None = None
+    ) -> None:
         """Have a broker announce itself."""
 
         async def announce() -> None:
             self._coordinators[name] = one = await open_coordinator(self.url)
-            mine = Group(one, group, name, NUMBERS[name])
+            mine = Group(one, group, name, NUMBERS[name] if life is None else life)
             await mine.announce(f"host-{name}:7117", tls=False, software="ternmq 1.0", reach=reach)
 
         self.do(announce)
@@ -184,7 +186,11 @@ def test_what_is_wrong_is_said_in_the_first_line(cli: CommandLine, pair: Others)
         return str(found["says"])
 
     pair.end("b")
-    assert says() == "two copies: a (primary), b; the process of b that is a member does not run"
+    waits = "a is the primary; sends wait; the process of b that counts as a copy does not run"
+    assert says() == waits
+    pair.begin("b", life=0xBB)  # it has been started again
+    assert says() == waits
+    pair.end("b")
     pair.lead("a", "a", why="without b: it is silent")
     alone = "one copy: a (primary) is the only member (without b: it is silent)"
     assert says() == f"{alone}; no other broker runs"
@@ -192,6 +198,14 @@ def test_what_is_wrong_is_said_in_the_first_line(cli: CommandLine, pair: Others)
     assert says() == f"{alone}; b is not a member"
     pair.lead("a", "ab", writes=Writes.CLOSED)
     assert says() == ("two copies: a (primary), b; new messages are refused until two copies exist")
+    pair.lead("a", "ab", epoch=2, floor=Floor(Epoch(1), Position(0), 1))
+    begins = "no primary yet: a begins to lead; wait until it has recovered its journal"
+    assert says() == begins
+    pair.lead("a", "ab", epoch=2)
+    assert cli("cluster", "status", "--json").json["well"] is True
+    pair.end("a")
+    pair.begin("a", life=0xAA)
+    assert says() == begins
     pair.end("a")
     assert says() == "no primary: a does not run, and b takes over within seconds"
 

@@ -186,11 +186,16 @@ class Server:
         self._scrubbing: asyncio.Task[None] | None = None
         self._giver: Giver | None = None
         self._sweeper: asyncio.TimerHandle | None = None
+        self._given_up = False
+        """``start`` was cancelled while a thread recovered the journal."""
         self._swept_at = self._touch_at = 0.0
         self._ready = False
 
     async def start(self) -> None:
-        """Recover the journal, then listen. Blocks the loop while it recovers.
+        """Recover the journal, then listen.
+
+        A broker that is alone blocks the loop while it recovers. The loop of a broker of a group
+        goes on: others must see meanwhile that it is there.
 
         Raises:
             SettingsError: The file of the certificate or of its key cannot be used, the data folder
@@ -203,22 +208,8 @@ class Server:
         tls = tls_context(settings)  # before anything is made on the disk
         loop = asyncio.get_running_loop()
         self.stopped = loop.create_future()
-        if self._disk is None:
-            making.check_folder(settings.data)
-        disk = self._disk if self._disk is not None else RealDisk(settings.data)
-        if self._taken is None:
-            disk.lock()
-        try:
-            clocks = self._clocks or SystemClocks(loop)
-            options = self._options(clocks)
-            making.check_reserve(disk, options)
-            with making.said(disk, options):
-                self.core = Core(disk, options, clocks, loop, ready=self._taken)
-            self._taken = None
-        except BaseException:
-            disk.close()
-            raise
-        core = self.core
+        clocks = self._clocks or SystemClocks(loop)
+        core = self.core = await self._open_core(loop, clocks)
         core.on_failure = self._failed
         core.broker.clients.renew_graces(core.now_us())  # the recovery may have taken long
         core.broker.checking.asking.begin_grace(core.now_us())
@@ -236,6 +227,8 @@ class Server:
         making.warn_of_reserve(core.broker.journal.reserve_lacks_bytes)
         making.warn_of_watermark(core.disk, settings.retention_watermark)
         self._wire_up()
+        if self._given_up:
+            raise asyncio.CancelledError
         if self._reigning is not None:
             self._desk.not_yet = f"{settings.name} begins to lead"
             self._reigning.begun(core, self.hub)
@@ -288,6 +281,36 @@ class Server:
         )
         core.broker.store.mends = self.scrubber.mends
         core.look_at = self.scrubber.look_at
+
+    async def _open_core(self, loop: asyncio.AbstractEventLoop, clocks: Clocks) -> Core:
+        """Recover the journal; raises as ``start``."""
+        settings = self.settings
+        if self._disk is None:
+            making.check_folder(settings.data)
+        disk = self._disk if self._disk is not None else RealDisk(settings.data)
+        if self._taken is None:
+            disk.lock()
+        try:
+            options = self._options(clocks)
+            making.check_reserve(disk, options)
+            with making.said(disk, options):
+                recover = partial(Core, disk, options, clocks, loop, ready=self._taken)
+                core = recover() if self._reigning is None else await self._in_a_thread(recover)
+            self._taken = None
+        except BaseException:
+            disk.close()
+            raise
+        return core
+
+    async def _in_a_thread(self, recover: Callable[[], Core]) -> Core:
+        """Open the core in a thread. A cancellation waits for its end: it works in the folder."""
+        opening = asyncio.get_running_loop().run_in_executor(None, recover)
+        while not opening.done():
+            try:
+                await asyncio.wait([opening])
+            except asyncio.CancelledError:
+                self._given_up = True
+        return opening.result()
 
     async def _commit(self, reigning: Reigning) -> None:
         """Return when the EPOCH record of a reign is committed.

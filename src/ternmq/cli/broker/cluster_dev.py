@@ -257,7 +257,8 @@ class LocalBrokers:
         except Failed as error:
             return str(error)
         primary = view.record.primary
-        self._primary = primary if primary in view.present else ""
+        leads = primary in view.present and not cluster_view.begins(view)
+        self._primary = primary if leads else ""
         return cluster_view.headline(view)
 
     async def _start(self, name: str) -> None:

@@ -82,6 +82,7 @@ def is_well(view: View) -> bool:
         len(members) >= max(2, view.settings.copies)
         and all(view.lives(one) for one in members)
         and view.record.writes is Writes.OPEN
+        and not begins(view)
     )
 
 
@@ -96,24 +97,37 @@ def headline(view: View) -> str:
     primary = record.primary
     if primary not in view.present:
         return _without_primary(view)
+    if begins(view):
+        return f"no primary yet: {primary} begins to lead; wait until it has recovered its journal"
     others = sorted([one.broker for one in record.members if one.broker != primary])
     gone = [one.broker for one in record.members if not view.lives(one)]
-    if others:
+    if gone:
+        parts = [f"{primary} is the primary; sends wait"]
+        parts += [f"the process of {one} that counts as a copy does not run" for one in gone]
+    elif others:
         words = {1: "two copies", 2: "three copies"}
         count = words.get(len(others), f"{len(others) + 1} copies")
         parts = [f"{count}: {', '.join([f'{primary} (primary)', *others])}"]
-        parts += [f"the process of {one} that is a member does not run" for one in gone]
     else:
         why = f" ({record.why})" if record.why.startswith("without ") else ""
         parts = [f"one copy: {primary} (primary) is the only member{why}"]
         if not view.others:
             parts.append("no other broker runs")
-    parts += [f"{one} is not a member" for one in view.others if one != primary]
+    catching_up = [one for one in view.others if one not in {primary, *gone}]
+    parts += [f"{one} is not a member" for one in catching_up]
     if record.writes is Writes.CLOSED:
         parts.append("new messages are refused until two copies exist")
     elif _is_short(view):
         parts.append(f"new messages are refused until {view.settings.copies} copies exist")
     return "; ".join(parts)
+
+
+def begins(view: View) -> bool:
+    """Return whether the primary runs, but has not begun its reign: it serves nobody yet."""
+    record = view.record
+    mine = [one for one in record.members if one.broker == record.primary]
+    begun = record.floor is not None and record.floor.epoch == record.epoch
+    return not begun or not all(view.lives(one) for one in mine)
 
 
 def _without_primary(view: View) -> str:
