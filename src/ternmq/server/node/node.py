@@ -121,7 +121,9 @@ class Node:
         self._loyalty = Loyalty(self.copying, Epoch(0), self._now_us())
         self._doorway: Doorway | None = None
         self.outlook = Outlook(settings, self.me, self._now_us)
-        self._porch = Porch(self._who_leads, self.outlook.routes, self._lend)
+        self._porch = Porch(
+            self._who_leads, self.outlook.routes, self._lend, self.outlook.http_address
+        )
         self.sight = Sight(settings.name, self.outlook, self._now_us, self._learned)
         self.candidate = Candidate(
             settings,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ternmq.cluster.coordination.group import Presence
 from ternmq.cluster.coordination.record import Leadership, Member, Writes
+from ternmq.model.units import Address
 from ternmq.model.words import lasting
 from ternmq.server.metrics.health import Health
 from ternmq.server.metrics.metrics import disk_families
@@ -131,6 +132,11 @@ class Outlook:
         for name in names:
             if name != self._me.broker and len(self._known) < _MOST_KNOWN:
                 self._known.add(name)
+
+    def http_address(self) -> str:
+        """Return HOST:PORT of the port for HTTP; empty: there is none."""
+        http = self._settings.http
+        return "" if http is None else str(Address(http.host, self.probes.port))
 
     # -- GroupView, for the broker that leads ------------------------------------------------------
 

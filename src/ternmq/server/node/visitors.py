@@ -4,20 +4,25 @@ A visitor may send one frame, a HELLO or a FOLLOW, and is refused with ``NotPrim
 names the primary. A client that understands routes gets them before: it finds the primary at once,
 whether its URL names that one or not. Nobody is authenticated here, so a visitor learns names and
 addresses of brokers, and gets at most one frame of them. A SEGMENT_READ of another broker of the
-group is handed over to what answers it, and checks its token.
+group is handed over to what answers it, and checks its token. A peer of another protocol is told
+so, as at a broker that leads.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Callable
 from typing import Final, cast
 
-from ternmq.model.errors import NotPrimary, ProtocolError
+from ternmq.model.errors import HandshakeTimeout, NotPrimary, ProtocolError
+from ternmq.server.native.mistaken import mistaken
 from ternmq.server.process.doorway import Accepting, Doorway
 from ternmq.wire import control
 from ternmq.wire.session import ServerSession, State
+
+log = logging.getLogger("ternmq.cluster")
 
 _FRAME_BYTES: Final = 4096
 _PATIENCE_S: Final = 5.0
@@ -36,6 +41,7 @@ class Visitor(asyncio.Protocol):
         routes: Returns the routes; None: they are not known.
         lend: Takes over a connection that began with SEGMENT_READ: its transport, its session, and
             the address of the other side.
+        http: Returns HOST:PORT of this broker's port for HTTP; empty: it has none.
     """
 
     def __init__(
@@ -44,11 +50,13 @@ class Visitor(asyncio.Protocol):
         why: Callable[[], str],
         routes: Callable[[], control.Routes | None],
         lend: Lend,
+        http: Callable[[], str],
     ) -> None:
         self._visitors = visitors
         self._why = why
         self._routes = routes
         self._lend = lend
+        self._http = http
         self._session = ServerSession(_FRAME_BYTES)
         self._transport: asyncio.Transport
         self._patience: asyncio.TimerHandle | None = None
@@ -61,7 +69,7 @@ class Visitor(asyncio.Protocol):
             return
         self._visitors.add(self)
         loop = asyncio.get_running_loop()
-        self._patience = loop.call_later(_PATIENCE_S, self._transport.abort)
+        self._patience = loop.call_later(_PATIENCE_S, self._turn_away)
 
     def data_received(self, data: bytes) -> None:
         """Answer the first frame."""
@@ -69,7 +77,9 @@ class Visitor(asyncio.Protocol):
         try:
             session.receive(data)
         except ProtocolError as error:
-            self._leave(session.farewell(error))
+            opening = session.state is State.OPENING
+            known = mistaken(data, self._http()) if opening else None
+            self._end(*(known or (error, None)))
             return
         if session.segment_read is not None:
             self.connection_lost(None)  # it is no visitor any more
@@ -84,6 +94,23 @@ class Visitor(asyncio.Protocol):
         self._visitors.discard(self)
         if self._patience is not None:
             self._patience.cancel()
+
+    def _turn_away(self) -> None:
+        """End a connection that takes too long: for its frame, or to read the answer."""
+        if self._session.state is not State.OPENING:
+            self._transport.abort()
+            return
+        loop = asyncio.get_running_loop()
+        self._patience = loop.call_later(_PATIENCE_S, self._transport.abort)
+        self._end(HandshakeTimeout("no HELLO came in time"), None)
+
+    def _end(self, error: ProtocolError, words: bytes | None) -> None:
+        log.info("%s broke the protocol: %s", self._address(), error)
+        self._leave(self._session.farewell(error) if words is None else words)
+
+    def _address(self) -> str:
+        peer = self._transport.get_extra_info("peername")
+        return f"{peer[0]}:{peer[1]}" if peer else "local"
 
     def _leave(self, last: bytes) -> None:
         self._transport.write(last)
@@ -101,21 +128,27 @@ class Porch:
         why: Returns the text with which visitors are refused.
         routes: Returns the routes; None: they are not known.
         lend: As for ``Visitor``.
+        http: As for ``Visitor``.
     """
 
     def __init__(
-        self, why: Callable[[], str], routes: Callable[[], control.Routes | None], lend: Lend
+        self,
+        why: Callable[[], str],
+        routes: Callable[[], control.Routes | None],
+        lend: Lend,
+        http: Callable[[], str],
     ) -> None:
         self._why = why
         self._routes = routes
         self._lend = lend
+        self._http = http
         self._visitors: set[Visitor] = set()
         self._accepting: Accepting | None = None
 
     async def open(self, doorway: Doorway, tls: ssl.SSLContext | None) -> None:
         """Accept visitors."""
         self._accepting = await doorway.accept(
-            lambda: Visitor(self._visitors, self._why, self._routes, self._lend), tls
+            lambda: Visitor(self._visitors, self._why, self._routes, self._lend, self._http), tls
         )
 
     async def close(self) -> None:

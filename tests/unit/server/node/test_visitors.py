@@ -37,6 +37,7 @@ ROUTES = control.Routes(
 )
 
 
+HTTP = "127.0.0.1:7118"
 LENT: list[str] = []
 
 
@@ -50,7 +51,9 @@ def lend(transport: asyncio.Transport, session: ServerSession, address: str) -> 
 
 @asynccontextmanager
 async def opened() -> AsyncIterator[int]:
-    porch = Porch(lambda: "b does not lead; the primary is a at host:1", lambda: ROUTES, lend)
+    porch = Porch(
+        lambda: "b does not lead; the primary is a at host:1", lambda: ROUTES, lend, lambda: HTTP
+    )
     doorway = Doorway("127.0.0.1", 0)
     await porch.open(doorway, None)
     yield doorway.port
@@ -97,7 +100,7 @@ async def test_who_understands_routes_gets_them_before_the_refusal() -> None:
 
 async def test_who_gives_no_routes_refuses_all_the_same() -> None:
     doorway = Doorway("127.0.0.1", 0)
-    porch = Porch(lambda: "b does not know yet", lambda: None, lend)
+    porch = Porch(lambda: "b does not know yet", lambda: None, lend, str)
     await porch.open(doorway, None)
     session = ClientSession()
     greeting = msgspec.structs.replace(hello(), routes=True)
@@ -126,7 +129,24 @@ async def test_nonsense_ends_the_connection(data: bytes) -> None:
 async def test_one_who_says_nothing_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(visitors, "_PATIENCE_S", 0.05)
     async with opened() as port:
-        assert await answered(port, b"") == b""
+        session = ClientSession()
+        session.hello(hello())
+        (event,) = session.receive(await answered(port, b""))
+        assert isinstance(event, Refusal)
+        assert "no HELLO came in time" in str(event.error)
+
+
+async def test_a_peer_of_another_protocol_is_told_so(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    async with opened() as port:
+        head, _, text = (await answered(port, b"GET / HTTP/1.1\r\n\r\n")).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 ")
+        assert f"HTTP, for metrics and health, is at http://{HTTP}\n".encode() in text
+        told = await answered(port, b"\x16\x03\x01" + bytes(200))
+        assert b"this broker has no TLS" in told
+    http, tls = caplog.messages
+    assert http.endswith(" broke the protocol: HTTP on the port for clients")
+    assert " broke the protocol: a TLS handshake " in tls
 
 
 async def test_there_are_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,8 +163,8 @@ async def test_there_are_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_who_comes_while_nobody_accepts_is_served_by_the_next() -> None:
     doorway = Doorway("127.0.0.1", 0)
-    first = Porch(lambda: "the first", lambda: None, lend)
-    second = Porch(lambda: "the second", lambda: None, lend)
+    first = Porch(lambda: "the first", lambda: None, lend, str)
+    second = Porch(lambda: "the second", lambda: None, lend, str)
     await first.open(doorway, None)
     assert b"the first" in await answered(doorway.port, ClientSession().hello(hello()))
     await first.close()
@@ -162,7 +182,7 @@ async def test_who_comes_while_nobody_accepts_is_served_by_the_next() -> None:
 async def test_who_has_just_been_accepted_is_not_lost(turns: int) -> None:
     """asyncio forgets a socket that it has accepted when the server is closed: nobody closes it."""
     doorway = Doorway("127.0.0.1", 0)
-    porch = Porch(lambda: "nobody", lambda: None, lend)
+    porch = Porch(lambda: "nobody", lambda: None, lend, str)
     await porch.open(doorway, None)
     with socket.create_connection(("127.0.0.1", doorway.port), DEADLINE) as peer:
         for _ in range(turns):

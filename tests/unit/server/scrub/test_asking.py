@@ -35,7 +35,7 @@ def peer(port: int, *, journal: int = JOURNAL) -> Peer:
 async def porch() -> AsyncIterator[tuple[Desk, int]]:
     """A broker that follows, and gives what it has."""
     desk = Desk()
-    one = Porch(lambda: "it does not lead", lambda: None, desk.giver.take)
+    one = Porch(lambda: "it does not lead", lambda: None, desk.giver.take, str)
     doorway = Doorway("127.0.0.1", 0)
     await one.open(doorway, None)
     try:
