@@ -1,4 +1,4 @@
-"""A process as a follower; as ``server.node.follower``, with events in the place of threads."""
+"""A process as a follower, as in ``server.node``: ``follower`` and ``stream``; events for threads."""
 
 from __future__ import annotations
 

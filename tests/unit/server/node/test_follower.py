@@ -17,8 +17,9 @@ from ternmq.journal.recovery.recovery import open_journal
 from ternmq.model.types import NO_POSITION, Epoch, Position
 from ternmq.record.batch.compress import compress_frame
 from ternmq.record.fact.header import Kind
-from ternmq.server.node.follower import Replica, _Stream
+from ternmq.server.node.follower import Replica
 from ternmq.server.node.node import boot_us
+from ternmq.server.node.stream import Stream
 from ternmq.settings import Mode, load
 from ternmq.wire.control import Followed
 from ternmq.wire.stream import PrimaryStream
@@ -128,7 +129,7 @@ async def test_of_a_damaged_compressed_piece_nothing_is_written(
     if damage == "the frame":
         del frame[-4:]
     replica = await replica_of(tmp_path)
-    stream = _Stream(
+    stream = Stream(
         replica, Presence("main", "a", 1, "127.0.0.1:1", False, ""), replica._follow([])
     )
     transport = Transport()
@@ -162,7 +163,7 @@ async def test_a_stream_that_was_ended_does_not_begin(tmp_path: Path) -> None:
     replica = await replica_of(tmp_path)
     there = Presence("main", "a", 1, "127.0.0.1:1", False, "")
     for ends in (False, True):
-        stream = _Stream(replica, there, replica._follow([]))
+        stream = Stream(replica, there, replica._follow([]))
         transport = Transport()
         if ends:
             stream.end("this broker stands for primary")
