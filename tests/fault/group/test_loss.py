@@ -16,6 +16,7 @@ import ternmq.sync
 from tests.fault.group.brokers import GROUP, Brokers, wait
 from tests.fault.group.checks import at_rest, differences, extent
 from tests.fault.group.test_coordinator import group_of
+from tests.fault.group.tools import LONG
 from tests.fault.processes import DEADLINE, environment
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
@@ -101,7 +102,11 @@ def pair(memory_folder: Path) -> Iterator[Brokers]:
         yield brokers
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
+KINDS = ("sqlite", "zookeeper", *(("postgresql", "mariadb") if LONG else ()))
+"""A database is a database: the long form takes all of them."""
+
+
+@pytest.fixture(params=KINDS)
 def each(request: pytest.FixtureRequest, memory_folder: Path) -> Iterator[Brokers]:
     with group_of(request.param, memory_folder / "group") as (brokers, _):
         yield brokers

@@ -67,6 +67,18 @@ async def newest(coordinator: Coordinator) -> Stored:
 class Contract:
     """Wants a fixture ``store``."""
 
+    async def test_the_first_question_waits_for_the_connection(self, store: Store) -> None:
+        one = store.view()
+        try:
+            assert await one.announce("a", b"1") == Announced()
+        finally:
+            await one.close()
+        one = store.view()
+        try:
+            assert await one.read("leadership/none") is None
+        finally:
+            await one.close()
+
     async def test_a_check_finds_that_it_works(self, store: Store) -> None:
         async with views(store, 2) as (one, two):
             for coordinator in (one, two, one):

@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 import kazoo.client
 import pytest
 
+from ternmq.cli import main
+from ternmq.cli.terminal.exits import ExitCode
 from ternmq.cluster.coordination.opening import open_coordinator
 from ternmq.cluster.coordination.port import Coordinator, Stored, Swapped, Unknown
 from ternmq.cluster.coordination.resolving import change
@@ -42,6 +44,16 @@ def expire(one: ZooKeeperCoordinator, hosts: str) -> None:
     other.start()
     other.stop()
     other.close()
+
+
+def test_commands_ask_it_at_once(store: ZooKeeperStore, capsys: pytest.CaptureFixture[str]) -> None:
+    """A command does not live long: its first question waits for the connection."""
+    assert main.run(["cluster", "init", "--cluster", store.url]) == 0
+    assert "it works: changed, read and announced" in capsys.readouterr().out
+    assert main.run(["cluster", "status", "--cluster", store.url]) == ExitCode.NOT_FOUND
+    assert "the coordinator has no broker group 'main'" in capsys.readouterr().err
+    assert main.run(["broker", "list", "--cluster", store.url]) == 0
+    assert "no broker runs with this coordinator" in capsys.readouterr().err
 
 
 async def test_what_a_session_announced_is_announced_by_the_next(

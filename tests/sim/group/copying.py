@@ -1,4 +1,4 @@
-"""A process as a follower, as ``follower`` and ``stream`` in ``server.node``; events, no threads."""
+"""A process as a follower: ``follower`` and ``stream`` of ``server.node``; events, no threads."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
@@ -47,6 +47,8 @@ SESSION_S: Final = 6.0
 """After this time without a word of a process, ZooKeeper ends its session."""
 
 log = logging.getLogger("ternmq.cluster")
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
@@ -89,6 +91,10 @@ class ZooKeeperCoordinator:
         self._watches: list[_Watch] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._opened = asyncio.Event()
+        """Set when there was a connection once."""
+        self._patience_at = self._loop.time() + deadline_s
+        """Until then, calls wait for the first connection."""
         acl = None if account is None else [make_digest_acl(*account, all=True)]
         self._client = KazooClient(
             hosts=hosts,
@@ -116,7 +122,7 @@ class ZooKeeperCoordinator:
                 return None
             return value, stat.version
 
-        found = await asked(self._client, self._deadline_s, ask)
+        found = await self._asked(ask)
         if found is None or isinstance(found, Unknown):
             return found
         value, version = found
@@ -134,7 +140,7 @@ class ZooKeeperCoordinator:
                 return Refused()
             return Swapped(FIRST_VERSION)
 
-        return await asked(self._client, self._deadline_s, ask)
+        return await self._asked(ask)
 
     async def swap(self, key: str, version: int, value: bytes) -> Outcome:
         """Replace a value of this version. See ``Coordinator``."""
@@ -149,7 +155,7 @@ class ZooKeeperCoordinator:
                 return Refused()
             return Swapped(version + 1)
 
-        return await asked(self._client, self._deadline_s, ask)
+        return await self._asked(ask)
 
     def watch(self, key: str, changed: Callable[[], None]) -> Callable[[], None]:
         """Have a function called when a node may have changed. See ``Coordinator``."""
@@ -165,10 +171,14 @@ class ZooKeeperCoordinator:
 
     async def announce(self, name: str, value: bytes) -> Announced | Unknown:
         """Show a name with a value. See ``Coordinator``."""
-        return await self._announcements.announce(check_name(name), check_value(value))
+        check_name(name)
+        check_value(value)
+        await self._first_connection()
+        return await self._announcements.announce(name, value)
 
     async def announced(self) -> Mapping[str, bytes] | Unknown:
         """Return the announcements. See ``Coordinator``."""
+        await self._first_connection()
         return await read_announced(self._client, self._path, self._deadline_s)
 
     async def close(self) -> None:
@@ -196,6 +206,20 @@ class ZooKeeperCoordinator:
             async with asyncio.timeout(self._deadline_s):
                 await ended.wait()
 
+    async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T | Unknown:
+        await self._first_connection()
+        return await asked(self._client, self._deadline_s, ask)
+
+    async def _first_connection(self) -> None:
+        """Wait for the first connection, not longer than a call may take after the beginning.
+
+        A command asks at once. Later, nobody waits: a broker goes on without the coordinator.
+        """
+        if not self._opened.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(self._patience_at):
+                    await self._opened.wait()
+
     def _node(self, key: str) -> str:
         return f"{self._path}/{check_key(key)}"
 
@@ -209,6 +233,7 @@ class ZooKeeperCoordinator:
 
     def _connected(self) -> None:
         """Make again what a session or a connection that ended took with it."""
+        self._opened.set()
         if self._closed:
             return
         self._do(self._announcements.renew())
