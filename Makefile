@@ -120,8 +120,8 @@ bench-spark: $(SPARKED) ## measure topics as tables
 	$(BIN)/python bench/spark.py
 	$(BIN)/python bench/spark_jobs.py
 
-fault: venv ## faults on real processes and disks
-	$(BIN)/python -m pytest -m fault tests/fault
+fault: venv ## faults on real processes and disks, at more points than `make test`
+	FAULT_POINTS=$${FAULT_POINTS:-25} $(BIN)/python -m pytest -m fault tests/fault
 
 # Longer than `make test` has time for: all scenarios, CYCLES faults in a row; random ones for
 # GROUP_SECONDS (an hour), the first round with SEED.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-POINTS = int(os.environ.get("FAULT_POINTS", "25"))
+POINTS = int(os.environ.get("FAULT_POINTS", "12"))
 CYCLES = int(os.environ.get("FAULT_CYCLES", "5"))
 ALL_BYTES = os.environ.get("FAULT_ALL_BYTES") == "1"
 

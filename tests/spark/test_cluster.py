@@ -170,12 +170,12 @@ def test_executors_are_killed_and_frozen(spark_cluster, driver, real, client, ta
     orders(client, 0, 400)
     process = driver("--every", "100ms", confs=SPECULATION)
     rounds(process, 1)
-    for at in range(1, 1 + often(3)):
+    for at in range(1, 1 + often(2)):
         orders(client, 400 * at, 400)
         running = spark_cluster.some_executors(2, time.monotonic() + DEADLINE)
         time.sleep(chance.random())  # a fault comes at any moment of a round
         victim = chance.choice(running)
-        if at % 3:
+        if at % 2:
             os.kill(victim, signal.SIGKILL)
         else:
             os.kill(victim, signal.SIGSTOP)
@@ -193,7 +193,7 @@ def test_drivers_are_killed(spark_cluster, driver, real, client, tables, tmp_pat
     chance = random.Random(4)
     client.admin.create_topic("orders", queues=3)
     client.admin.create_group("orders", "billing", start="earliest")
-    for at in range(often(2)):
+    for at in range(often(1)):
         orders(client, 400 * at, 400)
         process = driver("--once")
         # Files come before the commits that name them: it ends anywhere among both.
@@ -204,5 +204,5 @@ def test_drivers_are_killed(spark_cluster, driver, real, client, tables, tmp_pat
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-    end(driver("--once"), log_of(tmp_path, often(2)))
+    end(driver("--once"), log_of(tmp_path, often(1)))
     check(real, client, tables)
