@@ -20,7 +20,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ternmq.cluster.replication.mending import BadDonor, Mending
 from ternmq.journal.disk.port import Disk
 from ternmq.journal.log.segment import segment_name
 from ternmq.journal.mending.patch import Patch
@@ -410,7 +409,7 @@ class Scrubber:
             try:
                 patch = await self._patch(donor, extent, damage)
                 await self._run(patch)
-            except (BadDonor, DonorFailed, DiskError) as error:
+            except (DonorFailed, DiskError) as error:
                 reasons.append(f"{donor.name}: {error}")
                 continue
             self._note(patch, donor, extent.segment_size)
@@ -432,19 +431,25 @@ class Scrubber:
         """Return the patch for a damaged range.
 
         Raises:
-            BadDonor, DonorFailed: This one has none.
+            DonorFailed: This one has none.
             DiskError: The own journal cannot be read.
         """
-        mending = Mending(
-            self._disk, extent.segment_size, damage, newest=extent.epoch, limit=extent.safe
-        )
+        # A broker without other copies comes not here, and imports nothing of a cluster.
+        from ternmq.cluster.replication.mending import BadDonor, Mending
+
         found: list[Patch | None] = [None]
-        while found[-1] is None:
-            records = await donor.read(mending.next, extent.segment_size)
-            await self._run(_Job(lambda data=records: found.append(mending.take(data))))  # type: ignore[misc]
+        try:
+            mending = Mending(
+                self._disk, extent.segment_size, damage, newest=extent.epoch, limit=extent.safe
+            )
+            while found[-1] is None:
+                records = await donor.read(mending.next, extent.segment_size)
+                await self._run(_Job(lambda data=records: found.append(mending.take(data))))  # type: ignore[misc]
+        except BadDonor as error:
+            raise DonorFailed(str(error)) from error
         now = self._extent()
         if now is None or damage.start < now.first or found[-1].stop > now.safe:
-            raise BadDonor("the journal has changed meanwhile")
+            raise DonorFailed("the journal has changed meanwhile")
         return found[-1]
 
     def _note(self, patch: Patch, donor: Donor, segment_size: int) -> None:

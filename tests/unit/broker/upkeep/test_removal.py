@@ -14,6 +14,7 @@ import pytest
 
 from ternmq.broker.catalog.catalog import Queue
 from ternmq.broker.group.rowstate import RowState
+from ternmq.broker.ledger import removed
 from ternmq.broker.query.messages import Queries
 from ternmq.broker.upkeep import removal
 from ternmq.broker.upkeep import retention as moving
@@ -47,7 +48,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step does one piece, and a piece has four queues or names."""
     monkeypatch.setattr(removal, "PIECES_A_STEP", 1)
     monkeypatch.setattr(removal, "QUEUES_A_PIECE", PIECE)
-    monkeypatch.setattr(removal, "NAMES_A_PIECE", PIECE)
+    monkeypatch.setattr(removed, "QUEUES_A_PIECE", PIECE)
+    monkeypatch.setattr(removed, "NAMES_A_PIECE", PIECE)
 
 
 def removed_a_moment_ago(prepare: Callable[[Kept], None] = lambda world: None) -> Kept:
