@@ -86,7 +86,7 @@ ACK = bodies.Ack(7, 0xFEDC_BA98_7654_3210, 1 << 31, (1 << 31) - 8, (1 << 31) - 1
 
 def pack_bytes(sent: bodies.Bytes) -> bytes:
     """Return the body of a BYTES."""
-    return bodies.bytes_head(sent.position, sent.epoch) + sent.records
+    return bodies.bytes_head(sent.position, sent.epoch, sent.inflated) + sent.records
 
 
 def pack_delivery(delivery: bodies.Delivery) -> bytes:
