@@ -253,13 +253,13 @@ class Standby:
         if begin is None:
             names = names_of(record)
             if names is not None:
-                runs = {(key.d, key.c) for key in names.keys if key.type == DEDUP}
+                runs = {(key.d, key.c) for key, _ in names.objects if key.type == DEDUP}
                 self._runs.setdefault(names.begin, set()).update(runs)
                 self._parts[names.begin] = self._parts.get(names.begin, 0) + 1
             return
         ended = end_of_set(record)
         runs, parts = self._runs.get(begin, set()), self._parts.get(begin, 0)
-        if parts != ended.directories:  # a part came before the views were loaded
+        if parts != len(ended.directories):  # a part came before the views were loaded
             directory, _ = directory_of(self._disk, self._size, record.position)
             runs = {(key.d, key.c) for key in directory if key.type == DEDUP}
         self._runs = {one: known for one, known in self._runs.items() if one > begin}

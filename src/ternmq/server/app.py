@@ -49,6 +49,7 @@ from ternmq.server.process.damage_alarms import DamageAlarms
 from ternmq.server.process.doorway import ACCEPTING_TURNS, Accepting
 from ternmq.server.process.fullness import Fullness
 from ternmq.server.process.own_process import own_process
+from ternmq.server.process.surely import surely
 from ternmq.server.process.tls import tls_context
 from ternmq.server.scrub.beside import Beside
 from ternmq.server.scrub.donors import Donor
@@ -186,8 +187,6 @@ class Server:
         self._scrubbing: asyncio.Task[None] | None = None
         self._giver: Giver | None = None
         self._sweeper: asyncio.TimerHandle | None = None
-        self._given_up = False
-        """``start`` was cancelled while a thread recovered the journal."""
         self._swept_at = self._touch_at = 0.0
         self._ready = False
 
@@ -227,7 +226,8 @@ class Server:
         making.warn_of_reserve(core.broker.journal.reserve_lacks_bytes)
         making.warn_of_watermark(core.disk, settings.retention_watermark)
         self._wire_up()
-        if self._given_up:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # while a thread recovered the journal
             raise asyncio.CancelledError
         if self._reigning is not None:
             self._desk.not_yet = f"{settings.name} begins to lead"
@@ -295,22 +295,15 @@ class Server:
             making.check_reserve(disk, options)
             with making.said(disk, options):
                 recover = partial(Core, disk, options, clocks, loop, ready=self._taken)
-                core = recover() if self._reigning is None else await self._in_a_thread(recover)
+                if self._reigning is None:
+                    core = recover()
+                else:
+                    core = await surely(loop.run_in_executor(None, recover))
             self._taken = None
         except BaseException:
             disk.close()
             raise
         return core
-
-    async def _in_a_thread(self, recover: Callable[[], Core]) -> Core:
-        """Open the core in a thread. A cancellation waits for its end: it works in the folder."""
-        opening = asyncio.get_running_loop().run_in_executor(None, recover)
-        while not opening.done():
-            try:
-                await asyncio.wait([opening])
-            except asyncio.CancelledError:
-                self._given_up = True
-        return opening.result()
 
     async def _commit(self, reigning: Reigning) -> None:
         """Return when the EPOCH record of a reign is committed.
@@ -375,11 +368,12 @@ class Server:
             routing=self._routing,
         )
         self.hub = Hub(desk)
-        if self._view is not None:
+        view = self._view
+        if view is not None:
             self._giver = Giver(
                 settings,
                 core.disk,
-                journal=partial(getattr, self._view, "journal"),
+                journal=lambda: view.journal,
                 extent=self._extent,
                 suspect=self.scrubber.suspect,
             )

@@ -58,9 +58,7 @@ _MESSAGES: Final = Kind.MESSAGES
 _SCHEDULED: Final = Kind.SCHEDULED
 _STRICT: Final = Durability.STRICT
 _FAST: Final = Durability.FAST
-_DURABLE: Final = Rests.DURABLE
 _WRITTEN: Final = Rests.WRITTEN
-_RESTS_STRICT: Final = Rests.STRICT
 _NOTHING_KNOWN: Final = Known()
 _RECORD_OVERHEAD: Final = HEADER_BYTES + messages.PREFIX_BYTES + 8
 
@@ -252,10 +250,7 @@ class Sending:
         rows = known.told(None if fast else stored) if runs else ()
         if fast:
             return SendReply(topic.number, queue.number, None, count, end, _WRITTEN, rows=rows)
-        if self._copies.needed > 1:
-            rests = self._copies.rests(topic.spec.durability)
-        else:
-            rests = _RESTS_STRICT if topic.spec.durability is _STRICT else _DURABLE
+        rests = self._copies.rests(topic.spec.durability)
         return SendReply(topic.number, queue.number, first, count, end, rests, rows=rows)
 
     def _send_with_ids(

@@ -37,7 +37,8 @@ _DRIVERS: Final = {
 async def open_coordinator(url: str, *, deadline_s: float = DEADLINE_S) -> Coordinator:
     """Return a coordinator for the running loop; end it with ``close``.
 
-    It does not wait for a connection: a coordinator that is away answers ``Unknown``.
+    It does not wait for a connection, but the first calls do, for the time of one call. Later, a
+    coordinator that is away answers ``Unknown`` at once.
 
     Args:
         url: See above. It may have a password, and is never part of an error.

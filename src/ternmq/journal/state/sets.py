@@ -14,7 +14,7 @@ creates it).
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from ternmq.journal.cache.cold import WouldBlock
@@ -415,14 +415,15 @@ class Names(NamedTuple):
     """A part of the directory of a set."""
 
     begin: Position
-    keys: list[StateKey]
+    objects: list[tuple[StateKey, int]]
+    """An object, and the position of its chunk."""
 
 
 class SetEnd(NamedTuple):
     """What the END record of a set states."""
 
-    directories: int
-    """Number of its DIRECTORY records."""
+    directories: Sequence[int]
+    """Positions of its DIRECTORY records."""
     oldest: Position
     """Smallest position that the set names."""
 
@@ -432,20 +433,27 @@ def names_of(record: RawRecord) -> Names | None:
     body = record.body
     if record.kind != Kind.STATE or len(body) < HEAD.size:
         return None
-    begin, part, _, _, count = HEAD.unpack_from(body)
-    if part != DIRECTORY:
-        return None
-    named = body[HEAD.size : HEAD.size + count * NAMED.size]
-    return Names(
-        Position(begin), [StateKey(*KEY.unpack(raw)) for raw, _ in NAMED.iter_unpack(named)]
-    )
+    begin, part, _, _, _ = HEAD.unpack_from(body)
+    return Names(Position(begin), list(_named(body))) if part == DIRECTORY else None
 
 
 def end_of_set(record: RawRecord) -> SetEnd:
     """Return what an END record states: one for which ``begin_of_end`` returns a position."""
-    _, _, _, _, count = HEAD.unpack_from(record.body)
-    (oldest,) = POSITION.unpack_from(record.body, HEAD.size + 8 * count)
-    return SetEnd(count, Position(oldest))
+    return _end(record.body)
+
+
+def _named(body: bytes) -> Iterator[tuple[StateKey, int]]:
+    """Yield what a DIRECTORY names: an object, and the position of its chunk."""
+    _, _, _, _, count = HEAD.unpack_from(body)
+    for raw, chunk in NAMED.iter_unpack(body[HEAD.size : HEAD.size + count * NAMED.size]):
+        yield StateKey(*KEY.unpack(raw)), chunk
+
+
+def _end(body: bytes) -> SetEnd:
+    _, _, _, _, count = HEAD.unpack_from(body)
+    directories = struct.unpack_from(f"<{count}Q", body, HEAD.size)
+    (oldest,) = POSITION.unpack_from(body, HEAD.size + 8 * count)
+    return SetEnd(directories, Position(oldest))
 
 
 def directory_of(
@@ -457,20 +465,15 @@ def directory_of(
         CorruptJournal: A record of the set cannot be read.
     """
     body = _state_body(disk, segment_size, end, END)
-    begin, _, _, _, count = HEAD.unpack_from(body)
+    begin = HEAD.unpack_from(body)[0]
     directory: dict[StateKey, int] = {}
     try:
-        positions = struct.unpack_from(f"<{count}Q", body, HEAD.size)
-        (oldest,) = POSITION.unpack_from(body, HEAD.size + 8 * count)
-        for position in positions:
-            part = _state_body(disk, segment_size, position, DIRECTORY)
-            _, _, _, _, entries = HEAD.unpack_from(part)
-            named = part[HEAD.size : HEAD.size + entries * NAMED.size]
-            for raw, chunk in NAMED.iter_unpack(named):
-                directory[StateKey(*KEY.unpack(raw))] = chunk
+        ended = _end(body)
+        for position in ended.directories:
+            directory.update(_named(_state_body(disk, segment_size, position, DIRECTORY)))
     except struct.error as error:
         raise CorruptJournal(f"the STATE set that ends at {end} is cut short", byte=end) from error
-    return directory, CompleteSet(Position(begin), end, Position(oldest))
+    return directory, CompleteSet(Position(begin), end, ended.oldest)
 
 
 def _objects_of(body: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import UNSET
 
@@ -38,6 +36,7 @@ from ternmq.server.node.applying import Applying, Successor
 from ternmq.server.node.figures import CopyFigures
 from ternmq.server.node.folder import Holding
 from ternmq.server.node.stream import CONNECT_S, Stream
+from ternmq.server.process.surely import surely
 from ternmq.server.scrub.donors import Donor
 from ternmq.server.scrub.figures import Extent
 from ternmq.server.scrub.scrubber import NotNow, Scrubber
@@ -301,7 +300,7 @@ class Replica:
             return f"{there.broker} at {there.address} cannot be reached: {error.strerror or error}"
         finally:
             stream.end("")
-            await _surely(stream.idle.wait())  # no job works on the copy any more
+            await surely(stream.idle.wait())  # no job works on the copy any more
             self._saved_bytes += stream.saved_bytes
             self._stream = None
 
@@ -450,11 +449,3 @@ class Replica:
             return None
         told_us, at_us = self._time
         return told_us + self._steady_us() - at_us
-
-
-async def _surely(wait: Coroutine[Any, Any, object]) -> None:
-    """Wait for something, also when this task is cancelled meanwhile; that is forgotten then."""
-    waiting = asyncio.ensure_future(wait)
-    while not waiting.done():
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.shield(waiting)

@@ -53,6 +53,7 @@ from ternmq.server.node.sight import PROBE_S, Sight, listens
 from ternmq.server.node.visitors import Porch
 from ternmq.server.process import signals
 from ternmq.server.process.doorway import Doorway
+from ternmq.server.process.surely import surely
 from ternmq.server.process.tls import tls_context
 from ternmq.server.scrub.giving import Giver
 from ternmq.server.scrub.scrubber import scrub_ended
@@ -537,7 +538,8 @@ class Node:
         reigning.heed(self.sight.settings, self.copying)
         self._begins_us = None
         await self._porch.close()
-        disk, ready = self._take_over()
+        # In a thread, as a recovery: others must see meanwhile that this broker is there.
+        disk, ready = await surely(asyncio.to_thread(self._take_over))
         server = Server(
             settings,
             disk=disk,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 
 from ternmq.broker.standby import Standby
+from ternmq.broker.start import Ready
 from ternmq.cluster.coordination.memory import Register
 from ternmq.model.errors import CorruptJournal
 from ternmq.model.types import Position
@@ -70,6 +72,30 @@ async def test_a_promotion_goes_on_with_the_views(tmp_path: Path) -> None:
         assert core_of(b).started.report.record_count == 0
         await put(b, "two")
         assert set(core_of(b).broker.views.holds) == {"one", "two"}
+
+
+async def test_the_loop_goes_on_while_the_rest_is_applied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others must see that this broker is there: its announcement is renewed by the loop."""
+    begun, goes_on = threading.Event(), threading.Event()
+    ready = Successor.ready
+
+    def slow(self: Successor) -> Ready:
+        begun.set()
+        assert goes_on.wait(30)
+        return ready(self)
+
+    async with pair(tmp_path, Register()) as (a, b):
+        await put(a, "one")
+        await applied(a, b)
+        monkeypatch.setattr(Successor, "ready", slow)
+        a.stopping.set()
+        await until(begun.is_set, "b applies the rest", 30)
+        assert b.server is None
+        goes_on.set()
+        await until(lambda: b.server is not None, "b leads", 30)
+        assert "one" in core_of(b).broker.views.holds
 
 
 async def test_a_clean_stop_of_the_primary_is_known_to_the_next_one(tmp_path: Path) -> None:
