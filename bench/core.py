@@ -16,6 +16,7 @@ import core_checked
 import core_delivery
 import core_memory
 import core_operations
+import core_promotion
 import core_schedule
 import core_start
 import core_turns
@@ -31,6 +32,7 @@ SUITE: Final = Suite(
         *core_checked.MEASUREMENTS,
         *core_memory.MEASUREMENTS,
         *core_start.MEASUREMENTS,
+        *core_promotion.MEASUREMENTS,
         *core_turns.MEASUREMENTS,
     ),
 )

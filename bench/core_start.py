@@ -54,7 +54,8 @@ _MESSAGE_BYTES: Final = 256
 """Journal bytes of a message, its share of PULLED and SETTLED included; roughly."""
 
 
-def _options(settings: Settings) -> Options:
+def options_of(settings: Settings) -> Options:
+    """Return the options of the broker that makes and opens the journal."""
     if settings.quick:
         return Options(segment_bytes=MIB, reserve_bytes=MIB, state_records=5000)
     return Options()
@@ -67,7 +68,7 @@ def make(path: Path, settings: Settings) -> Figures:
     """Make the journal; return what it holds."""
     size = settings.journal_mib * MIB
     owed = settings.scaled(_OWED, 500)
-    rig = Rig(path, _options(settings), sync=False)
+    rig = Rig(path, options_of(settings), sync=False)
     rig.join()
     rig.topic(_TOPIC, [_GROUP], spec=SubscriptionSpec(window=60_000))
     _fill(rig, size, owed)
@@ -146,7 +147,7 @@ def _end_in_a_set(rig: Rig, settings: Settings) -> None:
 
 
 @contextmanager
-def _made(settings: Settings) -> Iterator[tuple[Path, Figures]]:
+def made_journal(settings: Settings) -> Iterator[tuple[Path, Figures]]:
     """Make the journal in a process of its own (its memory is not the start's)."""
     with folder(settings) as path:
         command = [sys.executable, __file__, str(path), "make", str(settings.journal_mib)]
@@ -156,7 +157,7 @@ def _made(settings: Settings) -> Iterator[tuple[Path, Figures]]:
         yield path, made
 
 
-def _keep(path: Path, written: int) -> None:
+def keep(path: Path, written: int) -> None:
     """Lay a copy of what a start changes aside: the segment in which the journal ends."""
     kept = path / "kept"
     (kept / "index").mkdir(parents=True)
@@ -166,7 +167,8 @@ def _keep(path: Path, written: int) -> None:
         os.link(path / "index" / name, kept / "index" / name)  # never changed, only removed
 
 
-def _put_back(path: Path) -> None:
+def put_back(path: Path) -> None:
+    """Put back what a start has changed."""
     kept = path / "kept"
     for name in os.listdir(kept):
         if name.endswith(".seg"):
@@ -180,10 +182,10 @@ def _put_back(path: Path) -> None:
 def start(settings: Settings) -> Figures:
     """Start five times with the journal; return the run in the middle, and the time of each."""
     starts: list[Figures] = []
-    with _made(settings) as (path, made):
-        _keep(path, int(made["journal_bytes"]))
+    with made_journal(settings) as (path, made):
+        keep(path, int(made["journal_bytes"]))
         for _ in range(settings.rounds):
-            _put_back(path)
+            put_back(path)
             command = [sys.executable, __file__, str(path), "open", str(settings.journal_mib)]
             command += ["quick"] if settings.quick else []
             done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -203,7 +205,7 @@ def open_once(path: Path, settings: Settings) -> Figures:
     cold = drop_caches()
     before = resident_bytes()
     begin, used = time.perf_counter(), time.thread_time()
-    rig = Rig(path, _options(settings))
+    rig = Rig(path, options_of(settings))
     taken, cpu = time.perf_counter() - begin, time.thread_time() - used
     held = rig.broker.views.progress[1, 1, 0]
     figures: Figures = {

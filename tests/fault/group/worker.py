@@ -6,32 +6,16 @@ killed.
 
 from __future__ import annotations
 
-import argparse
 import signal
-from pathlib import Path
 
 from tests.fault.group.load import GroupLoad
 from tests.fault.server.broker import Address
-from tests.fault.server.desk import Plan
-from tests.fault.server.worker import HANDLE_S, PULL
+from tests.fault.server.worker import given_and_plan
 
 
 def main() -> None:
     """Consume."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("ports")
-    parser.add_argument("record", type=Path)
-    parser.add_argument("number", type=int)
-    parser.add_argument("topic")
-    parser.add_argument("group")
-    given = parser.parse_args()
-    plan = Plan(
-        producers=0,
-        consumers=((given.topic, given.group),),
-        faults=False,
-        pull=PULL,
-        handle_s=HANDLE_S,
-    )
+    given, plan = given_and_plan(__doc__)
     addresses = [Address("127.0.0.1", int(port)) for port in given.ports.split(",")]
     with GroupLoad(addresses, given.record, plan, number=given.number):
         signal.pause()

@@ -18,10 +18,10 @@ PULL = 4
 HANDLE_S = 0.05
 
 
-def main() -> None:
-    """Consume."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("port", type=int)
+def given_and_plan(about: str | None) -> tuple[argparse.Namespace, Plan]:
+    """Return the arguments of such a process, and what it does."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("ports")
     parser.add_argument("record", type=Path)
     parser.add_argument("number", type=int)
     parser.add_argument("topic")
@@ -34,7 +34,13 @@ def main() -> None:
         pull=PULL,
         handle_s=HANDLE_S,
     )
-    with Load(Address("127.0.0.1", given.port), given.record, plan, number=given.number):
+    return given, plan
+
+
+def main() -> None:
+    """Consume."""
+    given, plan = given_and_plan(__doc__)
+    with Load(Address("127.0.0.1", int(given.ports)), given.record, plan, number=given.number):
         signal.pause()
 
 
