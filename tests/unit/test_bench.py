@@ -51,6 +51,7 @@ def test_every_measurement_of_the_issue_is_there():
         "start",
         "longest-turn",
         "longest-turn-retention",
+        "promotion",
     }
 
 
@@ -69,7 +70,7 @@ def test_every_measurement_of_the_issue_is_there():
         ),
         ("transaction-single", "transaction-settle"),
         ("topics-40000", "replay"),
-        ("start", "longest-turn", "longest-turn-retention"),
+        ("start", "longest-turn", "longest-turn-retention", "promotion"),
     ],
     ids=lambda chosen: chosen[0],
 )

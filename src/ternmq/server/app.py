@@ -28,7 +28,7 @@ from ternmq.journal.disk.port import Disk
 from ternmq.journal.disk.real import RealDisk
 from ternmq.model.errors import JournalError
 from ternmq.model.secret import Secret
-from ternmq.model.types import SECOND_US, Epoch, Position
+from ternmq.model.types import SECOND_US, Epoch
 from ternmq.model.units import Address, write_duration
 from ternmq.model.version import __version__
 from ternmq.model.words import counted
@@ -45,17 +45,13 @@ from ternmq.server.process import listening, making, signals
 from ternmq.server.process.admin_token import AdminToken
 from ternmq.server.process.alarm_log import AlarmLog
 from ternmq.server.process.clock_watch import ClockWatch
-from ternmq.server.process.damage_alarms import DamageAlarms
 from ternmq.server.process.doorway import ACCEPTING_TURNS, Accepting
 from ternmq.server.process.fullness import Fullness
 from ternmq.server.process.own_process import own_process
 from ternmq.server.process.surely import surely
 from ternmq.server.process.tls import tls_context
-from ternmq.server.scrub.beside import Beside
+from ternmq.server.scrub.caretaker import Caretaker
 from ternmq.server.scrub.donors import Donor
-from ternmq.server.scrub.figures import Extent, scrub_families
-from ternmq.server.scrub.giving import Giver
-from ternmq.server.scrub.scrubber import Scrubber, scrub_ended
 from ternmq.server.telemetry.counters import Counters
 from ternmq.server.telemetry.families import Numbers
 from ternmq.server.telemetry.rates import Rates
@@ -184,8 +180,7 @@ class Server:
         self._rates: Rates
         self.each_second: list[Callable[[], None]] = []
         """Functions that are called after each sweep."""
-        self._scrubbing: asyncio.Task[None] | None = None
-        self._giver: Giver | None = None
+        self.caretaker: Caretaker
         self._sweeper: asyncio.TimerHandle | None = None
         self._swept_at = self._touch_at = 0.0
         self._ready = False
@@ -220,7 +215,8 @@ class Server:
         )  # fmt: skip
         if report.cut is not None:
             log.warning("cut %d to %d off the journal's end: %s", *report.cut, report.fault)
-        self._open_scrubber(core, clocks)
+        donors = None if self._view is None else self._view.donors
+        self.caretaker = Caretaker(core, settings, clocks.wall_us, donors)
         self._clock_watch = ClockWatch(core)
         self._clock_watch.started(report, settings.start_jump_us)
         making.warn_of_reserve(core.broker.journal.reserve_lacks_bytes)
@@ -263,24 +259,8 @@ class Server:
         self._sweep()
         core.touch()
         self._desk.not_yet = ""
-        self._scrubbing = asyncio.create_task(self.scrubber.work())
-        self._scrubbing.add_done_callback(scrub_ended)
+        self.caretaker.begin()
         self._ready = True
-
-    def _open_scrubber(self, core: Core, clocks: Clocks) -> None:
-        self._beside = Beside(core.loop)
-        self.scrubber = Scrubber(
-            core.disk,
-            self._extent,
-            self._beside.run,
-            period_us=self.settings.scrub_us,
-            wall_us=clocks.wall_us,
-            donors=None if self._view is None else self._view.donors,
-            renewed=core.broker.store.drop_segment,
-            released=core.cold_reads.go_on,
-        )
-        core.broker.store.mends = self.scrubber.mends
-        core.look_at = self.scrubber.look_at
 
     async def _open_core(self, loop: asyncio.AbstractEventLoop, clocks: Clocks) -> Core:
         """Recover the journal; raises as ``start``."""
@@ -370,36 +350,20 @@ class Server:
         self.hub = Hub(desk)
         view = self._view
         if view is not None:
-            self._giver = Giver(
-                settings,
-                core.disk,
-                journal=lambda: view.journal,
-                extent=self._extent,
-                suspect=self.scrubber.suspect,
-            )
-            self.hub.take_segment_read = self._giver.take
+            self.hub.take_segment_read = self.caretaker.give(lambda: view.journal).take
         self._collector = BrokerCollector(
             desk, self.hub.admission.apps, settings.metrics_groups, self._more_numbers
         )
         self._rates = Rates(counters)
         self._alarm_log = AlarmLog()
-        self._damage = DamageAlarms(core, self.scrubber)
         self._fullness = Fullness(
             core.broker, core.upkeep.moving, core.disk, settings.retention_watermark
         )
 
     def _more_numbers(self) -> Iterator[Numbers]:
-        yield from scrub_families(self.scrubber.figures)
+        yield from self.caretaker.numbers()
         if self._view is not None:
             yield from self._view.numbers()
-
-    def _extent(self) -> Extent | None:
-        """Return which bytes of the journal may be read again and mended."""
-        if self.core.failure is not None:
-            return None
-        journal = self.core.broker.journal
-        safe = min(journal.committed, journal.durable)
-        return Extent(journal.segment_size, journal.first, Position(safe), journal.epoch)
 
     def _welcome(self, joined: Joined) -> control.Welcome:
         core, settings = self.core, self.settings
@@ -463,18 +427,8 @@ class Server:
             delivered_a_second=self._rates.delivered,
             metrics=numbers | series,
             oldest_file=self._oldest_file(shows),
-            scrub=self._scrub(),
+            scrub=self.caretaker.info(),
             broker_group=control.BrokerGroupInfo() if self._view is None else self._view.info(),
-        )
-
-    def _scrub(self) -> control.ScrubInfo:
-        figures = self.scrubber.figures
-        return control.ScrubInfo(
-            on=figures.on,
-            completed_us=figures.completed_us,
-            damaged=figures.damaged,
-            found=figures.found,
-            mended=figures.mended,
         )
 
     def _oldest_file(self, shows: Shows) -> control.OldestFile:
@@ -526,7 +480,7 @@ class Server:
         self._alarm_log.look(self.core.broker.alarms.open)
         self._fullness.look(now)
         self._routing.look()
-        self._damage.look(self.core.now_us())
+        self.caretaker.look(self.core.now_us())
         if self.core.upkeep.watches or now >= self._touch_at:
             self._touch_at = now + _IDLE_TURN_S
             self.core.touch()
@@ -580,7 +534,7 @@ class Server:
             await core.settle_down(_LAST_ANSWERS_S)
         for door in desk.doors:
             door.finish()
-        await self._stop_scrubbing()
+        await self.caretaker.end()
         if self._sweeper is not None:
             self._sweeper.cancel()
         await self._close_health()
@@ -596,20 +550,12 @@ class Server:
         """Stop like a kill: nothing is finished, the next start recovers. For tests."""
         self._desk.draining = True
         await self._stop_listening()
-        await self._stop_scrubbing()
+        await self.caretaker.end()
         if self._sweeper is not None:
             self._sweeper.cancel()
         await self._close_health()
         await self._abandon_connections("the broker is killed")
         self.core.close(clean=False)
-
-    async def _stop_scrubbing(self) -> None:
-        """End the scrub, and what other brokers are given; a job of the scrub is waited for."""
-        if self._scrubbing is not None:
-            self._scrubbing.cancel()
-        if self._giver is not None:
-            await self._giver.close()
-        self._beside.close()
 
     async def _close_health(self) -> None:
         if self._view is not None:

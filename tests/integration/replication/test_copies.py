@@ -471,6 +471,7 @@ async def test_what_a_follower_does_not_take_is_looked_at(
         copier = one.copier()
         await copier.follow()
         await until(lambda: copier.ended, "it cannot take it")
-        assert not one.server.scrubber.figures.damaged
+        scrub = one.server.caretaker.scrubber
+        assert not scrub.figures.damaged
         await copier.close()
-        await until(lambda: one.server.scrubber.figures.damaged == 1, "the primary finds it")
+        await until(lambda: scrub.figures.damaged == 1, "the primary finds it")

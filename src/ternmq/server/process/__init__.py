@@ -3,6 +3,5 @@
 ``listening`` (whether the address can be listened at), ``making`` (disk space of a new journal),
 ``admin_token``, ``tls``, ``doorway`` (sockets of a broker whose role changes), ``signals``,
 ``fullness`` (of the disk), ``clock_watch`` (logs a wall clock that is not followed), ``alarm_log``,
-``damage_alarms`` (of what the scrub has found), ``own_process`` (threads and garbage collection),
-``surely`` (waits that are not cut short).
+``own_process`` (threads and garbage collection), ``surely`` (waits that are not cut short).
 """
