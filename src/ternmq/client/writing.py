@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from ternmq.client.connection.session import Session
+from ternmq.client.content.broker_time import BrokerTime
 from ternmq.client.content.delays import Due
 from ternmq.client.content.lifetimes import Lifetime
 from ternmq.client.content.message import Message, Queue, Receipt
@@ -156,9 +158,20 @@ class Writing:
         messages = self._sender.all_encoded(
             inside.topic, inside.items, given.queue, given.due, given.priority, given.lifetime
         )
+        broker_time = self._broker_time()
         for message in messages:
             if callable(message.queue):
                 raise InvalidRequest(
                     "within a transaction, queue= is a number: a function cannot be written down"
                 )
+            message.set_times(broker_time)
         return messages
+
+    def _broker_time(self) -> BrokerTime:
+        """Return the broker's clock; before the first connection, this machine's stands for it."""
+        found = self._session.broker_time
+        if found.known:
+            return found
+        guessed = BrokerTime()
+        guessed.told(time.time_ns() // 1000, found.moment_us())
+        return guessed

@@ -1,11 +1,29 @@
 """Sending and receiving together with the changes of an application's database.
 
-``ids``: numbers and text ids that are unique everywhere.
+``database`` (ports, tables, leases), ``libraries`` (SQLAlchemy and bare connections), ``ids``
+(numbers and text ids that are unique everywhere), ``outbox`` (messages as rows, sent after the
+transaction), ``surface`` (what needs SQLAlchemy).
 
-Reading order: ``ids``.
+Reading order: ``database``, ``libraries``, ``ids``, ``outbox``.
 Invariant: the package uses the client as applications do; ``import ternmq`` imports none of it.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from ternmq.reliable.ids.text import text_id
 
-__all__ = ["text_id"]
+if TYPE_CHECKING:
+    from ternmq.reliable.surface import Outbox, OutboxStats, Step, ddl
+
+__all__ = ["Outbox", "OutboxStats", "Step", "ddl", "text_id"]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - of several kinds
+    """Import what needs SQLAlchemy when it is first used."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ternmq.reliable import surface
+
+    return getattr(surface, name)

@@ -23,7 +23,10 @@ class Place(Protocol):
     awaited: bool
 
     def write(self, topic: str, messages: Sequence[Outgoing]) -> list[Receipt]:
-        """Write messages, all or none; return their receipts. Call it from the sender's thread."""
+        """Write messages, all or none; return their receipts. Call it from the sender's thread.
+
+        Their ``due_us`` and ``expiry_us`` are set; ``queue`` is a number or None.
+        """
 
     async def write_awaited(self, topic: str, messages: Sequence[Outgoing]) -> list[Receipt]:
         """Write messages, all or none, in the sender's own loop; return their receipts."""
