@@ -5,6 +5,7 @@ from __future__ import annotations
 import os.path
 import sqlite3
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -85,11 +86,13 @@ class AlchemyDatabase:
         self.application = database if isinstance(database, Engine) else None
         self._made = relay or (database if isinstance(database, Engine) else None)
         self._engine: Engine | None = None
+        self._lock = threading.Lock()
 
     def _own(self) -> Engine:
-        if self._engine is None:
-            self._engine = self._make()
-        return self._engine
+        with self._lock:
+            if self._engine is None:
+                self._engine = self._make()
+            return self._engine
 
     def _make(self) -> Engine:
         if self._made is not None:
@@ -131,6 +134,7 @@ class AlchemyDatabase:
     def leave(self) -> None:
         """Forget the connections in a forked child: they are the parent's."""
         self._engine = None
+        self._lock = threading.Lock()
 
     def is_unprepared(self, error: Exception) -> bool:
         """Return whether an error says that a table or column is missing."""
@@ -179,8 +183,9 @@ class AlchemyDatabase:
         else:
             self._check(blocking.engine)
         return Attached(
-            self.dialect, is_unprepared, awaited=_Awaited(self, asked), at_end=_at_end(blocking)
-        )
+            self.dialect, is_unprepared, awaited=_Awaited(self, asked),
+            at_end=_at_end(blocking), begun=_TOLD in blocking.info,
+        )  # fmt: skip
 
     def _of_session(self, session: Session) -> Attached:
         bind = self._bind(session)
@@ -190,13 +195,13 @@ class AlchemyDatabase:
             connection = session.connection(bind_arguments={"bind": bind})
         self._check_transaction(connection)
         _tell_of_end(session)
-        return Attached(self.dialect, is_unprepared, Run(connection), at_end=_at_end(session))
+        return _attached(self.dialect, session, connection)
 
     def _of_connection(self, connection: Connection) -> Attached:
         self._check(connection.engine)
         self._check_transaction(connection)
         _tell_of_end(connection)
-        return Attached(self.dialect, is_unprepared, Run(connection), at_end=_at_end(connection))
+        return _attached(self.dialect, connection, connection)
 
     def _bind(self, session: Session) -> Engine | Connection:
         """Return what a session is bound to and belongs to this database."""
@@ -366,6 +371,12 @@ def _commits_each(connection: Connection) -> bool:
         return False
     begun.rollback()
     return True
+
+
+def _attached(dialect: Dialect, of: Session | Connection, connection: Connection) -> Attached:
+    return Attached(
+        dialect, is_unprepared, Run(connection), at_end=_at_end(of), begun=_TOLD in of.info
+    )
 
 
 def _tell_of_end(of: Session | Connection) -> None:

@@ -24,6 +24,7 @@ class Attached:
         work: Runs statements in it; None: it is asked with ``await``.
         awaited: Likewise, with ``await``.
         at_end: Tells of its end; None: nobody does.
+        begun: Whether it is known that messages were written in it before, or who began it told so.
     """
 
     dialect: Dialect
@@ -31,3 +32,4 @@ class Attached:
     work: Work | None = None
     awaited: AwaitedWork | None = None
     at_end: AtEnd | None = None
+    begun: bool = False

@@ -260,21 +260,18 @@ class Outbox:
         threads.look()
         pause = threading.Event()
         while True:
-            refs = threads.open.some()
-            left = threads.left(refs) if refs else []
-            if not left and not len(threads.open):
+            left = threads.left() if len(threads.open) or threads.open.beyond else 0
+            if not left:
                 return
             if steady_s() >= until:
-                count = len(threads.open)
                 raise hinted(
                     UnsentMessages(
-                        f"{counted(count, 'row')} of the outbox {verb(count, 'is', 'are')} not "
+                        f"{counted(left, 'row')} of the outbox {verb(left, 'is', 'are')} not "
                         f"stored at the broker after {seconds:g} s"
                     ),
                     "they stay in the table and are sent later; `ternmq outbox list` shows them",
                 )
-            if left:
-                pause.wait(_FLUSH_POLL_S)
+            pause.wait(_FLUSH_POLL_S)
 
     # -- what it did ------------------------------------------------------------------------------
 
@@ -405,7 +402,7 @@ class Transaction:
         """Return the transaction with this block, which knows its end."""
         return Attached(
             attached.dialect, attached.is_unprepared, attached.work, attached.awaited,
-            self._at_end.append,
+            self._at_end.append, begun=True,
         )  # fmt: skip
 
     def __enter__(self) -> Self:

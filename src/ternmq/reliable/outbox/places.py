@@ -114,6 +114,7 @@ class AttachedPlace:
     def write(self, topic: str, messages: Sequence[Outgoing]) -> list[Receipt]:
         """Insert messages; see ``Place``."""
         assert self._attached.work is not None
+        self._tell()
         try:
             return self._writing.write(self._attached.work, topic, messages)
         except Exception as error:
@@ -123,11 +124,17 @@ class AttachedPlace:
     async def write_awaited(self, topic: str, messages: Sequence[Outgoing]) -> list[Receipt]:
         """Insert messages; see ``Place``."""
         assert self._attached.awaited is not None
+        self._tell()
         try:
             return await self._writing.write_awaited(self._attached.awaited, topic, messages)
         except Exception as error:
             self._explain(error)
             raise
+
+    def _tell(self) -> None:
+        if not self._attached.begun:
+            self._writing.steps.tell(Step.BEGIN)
+        self._writing.steps.tell(Step.WORK)
 
     def _explain(self, error: Exception) -> None:
         """Raise an error that says what to do, if the tables are missing."""

@@ -304,9 +304,9 @@ class Compensator:
         sending, backlog = self._sending, self._backlog
         sending.steps.tell(Step.SCAN)
         began = steady_s()
-        for topic, limit in backlog.to_release(began):
+        for topic in backlog.to_release(began):
             with sending.database.writing() as work:
-                sending.table.release(work, topic, limit=limit)
+                sending.table.release(work, topic)
         with sending.database.reading() as work:
             rows, _ = sending.table.page(
                 work, resend_after_ms=round(sending.settings.resend_after * 1000)
@@ -316,7 +316,7 @@ class Compensator:
         sending.stats.page_rows = len(rows)
         if not rows:
             return False
-        plan = backlog.plan(rows, steady_s())
+        plan = backlog.plan(rows, began)
         if plan.hold:
             with sending.database.writing() as work:
                 sending.table.hold(work, plan.hold)

@@ -128,6 +128,17 @@ class Table:
         rows = [Ref(int(seq), bytes(id_).decode()) for seq, id_ in found.rows]
         return [ref for ref in rows if ref in wanted]
 
+    def is_unsent_up_to(self, work: Work, seq: int) -> bool:
+        """Return whether a row up to a number waits to be sent, whoever wrote it."""
+        found = work.run(
+            self.fill(
+                "SELECT seq FROM {outbox} WHERE seq <= :seq "
+                f"AND state IN ({State.SENDING:d}, {State.HELD:d}) LIMIT 1"
+            ),
+            {"seq": seq},
+        )
+        return bool(found.rows)
+
     def read_body(self, work: Work, row: Row) -> bool:
         """Read the body of a row that is large; return False if the row is gone."""
         if row.body is not None:
@@ -220,13 +231,8 @@ class Table:
         )
         return [int(row[0]) for row in found.rows]
 
-    def release(
-        self, work: Work, topic: str = "", key: str | None = None, limit: int | None = None
-    ) -> int:
-        """Have held rows be sent; return how many.
-
-        Those of a ``topic`` and a ``key`` of it, or all; at most ``limit``, the first ones.
-        """
+    def release(self, work: Work, topic: str = "", key: str | None = None) -> int:
+        """Have held rows be sent, those of a topic and of a key of it, or all; return how many."""
         chosen = f"state = {State.HELD:d}"
         values: dict[str, object] = {}
         if topic:
@@ -235,13 +241,6 @@ class Table:
         if key is not None:
             chosen += " AND ordering_key = :key"
             values["key"] = self.dialect.text(key)
-        if limit is not None:
-            # MySQL updates no table that a plain subquery of it reads.
-            chosen = (
-                f"seq IN (SELECT seq FROM (SELECT seq FROM {{outbox}} WHERE {chosen} "
-                "ORDER BY seq LIMIT :limit) AS first_rows)"
-            )
-            values["limit"] = limit
         statement = f"UPDATE {{outbox}} SET state = {State.SENDING:d} WHERE {chosen}"
         return work.run(self.fill(statement), values).count
 
