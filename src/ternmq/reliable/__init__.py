@@ -2,7 +2,7 @@
 
 ``database`` (ports, tables, leases), ``libraries`` (SQLAlchemy and bare connections), ``ids``
 (numbers and text ids that are unique everywhere), ``outbox`` (messages as rows, sent after the
-transaction), ``surface`` (what needs SQLAlchemy).
+transaction), ``surface`` (what needs SQLAlchemy), ``django`` (an app that makes the tables).
 
 Reading order: ``database``, ``libraries``, ``ids``, ``outbox``.
 Invariant: the package uses the client as applications do; ``import ternmq`` imports none of it.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os.path
-import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from ternmq.model.errors import InvalidRequest, NotThisDatabase, OutsideTransact
 from ternmq.reliable.database.dialect import Dialect, dialect_of
 from ternmq.reliable.database.port import Result, Values, Work
 from ternmq.reliable.libraries.attached import Attached
+from ternmq.reliable.libraries.driver import is_unprepared
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -35,9 +35,6 @@ _BEGIN: Final = {
 }
 _TOLD: Final = "ternmq_at_end"
 """Key in ``info`` of sessions and connections: whom to tell of the end of the transaction."""
-_NO_TABLE: Final = ("42P01", "42703")
-"""SQLSTATE of PostgreSQL: no such table, no such column."""
-_NO_TABLE_MYSQL: Final = (1146, 1054)
 
 
 class Run:
@@ -73,6 +70,7 @@ class AlchemyDatabase:
     """
 
     errors: tuple[type[Exception], ...] = (exc.SQLAlchemyError,)
+    alone = False
 
     def __init__(self, database: object, relay: Engine | None = None) -> None:
         self.url = url_of(database)
@@ -141,6 +139,10 @@ class AlchemyDatabase:
         return is_unprepared(error)
 
     # -- the application's transactions -----------------------------------------------------------
+
+    def ambient(self) -> Attached | None:
+        """Return None: SQLAlchemy does not know which transaction a caller is in."""
+        return None
 
     def attach(self, within: object) -> Attached | None:
         """Return the transaction of a session or connection; None: it is neither.
@@ -307,18 +309,6 @@ def _place(url: URL) -> tuple[object, ...]:
     default = 5432 if backend == "postgresql" else 3306
     host = url.query.get("host") or url.host or "localhost"
     return backend, str(host).lower(), url.port or default, url.database
-
-
-def is_unprepared(error: Exception) -> bool:
-    """Return whether an error says that a table or column is missing."""
-    cause = error.orig if isinstance(error, exc.DBAPIError) else error
-    if isinstance(cause, sqlite3.Error):
-        text = str(cause)
-        return "no such table" in text or "no column named" in text or "no such column" in text
-    if getattr(cause, "sqlstate", None) in _NO_TABLE:
-        return True
-    arguments: tuple[object, ...] = getattr(cause, "args", ())
-    return arguments[:1] in {(number,) for number in _NO_TABLE_MYSQL}
 
 
 # -- transactions ---------------------------------------------------------------------------------

@@ -10,8 +10,7 @@ from ternmq.client.content.message import Receipt
 from ternmq.client.producer.outgoing import Outgoing
 from ternmq.model.errors import DatabaseNotPrepared
 from ternmq.reliable.database.port import AwaitedWork, Values, Work
-from ternmq.reliable.libraries.alchemy import AlchemyDatabase
-from ternmq.reliable.libraries.attached import AtEnd, Attached
+from ternmq.reliable.libraries.attached import ApplicationDatabase, AtEnd, Attached
 from ternmq.reliable.outbox.rows import Ref, receipt_of, values_of
 from ternmq.reliable.outbox.steps import Step, Steps
 from ternmq.reliable.outbox.table import PAGE_ROWS, Table
@@ -159,7 +158,7 @@ class OwnPlace:
 
     def __init__(
         self,
-        database: AlchemyDatabase,
+        database: ApplicationDatabase,
         table: Table,
         new_id: NewId,
         steps: Steps,

@@ -97,6 +97,16 @@ class Table:
         rows = [row_of(self.dialect, row[2:], row[1]) for row in found.rows]
         return rows, int(found.rows[0][0]) if found.rows else 0
 
+    def rows(self, work: Work, limit: int) -> list[Row]:
+        """Return the first rows of all states, with their bodies, by number."""
+        found = work.run(
+            self.fill(
+                f"SELECT body, {', '.join(COLUMNS)} FROM {{outbox}} ORDER BY seq LIMIT :limit"
+            ),
+            {"limit": limit},
+        )
+        return [row_of(self.dialect, row[1:], row[0]) for row in found.rows]
+
     def own(self, work: Work, refs: Sequence[Ref]) -> list[Row]:
         """Return those of some rows that are committed and still to be sent, by number."""
         names, values = _listed([ref.seq for ref in refs])
