@@ -27,6 +27,7 @@ WHOLE = (
     "model",
     "pipeline",
     "record",
+    "reliable",
     "server",
     "settings",
     "spark",

@@ -207,6 +207,7 @@ class Codecs:
             self.check(kind)  # the message is not to blame if nothing can be decoded as that
             topic, queue, offset = place
             located = DecodeError(f"message {queue}/{offset} of {topic}: {error.args[0]}")
+            located.hint = error.hint
             raise located from error.__cause__
         return value
 
