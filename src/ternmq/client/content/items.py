@@ -1,7 +1,7 @@
 """The body of a batch session: one message that contains several items.
 
 All items of a session arrive, or none, because they are one message. ``ternmq.reliable.batch``
-makes such messages. ``docs/format/items.md`` has the same text for the authors of other clients::
+makes such messages. ``docs/reference/items.md`` has the same text for authors of other clients::
 
     content type    application/vnd.ternmq.items+msgpack
     body            [session, size, [item, ...]]                           msgpack
@@ -39,9 +39,9 @@ T_co = TypeVar("T_co", covariant=True)
 ITEMS: Final = "application/vnd.ternmq.items+msgpack"
 """Content type of version 1, which never changes.
 
-Another form gets a content type of its own (``application/vnd.ternmq.items.v2+msgpack``), with:
-its text here and in ``docs/format/items.md``, its golden file beside ``tests/golden/items_v1.bin``,
-a decoder for both, and a release in which consumers read the new form before producers write it.
+Another form gets a content type of its own (``application/vnd.ternmq.items.v2+msgpack``), with its
+text here and in ``docs/reference/items.md``, a golden file beside ``tests/golden/items_v1.bin``, a
+decoder for both, and a release in which consumers read the new form before producers write it.
 """
 
 _MOST_SHOWN: Final = 80
