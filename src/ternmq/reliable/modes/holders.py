@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -17,7 +18,7 @@ from ternmq.client.content.message import Message, Receipt
 from ternmq.client.content.validation import LARGEST_BODY, check_message
 from ternmq.client.declaration.topic import Topic
 from ternmq.client.handler.unawaited import looked_after
-from ternmq.model.errors import EncodeError, InvalidRequest, hinted
+from ternmq.model.errors import ClientForked, EncodeError, InvalidRequest, hinted
 from ternmq.reliable.modes.filling import Filling, Packed
 from ternmq.reliable.modes.options import session_behind
 
@@ -69,6 +70,7 @@ class _Holder(Generic[C]):
         self._outer: Holder | BlockingHolder | None = None
         self._entered = False
         self._left = False
+        self._pid = os.getpid()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of session {self.session!r}, {len(self)} items>"
@@ -124,7 +126,13 @@ class _Holder(Generic[C]):
 
         Raises:
             InvalidRequest: Its block has not begun, or has ended.
+            ClientForked: This is a copy in a forked child: the parent sends what is in it.
         """
+        if self._pid != os.getpid():
+            raise hinted(
+                ClientForked("this batch was made by the process that this one was forked from"),
+                "make one here",
+            )
         if self._left:
             raise InvalidRequest("the block of this batch has ended: nothing more is sent")
         if not self._entered:

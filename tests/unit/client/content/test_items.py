@@ -256,6 +256,14 @@ def test_an_item_that_cannot_be_decoded_is_named() -> None:
         Codecs().decode(body_of(Row("", "", "x/y", {}, b"")), ITEMS, list[Order])
 
 
+def test_one_type_for_sessions_and_single_messages() -> None:
+    kind: Any = Order | list[Order]
+    codecs = Codecs()
+    codecs.check(kind)
+    assert codecs.decode(b'{"id":1}', JSON, kind) == Order(1)
+    assert codecs.decode(orders(2), ITEMS, kind) == [Order(1), Order(2)]
+
+
 def test_limits_on_the_length_hold() -> None:
     kind: Any = Annotated[list[Order], msgspec.Meta(max_length=2)]
     with pytest.raises(DecodeError, match="length <= 2"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -419,6 +421,20 @@ def test_wrong_arguments_are_errors_at_once(make: Callable[[], Any]) -> None:
         client.close()
 
 
+def test_a_copy_in_a_forked_child_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the names of the parent's sessions."""
+    client = Blocking()
+    with batch(client, "orders", size=2) as holder:
+        holder.add(1)
+        with monkeypatch.context() as child:
+            child.setattr("os.getpid", lambda: -1)
+            for call in (holder.flush, lambda: holder.add(2)):
+                with pytest.raises(ternmq.ClientForked):
+                    call()
+    assert client.notes.bodies == [[1]]
+    client.close()
+
+
 def test_a_coroutine_that_a_thread_drops_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     """As for the methods of the client: an ``add`` that is not awaited would lose the item."""
 
@@ -448,3 +464,9 @@ async def types() -> None:
         assert_type(await one.add(1), None)
     with batch(blocking, "t") as other:
         assert_type(other, BlockingHolder)
+
+
+def test_importing_the_client_does_not_import_this() -> None:
+    code = "import sys, ternmq; ternmq.connect; print('ternmq.reliable' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert told.stdout == b"False\n"
