@@ -50,6 +50,8 @@ _RELIABLE: Final = """\
 The guide shows it at work: [sessions](../../guide/sessions.md),
 [a limited rate](../../guide/delay.md#send-at-a-limited-rate).
 """
+_MODES: Final = ("batch", "Holder", "BlockingHolder", "Items", "Item", "Throttle")
+"""The names of ``ternmq.reliable`` that the page has; those that need a database are not there."""
 _PASSED_ON: Final = """
 # Arguments that are passed on
 
@@ -155,11 +157,11 @@ def reliable_page() -> str:
     parts = [
         "# `ternmq.reliable`\n",
         _MADE.format("src/ternmq/reliable"),
-        _doc(ternmq.reliable).partition("Reading order")[0],
+        _doc(ternmq.reliable).partition("\n\n")[0] + "\n",
         _RELIABLE,
     ]
     named: list[tuple[str, Any]] = []
-    for name in ternmq.reliable.__all__:
+    for name in _MODES:
         found = getattr(ternmq.reliable, name)
         if found is ternmq.reliable.batch:
             called = [("batch", found.__call__), ("batch.current", found.current)]

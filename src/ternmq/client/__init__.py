@@ -10,7 +10,8 @@ Reading order, from the bottom up; a room imports only rooms that are named abov
 * ``connection`` (sockets, sessions), ``declaration`` (topics, sources, policies).
 * ``producer`` (sending), ``consumer`` (receiving, leases, settles).
 * ``handler`` (functions that handle messages), ``admin`` (control requests and look-ups).
-* The whole: ``prepared_ids``, ``sending``, ``transacting``, ``topology`` (what ``ternmq apply``
+* The whole: ``prepared_ids``, ``sending``, ``writing`` (messages that go into a transaction of a
+  database instead, see ``ternmq.reliable``), ``transacting``, ``topology`` (what ``ternmq apply``
   compares), ``serving`` (handlers from start to stop), ``client`` (what an application calls),
   ``surface`` (what ``ternmq`` exports).
 * For pipelines, apart from all this: ``bulk``.

@@ -64,7 +64,7 @@ from ternmq.client.process.forking import watch, watched
 from ternmq.client.producer.heard import SentSoon
 from ternmq.client.producer.producer import Producer
 from ternmq.client.producer.reports import Reporter
-from ternmq.client.sending import Sender, copied
+from ternmq.client.sending import Sender, copied, items_of
 from ternmq.client.serving import Serving
 from ternmq.client.topology import Topology
 from ternmq.client.transacting import Committed, Prepared, Transactions
@@ -73,7 +73,8 @@ from ternmq.client.transaction.checking import Checking
 from ternmq.client.transaction.decision import Decision
 from ternmq.client.transaction.steps import outcome_of
 from ternmq.client.transaction.transaction import Parts, Transaction
-from ternmq.model.errors import ClientClosed, InvalidRequest, UnsentMessages
+from ternmq.client.writing import Writing
+from ternmq.model.errors import ClientClosed, UnsentMessages
 from ternmq.model.specs import Mode, Start
 
 F = TypeVar("F", bound=Function)
@@ -94,6 +95,8 @@ class Client(pickling.NotPickled):
     Attributes:
         admin: Manages topics, groups and apps, and shows the state of the broker.
         deadletters: Messages that failed for good.
+        stores: Databases in which its messages may be written down; see ``ternmq.reliable``.
+        writing: Writes messages into them.
     """
 
     _not_pickled = pickling.CLIENT
@@ -115,6 +118,8 @@ class Client(pickling.NotPickled):
         self._producer = Producer(session, making)
         middlewares = self._declarations.middlewares
         self._sender = Sender(session, self._producer, self.codecs, middlewares, options.timeout)
+        self.stores = self._declarations.stores
+        self.writing = Writing(session, self._sender, self._declarations)
         batches = Batches(PreparedIds(), self._producer, session.broker_time)
         self._transactions = Transactions(session, batches, self._sender)
         self._settler = Settler(session)
@@ -277,6 +282,7 @@ class Client(pickling.NotPickled):
         priority: int = 0,
         expires_after: float | timedelta | None = None,
         timeout: float | timedelta | None = None,
+        within: object = None,
     ) -> Receipt:
         """Send a message; returns when it is stored durably.
 
@@ -313,9 +319,15 @@ class Client(pickling.NotPickled):
                 broker's clock. If the topic has such a time, too, the earlier end counts. None:
                 only the time of the topic counts.
             timeout: Seconds in all; None: the client's ``timeout``.
+            within: A transaction of a database: a session or connection of SQLAlchemy, a
+                connection of ``sqlite3``, psycopg or PyMySQL, or an outbox. The message becomes a
+                row of it and is sent after its commit; the receipt is ``pending``. It needs an
+                outbox of this client: see ``ternmq.reliable``. None: the transaction of the block
+                in which the caller is, if there is one; False: sent at once.
 
         Raises:
             InvalidName, EncodeError, MessageTooLarge: Nothing was sent.
+            OutsideTransaction, NotThisDatabase: Nothing was sent or written; see ``within``.
             OrderingKeyRequired, TopicNotOrdered: Nothing was sent: an ordered topic needs an
                 ordering key, and another topic accepts none.
             UnknownQueue: Nothing was sent: the topic does not have that queue.
@@ -331,12 +343,17 @@ class Client(pickling.NotPickled):
             timeout = timeout_of("timeout", timeout)
         if type(topic) is not str:
             topic = self._declarations.name_of(topic)
-        if self._declarations.middlewares.sends:
+        place = None
+        if within is not None or self.stores:
+            place = self.stores.place(topic, within)
+        if place is not None or self._declarations.middlewares.sends:
             given = copied(headers)
             message = Message(
                 body, key, ordering_key, tag, given, content_type, id, queue, deliver_after,
                 deliver_at, priority, expires_after,
             )  # fmt: skip
+            if place is not None:
+                return await self.writing.one_awaited(place, topic, message)
             return await self._sender.around(topic, message, timeout)
         producer = self._producer
         loop = self._session.bind()
@@ -381,7 +398,9 @@ class Client(pickling.NotPickled):
         """Send a message without waiting; the future returns its receipt. See ``send``.
 
         A failure of a future that is not awaited is logged, and ``flush`` or closing the client
-        raises ``UnsentMessages``.
+        raises ``UnsentMessages``. In a block that is bound to a transaction the message is written
+        at once, and the future is done; where the database is asked with ``await``, it cannot be
+        written so (InvalidRequest).
 
         Raises:
             BufferFull: The buffer is full.
@@ -393,13 +412,19 @@ class Client(pickling.NotPickled):
             topic = self._declarations.name_of(topic)
         producer = self._producer
         loop = self._session.bind()
-        producer.room.refuse_when_full()
-        if self._declarations.middlewares.sends:
+        place = self.stores.place(topic, None) if self.stores else None
+        if place is None:
+            producer.room.refuse_when_full()
+        if place is not None or self._declarations.middlewares.sends:
             given = copied(headers)
             message = Message(
                 body, key, ordering_key, tag, given, content_type, id, queue, deliver_after,
                 deliver_at, priority, expires_after,
             )  # fmt: skip
+            if place is not None:
+                done: asyncio.Future[Receipt] = loop.create_future()
+                done.set_result(self.writing.one(place, topic, message))
+                return done
             return self._sender.soon_around(topic, message)
         future: asyncio.Future[Receipt] = loop.create_future()
         outgoing = self._sender.outgoing(
@@ -435,10 +460,11 @@ class Client(pickling.NotPickled):
     ) -> None:
         """Send a message that may be lost: the broker does not answer. See ``send``.
 
-        It cannot have a due time: nobody could cancel it.
+        It cannot have a due time: nobody could cancel it. It is never part of a transaction.
 
         Raises:
             BufferFull: The buffer is full.
+            OutsideTransaction: The topic must be sent within a transaction.
             InvalidName, EncodeError, MessageTooLarge: Nothing was sent.
             OrderingKeyRequired, TopicNotOrdered: Nothing was sent: an ordered topic needs an
                 ordering key, and another topic accepts none.
@@ -446,6 +472,8 @@ class Client(pickling.NotPickled):
         if type(topic) is not str:
             topic = self._declarations.name_of(topic)
         self._session.bind()
+        if self.stores:
+            self.stores.place(topic, False)
         self._producer.room.refuse_when_full()
         if self._declarations.middlewares.sends:
             given = copied(headers)
@@ -473,6 +501,7 @@ class Client(pickling.NotPickled):
         priority: int = 0,
         expires_after: float | timedelta | None = None,
         return_errors: Literal[False] = False,
+        within: object = None,
     ) -> list[Receipt]: ...
 
     @overload
@@ -487,6 +516,7 @@ class Client(pickling.NotPickled):
         priority: int = 0,
         expires_after: float | timedelta | None = None,
         return_errors: Literal[True],
+        within: object = None,
     ) -> list[Receipt | Exception]: ...
 
     async def send_many(
@@ -500,6 +530,7 @@ class Client(pickling.NotPickled):
         priority: int = 0,
         expires_after: float | timedelta | None = None,
         return_errors: bool = False,
+        within: object = None,
     ) -> list[Receipt] | list[Receipt | Exception]:
         """Send many messages; returns when the outcome of each is known.
 
@@ -519,6 +550,8 @@ class Client(pickling.NotPickled):
             expires_after: ``expires_after`` of messages that state none themselves; see ``send``.
             return_errors: Return an exception in the place of each message that was not stored,
                 instead of raising.
+            within: As for ``send``; then all messages are written, or none: the error of the first
+                that cannot be is raised, whatever ``return_errors`` says.
 
         Raises:
             PartialSendError: Some, or all, were not stored, whatever the reason: ``receipts``,
@@ -527,15 +560,17 @@ class Client(pickling.NotPickled):
             UnknownQueue: Nothing was sent: the topic does not have the queue that ``queue`` names.
         """
         topic = check_topic(self._declarations.name_of(topic))
-        if isinstance(messages, str | bytes | bytearray | Mapping):
-            kind = type(messages).__name__
-            raise InvalidRequest(f"send_many takes a list of messages; one {kind} goes to send")
-        if not isinstance(messages, Iterable):
-            raise InvalidRequest(f"messages are a list, not {type(messages).__name__}")
+        items = items_of(messages)
         flag("return_errors", return_errors)
-        items: Sequence[object] = messages if isinstance(messages, list | tuple) else [*messages]
         if not items:
             return []
+        if within is not None or self.stores:
+            place = self.stores.place(topic, within)
+            if place is not None:
+                given = self.writing.defaults(
+                    queue, deliver_after, deliver_at, priority, expires_after
+                )
+                return await self.writing.many_awaited(place, topic, items, given)
         due = self._sender.due(deliver_after, deliver_at)
         level = priority_of(priority)
         lifetime = self._sender.lifetime(expires_after)

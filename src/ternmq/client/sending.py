@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -458,6 +458,20 @@ def _which(topic: str, message: object) -> str:
         names = ("key", message.key), ("ordering_key", message.ordering_key), ("id", message.id)
         told += [printable(f"{name}={safe_str(value):.80}") for name, value in names if value]
     return " ".join(told)
+
+
+def items_of(messages: object) -> Sequence[object]:
+    """Return the messages of ``send_many``.
+
+    Raises:
+        InvalidRequest: It is one message, or nothing that has any.
+    """
+    if isinstance(messages, str | bytes | bytearray | Mapping):
+        kind = type(messages).__name__
+        raise InvalidRequest(f"send_many takes a list of messages; one {kind} goes to send")
+    if not isinstance(messages, Iterable):
+        raise InvalidRequest(f"messages are a list, not {type(messages).__name__}")
+    return messages if isinstance(messages, list | tuple) else [*messages]
 
 
 def copy_of(item: object) -> Message:

@@ -854,6 +854,34 @@ class TableConflict(ClientError):
     hint = "run the job again; a second runner of the same job does not make it faster"
 
 
+class OutsideTransaction(ClientError):
+    """A message must be sent within a transaction of a database, and none is open."""
+
+    code = 450
+    hint = "begin a transaction, and give it as within= or enter outbox.bound(...)"
+
+
+class NotThisDatabase(ClientError):
+    """A session or connection belongs to another database than the outbox or inbox."""
+
+    code = 451
+    hint = "make one outbox for each database"
+
+
+class DatabaseNotPrepared(ClientError):
+    """The tables are missing in a database, or belong to another version."""
+
+    code = 452
+    hint = "run `ternmq outbox prepare --database URL`"
+
+
+class TopicNotDurable(ClientError):
+    """A topic of durability ``fast`` may lose what was answered: an outbox does not send to it."""
+
+    code = 453
+    hint = "send to a topic of durability normal or strict, or without within="
+
+
 class SettingsError(TernMQError):
     """A setting is unknown, is out of its bounds, or contradicts another."""
 

@@ -14,7 +14,7 @@ class Receipt(msgspec.Struct, frozen=True):
     Attributes:
         topic: Name of the topic.
         queue: Number of the queue; of a duplicate whose ``offset`` is None it may be another queue,
-            and of a scheduled message it is not known yet.
+            and of a scheduled message it is not known yet; -1 if ``pending``.
         offset: Offset in the queue; None on topics of durability ``fast``, for a scheduled message,
             and for a duplicate if the offset of the first message is not known.
         durable: The message survives a power cut; False on topics of durability ``fast``, which are
@@ -26,6 +26,9 @@ class Receipt(msgspec.Struct, frozen=True):
         broker_group: The broker group that stored it; empty for a single broker.
         application_id: The ``id=`` that was given.
         due_at: When it is delivered; None: it is not scheduled, or it is a duplicate of an ``id=``.
+        pending: The message is a row of the application's database, written within its transaction;
+            it is sent after the commit. Its queue is -1, its offset None, ``durable`` False, and
+            its id is its ``application_id``.
     """
 
     topic: str
@@ -38,6 +41,7 @@ class Receipt(msgspec.Struct, frozen=True):
     application_id: str = ""
     broker_group: str = ""
     due_at: datetime | None = None
+    pending: bool = False
 
     @property
     def id(self) -> str:

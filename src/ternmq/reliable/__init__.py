@@ -1,15 +1,37 @@
-"""What an application adds to its sends and handlers, above both clients.
+"""Sending and receiving together with the changes of an application's database.
 
-Reading order: ``modes`` (batch sessions, a limit on the rate of sends).
+``database`` (ports, tables, leases), ``libraries`` (SQLAlchemy and bare connections), ``ids``
+(numbers and text ids that are unique everywhere), ``outbox`` (messages as rows, sent after the
+transaction), ``modes`` (batch sessions, a limit on the rate of sends; without a database),
+``surface`` (what needs SQLAlchemy).
 
-Invariants: ``import ternmq`` does not import this package; it uses the clients as applications do.
+Reading order: ``database``, ``libraries``, ``ids``, ``outbox``, ``modes``.
+Invariant: the package uses the client as applications do; ``import ternmq`` imports none of it.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ternmq.client.content.items import Item, Items
+from ternmq.reliable.ids.text import text_id
 from ternmq.reliable.modes.batch import batch
 from ternmq.reliable.modes.holders import BlockingHolder, Holder
 from ternmq.reliable.modes.throttle import Throttle
 
-__all__ = ["batch", "Holder", "BlockingHolder", "Items", "Item", "Throttle"]
+if TYPE_CHECKING:
+    from ternmq.reliable.surface import Outbox, OutboxStats, Step, ddl
+
+__all__ = [
+    "Outbox", "OutboxStats", "Step", "ddl", "text_id", "batch", "Holder", "BlockingHolder", "Items",
+    "Item", "Throttle",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - of several kinds
+    """Import what needs SQLAlchemy when it is first used."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ternmq.reliable import surface
+
+    return getattr(surface, name)

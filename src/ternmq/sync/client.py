@@ -37,6 +37,7 @@ from ternmq.client.process import pickling
 from ternmq.client.process.exiting import at_end_of_child
 from ternmq.client.process.forking import watch, watched
 from ternmq.client.producer.heard import PassOn, SentSoon
+from ternmq.client.sending import copied, items_of
 from ternmq.client.topology import Topology
 from ternmq.model.errors import ClientClosed, TernMQError
 from ternmq.model.specs import Mode, Start
@@ -46,6 +47,7 @@ from ternmq.sync.deliveries import Deliveries
 from ternmq.sync.facade import blocking
 from ternmq.sync.loop_thread import LoopThread
 from ternmq.sync.transactions import Transaction
+from ternmq.sync.writing import sending
 
 F = TypeVar("F", bound=Function)
 A = TypeVar("A", bound=OnAssigned)
@@ -88,6 +90,7 @@ class Client(pickling.NotPickled):
     Attributes:
         admin: Manages topics, groups and apps, and shows the state of the broker.
         deadletters: Messages that failed for good.
+        stores: Databases in which its messages may be written down; see ``ternmq.reliable``.
     """
 
     _not_pickled = pickling.CLIENT
@@ -102,6 +105,7 @@ class Client(pickling.NotPickled):
         self._locks: dict[int, threading.RLock] = {}
         self._closed = False
         self._declarations = Declarations()
+        self.stores = self._declarations.stores
         self._left_behind: list[Life] = []
         self._ended: engine.Client | None = None
         """The client in the loop that ``close`` ended: its counts stay."""
@@ -234,7 +238,7 @@ class Client(pickling.NotPickled):
 
     # -- sending ----------------------------------------------------------------------------------
 
-    send = blocking(engine.Client.send)
+    send = sending(blocking(engine.Client.send))
     flush = blocking(engine.Client.flush)
     prepare = blocking(engine.Client.prepare)
     commit_prepared = blocking(engine.Client.commit_prepared)
@@ -252,6 +256,7 @@ class Client(pickling.NotPickled):
         priority: int = 0,
         expires_after: float | timedelta | None = None,
         return_errors: Literal[False] = False,
+        within: object = None,
     ) -> list[Receipt]: ...
 
     @overload
@@ -266,6 +271,7 @@ class Client(pickling.NotPickled):
         priority: int = 0,
         expires_after: float | timedelta | None = None,
         return_errors: Literal[True],
+        within: object = None,
     ) -> list[Receipt | Exception]: ...
 
     def send_many(
@@ -279,10 +285,19 @@ class Client(pickling.NotPickled):
         priority: int = 0,
         expires_after: float | timedelta | None = None,
         return_errors: bool = False,
+        within: object = None,
     ) -> list[Receipt] | list[Receipt | Exception]:
         """Send many messages; returns when the outcome of each is known."""
         thread, client = self.reach()
-        if flag("return_errors", return_errors):
+        flag("return_errors", return_errors)
+        if within is not None or self.stores:
+            topic, place = client.writing.place(topic, within)
+            within = False  # in the loop the block of the caller would be found again
+            if place is not None:
+                writing, items = client.writing, items_of(messages)
+                given = writing.defaults(queue, deliver_after, deliver_at, priority, expires_after)
+                return writing.many(place, topic, items, given)
+        if return_errors:
             return thread.call(
                 client.send_many(
                     topic,
@@ -293,6 +308,7 @@ class Client(pickling.NotPickled):
                     priority=priority,
                     expires_after=expires_after,
                     return_errors=True,
+                    within=within,
                 )
             )
         return thread.call(
@@ -304,6 +320,7 @@ class Client(pickling.NotPickled):
                 deliver_at=deliver_at,
                 priority=priority,
                 expires_after=expires_after,
+                within=within,
             )
         )
 
@@ -324,8 +341,22 @@ class Client(pickling.NotPickled):
         priority: int = 0,
         expires_after: float | timedelta | None = None,
     ) -> Future[Receipt]:
-        """Send a message without waiting; the future returns its receipt."""
+        """Send a message without waiting; the future returns its receipt.
+
+        In a block that is bound to a transaction, the message is written at once and the future is
+        done.
+        """
         thread, client = self.reach()
+        if self.stores:
+            topic, place = client.writing.place(topic, None)
+            if place is not None:
+                message = Message(
+                    body, key, ordering_key, tag, copied(headers), content_type, id, queue,
+                    deliver_after, deliver_at, priority, expires_after,
+                )  # fmt: skip
+                done: Future[Receipt] = Future()
+                done.set_result(client.writing.one(place, topic, message))
+                return done
         told = thread.promise(SentSoon())
 
         def send() -> None:

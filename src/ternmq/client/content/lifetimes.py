@@ -30,14 +30,15 @@ class Lifetime:
         self._from_us = 0
         """The same in broker time; 0: not known yet."""
 
-    def end_us(self, due_us: int) -> int:
+    def end_us(self, due_us: int, broker_time: BrokerTime | None = None) -> int:
         """Return the time at which the message expires, in µs of broker time; it never changes.
 
         Args:
             due_us: When the message is due; 0: at once.
+            broker_time: What to take for broker time; None: the broker's clock, which is known.
         """
         if not self._from_us:
-            self._from_us = self._broker_time.at(self._asked_us)
+            self._from_us = (broker_time or self._broker_time).at(self._asked_us)
         from_us = max(due_us, self._from_us)  # the message may have been due before it was sent
         # A clock of this machine that is wrong may have let too long a lifetime pass: the broker
         # would refuse the messages beside this one, too.

@@ -25,6 +25,7 @@ from ternmq.client.handler.signature import (
 )
 from ternmq.client.handler.signature import name_of as name_of_function
 from ternmq.client.handler.unawaited import makes_coroutines
+from ternmq.client.producer.within import Stores
 from ternmq.model.errors import InvalidHandler, InvalidRequest
 from ternmq.model.specs import check_name
 from ternmq.model.words import article
@@ -77,6 +78,7 @@ class Declarations:
         middlewares: Code that runs around handlers, sends and the run.
         checkers: Checkers of transactions, by producer group.
         on_assigned: What is called when queues are assigned to the client.
+        stores: Databases in which its messages may be written down.
         served: Whether ``run`` has begun; it calls the handlers that were declared before.
     """
 
@@ -85,6 +87,7 @@ class Declarations:
         self.middlewares = Middlewares()
         self.checkers: dict[str, Checker] = {}
         self.on_assigned: list[OnAssigned] = []
+        self.stores = Stores()
         self.served = False
         self._by_place: dict[tuple[str, str, str], Declaration] = {}
 

@@ -75,7 +75,7 @@ class Outgoing:
         if self.due is not None:
             self.due_us = self.due.settle(broker_time)
         if self.lifetime is not None:
-            self.expiry_us = self.lifetime.end_us(self.due_us)
+            self.expiry_us = self.lifetime.end_us(self.due_us, broker_time)
 
     def as_message(self) -> Message:
         """Return it as a message that an application may send again."""

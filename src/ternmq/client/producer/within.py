@@ -1,0 +1,110 @@
+"""Messages that are written down in a transaction of a database, instead of sent to the broker.
+
+The client knows these ports only; ``ternmq.reliable`` has what is behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ternmq.client.content.message import Receipt
+from ternmq.client.producer.outgoing import Outgoing
+from ternmq.model.errors import InvalidRequest, OutsideTransaction
+
+
+class Place(Protocol):
+    """A transaction that takes messages.
+
+    Attributes:
+        awaited: Its database is asked with ``await``: only ``write_awaited`` can be called.
+    """
+
+    awaited: bool
+
+    def write(self, topic: str, messages: Sequence[Outgoing]) -> list[Receipt]:
+        """Write messages, all or none; return their receipts. Call it from the sender's thread.
+
+        Their ``due_us`` and ``expiry_us`` are set; ``queue`` is a number or None.
+        """
+
+    async def write_awaited(self, topic: str, messages: Sequence[Outgoing]) -> list[Receipt]:
+        """Write messages, all or none, in the sender's own loop; return their receipts."""
+
+
+class Store(Protocol):
+    """Knows the transactions of one database. Callable from any thread."""
+
+    def place_of(self, within: object) -> Place | None:
+        """Return the transaction that an argument ``within`` means; None: not one of this database.
+
+        Raises:
+            OutsideTransaction: No transaction is open there, and none would be begun.
+            TernMQError: It belongs to this database, and cannot take messages.
+        """
+
+    def current(self) -> Place | None:
+        """Return the transaction of the block in which the caller is; None: there is none."""
+
+    def requires(self, topic: str) -> bool:
+        """Return whether messages to a topic may be sent within a transaction only."""
+
+    def strangeness(self, within: object) -> Exception:
+        """Return the error for a value that means a transaction of no known database."""
+
+
+class Stores:
+    """The databases in which one client may write messages down. Callable from any thread."""
+
+    __slots__ = ("_all",)
+
+    def __init__(self) -> None:
+        self._all: tuple[Store, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def add(self, store: Store) -> None:
+        """Ask it, from now on, where a message goes."""
+        self._all = (*self._all, store)
+
+    def remove(self, store: Store) -> None:
+        """Do not ask it any more."""
+        self._all = tuple([one for one in self._all if one is not store])
+
+    def place(self, topic: str, within: object) -> Place | None:
+        """Return the transaction that a message belongs to; None: it is sent at once.
+
+        Args:
+            topic: Where it goes.
+            within: What the caller gave; None: the block in which the caller is; False: at once.
+
+        Raises:
+            OutsideTransaction: The topic must be sent within a transaction, and there is none.
+            NotThisDatabase: No outbox of this client is made for that database.
+            InvalidRequest: It is nothing that has a transaction.
+        """
+        stores = self._all
+        if within is not None and within is not False:
+            for store in stores:
+                found = store.place_of(within)
+                if found is not None:
+                    return found
+            if stores:
+                raise stores[0].strangeness(within)
+            raise InvalidRequest(
+                "within= needs an outbox of this client, made by ternmq.reliable.Outbox(client, "
+                "engine); it has none, or it was closed"
+            )
+        if within is None:
+            for store in stores:
+                found = store.current()
+                if found is not None:
+                    return found
+        for store in stores:
+            if store.requires(topic):
+                raise OutsideTransaction(
+                    f"{topic!r} is sent within a transaction only (require= of the outbox), and "
+                    "there is none here: nothing was sent"
+                )
+        return None

@@ -1,0 +1,190 @@
+"""The tables in an application's database.
+
+A change of a table is a new ``VERSION`` of its component, with the statements that lead from the
+version before in ``_UPGRADES``, and a new golden file ``tests/golden/reliable/VERSION-*.sql``.
+``prepare`` runs them; a library of another version refuses to work with the table.
+
+    outbox   ternmq_outbox: a row for each message that is not stored at the broker
+             ternmq_lease: which process does which job
+    schema   ternmq_schema: the version of each component
+
+States of a row of ``ternmq_outbox``: 0 sending, 1 held (its ordering key or topic is blocked),
+2 failed (an operator decides), 3 sent (kept for a while).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from ternmq.reliable.database.dialect import MYSQL, POSTGRESQL, SQLITE, Dialect, Name
+
+VERSIONS: Final = {"outbox": 1}
+"""Version of each component's tables."""
+_UPGRADES: Final[dict[tuple[str, int], dict[Name, tuple[str, ...]]]] = {}
+"""Component and old version -> statements that lead to the next one."""
+
+
+class State(enum.IntEnum):
+    """State of a row of the outbox."""
+
+    SENDING = 0
+    HELD = 1
+    FAILED = 2
+    SENT = 3
+
+
+_POSTGRESQL: Final = (
+    """CREATE TABLE IF NOT EXISTS {schema} (
+    component text PRIMARY KEY,
+    version   integer NOT NULL
+)""",
+    """CREATE TABLE IF NOT EXISTS {outbox} (
+    seq          bigint   GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    state        smallint NOT NULL DEFAULT 0,
+    by_writer    smallint NOT NULL,
+    tries        integer  NOT NULL DEFAULT 0,
+    written_ms   bigint   NOT NULL DEFAULT {now_ms},
+    next_ms      bigint   NOT NULL DEFAULT 0,
+    id           bytea    NOT NULL,
+    topic        text     NOT NULL,
+    queue        integer,
+    message_key  text     NOT NULL,
+    ordering_key text     NOT NULL,
+    tag          text     NOT NULL,
+    content_type text     NOT NULL,
+    headers      bytea,
+    priority     smallint NOT NULL,
+    due_ms       bigint,
+    expires_ms   bigint,
+    items        integer  NOT NULL DEFAULT 1,
+    error        text,
+    body         bytea    NOT NULL
+) WITH (
+    autovacuum_vacuum_scale_factor = 0.0,
+    autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0
+)""",
+    "ALTER TABLE {outbox} ALTER COLUMN body SET STORAGE EXTERNAL",
+    "CREATE INDEX IF NOT EXISTS ternmq_outbox_state ON {outbox} (state, seq)",
+    """CREATE TABLE IF NOT EXISTS {lease} (
+    name     text PRIMARY KEY,
+    epoch    bigint NOT NULL DEFAULT 0,
+    holder   text   NOT NULL DEFAULT '',
+    until_ms bigint NOT NULL DEFAULT 0,
+    tick     bigint NOT NULL DEFAULT -1
+)""",
+)
+_MYSQL: Final = (
+    """CREATE TABLE IF NOT EXISTS {schema} (
+    component varbinary(64) NOT NULL PRIMARY KEY,
+    version   integer NOT NULL
+) ENGINE=InnoDB""",
+    """CREATE TABLE IF NOT EXISTS {outbox} (
+    seq          bigint          NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    state        tinyint         NOT NULL DEFAULT 0,
+    by_writer    tinyint         NOT NULL,
+    tries        integer         NOT NULL DEFAULT 0,
+    written_ms   bigint          NOT NULL,
+    next_ms      bigint          NOT NULL DEFAULT 0,
+    id           varbinary(128)  NOT NULL,
+    topic        varbinary(255)  NOT NULL,
+    queue        integer,
+    message_key  varbinary(4096) NOT NULL,
+    ordering_key varbinary(4096) NOT NULL,
+    tag          varbinary(4096) NOT NULL,
+    content_type varbinary(4096) NOT NULL,
+    headers      mediumblob,
+    priority     tinyint         NOT NULL,
+    due_ms       bigint,
+    expires_ms   bigint,
+    items        integer         NOT NULL DEFAULT 1,
+    error        text CHARACTER SET utf8mb4,
+    body         longblob        NOT NULL,
+    KEY ternmq_outbox_state (state, seq)
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC""",
+    """CREATE TABLE IF NOT EXISTS {lease} (
+    name     varbinary(255) NOT NULL PRIMARY KEY,
+    epoch    bigint         NOT NULL DEFAULT 0,
+    holder   varbinary(255) NOT NULL DEFAULT '',
+    until_ms bigint         NOT NULL DEFAULT 0,
+    tick     bigint         NOT NULL DEFAULT -1
+) ENGINE=InnoDB""",
+)
+_SQLITE: Final = (
+    """CREATE TABLE IF NOT EXISTS {schema} (
+    component text PRIMARY KEY,
+    version   integer NOT NULL
+) WITHOUT ROWID""",
+    # Without AUTOINCREMENT numbers are given again once the table is empty.
+    """CREATE TABLE IF NOT EXISTS {outbox} (
+    seq          INTEGER PRIMARY KEY AUTOINCREMENT,
+    state        integer NOT NULL DEFAULT 0,
+    by_writer    integer NOT NULL,
+    tries        integer NOT NULL DEFAULT 0,
+    written_ms   integer NOT NULL DEFAULT ({now_ms}),
+    next_ms      integer NOT NULL DEFAULT 0,
+    id           blob    NOT NULL,
+    topic        text    NOT NULL,
+    queue        integer,
+    message_key  text    NOT NULL,
+    ordering_key text    NOT NULL,
+    tag          text    NOT NULL,
+    content_type text    NOT NULL,
+    headers      blob,
+    priority     integer NOT NULL,
+    due_ms       integer,
+    expires_ms   integer,
+    items        integer NOT NULL DEFAULT 1,
+    error        text,
+    body         blob    NOT NULL
+)""",
+    "CREATE INDEX IF NOT EXISTS ternmq_outbox_state ON {outbox} (state)",
+    """CREATE TABLE IF NOT EXISTS {lease} (
+    name     text PRIMARY KEY,
+    epoch    integer NOT NULL DEFAULT 0,
+    holder   text    NOT NULL DEFAULT '',
+    until_ms integer NOT NULL DEFAULT 0,
+    tick     integer NOT NULL DEFAULT -1
+) WITHOUT ROWID""",
+)
+_ALL: Final[dict[Name, tuple[Dialect, tuple[str, ...]]]] = {
+    "postgresql": (POSTGRESQL, _POSTGRESQL),
+    "mysql": (MYSQL, _MYSQL),
+    "sqlite": (SQLITE, _SQLITE),
+}
+TABLES: Final = ("schema", "outbox", "lease")
+"""Names of the tables, without ``ternmq_``."""
+
+
+def filled(dialect: Dialect, statement: str, schema: str = "") -> str:
+    """Return a statement with the names of the tables, and the database's clock, in it."""
+    names = {name: dialect.table(name, schema) for name in TABLES}
+    return statement.format(now_ms=dialect.now_ms, **names)
+
+
+def statements(dialect: Dialect, schema: str = "") -> list[str]:
+    """Return the statements that make all tables; they may be repeated."""
+    _, made = _ALL[dialect.name]
+    return [filled(dialect, one, schema) for one in made]
+
+
+def migration(dialect: Dialect, schema: str = "") -> list[str]:
+    """Return the statements that make all tables and note their versions, each once."""
+    noted = [
+        filled(
+            dialect,
+            f"INSERT INTO {{schema}} (component, version) VALUES ('{name}', {version})",
+            schema,
+        )
+        for name, version in VERSIONS.items()
+    ]
+    return [*statements(dialect, schema), *noted]
+
+
+def upgrades(dialect: Dialect, component: str, version: int, schema: str = "") -> list[str]:
+    """Return the statements that lead a component from a version to the present one."""
+    found: list[str] = []
+    for old in range(version, VERSIONS[component]):
+        found += _UPGRADES[component, old][dialect.name]
+    return [filled(dialect, one, schema) for one in found]

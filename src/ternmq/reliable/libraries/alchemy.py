@@ -1,0 +1,405 @@
+"""SQLAlchemy 2: engines, sessions and connections. The only module that knows it."""
+
+from __future__ import annotations
+
+import os.path
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import event, exc
+from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy.orm import Session, SessionTransaction, scoped_session
+
+from ternmq.model.errors import InvalidRequest, NotThisDatabase, OutsideTransaction
+from ternmq.reliable.database.dialect import Dialect, dialect_of
+from ternmq.reliable.database.port import Result, Values, Work
+from ternmq.reliable.libraries.attached import Attached
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
+_BLOCKING: Final = {
+    "asyncpg": "psycopg", "psycopg_async": "psycopg", "aiosqlite": "pysqlite",
+    "aiomysql": "pymysql", "asyncmy": "pymysql",
+}  # fmt: skip
+"""Drivers that are asked with ``await`` -> the driver with which this package asks."""
+_BEGIN: Final = {
+    "postgresql": "BEGIN ISOLATION LEVEL READ COMMITTED",
+    "mysql": "START TRANSACTION",
+    "sqlite": "BEGIN IMMEDIATE",
+}
+_TOLD: Final = "ternmq_at_end"
+"""Key in ``info`` of sessions and connections: whom to tell of the end of the transaction."""
+_NO_TABLE: Final = ("42P01", "42703")
+"""SQLSTATE of PostgreSQL: no such table, no such column."""
+_NO_TABLE_MYSQL: Final = (1146, 1054)
+
+
+class Run:
+    """Runs statements on a connection of SQLAlchemy."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def run(self, statement: str, values: Values) -> Result:
+        """Run a statement; raises ``SQLAlchemyError``."""
+        done = self._connection.execute(sa.text(statement), dict(values))
+        if done.returns_rows:
+            rows = [tuple(row) for row in done]
+            return Result(rows, len(rows))
+        return Result((), done.rowcount, getattr(done, "lastrowid", None) or 0)
+
+
+class AlchemyDatabase:
+    """A database behind an engine: with connections of its own, made as the engine makes them.
+
+    An application whose pool is exhausted does not hold up what is sent, and a forked child uses no
+    connection of its parent. Callable from any thread.
+
+    Args:
+        database: An engine, or a URL.
+        relay: An engine for this package's own connections, where a URL says too little (an
+            asynchronous engine with a ``creator``, say); None: made from ``database``.
+
+    Raises:
+        InvalidRequest: It is none, it is of another kind, or it is in memory.
+    """
+
+    errors: tuple[type[Exception], ...] = (exc.SQLAlchemyError,)
+
+    def __init__(self, database: object, relay: Engine | None = None) -> None:
+        self.url = url_of(database)
+        self.dialect: Dialect = dialect_of(self.url.get_backend_name())
+        if self.dialect.name == "sqlite" and _in_memory(self.url):
+            raise InvalidRequest(
+                "a database in memory belongs to one connection: what is sent is read through "
+                "another one; give a file"
+            )
+        self.name = self.url.render_as_string(hide_password=True)
+        self.application = database if isinstance(database, Engine) else None
+        self._made = relay or (database if isinstance(database, Engine) else None)
+        self._engine: Engine | None = None
+
+    def _own(self) -> Engine:
+        if self._engine is None:
+            self._engine = self._make()
+        return self._engine
+
+    def _make(self) -> Engine:
+        if self._made is not None:
+            engine = sa.create_engine(self._made.url, pool=self._made.pool.recreate())
+        else:
+            engine = sa.create_engine(_blocking(self.url))
+        event.listen(engine, "connect", _set_up)
+        return engine.execution_options(isolation_level="AUTOCOMMIT")
+
+    @contextmanager
+    def reading(self) -> Iterator[Work]:
+        """Return a connection in autocommit; see ``Database.reading``."""
+        with self._own().connect() as connection:
+            yield Run(connection)
+
+    @contextmanager
+    def writing(self, *, durable: bool = False) -> Iterator[Work]:
+        """Return a transaction; see ``Database.writing``."""
+        with self._own().connect() as connection:
+            # The connection is in autocommit: neither driver nor library begins anything.
+            run = connection.exec_driver_sql
+            run(_BEGIN[self.dialect.name])
+            try:
+                if self.dialect.name == "postgresql" and not durable:
+                    run("SET LOCAL synchronous_commit = off")
+                yield Run(connection)
+            except BaseException:
+                if not connection.invalidated:
+                    run("ROLLBACK")
+                raise
+            run("COMMIT")
+
+    def close(self) -> None:
+        """Close the connections; the next use opens others."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.dispose()
+
+    def leave(self) -> None:
+        """Forget the connections in a forked child: they are the parent's."""
+        self._engine = None
+
+    def is_unprepared(self, error: Exception) -> bool:
+        """Return whether an error says that a table or column is missing."""
+        return is_unprepared(error)
+
+    # -- the application's transactions -----------------------------------------------------------
+
+    def attach(self, within: object) -> Attached | None:
+        """Return the transaction of a session or connection; None: it is neither.
+
+        Raises:
+            NotThisDatabase: It belongs to another database.
+            OutsideTransaction: It commits each statement.
+        """
+        if isinstance(within, scoped_session):
+            within = within.registry()
+        if isinstance(within, Session):
+            return self._of_session(within)
+        if isinstance(within, Connection):
+            return self._of_connection(within)
+        return self._of_asyncio(within)
+
+    def _of_asyncio(self, within: object) -> Attached | None:
+        """Return the transaction of an object of ``sqlalchemy.ext.asyncio``; None: it is none."""
+        library = sys.modules.get("sqlalchemy.ext.asyncio")  # it wants greenlet: not imported here
+        if library is None:
+            return None
+        if isinstance(within, library.async_scoped_session):
+            within = within.registry()
+        if isinstance(within, library.AsyncSession):
+            return self._awaited(within, within.sync_session)
+        if isinstance(within, library.AsyncConnection):
+            found = within.sync_connection
+            if found is None:
+                raise OutsideTransaction("the connection was not started: `async with` or await it")
+            return self._awaited(within, found)
+        return None
+
+    def _awaited(
+        self, asked: AsyncSession | AsyncConnection, blocking: Session | Connection
+    ) -> Attached:
+        # Checked where it is safe: asking a session for its connection may begin a transaction.
+        _tell_of_end(blocking)
+        if isinstance(blocking, Session):
+            self._bind(blocking)
+        else:
+            self._check(blocking.engine)
+        return Attached(
+            self.dialect, is_unprepared, awaited=_Awaited(self, asked), at_end=_at_end(blocking)
+        )
+
+    def _of_session(self, session: Session) -> Attached:
+        bind = self._bind(session)
+        if isinstance(bind, Connection):
+            connection = session.connection()
+        else:
+            connection = session.connection(bind_arguments={"bind": bind})
+        self._check_transaction(connection)
+        _tell_of_end(session)
+        return Attached(self.dialect, is_unprepared, Run(connection), at_end=_at_end(session))
+
+    def _of_connection(self, connection: Connection) -> Attached:
+        self._check(connection.engine)
+        self._check_transaction(connection)
+        _tell_of_end(connection)
+        return Attached(self.dialect, is_unprepared, Run(connection), at_end=_at_end(connection))
+
+    def _bind(self, session: Session) -> Engine | Connection:
+        """Return what a session is bound to and belongs to this database."""
+        found = _binds(session)
+        for one in found:
+            if self._is_this(one.engine):
+                return one
+        if not found:
+            raise NotThisDatabase("the session is bound to no engine")
+        raise self._other(found[0].engine)
+
+    def _check(self, engine: Engine) -> None:
+        if not self._is_this(engine):
+            raise self._other(engine)
+
+    def _is_this(self, engine: Engine) -> bool:
+        return engine is self.application or _same(engine.url, self.url)
+
+    def _other(self, engine: Engine) -> NotThisDatabase:
+        other = engine.url.render_as_string(hide_password=True)
+        return NotThisDatabase(f"{other} is another database than {self.name}")
+
+    def _check_transaction(self, connection: Connection) -> None:
+        if _commits_each(connection):
+            raise OutsideTransaction(
+                "the connection is in autocommit, so each statement is a transaction: nothing was "
+                "written"
+            )
+
+
+class _Awaited:
+    """Runs statements of an ``AsyncSession`` or ``AsyncConnection``."""
+
+    __slots__ = ("_asked", "_database")
+
+    def __init__(self, database: AlchemyDatabase, asked: AsyncSession | AsyncConnection) -> None:
+        self._database = database
+        self._asked = asked
+
+    async def run(self, statement: str, values: Values) -> Result:
+        """Run a statement; raises ``SQLAlchemyError``, OutsideTransaction."""
+        return await self._asked.run_sync(self._run, statement, values)
+
+    def _run(self, asked: Session | Connection, statement: str, values: Values) -> Result:
+        attached = self._database.attach(asked)
+        assert attached is not None
+        assert attached.work is not None
+        return attached.work.run(statement, values)
+
+
+# -- databases ------------------------------------------------------------------------------------
+
+
+def url_of(database: object) -> URL:
+    """Return the URL of a database.
+
+    Raises:
+        InvalidRequest: It is none.
+    """
+    found = getattr(database, "sync_engine", database)  # of an AsyncEngine
+    if isinstance(found, Engine):
+        return found.url
+    if isinstance(database, URL):
+        return database
+    if isinstance(database, str):
+        try:
+            return sa.make_url(database)
+        except exc.ArgumentError as error:
+            raise InvalidRequest(
+                "the URL of a database is like postgresql+psycopg://user@host/name, "
+                "mysql+pymysql://user@host/name or sqlite:////var/lib/shop.db; this one is not"
+            ) from error
+    raise InvalidRequest(
+        f"a database is an Engine, an AsyncEngine or a URL, not {type(database).__name__}"
+    )
+
+
+def _blocking(url: URL) -> URL:
+    """Return a URL with a driver that blocks; PostgreSQL and MySQL: those of the extras."""
+    backend = url.get_backend_name()
+    _, _, driver = url.drivername.partition("+")
+    if backend == "postgresql":
+        return url.set(drivername=f"postgresql+{_BLOCKING.get(driver, driver) or 'psycopg'}")
+    if backend in {"mysql", "mariadb"}:
+        return url.set(drivername=f"{backend}+{_BLOCKING.get(driver, driver) or 'pymysql'}")
+    return url.set(drivername="sqlite")
+
+
+def _in_memory(url: URL) -> bool:
+    name = url.database or ""
+    return name in {"", ":memory:"} or "mode" in url.query or name.startswith("file::memory:")
+
+
+def _same(one: URL, other: URL) -> bool:
+    """Return whether two URLs mean one database; the driver and the user do not count."""
+    return _place(one) == _place(other)
+
+
+def _place(url: URL) -> tuple[object, ...]:
+    backend = url.get_backend_name().replace("mariadb", "mysql")
+    if backend == "sqlite":
+        return backend, os.path.realpath(url.database or "")
+    default = 5432 if backend == "postgresql" else 3306
+    host = url.query.get("host") or url.host or "localhost"
+    return backend, str(host).lower(), url.port or default, url.database
+
+
+def is_unprepared(error: Exception) -> bool:
+    """Return whether an error says that a table or column is missing."""
+    cause = error.orig if isinstance(error, exc.DBAPIError) else error
+    if isinstance(cause, sqlite3.Error):
+        text = str(cause)
+        return "no such table" in text or "no column named" in text or "no such column" in text
+    if getattr(cause, "sqlstate", None) in _NO_TABLE:
+        return True
+    arguments: tuple[object, ...] = getattr(cause, "args", ())
+    return arguments[:1] in {(number,) for number in _NO_TABLE_MYSQL}
+
+
+# -- transactions ---------------------------------------------------------------------------------
+
+
+def _set_up(raw: Any, record: object) -> None:  # noqa: ANN401 - of any driver
+    """Set a connection of this package up, when it is made."""
+    del record
+    if hasattr(raw, "prepare_threshold"):  # psycopg: poolers do not know prepared statements
+        raw.prepare_threshold = None
+    if type(raw).__module__.startswith("pymysql"):
+        # Under REPEATABLE READ, a DELETE of a row that is gone locks the gap at the end of the
+        # table, and every INSERT of the application waits.
+        with raw.cursor() as cursor:
+            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+
+
+def _binds(session: Session) -> list[Engine | Connection]:
+    """Return what a session is bound to."""
+    found: list[object] = []
+    with suppress(exc.UnboundExecutionError):
+        found.append(session.get_bind())
+    binds = getattr(session, "binds", None)  # SQLAlchemy 2.1
+    if binds is None:
+        binds = getattr(session, "_Session__binds", {})
+    found += binds.values()
+    return [one for one in found if isinstance(one, Engine | Connection)]
+
+
+def _commits_each(connection: Connection) -> bool:
+    """Return whether a connection is in autocommit and no transaction was begun by hand."""
+    dialect = connection.dialect
+    raw = connection.connection.dbapi_connection
+    detect = getattr(dialect, "detect_autocommit_setting", None)
+    if detect is not None:
+        each = bool(detect(raw))
+    else:  # SQLAlchemy 2.0
+        each = connection.get_isolation_level() == "AUTOCOMMIT"
+    if not each:
+        return False
+    driver: Any = connection.connection.driver_connection
+    if not hasattr(driver, "in_transaction"):  # not SQLite
+        return True
+    # The recipe for BEGIN IMMEDIATE of SQLAlchemy's documentation: the driver begins nothing, an
+    # event does. It fires when the connection begins, as the INSERT would have it begin.
+    if connection.in_transaction():
+        return not driver.in_transaction
+    begun = connection.begin()
+    if driver.in_transaction:
+        return False
+    begun.rollback()
+    return True
+
+
+def _tell_of_end(of: Session | Connection) -> None:
+    """Have the end of a session's or connection's transactions told, once for each object."""
+    if isinstance(of, Session):
+        if not event.contains(of, "after_transaction_end", _session_ended):
+            event.listen(of, "after_transaction_end", _session_ended)
+    elif not event.contains(of.engine, "commit", _committed):
+        event.listen(of.engine, "commit", _committed)
+        event.listen(of.engine, "rollback", _rolled_back)
+
+
+def _at_end(of: Session | Connection) -> Callable[[Callable[[], None]], None]:
+    def at_end(call: Callable[[], None]) -> None:
+        info: dict[Any, Any] = of.info
+        info.setdefault(_TOLD, []).append(call)
+
+    return at_end
+
+
+def _session_ended(session: Session, transaction: SessionTransaction) -> None:
+    if transaction.parent is None:
+        _tell(session.info)
+
+
+def _committed(connection: Connection) -> None:
+    """Tell of a commit. It comes a moment before others see the rows."""
+    _tell(connection.info)
+
+
+def _rolled_back(connection: Connection) -> None:
+    connection.info.pop(_TOLD, None)
+
+
+def _tell(info: dict[Any, Any]) -> None:
+    for call in info.pop(_TOLD, ()):
+        call()

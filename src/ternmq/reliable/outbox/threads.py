@@ -1,0 +1,281 @@
+"""The threads of an outbox in one process: one sends its own rows, one is the compensator."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ternmq.model.errors import DatabaseNotPrepared, TernMQError
+from ternmq.reliable.database.lease import RENEW_S, Lease, steady_s
+from ternmq.reliable.database.port import Database
+from ternmq.reliable.outbox.relay import Compensator, OwnRows, Sending, Settings
+from ternmq.reliable.outbox.rows import Ref
+from ternmq.reliable.outbox.stats import OutboxStats
+from ternmq.reliable.outbox.steps import Steps
+from ternmq.reliable.outbox.table import PAGE_ROWS, Table
+from ternmq.sync.client import Client
+
+log: Final = logging.getLogger("ternmq.reliable")
+
+AGAIN_S: Final = (0.01, 0.05, 0.25)
+"""When rows are looked for again that could not be read: a hook may tell of a commit too early."""
+_TROUBLE_S: Final = (0.5, 30.0)
+"""First and longest pause after an error of the database."""
+_SCAN_SHARE: Final = 20
+"""A look for rows is followed by a pause of so many times its length."""
+_MOST_OPEN: Final = 10_000
+_CLEAN_S: Final = 60.0
+
+
+class Open:
+    """Rows that this process wrote, not known to be stored. Callable from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._refs: dict[Ref, None] = {}
+
+    def add(self, refs: Sequence[Ref]) -> None:
+        """Note rows that were written."""
+        with self._lock:
+            self._refs.update(dict.fromkeys(refs))
+
+    def remove(self, refs: Sequence[Ref]) -> None:
+        """Note rows that are stored, or were rolled back."""
+        with self._lock:
+            for ref in refs:
+                self._refs.pop(ref, None)
+
+    def some(self, count: int = PAGE_ROWS) -> list[Ref]:
+        """Return some of them, the oldest first."""
+        with self._lock:
+            return [ref for _, ref in zip(range(count), self._refs, strict=False)]
+
+    def __len__(self) -> int:
+        return len(self._refs)
+
+
+class Threads:
+    """The two threads; they do not keep the process alive.
+
+    Args:
+        database: Where the rows are; closed at the end.
+        table: Their table.
+        client: A client of this object's own; closed at the end.
+        settings: Those of the outbox.
+        steps: Are told.
+        stats: Count.
+        schema: Where the tables are.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        table: Table,
+        client: Client,
+        settings: Settings,
+        steps: Steps,
+        stats: OutboxStats,
+    ) -> None:
+        self.open = Open()
+        self.stats = stats
+        self._database = database
+        self._table = table
+        self._client = client
+        self._settings = settings
+        self._ended = threading.Event()
+        self._woken = threading.Condition()
+        self._ready: list[Ref] = []
+        self._again: list[tuple[float, int, list[Ref]]] = []
+        """Heap: when to look again, how often it was looked, rows."""
+        self._scan = threading.Event()
+        self.lease = Lease(database.dialect, "compensator", table.schema)
+        self._sendings = [
+            Sending(database, table, client, settings, steps, stats, self.open.remove)
+            for _ in range(2)
+        ]
+        self._compensator = Compensator(self._sendings[1], self.lease)
+        self._own = OwnRows(self._sendings[0])
+        targets: list[tuple[str, Callable[[], None]]] = [("ternmq-outbox", self._send_own)]
+        if settings.compensate:
+            targets.append(("ternmq-compensator", self._compensate))
+        self._threads = [
+            threading.Thread(target=target, name=name, daemon=True) for name, target in targets
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    # -- from the application's threads -----------------------------------------------------------
+
+    def ended(self, refs: Sequence[Ref]) -> None:
+        """Send rows of this process: their transaction has ended. Callable from any thread."""
+        with self._woken:
+            self._ready += refs
+            self._woken.notify()
+
+    def look(self) -> None:
+        """Have the compensator look for rows now, if it leads. Callable from any thread."""
+        self._scan.set()
+
+    def left(self, refs: Sequence[Ref]) -> list[Ref]:
+        """Return those of some rows that are committed and not stored; the others are forgotten."""
+        with self._database.reading() as work:
+            rows = self._table.unsent(work, refs)
+        found = set(rows)
+        self.open.remove([ref for ref in refs if ref not in found])
+        return rows
+
+    def close(self, timeout: float) -> None:
+        """Send what waits, for a while; give the lease back; end the threads."""
+        until = steady_s() + timeout
+        self._ended.set()
+        self._scan.set()
+        with self._woken:
+            self._woken.notify()
+        own, *others = self._threads
+        own.join(max(0.0, until - steady_s()))
+        for sending in self._sendings:
+            sending.ending.set()
+        try:
+            self._client.close(0)
+        except TernMQError as error:
+            log.debug("the client of the outbox: %s", error)  # the rows are still there
+        for thread in (own, *others):
+            thread.join(1.0 + max(0.0, until - steady_s()))
+            if thread.is_alive():
+                log.warning("thread %s of the outbox did not end: the database does not answer",
+                            thread.name)  # fmt: skip
+        self._database.close()
+
+    # -- the thread that sends own rows -----------------------------------------------------------
+
+    def _send_own(self) -> None:
+        trouble = _Trouble(self._database)
+        while True:
+            refs, tries = self._next()
+            if not refs:
+                return
+            try:
+                missing = self._own.send(refs)
+            except self._database.errors as error:
+                pause = trouble.at(error)
+                # The compensator has them, too: here they are tried as often as those unread.
+                missing = list(refs)
+                if self._ended.wait(pause):
+                    return
+            else:
+                trouble.over()
+            if missing:
+                self._look_again(missing, tries)
+            if len(self.open) > _MOST_OPEN:
+                self._forget_some(trouble)
+
+    def _next(self) -> tuple[list[Ref], int]:
+        """Wait for rows; return some, and how often they were looked for; none: the end."""
+        with self._woken:
+            while True:
+                now = steady_s()
+                if self._ready:
+                    refs, self._ready = self._ready[:PAGE_ROWS], self._ready[PAGE_ROWS:]
+                    return refs, 0
+                if self._again and (self._again[0][0] <= now or self._ended.is_set()):
+                    _, tries, refs = heapq.heappop(self._again)
+                    return refs, tries
+                if self._ended.is_set():
+                    return [], 0
+                self._woken.wait(self._again[0][0] - now if self._again else None)
+
+    def _look_again(self, refs: list[Ref], tries: int) -> None:
+        if tries == len(AGAIN_S) or self._ended.is_set():
+            self.stats.unseen += len(refs)
+            return
+        with self._woken:
+            heapq.heappush(self._again, (steady_s() + AGAIN_S[tries], tries + 1, refs))
+
+    def _forget_some(self, trouble: _Trouble) -> None:
+        """Forget rows that others have sent, or that were rolled back."""
+        try:
+            kept = self.left(self.open.some())
+        except self._database.errors as error:
+            trouble.at(error)
+            return
+        self.open.remove(kept)  # looked at again last
+        self.open.add(kept)
+
+    # -- the compensator --------------------------------------------------------------------------
+
+    def _compensate(self) -> None:
+        trouble = _Trouble(self._database)
+        compensator, settings = self._compensator, self._settings
+        lead_at = clean_at = 0.0
+        leads = False
+        while not self._ended.is_set():
+            pause = RENEW_S
+            try:
+                if steady_s() >= lead_at or (leads and not self.lease.held):
+                    leads = compensator.lead()
+                    lead_at = steady_s() + RENEW_S
+                if leads:
+                    if steady_s() >= clean_at:
+                        self._clean()
+                        clean_at = steady_s() + _CLEAN_S
+                    self._scan.clear()
+                    more = compensator.scan()
+                    longest = max(settings.poll, _SCAN_SHARE * self.stats.scan_s)
+                    pause = 0.0 if more else min(longest, RENEW_S)
+                else:
+                    self._scan.clear()
+                    pause = max(0.0, lead_at - steady_s())
+                trouble.over()
+            except self._database.errors as error:
+                self.lease.forget()
+                leads, lead_at = False, 0.0
+                self._ended.wait(trouble.at(error))
+                continue
+            if pause:
+                self._scan.wait(pause)
+        try:
+            compensator.give_back()
+        except self._database.errors as error:
+            log.debug("the lease was not given back: %s", error)  # it ends by itself
+
+    def _clean(self) -> None:
+        """Delete rows that were kept long enough."""
+        if self._settings.keep_sent is None:
+            return
+        keep_ms = round(self._settings.keep_sent * 1000)
+        while not self._ended.is_set() and self.lease.held:
+            with self._database.writing() as work:
+                if self._table.clean(work, keep_ms) == 0:
+                    return
+
+
+class _Trouble:
+    """Errors of the database, one after the other: logged once, with longer and longer pauses."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._pause = 0.0
+        self._text = ""
+
+    def at(self, error: Exception) -> float:
+        """Log an error unless it was logged; return how long to pause, in seconds."""
+        first, longest = _TROUBLE_S
+        self._pause = min(longest, self._pause * 2 or first)
+        if self._database.is_unprepared(error):
+            error = DatabaseNotPrepared(
+                f"{self._database.name} lacks the tables of the outbox: nothing is sent from it"
+            )
+        text = f"{type(error).__name__}: {error}"
+        if text != self._text:
+            self._text = text
+            log.error("the outbox at %s cannot work: %s; it tries again", self._database.name, text)
+        return self._pause
+
+    def over(self) -> None:
+        """Note that the database works again."""
+        if self._text:
+            log.warning("the outbox at %s works again", self._database.name)
+        self._pause, self._text = 0.0, ""
