@@ -6,6 +6,6 @@ Reading order: ``ids``.
 Invariant: the package uses the client as applications do; ``import ternmq`` imports none of it.
 """
 
-from ternmq.reliable.ids.text import text_id
+from ternmq.reliable.ids import Ids, IdsStats, text_id
 
-__all__ = ["text_id"]
+__all__ = ["Ids", "IdsStats", "text_id"]
