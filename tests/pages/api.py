@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 import ternmq
+import ternmq.reliable
 import ternmq.sync
 import ternmq.testing
 from ternmq.client.admin import admin, deadletters, failedquery
@@ -136,6 +137,20 @@ def sync_page() -> str:
         ],
     )
     return _BLOCKING.sub(r"\1", page)  # their names for programs
+
+
+def reliable_page() -> str:
+    """Return the page of ``ternmq.reliable``."""
+    parts = [
+        "# `ternmq.reliable`\n",
+        _MADE.format("src/ternmq/reliable"),
+        "[The guide](../../guide/ids.md) shows ids at work.\n",
+    ]
+    return _page(
+        parts,
+        [(f"ternmq.reliable.{name}", getattr(ternmq.reliable, name))
+         for name in ternmq.reliable.__all__],
+    )  # fmt: skip
 
 
 def bulk_page() -> str:
