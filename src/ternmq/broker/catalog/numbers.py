@@ -7,6 +7,7 @@ and created again never repeats a number.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from ternmq.broker.catalog.catalog import PAGE_BITS
@@ -66,6 +67,19 @@ class GivenNumbers:
         self.begin = max(self.begin, stop)
 
     # -- STATE ------------------------------------------------------------------------------------
+
+    def pages(self) -> Iterator[int]:
+        """Yield the pages that are needed, the lowest first; forget the others.
+
+        Of pages without a sequence, one with the highest floor is needed.
+        """
+        filled = {topic >> PAGE_BITS for topic in self.sequences}
+        for page in sorted(self.changed):
+            if page in filled or self._floors.get(page, 0) == self.begin:
+                yield page
+            else:
+                self._floors.pop(page, None)
+                self.changed.pop(page, None)
 
     def encode(self, page: int) -> bytes:
         """Return a page for STATE: the floor of its deleted topics, then its sequences."""

@@ -285,7 +285,7 @@ class NumbersObjects(StateType):
     def keys(self, begin: int) -> Iterator[StateKey]:
         """See ``StateType``."""
         del begin
-        for page in sorted(self._numbers.changed):
+        for page in self._numbers.pages():
             yield StateKey(state.NUMBERS, page)
 
     def load(self, key: StateKey, payload: bytes, stamp: Position) -> None:

@@ -99,14 +99,13 @@ class _Life:
         except TernMQError as error:
             with self.lock:
                 self.supply.failed(ask, own(error), now_ns())
-        except asyncio.CancelledError:
-            with self.lock:
-                self.supply.failed(ask, ClientClosed("the client was closed"), now_ns())
-            raise
         else:
             with self.lock:
                 self.supply.answered(ask, taken.first, taken.count, now_ns())
         finally:
+            if not ask.done:  # the loop ends, and cancels this
+                with self.lock:
+                    self.supply.failed(ask, ClientClosed("the client was closed"), now_ns())
             for waiter in self._waiting:
                 if not waiter.done():
                     waiter.set_result(None)

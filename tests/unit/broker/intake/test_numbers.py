@@ -163,3 +163,20 @@ def test_a_start_from_a_set_alone_knows_what_was_given() -> None:
     assert take(world, "a", 1, reserve=True).reserve == 3
     world.topic("c")
     assert take(world, "c", 1).first == 104
+
+
+def test_pages_of_topics_that_are_gone_do_not_fill_the_sets() -> None:
+    world = World(state_from=1 << 60)
+    for at in range(200):
+        world.topic(f"t{at}")
+        take(world, f"t{at}", at + 1)
+        delete(world, f"t{at}")
+    given = world.broker.views.numbers
+    assert len(given.changed) == 4
+    assert list(given.pages()) == [max(given.changed)]
+    world.broker.writer.begin(world.now)
+    assert world.broker.writer.step(world.now, lambda: True)
+    same_after_restart(world)
+    world.restart(clean=True)
+    world.topic("new")
+    assert take(world, "new", 1).first == given.begin
