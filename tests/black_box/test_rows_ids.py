@@ -17,7 +17,8 @@ import pytest
 
 import ternmq.sync
 from ternmq.reliable import Ids, text_id
-from tests.black_box.process import BrokerProcess, wait_until
+from tests.black_box.pair import Pair
+from tests.black_box.process import DEADLINE, BrokerProcess, wait_until
 from tests.black_box.takers import TOPIC, Taker
 
 PROCESSES = 8
@@ -174,3 +175,37 @@ def test_a_forked_child_takes_numbers_of_its_own(tmp_path: Path) -> None:
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
+
+
+def reserve_of(client: ternmq.sync.Client) -> int:
+    """Return a number of a client's reserve."""
+    number = client.reach()[1].numbers.reserve.take()
+    assert number is not None
+    return number
+
+
+@pytest.mark.row("M4")
+@pytest.mark.timeout(240)
+def test_another_broker_that_takes_over_repeats_no_number(tmp_path: Path) -> None:
+    with Pair(tmp_path) as pair, ternmq.sync.connect(pair.url, timeout=DEADLINE) as client:
+        client.admin.create_topic(TOPIC)
+        ids = Ids(client, TOPIC)
+        ids.start()
+        seen = [ids.next() for _ in range(5_000)]
+        pair["a"].kill()
+        while not ids.stats().away:  # what it has, it uses
+            seen.append(ids.next())
+        pair.wait_for_primary("b")
+
+        def given_by_b() -> bool:
+            seen.append(ids.next())
+            return seen[-1] < RESERVE
+
+        wait_until(given_by_b, "b gives numbers")
+        seen += [ids.next() for _ in range(5_000)]
+        assert len(set(seen)) == len(seen)
+        given = [number for number in seen if number < RESERVE]
+        assert given == sorted(given)
+        with ternmq.sync.connect(pair.url, timeout=DEADLINE) as other:
+            Ids(other, TOPIC).start()
+            assert abs(reserve_of(other) - reserve_of(client)) >= (1 << 40) - len(seen)
