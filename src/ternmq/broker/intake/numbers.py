@@ -54,7 +54,7 @@ class Numbering:
             raise InvalidRequest(f"topic {topic.name!r} has no more numbers")
         ledger.copies.check(topic.spec)
         if ledger.room.lacks(_RECORD_BYTES):
-            raise ledger.room.full(_RECORD_BYTES)
+            raise ledger.room.no_segment()
         ordinal = given.next_reserve if reserve else numbers.RESERVES
         fact = Numbers(topic.number, first, count, ordinal if ordinal < numbers.RESERVES else None)
         ledger.admit(now_us, NUMBERS, fact)

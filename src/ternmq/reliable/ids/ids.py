@@ -140,8 +140,9 @@ class _Life:
         while not self.supply.answers:
             self.begin()
             seen = self.supply.asking
+            before = seen is None or seen.done  # its error is of an earlier call
             await self._wait(seen, began + self._timeout_ns - now_ns())
-            with self.lock:
+            if not before:
                 self._raise_error(seen)
             if now_ns() - began >= self._timeout_ns:
                 raise self._unanswered()
@@ -294,8 +295,8 @@ class _Front(Generic[C]):
         self._topic = topic
         self._patience_ns = patience_ns
         self._life: _Life | None = None
-        self._lives: dict[int, _Life] = {}
-        """By ``id`` of the source. Of threads that make one at the same time, one is faster."""
+        self._lives: dict[tuple[int, int], _Life] = {}
+        """By process and source. Of threads that make one at the same time, one is faster."""
 
     @property
     def supply(self) -> Supply | None:
@@ -307,10 +308,7 @@ class _Front(Generic[C]):
         """Return the life of this process with these numbers."""
         timeout_ns = int(self._client.options.timeout * SECOND_NS)
         made = _Life(self._topic, source, self._patience_ns, timeout_ns)
-        life = self._lives.setdefault(id(source), made)
-        if life.pid != made.pid:  # the client was not used in the parent
-            self._lives[id(source)] = life = made
-        self._life = life
+        self._life = life = self._lives.setdefault((made.pid, id(source)), made)
         return life
 
 

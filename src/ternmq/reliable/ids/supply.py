@@ -126,7 +126,7 @@ class Supply:
         if following is not None and now_ns < following.until_ns:
             self._use(following)
             return self.take(now_ns)
-        self.wants = True
+        self.wants = self.asking is None or self.asking.done
         return self.fall_back() if self.away else None
 
     def fall_back(self) -> int | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import Meta
 
-from ternmq.record.fact.numbers import MOST
 from ternmq.wire.control.coding import Body, Offset
+
+MAX_NUMBERS: Final = 1_000_000
+"""Most numbers of a block. Not taken from its record: commands that administer import no records."""
 
 
 class NumbersTake(Body, frozen=True, kw_only=True):
@@ -17,7 +19,7 @@ class NumbersTake(Body, frozen=True, kw_only=True):
     """
 
     topic: str
-    count: Annotated[int, Meta(ge=1, le=MOST)]
+    count: Annotated[int, Meta(ge=1, le=MAX_NUMBERS)]
     """How many numbers."""
     reserve: bool = False
     """Give a reserve, too. A process asks for one once."""

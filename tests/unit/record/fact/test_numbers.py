@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ternmq.model.errors import UnknownRecordKind
 from ternmq.record.fact import numbers
 from ternmq.record.fact.numbers import Numbers
+from ternmq.wire.control.numbers import MAX_NUMBERS
 
 FACTS = st.builds(
     Numbers,
@@ -62,3 +63,7 @@ def test_the_last_numbers_are_given_and_reserves_fill_63_bits() -> None:
     last = Numbers(1, numbers.END - 1, 1, numbers.RESERVES - 1)
     assert numbers.unpack(numbers.pack(last)).stop == numbers.END == numbers.first_of_reserve(0)
     assert numbers.first_of_reserve(numbers.RESERVES) == 2**63
+
+
+def test_a_request_may_ask_for_what_a_record_has() -> None:
+    assert MAX_NUMBERS == numbers.MOST
