@@ -9,7 +9,7 @@ from msgspec import Meta
 from ternmq.wire.control.coding import Body, Offset
 
 MAX_NUMBERS: Final = 1_000_000
-"""Most numbers of a block. Not taken from its record: commands that administer import no records."""
+"""Most numbers of a block. Not of its record: commands that administer import no records."""
 
 
 class NumbersTake(Body, frozen=True, kw_only=True):
