@@ -71,6 +71,11 @@ class Successor:
 class Shown(Protocol):
     """Those who read the views. Called in the loop."""
 
+    @property
+    def readers(self) -> int:
+        """Number of connections that read."""
+        ...
+
     def there(self, standby: Standby) -> None:
         """Note that there are views; they change only while this broker applies records."""
         ...
@@ -86,6 +91,8 @@ class Shown(Protocol):
 
 class _Nobody:
     """No readers."""
+
+    readers: Final = 0
 
     def there(self, standby: Standby) -> None:
         """Do nothing."""

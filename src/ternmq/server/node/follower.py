@@ -390,7 +390,7 @@ class Replica:
         following = None if stream is None else stream.following
         if following is not None:
             self._heard_us, self._primary_end = following.heard_us, following.primary_end
-        copy, heard_us = self.copy, self._heard_us
+        copy, heard_us, behind_us = self.copy, self._heard_us, self.behind_us
         held = 0 if copy is None else copy.end if following is None else following.held
         return CopyFigures(
             written=0 if copy is None else copy.end,
@@ -403,6 +403,8 @@ class Replica:
             scrub=self.scrubber.figures,
             applied=self.applying.applied,
             saved_bytes=self._saved_bytes + (0 if stream is None else stream.saved_bytes),
+            behind_s=None if behind_us is None else behind_us / 1e6,
+            readers=self._shown.readers,
         )
 
     def lacks(self, broker: str, epoch: Epoch, why: str) -> None:

@@ -42,8 +42,9 @@ class Showing:
         self._readers: Readers | None = None
         """Made for the first reader."""
 
-    def __len__(self) -> int:
-        """Return the number of connections of readers."""
+    @property
+    def readers(self) -> int:
+        """Number of connections that read."""
         return 0 if self._readers is None else len(self._readers)
 
     def follows(self, replica: Replica | None) -> None:
