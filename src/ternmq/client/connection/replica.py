@@ -62,6 +62,8 @@ class ReplicaSession(Session):
         self._seeking = asyncio.Lock()
         self._sought_at = -math.inf
         """When it was looked last whether there is a replica."""
+        self._told = False
+        """It was logged that no replica answers."""
         self._not_before = -math.inf
         """Until then the primary is asked: a replica had not what was there."""
 
@@ -154,8 +156,9 @@ class ReplicaSession(Session):
             link.abort()
 
     def _tell(self, welcome: control.Welcome) -> None:
-        if not welcome.follows:
+        if not welcome.follows and not self._told:
             log.info("no replica answers reads now: they go to the primary at %s", self.address)
+        self._told = not welcome.follows
 
     # -- events of the link -----------------------------------------------------------------------
 

@@ -156,7 +156,7 @@ class CopyCore:
         self._on_failure(error)
 
     def close(self) -> None:
-        """Take no more turns; blocks until the thread has ended its read."""
+        """Take no more turns. A read that runs goes on in its thread; nobody is told of its end."""
         self._closed = True
         self.cold_reads.close()
-        self._read_thread.close()
+        self.loop.run_in_executor(None, self._read_thread.close)  # waits for the read

@@ -8,8 +8,8 @@ from typing import Final
 from ternmq.model.types import Position
 
 MOST: Final = 4096
-"""Most words of the primary that are remembered. While there are so many, newer ones are not: the
-copy counts as further behind than it is, until it has applied those."""
+"""Most words of the primary that are remembered, the newest. Until what they are about is applied,
+only the times of records say how far the copy is behind."""
 APART_US: Final = 1_000
 """Shortest time between two of them: a busy primary says more."""
 
@@ -25,15 +25,14 @@ class Lag:
     def __init__(self) -> None:
         self._as_of_us = 0
         """Everything that was committed at this time is applied."""
-        self._words: deque[tuple[Position, int]] = deque()
+        self._words: deque[tuple[Position, int]] = deque(maxlen=MOST)
         """Commit mark of the primary, and when it was that; both grow."""
 
     def heard(self, commit: Position, time_us: int) -> None:
         """Note that the journal was committed up to a position at a time."""
         words = self._words
-        if words and (len(words) >= MOST or time_us < words[-1][1] + APART_US):
-            return
-        words.append((commit, time_us))
+        if not words or time_us >= words[-1][1] + APART_US:
+            words.append((commit, time_us))
 
     def cut(self) -> None:
         """Forget everything: the copy is not what it was."""

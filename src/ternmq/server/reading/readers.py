@@ -99,8 +99,6 @@ class Readers:
     def end(self, why: str) -> None:
         """Close all connections; the views may be changed by others afterwards.
 
-        Blocks until the thread has ended its read.
-
         Args:
             why: For the log.
         """

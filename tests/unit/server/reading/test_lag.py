@@ -60,11 +60,10 @@ def test_words_are_remembered_a_moment_apart_and_not_too_many() -> None:
     for number in range(2 * MOST):
         heard(lag, 10 + number, 2 * SECOND + number * APART_US)
     assert len(lag._words) == MOST
-    # It counts as further behind than it is, and never as less.
     last = 2 * SECOND + (2 * MOST - 1) * APART_US
-    assert behind(lag, 10 + 2 * MOST, last) > 0
-    heard(lag, 10 + 2 * MOST, last + APART_US)
-    assert behind(lag, 10 + 2 * MOST, last + APART_US) == 0
+    assert behind(lag, 10 + MOST - 1, last) == last  # what was said of these is forgotten
+    assert behind(lag, 10 + MOST, last) == (MOST - 1) * APART_US
+    assert behind(lag, 10 + 2 * MOST - 1, last) == 0  # also if nobody asked for hours
 
 
 def test_a_cut_forgets_what_was_applied() -> None:
