@@ -181,9 +181,7 @@ def follower_families(figures: CopyFigures) -> Iterator[Numbers]:
         (),
         behind,
     )
-    yield gauge(
-        "copy_readers", "Connections of clients that read from this copy.", figures.readers
-    )
+    yield gauge("copy_readers", "Connections of clients that read from this copy.", figures.readers)
     yield gauge(
         "copy_synced",
         "Position up to which the disk of this copy has the journal.",
