@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -39,10 +42,12 @@ def made(folder: Path, register: Register, name: str, **more: str) -> Node:
 
 
 @asynccontextmanager
-async def group(folder: Path, **more: str) -> AsyncIterator[tuple[Node, Node]]:
+async def group(
+    folder: Path, both: Mapping[str, str] = MappingProxyType({}), **more: str
+) -> AsyncIterator[tuple[Node, Node]]:
     """Run a primary, and a broker that follows it with further settings."""
     register = Register()
-    a, b = made(folder, register, "a"), made(folder, register, "b", **more)
+    a, b = made(folder, register, "a", **both), made(folder, register, "b", **both, **more)
     runs = []
     for one in (a, b):
         await one.start()
@@ -268,3 +273,33 @@ async def test_a_promotion_goes_on_after_readers(tmp_path: Path) -> None:
         await client.send("orders", "two")
         assert [row.value async for row in client.read("orders")] == ["one", "two"]
         await client.close()
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[str, str]:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the program openssl")
+    cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-keyout", key, "-out", cert, "-days", "1", "-subj", "/CN=127.0.0.1",
+         "-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return cert, key
+
+
+async def test_readers_come_over_tls(tmp_path: Path, certificate: tuple[str, str]) -> None:
+    cert, key = certificate
+    tls = {"tls_cert": cert, "tls_key": key, "cluster_ca": cert}
+    async with group(tmp_path, tls) as (a, b):
+        await until(lambda: has_member(a), "b is a member", DEADLINE)
+        address = f"ternmqs://127.0.0.1:{a.port},127.0.0.1:{b.port}?ca={cert}"
+        async with ternmq.connect(address, app="admin", token=TOKEN) as client:
+            await client.admin.create_topic("orders")
+            for number in range(50):
+                await client.send("orders", f"{number}" + "x" * 20_000)
+            await applied(a, b)
+            found = [one.value async for one in client.read("orders", from_="replica")]
+            assert [int(one.rstrip("x")) for one in found] == list(range(50))
+            assert client.behind() is not None
