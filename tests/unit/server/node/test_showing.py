@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
@@ -43,7 +42,7 @@ def made(folder: Path, register: Register, name: str, **more: str) -> Node:
 
 @asynccontextmanager
 async def group(
-    folder: Path, both: Mapping[str, str] = MappingProxyType({}), **more: str
+    folder: Path, both: Mapping[str, str], **more: str
 ) -> AsyncIterator[tuple[Node, Node]]:
     """Run a primary, and a broker that follows it with further settings."""
     register = Register()
@@ -63,7 +62,7 @@ async def group(
 
 @asynccontextmanager
 async def pair(folder: Path, **more: str) -> AsyncIterator[tuple[Node, Node]]:
-    async with group(folder, **more) as (a, b):
+    async with group(folder, {}, **more) as (a, b):
         await until(lambda: has_member(a), "b is a member", DEADLINE)
         yield a, b
 
@@ -222,7 +221,7 @@ async def test_connections_are_limited(tmp_path: Path) -> None:
 
 async def test_a_backup_answers_no_reader(tmp_path: Path) -> None:
     """It has no state: it would have to load it for readers."""
-    async with group(tmp_path, follower="backup") as (a, b):
+    async with group(tmp_path, {}, follower="backup") as (a, b):
         client = await admin(a)
         await client.admin.create_topic("orders")
         await client.send("orders", 1)
