@@ -13,6 +13,7 @@ import pytest
 
 import ternmq
 from ternmq.cluster.coordination.memory import MemoryCoordinator, Register
+from ternmq.cluster.coordination.wishes import GroupSettings, pack_settings, settings_key
 from ternmq.model.errors import Busy, Forbidden, NotPrimary, Unauthenticated
 from ternmq.server.node.node import Node
 from ternmq.settings import Mode, load
@@ -46,6 +47,9 @@ async def group(
 ) -> AsyncIterator[tuple[Node, Node]]:
     """Run a primary, and a broker that follows it with further settings."""
     register = Register()
+    # Else b takes over when a busy machine lets both wait for some seconds.
+    patient = GroupSettings(lease_us=60_000_000, silent_us=40_000_000)
+    register.create(settings_key("main"), pack_settings(patient))
     a, b = made(folder, register, "a", **both), made(folder, register, "b", **both, **more)
     runs = []
     for one in (a, b):
