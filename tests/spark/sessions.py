@@ -14,6 +14,13 @@ SETTINGS: Final = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 """Settings of each session."""
+DELTA_SETTINGS: Final = {
+    **SETTINGS,
+    "spark.driver.bindAddress": "127.0.0.1",
+    # Delta collects each table's state in 50 partitions; these tables have some dozen files.
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+"""Settings of a session with Delta's reader."""
 
 
 @contextmanager
@@ -29,11 +36,7 @@ def delta_session(jars: str) -> Iterator[Any]:
         "delta",
         master="local[2]",
         delta=True,
-        settings={
-            "spark.jars": jars,
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-        },
+        settings={**DELTA_SETTINGS, "spark.jars": jars},
     )
     try:
         yield session
