@@ -19,7 +19,8 @@ def bound_to(within: object, database: AlchemyDatabase) -> Iterator[None]:
     """
     with ExitStack() as stack:
         for outbox in watched(Outbox):
-            if outbox.database.is_same(database):
+            other = outbox.database
+            if isinstance(other, AlchemyDatabase) and other.is_same(database):
                 binding = outbox.binding
                 stack.callback(binding.reset, binding.set(within))
         yield

@@ -30,7 +30,7 @@ RETURNING set_config('lock_timeout', current_setting('ternmq.before'), true)""",
     # Not ON DUPLICATE KEY UPDATE: with CLIENT.FOUND_ROWS, which SQLAlchemy sets, its count is 1 for
     # a new row and for a known one. Not INSERT IGNORE, which passes over other errors.
     "mysql": "INSERT INTO {inbox} (consumer, id, until_ms) "
-    "VALUES (:consumer, :id, {now_ms} + :keep_ms)",
+    "VALUES (UNHEX(:consumer), UNHEX(:id), {now_ms} + :keep_ms)",
     "sqlite": "INSERT INTO {inbox} (consumer, id, until_ms) "
     "VALUES (:consumer, :id, {now_ms} + :keep_ms) ON CONFLICT DO NOTHING",
 }
@@ -47,6 +47,8 @@ _CLEAN: Final = {
     "SELECT consumer, id FROM {inbox} WHERE until_ms < :now_ms ORDER BY until_ms LIMIT :rows)",
 }
 _THIS: Final = "WHERE consumer = :consumer AND id = :id"
+# As digits: aiomysql cannot write bytes with PyMySQL 1.2, and texts have the connection's encoding.
+_THIS_MYSQL: Final = "WHERE consumer = UNHEX(:consumer) AND id = UNHEX(:id)"
 
 
 class InboxTable:
@@ -61,9 +63,11 @@ class InboxTable:
         self.dialect = dialect
         self.schema = schema
         self._insert = filled(dialect, _INSERT[dialect.name], schema)
-        self._read = filled(dialect, f"SELECT result FROM {{inbox}} {_THIS}", schema)
-        self._keep = filled(dialect, f"UPDATE {{inbox}} SET result = :result {_THIS}", schema)
-        self._delete = filled(dialect, f"DELETE FROM {{inbox}} {_THIS}", schema)
+        self._hex = dialect.name == "mysql"
+        this, result = (_THIS_MYSQL, "UNHEX(:result)") if self._hex else (_THIS, ":result")
+        self._read = filled(dialect, f"SELECT result FROM {{inbox}} {this}", schema)
+        self._keep = filled(dialect, f"UPDATE {{inbox}} SET result = {result} {this}", schema)
+        self._delete = filled(dialect, f"DELETE FROM {{inbox}} {this}", schema)
         self._clean = filled(dialect, _CLEAN[dialect.name], schema)
         self._now = filled(dialect, "SELECT {now_ms}", schema)
 
@@ -110,7 +114,8 @@ class InboxTable:
 
     def keep(self, work: Work, entry: Entry, result: bytes) -> None:
         """Write the result of a message into its row."""
-        work.run(self._keep, {**self._of(entry), "result": result})
+        value = result.hex() if self._hex else result
+        work.run(self._keep, {**self._of(entry), "result": value})
 
     # -- on connections of this package -----------------------------------------------------------
 
@@ -128,4 +133,6 @@ class InboxTable:
         return work.run(self._clean, {"now_ms": now_ms, "rows": rows}).count
 
     def _of(self, entry: Entry) -> dict[str, object]:
-        return {"consumer": self.dialect.text(entry.consumer), "id": entry.id}
+        if self._hex:
+            return {"consumer": entry.consumer.encode().hex(), "id": entry.id.hex()}
+        return {"consumer": entry.consumer, "id": entry.id}

@@ -1,9 +1,10 @@
 """The libraries through which applications use their databases.
 
-``alchemy`` (SQLAlchemy: engines, sessions, connections), ``bare`` (connections of ``sqlite3``,
-psycopg and PyMySQL), ``attached`` (what both tell of a transaction that is open), ``transactions``
-(SQLAlchemy: transactions in which a function of the application works), ``refusals`` (what an error
-means).
+``alchemy`` (SQLAlchemy: engines, sessions, connections), ``django`` (its connections and
+``transaction.atomic``), ``bare`` (connections of ``sqlite3``, psycopg and PyMySQL), ``attached``
+(what they tell of a transaction that is open), ``transactions`` (SQLAlchemy: transactions in which
+a function of the application works), ``driver`` (what drivers have in common), ``refusals`` (what
+their errors mean).
 
 Invariant: SQLAlchemy is known to ``alchemy`` and ``transactions`` only.
 """
