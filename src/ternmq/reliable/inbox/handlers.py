@@ -45,8 +45,7 @@ class Shape:
         delivery: Whether it takes the delivery.
         owner: Whether its first argument is the object that it is a method of.
         names: Names of its arguments by position, without the transaction and what is injected.
-        placed: How many of them are passed by position: those before a parameter that receives the
-            transaction.
+        placed: How many of them are passed by position: those before any other parameter.
     """
 
     name: str
@@ -119,7 +118,8 @@ def shape_of(function: Function) -> Shape:
     kept = [one for one, found in zip(parameters, wanted, strict=True) if found is None]
     found = signature_of(_probe(function, kept[owner:], is_async=is_async))
     places = [one for one in kept if _is_placed(one) and one.name not in found.injected]
-    first = next((at for at, one in enumerate(wanted) if one is not None), len(parameters))
+    others = {one.name for one in wanted if one is not None} | set(found.injected)
+    first = next((at for at, one in enumerate(parameters) if one.name in others), len(parameters))
     before = {one.name for one in parameters[:first]}
     used = owner + found.body + found.delivery
     names = [one.name for one in places[:used]]
