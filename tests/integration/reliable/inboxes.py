@@ -22,11 +22,11 @@ class Message(BlockingDelivery):
         self._id = id_
         self._attempt = attempt
 
-    topic = property(lambda self: "orders")  # type: ignore[assignment]
-    group = property(lambda self: "billing")  # type: ignore[assignment]
-    id = property(lambda self: f"p:{self._id}")  # type: ignore[assignment]
-    application_id = property(lambda self: self._id)  # type: ignore[assignment]
-    attempt = property(lambda self: self._attempt)  # type: ignore[assignment]
+    topic = property(lambda self: "orders")
+    group = property(lambda self: "billing")
+    id = property(lambda self: f"p:{self._id}")
+    application_id = property(lambda self: self._id)
+    attempt = property(lambda self: self._attempt)
 
     def __repr__(self) -> str:
         return f"<Message {self._id}>"
@@ -38,11 +38,11 @@ class AwaitedMessage(Delivery):
     def __init__(self, id_: str, attempt: int = 1) -> None:
         self._message = Message(id_, attempt)
 
-    topic = property(lambda self: "orders")  # type: ignore[assignment]
-    group = property(lambda self: "billing")  # type: ignore[assignment]
-    id = property(lambda self: self._message.id)  # type: ignore[assignment]
-    application_id = property(lambda self: self._message.application_id)  # type: ignore[assignment]
-    attempt = property(lambda self: self._message.attempt)  # type: ignore[assignment]
+    topic = property(lambda self: "orders")
+    group = property(lambda self: "billing")
+    id = property(lambda self: self._message.id)
+    application_id = property(lambda self: self._message.application_id)
+    attempt = property(lambda self: self._message.attempt)
 
     def __repr__(self) -> str:
         return repr(self._message)

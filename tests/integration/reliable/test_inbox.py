@@ -604,12 +604,13 @@ def test_handlers_and_engines_that_do_not_fit(tmp_path) -> None:
 
     engine = sa.create_engine(sqlite(tmp_path))
     asked = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/shop.db")
-    for inbox, functions in (
+    cases: tuple[tuple[Inbox, list[Callable[..., Any]]], ...] = (
         (Inbox(engine), [awaited, blocks, awaits]),
         (Inbox(asked), [plain, blocks, awaits]),
         (Inbox(sqlite(tmp_path)), [blocks, awaits]),
         (Inbox.memory(), [blocks, awaits]),
-    ):
+    )
+    for inbox, functions in cases:
         for function in functions:
             with pytest.raises(ternmq.InvalidHandler):
                 idempotent(inbox)(function)
@@ -651,7 +652,9 @@ def running(client: ternmq.sync.Client) -> Iterator[None]:
         thread.join(BUSY_S)
 
 
-def test_what_a_handler_sends_is_part_of_its_transaction(client, tmp_path) -> None:
+def test_what_a_handler_sends_is_part_of_its_transaction(
+    client: ternmq.sync.Client, tmp_path
+) -> None:
     with (
         file_inbox(tmp_path) as (engine, inbox),
         Outbox(client, engine, compensate=False) as outbox,
@@ -681,7 +684,7 @@ def test_what_a_handler_sends_is_part_of_its_transaction(client, tmp_path) -> No
         assert effects(engine) == ["7"]
 
 
-def test_dependencies_and_middleware_go_on_working(client, tmp_path) -> None:
+def test_dependencies_and_middleware_go_on_working(client: ternmq.sync.Client, tmp_path) -> None:
     seen = []
 
     def provide(delivery: ternmq.sync.Delivery) -> str:
@@ -713,7 +716,7 @@ def test_dependencies_and_middleware_go_on_working(client, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("replay", ["suppress", "run"])
-def test_a_replay(client, tmp_path, replay) -> None:
+def test_a_replay(client: ternmq.sync.Client, tmp_path, replay) -> None:
     with file_inbox(tmp_path) as (engine, inbox):
         fails: list[int] = []
 

@@ -1,4 +1,4 @@
-"""What every store of an inbox promises: three databases, shards, and memory."""
+"""What every store of an inbox promises: three databases, shards, memory, and Redis."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ternmq.reliable import Inbox
 from ternmq.reliable.inbox.entry import Entry
 from ternmq.reliable.inbox.store import Asked, InProgress, Store
 from tests.integration.reliable.inboxes import shop, sqlite
+from tests.integration.reliable.redises import FakeRedis, over, redis_server
 
 DAY_MS = 24 * 3_600_000
 ASKED = Asked((), keep_ms=DAY_MS, result=True)
@@ -31,11 +32,20 @@ def entry(id_: str = "order-7", consumer: str = "orders/billing") -> Entry:
     return Entry(consumer, id_.encode())
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "mariadb", "shards", "memory"])
+@pytest.fixture(
+    params=["sqlite", "postgresql", "mariadb", "shards", "memory", "redis", "fake_redis"]
+)
 def inbox(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Inbox]:
     with ExitStack() as stack:
         if request.param == "memory":
             yield Inbox.memory(wait=WAIT_S)
+            return
+        if request.param == "redis":
+            url = stack.enter_context(redis_server(tmp_path))
+            yield stack.enter_context(Inbox.redis(url, wait=WAIT_S))
+            return
+        if request.param == "fake_redis":
+            yield stack.enter_context(over(FakeRedis(), wait_s=WAIT_S))
             return
         if request.param == "shards":
             urls = {name: sqlite(tmp_path, name) for name in ("a", "b")}
@@ -68,9 +78,10 @@ def is_known(store: Store, one: Entry) -> bool:
 def handle(store: Store, one: Entry, result: bytes | None = None) -> bool:
     """Handle a message; return whether it was new."""
     with store.visit(one, ASKED) as visit:
-        if not visit.known:
+        known = visit.known
+        if not known:
             visit.result = result
-        return not visit.known
+    return not known
 
 
 def test_a_message_is_known_once_it_was_handled(store) -> None:
@@ -117,7 +128,8 @@ def test_the_second_of_two_at_once_waits_for_the_first(store, committed) -> None
     def second() -> bool:
         with store.visit(entry(), ASKED) as visit:
             order.append("second")
-            return visit.known
+            known: bool = visit.known
+        return known
 
     with ThreadPoolExecutor(2) as threads:
         one = threads.submit(first)
@@ -152,7 +164,7 @@ def test_what_is_forgotten_is_new(store) -> None:
     assert [is_known(store, entry(one)) for one in "abc"] == [False, True, False]
 
 
-@pytest.mark.parametrize("inbox", ["postgresql", "mariadb", "memory"], indirect=True)
+@pytest.mark.parametrize("inbox", ["postgresql", "mariadb", "memory", "fake_redis"], indirect=True)
 def test_messages_beside_each_other_do_not_wait(inbox) -> None:
     with inbox.store.visit(entry("a"), ASKED) as one, inbox.store.visit(entry("b"), ASKED) as two:
         assert not one.known
