@@ -1,0 +1,5 @@
+"""Real databases: ``tests.databases``."""
+
+from tests.databases import database, servers
+
+__all__ = ["database", "servers"]
