@@ -37,6 +37,8 @@ _TOLD: Final = "ternmq_at_end"
 _NO_TABLE: Final = ("42P01", "42703")
 """SQLSTATE of PostgreSQL: no such table, no such column."""
 _NO_TABLE_MYSQL: Final = (1146, 1054)
+_SHOWN: Final = ("host", "port", "service")
+"""Parts of a URL's query that say where a database is."""
 _DENIED: Final = "42501"
 """SQLSTATE of PostgreSQL: a right is missing."""
 _DENIED_MYSQL: Final = (1044, 1142, 1143, 1227, 1290, 1370)
@@ -85,7 +87,7 @@ class AlchemyDatabase:
                 "a database in memory belongs to one connection: what is sent is read through "
                 "another one; give a file"
             )
-        self.name = self.url.render_as_string(hide_password=True)
+        self.name = _shown(self.url)
         self.application = database if isinstance(database, Engine) else None
         self._made = relay or (database if isinstance(database, Engine) else None)
         self._engine: Engine | None = None
@@ -247,7 +249,7 @@ class AlchemyDatabase:
         return engine is self.application or _same(engine.url, self.url)
 
     def _other(self, engine: Engine) -> NotThisDatabase:
-        other = engine.url.render_as_string(hide_password=True)
+        other = _shown(engine.url)
         return NotThisDatabase(f"{other} is another database than {self.name}")
 
     def _check_transaction(self, connection: Connection) -> None:
@@ -303,6 +305,12 @@ def url_of(database: object) -> URL:
     raise InvalidRequest(
         f"a database is an Engine, an AsyncEngine or a URL, not {type(database).__name__}"
     )
+
+
+def _shown(url: URL) -> str:
+    """Return a URL for texts: no password, nor what a query may contain of one."""
+    query = {name: value for name, value in url.query.items() if name in _SHOWN}
+    return url.set(query=query).render_as_string(hide_password=True)
 
 
 def _blocking(url: URL) -> URL:
