@@ -115,21 +115,24 @@ def plain(message: Shown) -> dict[str, Any]:
     if state_of(message):
         assert isinstance(message, Found)
         told["state"] = message.state
-    body = message.body
-    if message.content_type == JSON:
+    return told | plain_body(message.body, message.content_type)
+
+
+def plain_body(body: bytes, content_type: str) -> dict[str, Any]:
+    """Return a body in the form of the JSON output: ``body``, ``body_base64``, or both."""
+    told: dict[str, Any] = {}
+    if content_type == JSON:
         if is_json(body):
             kept = _kept(body)
             told["body"] = Raw(body if kept else msgspec.json.format(body, indent=-1))
             if kept:
                 return told
-    elif message.content_type in {"", TEXT}:
+    elif content_type in {"", TEXT}:
         try:
-            told["body"] = body.decode()
-            return told
+            return {"body": body.decode()}
         except UnicodeDecodeError:
             pass
-    told["body_base64"] = base64.b64encode(body).decode()
-    return told
+    return told | {"body_base64": base64.b64encode(body).decode()}
 
 
 class _Line(msgspec.Struct):
@@ -213,15 +216,15 @@ def details(message: Shown) -> None:
         ]
     )
     click.echo()
-    click.echo(_whole(message))
+    click.echo(whole(message.body))
 
 
-def _whole(message: Shown) -> str:
+def whole(body: bytes) -> str:
     """Return a body over several lines, if it is text."""
     try:
-        lines = message.body.decode().splitlines()
+        lines = body.decode().splitlines()
     except UnicodeDecodeError:
-        return text_of(message.body)
+        return text_of(body)
     return "\n".join(printable(one) for one in lines)
 
 
