@@ -175,7 +175,7 @@ def show(url: str, schema: str, seq: int, as_json: bool) -> None:
         ]
     )  # fmt: skip
     click.echo()
-    click.echo(whole(row.body))
+    click.echo(whole(row.body, row.content_type))
 
 
 @click.command(cls=Command)
