@@ -108,6 +108,7 @@ bench: venv ## measure the core, a broker process with its clients, and others b
 	$(BIN)/python bench/transactions.py
 	$(BIN)/python bench/failures.py
 	$(BIN)/python bench/broadcast.py
+	$(BIN)/python bench/ids.py
 	$(BIN)/python bench/peers.py
 
 bench-large: venv ## measure the core with a large journal (gigabytes of disk), and a broker that is overloaded

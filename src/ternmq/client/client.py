@@ -58,6 +58,7 @@ from ternmq.client.handler.depends import Provider
 from ternmq.client.handler.middleware import Lifespan
 from ternmq.client.handler.signature import Function
 from ternmq.client.handler.unawaited import looked_after
+from ternmq.client.numbers import NumberSource
 from ternmq.client.prepared_ids import PreparedIds
 from ternmq.client.process import pickling
 from ternmq.client.process.forking import watch, watched
@@ -139,6 +140,7 @@ class Client(pickling.NotPickled):
         self.serving = Serving(
             session, self._declarations, self.codecs, self.admin, self._puller, self._checking
         )
+        self.numbers = NumberSource(session, making)
         self._lookup = Lookup(session, self.codecs)
         self._schedule = Schedule(session)
         self._replay = Replay(session)

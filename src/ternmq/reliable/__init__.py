@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ternmq.client.content.items import Item, Items
-from ternmq.reliable.ids.text import text_id
+from ternmq.reliable.ids import Ids, IdsStats, text_id
 from ternmq.reliable.modes.batch import batch
 from ternmq.reliable.modes.holders import BlockingHolder, Holder
 from ternmq.reliable.modes.throttle import Throttle
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ternmq.reliable.surface import Outbox, OutboxStats, Step, ddl
 
 __all__ = [
-    "Outbox", "OutboxStats", "Step", "ddl", "text_id", "batch", "Holder", "BlockingHolder", "Items",
-    "Item", "Throttle",
+    "Outbox", "OutboxStats", "Step", "ddl", "Ids", "IdsStats", "text_id", "batch", "Holder",
+    "BlockingHolder", "Items", "Item", "Throttle",
 ]  # fmt: skip
 
 
