@@ -152,6 +152,8 @@ class Threads:
             self._woken.notify()
         own, *others = self._threads
         own.join(max(0.0, until - steady_s()))
+        for thread in others:  # it ends when its page is answered and deleted
+            thread.join(max(0.0, until - steady_s()))
         for sending in self._sendings:
             sending.ending.set()
         try:
