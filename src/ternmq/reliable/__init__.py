@@ -20,11 +20,11 @@ from ternmq.reliable.modes.holders import BlockingHolder, Holder
 from ternmq.reliable.modes.throttle import Throttle
 
 if TYPE_CHECKING:
-    from ternmq.reliable.surface import Outbox, OutboxStats, Step, ddl
+    from ternmq.reliable.surface import Outbox, OutboxStats, Step, collector, ddl
 
 __all__ = [
-    "Outbox", "OutboxStats", "Step", "ddl", "Ids", "IdsStats", "text_id", "batch", "Holder",
-    "BlockingHolder", "Items", "Item", "Throttle",
+    "Outbox", "OutboxStats", "Step", "collector", "ddl", "Ids", "IdsStats", "text_id", "batch",
+    "Holder", "BlockingHolder", "Items", "Item", "Throttle",
 ]  # fmt: skip
 
 

@@ -2,8 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ternmq.reliable.outbox.outbox import Outbox, ddl
 from ternmq.reliable.outbox.stats import OutboxStats
 from ternmq.reliable.outbox.steps import Step
 
-__all__ = ["Outbox", "OutboxStats", "Step", "ddl"]
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
+__all__ = ["Outbox", "OutboxStats", "Step", "collector", "ddl"]
+
+
+def collector(outbox: Outbox, *others: Outbox) -> Collector:
+    """Return what reports outboxes to Prometheus: ``REGISTRY.register(collector(outbox))``.
+
+    The names begin with ``ternmq_outbox_``; each value has a label ``database``. If a process has
+    several outboxes, register one collector with all of them.
+
+    Args:
+        outbox: An outbox.
+        others: More of them.
+    """
+    from ternmq.reliable.outbox.collector import OutboxCollector
+
+    return OutboxCollector((outbox, *others))
