@@ -104,6 +104,8 @@ class Command(enum.IntEnum):
     # Routes: which brokers there are, and who leads; the second is a push.
     ROUTES = 120
     ROUTES_CHANGED = 121
+    # A push to readers, of a broker that follows.
+    BEHIND = 122
 
 
 class Right(enum.Enum):
@@ -273,6 +275,7 @@ PUSHES: Final[dict[Command, type[msgspec.Struct]]] = {
     Command.CLOCK_MOVED: control.ClockMoved,
     Command.QUEUES_ASSIGNED: control.QueuesAssigned,
     Command.ROUTES_CHANGED: control.RoutesChanged,
+    Command.BEHIND: control.Behind,
 }
 
 STREAM: Final[dict[Command, StreamEntry]] = {

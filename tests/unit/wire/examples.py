@@ -722,6 +722,7 @@ PUSHES: Final[dict[Command, msgspec.Struct]] = {
     Command.ROUTES_CHANGED: control.RoutesChanged(
         routes=control.Routes(group="main", groups=[control.BrokerGroupRoute(name="main")])
     ),
+    Command.BEHIND: control.Behind(behind_us=1_250_000),
 }
 
 FOLLOW: Final = control.Follow(

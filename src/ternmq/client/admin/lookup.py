@@ -171,6 +171,7 @@ class Lookup:
         elif offset is None:
             raise InvalidRequest("give id= or offset=")
         else:
+            await self._session.ready()
             queue = await queue_meant(self._session, topic, queue)
             page = await self._find(control.Find(topic=topic, queue=queue, offset=offset))
         if not page.found:
@@ -224,6 +225,7 @@ class Lookup:
         return found
 
     async def _find(self, asked: control.Find) -> control.FoundPage:
+        await self._session.ready()
         return await self._session.control(Command.FIND, asked, control.FoundPage)
 
 

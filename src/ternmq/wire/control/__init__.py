@@ -82,6 +82,7 @@ from ternmq.wire.control.checked import (
 from ternmq.wire.control.coding import Body, Nothing, decode, decode_answer, encode
 from ternmq.wire.control.connection import (
     NAME,
+    Behind,
     BrokerGroupInfo,
     ClientInfo,
     ClientList,
@@ -212,6 +213,7 @@ __all__ = [
     "AppToken",
     "Apps",
     "Body",
+    "Behind",
     "BrokerGroupInfo",
     "BrokerGroupRoute",
     "BrokerRoute",
