@@ -193,6 +193,42 @@ def test_it_ends_after_the_page_that_is_under_way(
     assert second.stop() == 0
 
 
+@only_sqlite
+def test_a_second_signal_ends_it_at_once(
+    shop: Shop, begin: Begin, topic: str, tmp_path: Path
+) -> None:
+    """The broker answers nothing, so what is under way stays so."""
+    with BrokerProcess("dev", tmp_path / "frozen") as frozen:
+        with ternmq.sync.connect(frozen.url) as client:
+            client.admin.create_topic(topic, ordered=True)
+        assert frozen.process is not None
+        one = begin(
+            "--database", shop.url, "--url", frozen.url, "--drain-timeout", "10m",
+            "--timeout", "10m",
+        )  # fmt: skip
+        one.says("this process is the compensator")
+        frozen.process.send_signal(signal.SIGSTOP)
+        try:
+            shop.write(topic, ["never answered"])
+            wait_until(lambda: _is_sending(frozen), "the message is under way")
+            one.process.send_signal(signal.SIGTERM)
+            one.says("ending after what is under way; a second signal ends it at once")
+            assert one.stop() == 143
+        finally:
+            frozen.process.send_signal(signal.SIGCONT)
+    assert shop.states() == ["sending"]
+
+
+def _is_sending(broker: BrokerProcess) -> bool:
+    """Return whether bytes wait in the socket of a broker that does not read."""
+    rows = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
+    port = f"{broker.port:04X}"
+    return any(
+        row.split()[1].endswith(f":{port}") and not row.split()[4].endswith(":00000000")
+        for row in rows
+    )
+
+
 def test_what_it_cannot_work_with_is_told(
     servers: Servers, tmp_path: Path, processes: Processes, cli: CommandLine
 ) -> None:

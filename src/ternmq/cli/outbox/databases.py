@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ternmq.cli.terminal.exits import ExitCode, Failed
-from ternmq.cli.terminal.problems import not_found
-from ternmq.model.errors import DatabaseNotPrepared
+from ternmq.cli.terminal.problems import code_of, not_found, text_of
+from ternmq.model.errors import DatabaseNotPrepared, TernMQError
 
 if TYPE_CHECKING:
     from ternmq.reliable.libraries.alchemy import AlchemyDatabase
@@ -195,9 +195,6 @@ def each(
     Raises:
         Failed: One or more failed; the exit status is that of the last one.
     """
-    from ternmq.cli.terminal.problems import code_of, text_of
-    from ternmq.model.errors import TernMQError
-
     if len(urls) == 1:
         work(urls[0])
         return

@@ -8,9 +8,9 @@ import logging
 import os
 import queue
 import signal
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -206,12 +206,17 @@ def _watch(watched: Sequence[_Watched], stop: Stop) -> None:
         now = time.monotonic()
         for one in watched:
             one.look(now)
+    log.info("ending after what is under way; a second signal ends it at once")
 
 
 def _close(outboxes: Sequence[Outbox], seconds: float) -> None:
     """Close outboxes side by side; log what they did."""
-    with ThreadPoolExecutor(len(outboxes)) as pool:
-        list(pool.map(lambda one: one.close(seconds), outboxes))
+    # Daemons: a second signal ends the process, which would wait for the threads of an executor.
+    threads = [threading.Thread(target=one.close, args=(seconds,), daemon=True) for one in outboxes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     for one in outboxes:
         log.info("%s: ended, sent %s", one.database.name, counted(one.stats().resent, "row"))
 
