@@ -28,14 +28,16 @@ if TYPE_CHECKING:
         OutboxStats,
         Step,
         Task,
+        collector,
         ddl,
         every,
         idempotent,
     )
 
 __all__ = [
-    "Inbox", "InboxStats", "Outbox", "OutboxStats", "Step", "Task", "ddl", "every", "idempotent",
-    "Ids", "IdsStats", "text_id", "batch", "Holder", "BlockingHolder", "Items", "Item", "Throttle",
+    "Inbox", "InboxStats", "Outbox", "OutboxStats", "Step", "Task", "collector", "ddl", "every",
+    "idempotent", "Ids", "IdsStats", "text_id", "batch", "Holder", "BlockingHolder", "Items",
+    "Item", "Throttle",
 ]  # fmt: skip
 
 

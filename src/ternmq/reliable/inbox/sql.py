@@ -153,7 +153,7 @@ class SqlStore:
     def prepare(self, *, moved: bool) -> list[str]:
         """Make or upgrade the tables; see ``Inbox.prepare``."""
         del moved
-        return prepare(self.own, self.schema)
+        return prepare(self.own, self.schema).lines()
 
     def clean(self, now_ms: int | None) -> int:
         """Delete rows whose time is over, in statements of 1,000; see ``Inbox.clean``."""

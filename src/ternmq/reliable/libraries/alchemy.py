@@ -20,7 +20,7 @@ from ternmq.model.errors import InvalidRequest, NotThisDatabase, OutsideTransact
 from ternmq.reliable.database.dialect import Dialect, dialect_of
 from ternmq.reliable.database.port import Result, Values, Work
 from ternmq.reliable.libraries.attached import Attached
-from ternmq.reliable.libraries.driver import is_unprepared
+from ternmq.reliable.libraries.driver import is_denied, is_unprepared, reason
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -37,6 +37,8 @@ _BEGIN: Final = {
 }
 _TOLD: Final = "ternmq_at_end"
 """Key in ``info`` of sessions and connections: whom to tell of the end of the transaction."""
+_SHOWN: Final = ("host", "port", "service")
+"""Parts of a URL's query that say where a database is."""
 
 
 class Run:
@@ -82,7 +84,7 @@ class AlchemyDatabase:
                 "a database in memory belongs to one connection: what is sent is read through "
                 "another one; give a file"
             )
-        self.name = self.url.render_as_string(hide_password=True)
+        self.name = _shown(self.url)
         self.application = database if isinstance(database, Engine) else None
         self._made = relay or (database if isinstance(database, Engine) else None)
         self._engine: Engine | None = None
@@ -148,6 +150,23 @@ class AlchemyDatabase:
     def is_same(self, other: AlchemyDatabase) -> bool:
         """Return whether another object means the same database."""
         return self.url == other.url or same(self.url, other.url)
+
+    def is_away(self, error: Exception) -> bool:
+        """Return whether an error says that the database cannot be reached."""
+        if isinstance(error, exc.TimeoutError):  # of the pool
+            return True
+        return isinstance(error, exc.DBAPIError) and (
+            # Without a statement: the connection was not made.
+            error.connection_invalidated or error.statement is None
+        )
+
+    def is_denied(self, error: Exception) -> bool:
+        """Return whether an error says that the account may not do something."""
+        return is_denied(error)
+
+    def reason(self, error: Exception) -> str:
+        """Return what the database said, as one line: no statement, no values."""
+        return reason(error)
 
     # -- the application's transactions -----------------------------------------------------------
 
@@ -234,7 +253,7 @@ class AlchemyDatabase:
         return engine is self.application or same(engine.url, self.url)
 
     def _other(self, engine: Engine) -> NotThisDatabase:
-        other = engine.url.render_as_string(hide_password=True)
+        other = _shown(engine.url)
         return NotThisDatabase(f"{other} is another database than {self.name}")
 
     def _check_transaction(self, connection: Connection) -> None:
@@ -290,6 +309,12 @@ def url_of(database: object) -> URL:
     raise InvalidRequest(
         f"a database is an Engine, an AsyncEngine or a URL, not {type(database).__name__}"
     )
+
+
+def _shown(url: URL) -> str:
+    """Return a URL for texts: no password, nor what a query may contain of one."""
+    query = {name: value for name, value in url.query.items() if name in _SHOWN}
+    return url.set(query=query).render_as_string(hide_password=True)
 
 
 def blocking(url: URL) -> URL:

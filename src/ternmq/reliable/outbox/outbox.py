@@ -340,7 +340,7 @@ class Outbox:
         """
         from ternmq.reliable.database.prepare import prepare
 
-        return prepare(self._database, self._table.schema)
+        return prepare(self._database, self._table.schema).lines()
 
     # -- Store ------------------------------------------------------------------------------------
 
@@ -426,6 +426,11 @@ class Outbox:
     def binding(self) -> ContextVar[object]:
         """What the sends of the present block are bound to."""
         return self._bound
+
+    @property
+    def schema(self) -> str:
+        """Where the tables are; empty: where the connections look."""
+        return self._table.schema
 
     @property
     def database(self) -> ApplicationDatabase:
