@@ -126,6 +126,8 @@ class Backlog:
         """Topics of which rows are held because of the topic -> how many are released next."""
         self._refusals: dict[int, int] = {}
         """Number of a row -> how often it was refused here."""
+        self._stopped: set[Key] = set()
+        """Keys of which a row of the present page was not sent, or not stored."""
 
     def take_over(self, keys: Sequence[tuple[str, str, int]]) -> None:
         """Begin with the keys that are blocked in the table: topic, key, number of the first row.
@@ -141,6 +143,7 @@ class Backlog:
     def plan(self, rows: Sequence[Row], now_s: float) -> Plan:
         """Return what is done with a page of rows, which are in the order of their numbers."""
         plan = Plan()
+        self._stopped = set()
         depth: dict[Key, int] = {}
         for row in rows:
             wait = self._topics.get(row.topic)
@@ -180,6 +183,8 @@ class Backlog:
             self._topics.pop(row.topic, None)
             self._refusals.pop(row.seq, None)
             return Change(row, Fate.SENT)
+        if row.ordering_key:
+            self._stopped.add(key)
         error = _text(outcome)
         tries = row.tries + 1
         if is_of_the_broker(outcome):
@@ -198,12 +203,20 @@ class Backlog:
         return Change(row, Fate.REFUSED, tries, wait_s, error)
 
     def is_waiting(self, row: Row, now_s: float) -> bool:
-        """Return whether a row must not be sent now, since the page was planned."""
+        """Return whether a row must not be sent now, since the page was planned.
+
+        If so, the rows of its key that are behind it wait as well, until the next page: neither a
+        broker that is back nor a wait that is over lets them overtake it.
+        """
+        key = row.topic, row.ordering_key
         wait = self._topics.get(row.topic)
-        if wait is not None and wait.until_s > now_s:
-            return True
-        blocking = self._keys.get((row.topic, row.ordering_key)) if row.ordering_key else None
-        return blocking is not None and row.seq > blocking
+        waits = wait is not None and wait.until_s > now_s
+        if row.ordering_key:
+            blocking = self._keys.get(key)
+            waits = waits or key in self._stopped or (blocking is not None and row.seq > blocking)
+            if waits:
+                self._stopped.add(key)
+        return waits
 
     def to_release(self, now_s: float) -> list[tuple[str, int | None]]:
         """Return topics whose held rows are released, and how many of each; None: all.
