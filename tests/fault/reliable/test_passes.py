@@ -84,3 +84,19 @@ def test_a_row_that_was_not_sent_is_not_overtaken_when_its_topic_waits_no_more(p
     passes.broker.answers = lambda topic, message: None
     one.scan()
     assert [id_ for id_ in passes.broker.stored if id_[0] == "k"] == ["k1", "k2"]
+
+
+@pytest.mark.parametrize("back_s", [1, 60, 3000, 86_400])
+def test_a_database_clock_that_is_set_back_changes_no_order(passes, back_s):
+    """A row that was tried is tried again, or blocks its key: the next one does not overtake it."""
+    passes.write("k1", key="k")
+    passes.write("k2", key="k")
+    passes.broker.answers = once(SendTimeout("no answer"), "k1")
+    one = passes.compensator()
+    assert one.lead()
+    one.scan()
+    passes.pass_time(1)
+    passes.ms -= back_s * 1000
+    one.scan()
+    assert passes.broker.stored == ["k1", "k2"]
+    assert passes.left() == []

@@ -170,12 +170,17 @@ class Table:
     def refused(
         self, work: Work, row: Row, *, tries: int, wait_ms: int, error: str, failed: bool
     ) -> None:
-        """Note that a row was not sent; from now on, the compensator sends it."""
+        """Note that a row was not sent; from now on, the compensator sends it.
+
+        Without a wait, no time is written: if the clock were set back, the row would wait for it,
+        and the next ones of its key would not.
+        """
         state = State.FAILED if failed else State.SENDING
+        again = "{now_ms} + :wait" if wait_ms else ":wait"
         work.run(
             self.fill(
                 f"UPDATE {{outbox}} SET state = {state:d}, by_writer = 0, tries = :tries, "
-                "next_ms = {now_ms} + :wait, error = :error "
+                f"next_ms = {again}, error = :error "
                 f"WHERE seq = :seq AND id = :id AND state = {State.SENDING:d}"
             ),
             {"tries": tries, "wait": wait_ms, "error": error, "seq": row.seq,
