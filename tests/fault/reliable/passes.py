@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import Any, Final, Self, cast
 from unittest.mock import patch
 
 import sqlalchemy as sa
@@ -117,7 +117,7 @@ class Passes:
         ]
         self._numbers = 0
 
-    def __enter__(self) -> Passes:
+    def __enter__(self) -> Self:
         for one in self._patches:
             one.start()
         prepare(self.database)
